@@ -17,11 +17,13 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   ssh:openssh-client tmux:tmux prometheus-node-exporter:prometheus-node-exporter \
   prometheus:prometheus promtool:prometheus victoria-metrics:victoria-metrics gcc:gcc \
   snmpd:snmpd snmpget:snmp redis-server:redis-server ibsim:ibsim-utils opensm:opensm \
-  ibnetdiscover:infiniband-diags lldpd:lldpd chromium:chromium \
+  ibnetdiscover:infiniband-diags lldpd:lldpd chromium:chromium mpirun:openmpi-bin \
+  mpicc:libopenmpi-dev \
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox
 
 HEALTHY ?= 200
 FAULTS ?= 400
+HOURS ?= 24
 RUNS ?= 3
 
 .PHONY: help
@@ -81,7 +83,8 @@ bench: setup system ## the measurements behind the README's table, as JSON lines
 
 .PHONY: score
 score: setup ## how good the findings are, on random simulated fabrics: docs/score.md
-	@$(BIN)/python -m tests.score --healthy $(HEALTHY) --faults $(FAULTS) --out docs/score.md
+	@$(BIN)/python -m tests.score --healthy $(HEALTHY) --faults $(FAULTS) --hours $(HOURS) \
+	  --first 10001 --out docs/score.md
 
 .PHONY: lab-scenarios
 lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table

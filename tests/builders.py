@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,10 @@ import msgspec
 
 from collectors import wire
 from collectors.wire import Object
+from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.model_arithmetic import JobHints
-from fabmon.fabric.model import SWITCH, Host
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import HOST, SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello, decode
 from fabmon.session.config import load
@@ -85,12 +87,21 @@ def new_pipeline(
 class LeafSpine:
     """One leaf with uplinks to as many spines, and hosts below; counters that a test moves.
 
-    `sent` and `received` map `node/port` to bits/s; `step` lets one second pass. The leaf has
-    `management` ports that lead out of the fabric. `clock_off_ns` sets the console's clock.
+    `sent` and `received` map `node/port` to bits/s, `counted` maps (`node/port`, metric) to events
+    a second, for the `metrics` that hosts have beside METRICS; `send` sets both ends of links, and
+    `step` lets one second pass. `speeds` are line rates of single ports by `node/port`, else it is
+    `rate_bps`. The leaf has `management` ports that lead out of the fabric. `clock_off_ns` sets the
+    console's clock.
     """
 
     def __init__(
-        self, uplinks: int = 4, hosts: int = 2, rate_bps: float = 100e6, management: int = 0
+        self,
+        uplinks: int = 4,
+        hosts: int = 2,
+        rate_bps: float = 100e6,
+        management: int = 0,
+        metrics: Sequence[str] = (),
+        speeds: Mapping[str, float] | None = None,
     ) -> None:
         self.spines = [f"spine{i + 1}" for i in range(uplinks)]
         self.servers = [f"gpu{i + 1:03}" for i in range(hosts)]
@@ -98,16 +109,46 @@ class LeafSpine:
         self.management = [f"mgmt{i}" for i in range(management)]
         self.sent: dict[str, float] = {}
         self.received: dict[str, float] = {}
+        self.counted: dict[tuple[str, str], float] = {}
         self.down: set[str] = set()
-        self._bytes: dict[tuple[str, str], float] = {}
+        self._host_metrics = (*METRICS, *metrics)
+        self._speeds = speeds or {}
+        self._counts: dict[tuple[str, str], float] = {}
+        self._peer: dict[str, str] = {}
+        for number, spine in enumerate(self.spines, start=1):
+            self._cable(f"leaf1/up{number}", f"{spine}/swp1")
+        for number, server in enumerate(self.servers, start=1):
+            self._cable(f"leaf1/down{number}", f"{server}/eth0")
         self.seq = 0
         self.clock_off_ns = 0
 
+    def _cable(self, port: str, other: str) -> None:
+        self._peer[port], self._peer[other] = other, port
+
     @property
     def hosts(self) -> list[Host]:
-        speeds = (("*", self.rate_bps),)
-        switches = [Host(name=n, role=SWITCH, speeds=speeds) for n in ["leaf1", *self.spines]]
-        return [*(Host(name=name, speeds=speeds) for name in self.servers), *switches]
+        switches = [self._host(name, SWITCH) for name in ["leaf1", *self.spines]]
+        return [*(self._host(name, HOST) for name in self.servers), *switches]
+
+    def _host(self, name: str, role: str) -> Host:
+        own = [
+            (port.partition("/")[2], bps)
+            for port, bps in self._speeds.items()
+            if port.startswith(f"{name}/")
+        ]
+        return Host(name=name, role=role, speeds=(("*", self.rate_bps), *own))
+
+    def send(self, bps: float, *ports: str) -> None:
+        """Add a flow: it leaves by each of these ports, and enters the port at its other end."""
+        for each in ports:
+            self.sent[each] = self.sent.get(each, 0.0) + bps
+            other = self._peer[each]
+            self.received[other] = self.received.get(other, 0.0) + bps
+
+    def silence(self) -> None:
+        """End all flows."""
+        self.sent.clear()
+        self.received.clear()
 
     def hellos(self) -> dict[str, Hello]:
         uplinks = [f"up{i + 1}" for i in range(len(self.spines))]
@@ -122,7 +163,7 @@ class LeafSpine:
             said[spine] = hello(port("swp1", f"{spine}-swp1"), seen)
         for down, server in zip(downs, self.servers, strict=True):
             seen = neighbour("eth0", f"leaf1-{down}")
-            said[server] = hello(port("eth0", f"{server}-eth0"), seen)
+            said[server] = hello(port("eth0", f"{server}-eth0", self._host_metrics), seen)
         return said
 
     def step(self) -> Tick:
@@ -133,19 +174,62 @@ class LeafSpine:
             values: list[int | None] = []
             for item in said.blocks[0].objects:
                 if item.port is not None:
-                    values += self._port_values(f"{node}/{item.port}")
+                    values += self._port_values(f"{node}/{item.port}", item.metrics)
             frames[node] = frame(self.seq, *values)
         first = self.seq == 0
         self.seq += 1
         made = tick(self.seq - 1, frames, hellos if first else {}, up(*hellos) if first else ())
         return msgspec.structs.replace(made, time_ns=made.time_ns + self.clock_off_ns)
 
-    def _port_values(self, name: str) -> list[int]:
-        for direction, rates in (("tx", self.sent), ("rx", self.received)):
-            key = (name, direction)
-            self._bytes[key] = self._bytes.get(key, 0.0) + rates.get(name, 0.0) / 8
-        tx, rx = (int(self._bytes[name, direction]) for direction in ("tx", "rx"))
-        return [int(name not in self.down), tx, rx, 0]
+    def _port_values(self, name: str, metrics: Sequence[str]) -> list[int]:
+        """The counters of a port after one more second."""
+        per_s = {
+            "netdev_tx_bytes": self.sent.get(name, 0.0) / 8,
+            "netdev_rx_bytes": self.received.get(name, 0.0) / 8,
+        }
+        values = []
+        for metric in metrics:
+            key = (name, metric)
+            more = per_s.get(metric, self.counted.get(key, 0.0))
+            self._counts[key] = self._counts.get(key, 0.0) + more
+            is_state = metric == "netdev_up"
+            values.append(int(name not in self.down) if is_state else int(self._counts[key]))
+        return values
+
+
+class Watched:
+    """A fabric that is watched second by second; `changes` are those of findings, with the tick."""
+
+    def __init__(self, fabric: LeafSpine, seen: Collection[str] = ("",)) -> None:
+        """`seen` are beginnings of the names of the nodes that are watched."""
+        self.fabric = fabric
+        self._seen = tuple(seen)
+        self.pipeline = new_pipeline([each for each in fabric.hosts if self._sees(each.name)])
+        self.changes: list[tuple[int, Change, Finding]] = []
+
+    def _sees(self, node: str) -> bool:
+        return node.startswith(self._seen)
+
+    def seconds(self, count: int, traffic: Callable[[int], None] | None = None) -> Scene:
+        """The scene after some seconds; `traffic` sets the rates of each."""
+        for second in range(count):
+            if traffic is not None:
+                traffic(second)
+            made = self.fabric.step()
+            heard = msgspec.structs.replace(
+                made,
+                hellos=tuple(each for each in made.hellos if self._sees(each[0])),
+                frames=tuple(each for each in made.frames if self._sees(each[0])),
+                statuses=tuple(each for each in made.statuses if self._sees(each.node)),
+            )
+            scene = self.pipeline.accept(heard)
+            for change, finding in scene.changes:
+                self.changes.append((scene.snapshot.seq, change, finding))
+        return scene
+
+    def opened(self) -> list[str]:
+        """Cause and subject of the findings that opened."""
+        return [f"{each.cause} {each.subject}" for _, c, each in self.changes if c is Change.OPEN]
 
 
 def builtins(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
@@ -13,6 +14,7 @@ from fabmon.analysis.fabric_structure import FabricStructure, build_structure
 from fabmon.analysis.finding import Change, Condition, Finding, Trait
 from fabmon.analysis.iteration.iteration_tracker import IterationTracker
 from fabmon.analysis.iteration.model_arithmetic import JobHints
+from fabmon.analysis.iteration.results import NO_ITERATIONS
 from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.tracker import FindingTracker
@@ -42,11 +44,13 @@ class Analyst:
         self._detectors = detectors(thresholds) if judged_by is None else tuple(judged_by)
         self._failed: set[Detector] = set()
         self._structure: FabricStructure | None = None
-        self._tracker = FindingTracker(thresholds.findings)
+        families = {name: cause.family for name, cause in CAUSES.items() if cause.family}
+        self._tracker = FindingTracker(thresholds.findings, families)
         self._iteration_tracker = IterationTracker(hints)
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._statuses: dict[str, NodeStatus] = {}
         self._open: tuple[Finding, ...] = ()
+        self._iterations = NO_ITERATIONS
 
     def accept(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick."""
@@ -67,6 +71,7 @@ class Analyst:
         ]
         self._statuses = snapshot.statuses
         iteration_report, news = self._iteration_tracker.accept(snapshot)
+        self._iterations = iteration_report
         self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
         return Scene(snapshot, self._open, tuple(changes), tuple(self._events), iteration_report)
 
@@ -83,10 +88,13 @@ class Analyst:
             return ()
 
     def _inputs(self, snapshot: Snapshot) -> DetectorInput:
-        if self._structure is None or self._structure.fabric is not snapshot.fabric:
-            self._structure = build_structure(snapshot.fabric)
+        fabric = snapshot.fabric
+        if self._structure is None or self._structure.fabric.ports is not fabric.ports:
+            self._structure = build_structure(fabric)
+        elif self._structure.fabric is not fabric:
+            self._structure = replace(self._structure, fabric=fabric, _memo={})
         open_findings = {finding.key: finding for finding in self._open}
-        return DetectorInput(snapshot, self._structure, open_findings, CAUSES)
+        return DetectorInput(snapshot, self._structure, open_findings, CAUSES, self._iterations)
 
 
 def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:

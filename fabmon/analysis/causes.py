@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 
 from fabmon.analysis.detectors import (
+    congested_path,
     degraded_link,
     ecmp_collision,
     error_burst,
@@ -18,7 +19,7 @@ from fabmon.analysis.detectors import (
     gpu_nic_numa,
     host_pcie_limit,
     incast,
-    inferred_collision,
+    job_stalled,
     link_down,
     miscabled,
     missing_nvlinks,
@@ -26,7 +27,6 @@ from fabmon.analysis.detectors import (
     oversubscription,
     pause_deadlock,
     pause_storm,
-    pause_victim,
     polarization,
     saturated_counter,
     slow_receiver,
@@ -37,6 +37,7 @@ from fabmon.analysis.evidence.detector_input import Detector
 from fabmon.analysis.evidence.group_load import EcmpGroupThresholds
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
 from fabmon.analysis.evidence.pause_graph import HostPauses
+from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import Cause, Trait
 from fabmon.analysis.tracker import FindingThresholds
 
@@ -53,13 +54,14 @@ CAUSES: dict[str, Cause] = {
         polarization.CAUSE,
         oversubscription.CAUSE,
         incast.CAUSE,
+        congested_path.CAUSE,
         slow_receiver.CAUSE,
         pause_storm.CAUSE,
         host_pcie_limit.CAUSE,
         pause_deadlock.CAUSE,
-        pause_victim.CAUSE,
         uneven_rails.CAUSE,
         straggler.CAUSE,
+        job_stalled.CAUSE,
         saturated_counter.CAUSE,
         gpu_nic_numa.CAUSE,
         miscabled.CAUSE,
@@ -73,7 +75,8 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     findings: FindingThresholds
     ecmp_groups: EcmpGroupThresholds
-    from_hosts: inferred_collision.InferredCollisionThresholds
+    queue: QueueThresholds
+    congested_path: congested_path.CongestedPathThresholds
     incast: incast.IncastThresholds
     link_health: LinkHealthThresholds
     uneven_rails: uneven_rails.UnevenRailsThresholds
@@ -96,20 +99,23 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         flapping_link.FlappingLinks(t.link_health),
         degraded_link.DegradedLinks(t.link_health, damage),
         partial(error_burst.error_bursts, damage=damage),
-        partial(ecmp_collision.ecmp_collisions, t=t.ecmp_groups),
-        partial(polarization.polarization, t=t.ecmp_groups),
-        partial(oversubscription.oversubscription, t=t.ecmp_groups),
         partial(
-            inferred_collision.inferred_collisions, t=t.from_hosts, collision=ecmp_collision.CAUSE
+            ecmp_collision.ecmp_collisions,
+            t=t.ecmp_groups,
+            queue=t.queue,
+            is_polarized=polarization.is_polarized,
         ),
-        partial(incast.incasts, t=t.incast),
+        partial(polarization.polarization, t=t.ecmp_groups, queue=t.queue),
+        partial(oversubscription.oversubscription, t=t.ecmp_groups, queue=t.queue),
+        partial(incast.incasts, t=t.incast, queue=t.queue),
+        partial(congested_path.congested_paths, t=t.congested_path, queue=t.queue),
         partial(slow_receiver.slow_receivers, pauses=pauses),
         partial(pause_storm.pause_storms, pauses=pauses),
         partial(host_pcie_limit.host_pcie_limits, t=t.bus),
         pause_deadlock.pause_deadlocks,
-        pause_victim.pause_victims,
-        partial(uneven_rails.uneven_rails, t=t.uneven_rails),
+        uneven_rails.UnevenRails(t.uneven_rails),
         partial(straggler.stragglers, t=t.straggler),
+        job_stalled.StalledJobs(),
         saturated_counter.saturated_counters,
         gpu_nic_numa.distant_gpus,
         miscabled.miscabled_links,

@@ -51,7 +51,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     explains it in the glossary of help.
     `severity` and `advice` are what its conditions usually have. `picture` names the drawing on the
     finding's page (fabmon/tui/text/picture). `tables` are the tables of config/thresholds.toml that
-    its rule reads.
+    its rule reads. Causes of one `family` are names of one trouble at different moments: an open
+    finding may change between them, and stays one finding.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
     tables: tuple[str, ...] = ()
     traits: tuple[Trait, ...] = ()
+    family: str = ""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -80,7 +82,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     slowed by it. `text` is one sentence with the most important numbers. `lost` is the share of
     bandwidth lost, 0 to 1; `confidence` is 0 to 1. `unseen` says what was not observable. `unless`
     are traits: the condition was inferred, and a finding whose cause has one of them explains the
-    same observation (findings about a cable only when it is near).
+    same observation.
     """
 
     cause: str
@@ -115,12 +117,19 @@ class Finding(Condition, frozen=True, kw_only=True):
 
     `since_ns`, `until_ns` and `seen_ns` are the console's wall clock. `until_ns` is None while the
     finding is open. `seen_ns` is when its condition held last, the time of its text and numbers;
-    None in recordings that did not store it.
+    None in recordings that did not store it. `opened_as` is the first cause of a finding whose
+    cause has changed since, else empty.
     """
 
     since_ns: int
     until_ns: int | None = None
     seen_ns: int | None = None
+    opened_as: str = ""
+
+    @property
+    def key(self) -> str:
+        """The cause that it was opened with, and the subject: the same as long as it is open."""
+        return f"{self.opened_as or self.cause}:{self.subject}"
 
 
 NOT_STORED = frozenset({"unless"})

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-import numpy as np
-
 from fabmon.analysis.causes import CAUSES, causes_with
 from fabmon.analysis.detectors import (
     degraded_link,
     ecmp_collision,
+    error_burst,
     flapping_link,
     host_pcie_limit,
     incast,
@@ -24,27 +22,21 @@ from fabmon.analysis.detectors import (
     node_lost,
     oversubscription,
     pause_storm,
-    pause_victim,
     polarization,
+    saturated_counter,
     slow_receiver,
     straggler,
     uneven_rails,
 )
-from fabmon.analysis.evidence.fabric_queue import LEAST_CONFIDENCE
 from fabmon.analysis.fabric_structure import NONE, FabricStructure
 from fabmon.analysis.finding import Condition, Trait
+from fabmon.fabric.model import MANAGEMENT
 
 _OF_LINK = causes_with(Trait.OF_LINK)
 _OF_HOST_PORT = causes_with(Trait.OF_HOST_PORT)
-_DAMAGES_PACKETS = causes_with(Trait.DAMAGES_PACKETS)
-_MAKES_PAUSE = causes_with(Trait.MAKES_PAUSE)
 _OF_GROUP = {each.CAUSE.name for each in (ecmp_collision, polarization, oversubscription)}
 _OF_PAUSING_HOST = {each.CAUSE.name for each in (slow_receiver, pause_storm)}
 _OF_QUIET_HOST = {each.CAUSE.name for each in (straggler, uneven_rails)}
-
-_DAMAGED_LINK_DOUBT = 0.15
-"""Confidence, 0 to 1, that an inferred collision loses while some link damages packets: senders
-may be slowed by that link when their path is not known. Set by `make score`: see docs/score.md."""
 
 
 def keep_root_causes(
@@ -60,7 +52,7 @@ def keep_root_causes(
     explained = {each.key for each in roots if graph.explains(each)}
     graph = _Roots([each for each in roots if each.key not in explained], structure)
     explained |= {each.key for each in roots if graph.excuses(each)}
-    kept = [graph.with_doubt(each) for each in conditions if each.key not in explained]
+    kept = [each for each in conditions if each.key not in explained]
     return kept, explained
 
 
@@ -94,6 +86,9 @@ class _Roots:
             if is_collision and _node_of(symptom) in self._polarized:
                 return True
             return rows[0] in degraded | flapping
+        if cause == saturated_counter.CAUSE.name:
+            # A counter that damage drove to its maximum.
+            return set(rows) <= self._ports[error_burst.CAUSE.name] | degraded
         if cause in _OF_PAUSING_HOST:
             return rows[0] in self._ports[host_pcie_limit.CAUSE.name]
         if cause == incast.CAUSE.name:
@@ -104,61 +99,19 @@ class _Roots:
         return False
 
     def excuses(self, symptom: Condition) -> bool:
-        """Whether some root may have produced what a symptom was inferred from.
-
-        A slow receiver slows senders anywhere; a cable only what is near it.
-        """
-        if symptom.cause == pause_victim.CAUSE.name:
-            pausing = [root for root in self._roots if root.cause in _MAKES_PAUSE]
-            return any(self._may_share_a_switch(symptom, root) for root in pausing)
+        """Whether some root may have produced what a symptom was inferred from: a cable of the
+        fabric or a slow receiver may slow senders anywhere."""
         return any(
             root.cause != symptom.cause
             and any(trait in CAUSES[root.cause].traits for trait in symptom.unless)
-            and self._is_near(symptom, root)
+            and self._carries_traffic(root)
             for root in (self._roots if symptom.unless else ())
         )
 
-    def with_doubt(self, condition: Condition) -> Condition:
-        """The condition, with less confidence where a damaged link may be on an unknown path."""
-        is_inferred = condition.cause == ecmp_collision.CAUSE.name and bool(
-            self._structure.is_rail[list(condition.rows[:1])].any()
-        )
-        if not is_inferred:
-            return condition
-        damaged = [each.subject for each in self._roots if each.cause in _DAMAGES_PACKETS]
-        if not damaged:
-            return condition
-        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        return msgspec.structs.replace(
-            condition,
-            confidence=round(max(LEAST_CONFIDENCE, condition.confidence - _DAMAGED_LINK_DOUBT), 2),
-            unseen=f"{condition.unseen}; whether they cross {damaged[0]}{more}",
-        )
-
-    def _is_near(self, symptom: Condition, root: Condition) -> bool:
-        """Whether a root touches a symptom's surroundings; True for roots that are no cable."""
-        if root.cause not in _OF_LINK or not symptom.rows:
-            return True
-        return bool(self._ends(root.rows) & self._surroundings(symptom))
-
-    def _may_share_a_switch(self, symptom: Condition, root: Condition) -> bool:
-        """Whether both touch one switch (watched or not), or the switches of one are not known."""
-        own, other = self._switches(symptom.rows), self._switches(root.rows)
-        return not own or not other or bool(own & other)
-
-    def _switches(self, rows: Iterable[int]) -> set[str]:
-        """Names of the switches at the ends of links, and of the leaves that rails lead to."""
-        structure, ports = self._structure, self._structure.fabric.ports
-        ends = self._ends(rows)
-        behind = {structure.leaves[at] for row in ends if (at := int(structure.leaf[row])) != NONE}
-        return behind | {ports[row].node for row in ends if structure.is_switch[row]}
-
-    def _surroundings(self, symptom: Condition) -> set[int]:
-        """The ports of a link, of the nodes at its ends, and of what is cabled to these."""
-        structure = self._structure
-        own = structure.node[sorted(self._ends(symptom.rows[:1]))]
-        beside = np.flatnonzero(np.isin(structure.node, own[own != NONE]))
-        return self._ends((*symptom.rows, *beside.tolist()))
+    def _carries_traffic(self, root: Condition) -> bool:
+        """Whether a root is about ports of the fabric, not of a management network."""
+        ports = self._structure.fabric.ports
+        return not root.rows or ports[root.rows[0]].role != MANAGEMENT
 
     def _nodes_at_fault(self) -> set[str]:
         """Nodes that are lost, or that have a port at fault."""

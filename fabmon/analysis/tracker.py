@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,9 @@ from fabmon.analysis.thresholds import Seconds
 _MAX_INTERVALS = 3
 """Intervals that a tick counts for at most. A clock that was set and a machine that slept let no
 time pass in which a condition could have been seen."""
+
+_CHANGE_TICKS = 3
+"""Ticks running in which another cause of the family holds before a finding changes to it."""
 
 
 class FindingThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,13 +36,21 @@ class _OpenFinding:
         self.idle_ns = 0
         self.reported_ns = now_ns
         self.reported_text = finding.text
+        self.other_ticks = 0
 
 
 class FindingTracker:
     """Knows which findings are open. Its detector decides whether a condition lasts long enough to
-    open one."""
+    open one.
 
-    def __init__(self, thresholds: FindingThresholds) -> None:
+    `families` are the families of causes by name: an open finding changes to another cause of its
+    family when that holds at its subject and its own does not.
+    """
+
+    def __init__(
+        self, thresholds: FindingThresholds, families: Mapping[str, str] | None = None
+    ) -> None:
+        self._families = families or {}
         self._close_after_ns = int(thresholds.close_after_s * 1e9)
         self._max_idle_ns = int(thresholds.wait_at_most_s * 1e9)
         self._update_every_ns = int(thresholds.update_every_s * 1e9)
@@ -49,7 +60,7 @@ class FindingTracker:
 
     def accept(
         self,
-        conditions: Iterable[Condition],
+        conditions: Sequence[Condition],
         time_ns: int,
         interval_s: float,
         explained: Collection[str] = (),
@@ -69,17 +80,29 @@ class FindingTracker:
             if known is not None and known.idle_ns < self._max_idle_ns:
                 known.idle_ns += passed_ns
         changes: list[tuple[Change, Finding]] = []
+        by_family = {self._place(known.finding): known for known in self._open.values()}
+        holding = {condition.key for condition in conditions}
         for condition in conditions:
-            known = self._open.get(condition.key)
+            known = by_family.get(self._place(condition))
             if known is None:
                 finding = _finding(condition, time_ns, time_ns)
-                self._open[condition.key] = _OpenFinding(finding, self._now_ns, time_ns)
+                opened = _OpenFinding(finding, self._now_ns, time_ns)
+                self._open[finding.key] = by_family[self._place(finding)] = opened
                 changes.append((Change.OPEN, finding))
                 continue
             known.seen_ns, known.last_ns, known.idle_ns = self._now_ns, time_ns, 0
-            known.finding = _finding(condition, known.finding.since_ns, time_ns)
+            before = known.finding
+            is_other = condition.cause != before.cause
+            if is_other and f"{before.cause}:{before.subject}" in holding:
+                continue
+            known.other_ticks = known.other_ticks + 1 if is_other else 0
+            if is_other and known.other_ticks < _CHANGE_TICKS:
+                continue
+            opened_as = (before.opened_as or before.cause) if is_other else before.opened_as
+            known.other_ticks = 0
+            known.finding = _finding(condition, before.since_ns, time_ns, opened_as)
             is_due = self._now_ns - known.reported_ns >= self._update_every_ns
-            if is_due and known.finding.text != known.reported_text:
+            if is_other or (is_due and known.finding.text != known.reported_text):
                 known.reported_ns, known.reported_text = self._now_ns, known.finding.text
                 changes.append((Change.UPDATE, known.finding))
         return changes + self._close(explained)
@@ -87,6 +110,9 @@ class FindingTracker:
     def open(self) -> tuple[Finding, ...]:
         """The open findings: most lost bandwidth first, then the most severe, then the oldest."""
         return tuple(sorted((known.finding for known in self._open.values()), key=_order))
+
+    def _place(self, condition: Condition) -> tuple[str, str]:
+        return self._families.get(condition.cause) or condition.cause, condition.subject
 
     def _passed_ns(self, time_ns: int, interval_s: float) -> int:
         before_ns, self._time_ns = self._time_ns, time_ns
@@ -98,10 +124,10 @@ class FindingTracker:
         gone = [
             key
             for key, known in self._open.items()
-            if key in explained
-            or (
-                known.seen_ns != self._now_ns
-                and self._now_ns - known.seen_ns - known.idle_ns >= self._close_after_ns
+            if known.seen_ns != self._now_ns
+            and (
+                not {key, f"{known.finding.cause}:{known.finding.subject}"}.isdisjoint(explained)
+                or self._now_ns - known.seen_ns - known.idle_ns >= self._close_after_ns
             )
         ]
         closed = []
@@ -112,9 +138,9 @@ class FindingTracker:
         return closed
 
 
-def _finding(condition: Condition, since_ns: int, seen_ns: int) -> Finding:
+def _finding(condition: Condition, since_ns: int, seen_ns: int, opened_as: str = "") -> Finding:
     fields = {name: getattr(condition, name) for name in condition.__struct_fields__}
-    return Finding(since_ns=since_ns, seen_ns=seen_ns, **fields)
+    return Finding(since_ns=since_ns, seen_ns=seen_ns, opened_as=opened_as, **fields)
 
 
 def _order(finding: Finding) -> tuple[float, int, int, str]:

@@ -65,6 +65,15 @@ def build(
         return _build(hosts, hellos, rows, version, roles or PortRoles(), topology, reported)
 
 
+def with_abouts(fabric: Fabric, hellos: Mapping[str, Hello]) -> Fabric:
+    """A fabric in which nothing but hostnames and versions of nodes has changed; its `ports` are
+    the same object."""
+    nodes = tuple(
+        msgspec.structs.replace(node, about=_about(hellos.get(node.name))) for node in fabric.nodes
+    )
+    return msgspec.structs.replace(fabric, version=fabric.version + 1, nodes=nodes)
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Disable the garbage collector: there are no cycles here, and with thousands of new tuples it

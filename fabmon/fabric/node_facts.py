@@ -75,19 +75,27 @@ class NodeFacts:
                     ReportedPeer(source, str(item.info.get("dev", "")), _peer(item.info))
                 )
 
-    def merge(self, other: NodeFacts) -> None:
-        """Add all facts of another report."""
-        if not self.ports:
-            self.ports.update(other.ports)
-        else:
-            for name, info in other.ports.items():
-                self.ports[name] = {**self.ports.get(name, {}), **info}
-        self.ecmp += other.ecmp
-        self.neighbours += other.neighbours
-        self.peers += other.peers
-        self.addresses += other.addresses
-        self.forwarding += other.forwarding
-        self.hostname = self.hostname or other.hostname
+    def merged(self, other: NodeFacts) -> NodeFacts:
+        """These facts with all of another report."""
+        both = NodeFacts()
+        both.ports = dict(self.ports)
+        for name, info in other.ports.items():
+            both.ports[name] = {**self.ports.get(name, {}), **info}
+        both.ecmp = self.ecmp + other.ecmp
+        both.neighbours = self.neighbours + other.neighbours
+        both.peers = self.peers + other.peers
+        both.addresses = self.addresses + other.addresses
+        both.forwarding = self.forwarding + other.forwarding
+        both.hostname = self.hostname or other.hostname
+        both.reached_at = self.reached_at or other.reached_at
+        return both
+
+    def is_equal(self, other: NodeFacts) -> bool:
+        """Whether the same was reported about ports, cables, routes and addresses."""
+        return not (self.forwarding or other.forwarding) and all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("ports", "ecmp", "neighbours", "peers", "addresses")
+        )
 
     def by_device(self) -> dict[str, str]:
         """Interface -> port name, of all ports of the node."""
@@ -117,10 +125,14 @@ class ReportedFacts:
     def gather(
         self, given: Mapping[str, Host], hellos: Mapping[str, Hello]
     ) -> dict[str, NodeFacts]:
-        """Facts by node; `given` are the nodes of the hosts file."""
+        """Facts by node; `given` are the nodes of the hosts file.
+
+        The facts of a node are the same object as before if all that reports about it is unchanged
+        and of one node. They must not be modified.
+        """
         if dict(given) != self._given:
             self._given, self._reported = dict(given), {}
-        facts: dict[str, NodeFacts] = {name: NodeFacts() for name in hellos}
+        facts: dict[str, NodeFacts | None] = dict.fromkeys(hellos)
         reported = {}
         for name, hello in hellos.items():
             known = self._reported.get(name)
@@ -133,11 +145,33 @@ class ReportedFacts:
                 continue
             reported[name] = known
             for about, fact in known[1].items():
-                facts.setdefault(about, NodeFacts()).merge(fact)
-            facts[name].hostname = hello.hostname
-            facts[name].reached_at = hello.reached_at
+                others = facts.get(about)
+                facts[about] = fact if others is None else others.merged(fact)
+            own = facts[name] = facts[name] or known[1].setdefault(name, NodeFacts())
+            own.hostname, own.reached_at = hello.hostname, hello.reached_at
         self._reported = reported
-        return facts
+        return {name: fact or NodeFacts() for name, fact in facts.items()}
+
+    def is_unchanged(self, node: str, hello: Hello) -> bool:
+        """Whether a new hello of a node reports what its last one did, so that `gather` would find
+        the same; then it replaces that one."""
+        before = self._reported.get(node)
+        if before is None or node not in self._given:
+            return False
+        old, known = before
+        if (old.hostname, old.reached_at) != (hello.hostname, hello.reached_at):
+            return False
+        try:
+            facts = _facts_of(self._given[node], self._given, hello)
+        except Exception:
+            return False
+        facts.setdefault(node, NodeFacts())
+        if facts.keys() != known.keys() or not all(
+            fact.is_equal(known[about]) for about, fact in facts.items()
+        ):
+            return False
+        self._reported[node] = hello, known
+        return True
 
 
 def _facts_of(sender: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, NodeFacts]:

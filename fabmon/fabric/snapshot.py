@@ -90,6 +90,17 @@ class RateHistory(Protocol):
         """Utilisation [ticks] of the busiest direction of any fabric link, 0 to 1; NaN if none."""
 
 
+class AlignedHistory(Protocol):
+    """Rates of the last ticks between instants that are common to all ports."""
+
+    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
+        """Values [ports, ticks] of a HEAT column, an interval apart, the last between the latest
+        instants of which nearly all nodes have samples at `end_seq`; NaN where there are none."""
+
+    def spread_s(self, ticks: int, end_seq: int) -> float:
+        """The longest time between the samples of one of some ticks up to `end_seq`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One tick, immutable. NaN is absent everywhere: not supported, not permitted, not yet known.
@@ -123,6 +134,7 @@ class Snapshot:
     age_s: Floats
     saturated: NDArray[np.bool_]
     past: RateHistory
+    aligned: AlignedHistory
     connections: Connections
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)

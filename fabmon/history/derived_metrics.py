@@ -152,6 +152,14 @@ class MetricDeriver:
         up = np.where(np.isnan(up) & ~np.isnan(nvlink_bps), nvlink_bps > 0, up)
         return np.where(np.isnan(ib_up), up, ib_up).astype(np.float32)
 
+    def byte_cells(self, ports: int) -> Indices:
+        """[ports]: the flat index in the table of the counter of a port's bytes; -1 for none."""
+        cells = np.full(ports, -1, np.intp)
+        for quantity in (RX, TX):
+            rows, places = self._byte_sources.chosen(quantity)
+            cells[rows] = self._cells[places]
+        return cells
+
     def _bits_per_s(self, values: Floats) -> Floats:
         """[2, ports] bits/s sent and received, each port from its best byte counter."""
         bps = np.full((2, len(values)), np.nan, np.float32)

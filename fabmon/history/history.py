@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.fabric_builder import PortRows, build, with_abouts
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.model import FABRIC, GPU, NVLINK, Fabric, Host
@@ -20,16 +20,21 @@ from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.plan import Topology
-from fabmon.fabric.wire.messages import Hello, Notice
+from fabmon.fabric.wire.messages import Frame, Hello, Notice
+from fabmon.history.aligned_rates import AlignedRates
 from fabmon.history.bursts import BurstAssembler
 from fabmon.history.derived_metrics import MetricDeriver, line_rate_overrides
 from fabmon.history.live_rates import FrameSlots, LiveRates
 from fabmon.history.ring import RateRing
+from fabmon.history.sample_times import SampleTimes
 
 RING_TICKS = 900
 """Ticks kept for every port: 15 minutes at one a second."""
 
 Indices = NDArray[np.intp]
+
+_MAX_EARLY_FRAMES = 10
+"""Frames of a node in one tick that are samples of their own: more than detectors look back."""
 
 _PROBE_CPU = "probe_cpu_us"
 _US_PER_S = 1e6
@@ -45,8 +50,9 @@ class _Columns(dict[str, int]):
 class _NodeSlots:
     """The slots of one node's series, and the cells of the table of ports that they fill.
 
-    `series`, `rows` and `columns` are parallel, one element a value that belongs to a port. `cpu`
-    is the slot of the probe's CPU time, None where it is not reported.
+    `series`, `rows`, `columns` and `groups` are parallel, one element a value that belongs to a
+    port. `block_groups` are the groups of the node's blocks in SampleTimes. `cpu` is the slot of
+    the probe's CPU time, None where it is not reported. `reported` are the nodes that own ports.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class _NodeSlots:
         given: Mapping[str, Host],
         hello: Hello,
         slots: FrameSlots,
+        block_groups: Indices,
         rows: PortRows,
         columns: _Columns,
     ) -> None:
@@ -62,21 +69,27 @@ class _NodeSlots:
         self.queue_pairs = queue_pairs_of(hello)
         self.slots = slots
         self.cpu: int | None = None
+        self.reported: set[str] = set()
         series: list[int] = []
         row_of: list[int] = []
         column_of: list[int] = []
-        for _, position, item in hello.objects():
+        block_of: list[int] = []
+        for block, position, item in hello.objects():
             first, width = slots.start + position, len(item.metrics)
             node = owner_of(item, sender, given)
             if item.port is not None and node is not None:
+                self.reported.add(node)
                 series += range(first, first + width)
                 row_of += [rows.of(node, item.port)] * width
                 column_of += [columns.of(metric) for metric in item.metrics]
+                block_of += [block] * width
             elif _PROBE_CPU in item.metrics:
                 self.cpu = first + item.metrics.index(_PROBE_CPU)
         self.series: Indices = np.array(series, np.intp)
         self.rows: Indices = np.array(row_of, np.intp)
         self.columns: Indices = np.array(column_of, np.intp)
+        self.distinct_columns: Indices = np.unique(self.columns)
+        self.groups: Indices = block_groups[np.array(block_of, np.intp)]
 
 
 class History:
@@ -102,6 +115,8 @@ class History:
         self._topology = topology
         self._rates = LiveRates()
         self._ring = RateRing(ring_ticks)
+        self._sample_times = SampleTimes(interval_s)
+        self._aligned = AlignedRates(interval_s, self._ring)
         self.rows = PortRows() if rows is None else rows
         self._before_restart: dict[str, _NodeSlots] = {}
         self._is_new = False
@@ -126,6 +141,8 @@ class History:
         self._forget_nodes()
         self._rates.restart()
         self._ring.restart()
+        self._sample_times.restart()
+        self._aligned.restart()
         self._deriver = MetricDeriver(self._metrics, self._has)
 
     def _forget_nodes(self) -> None:
@@ -150,7 +167,7 @@ class History:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         is_other_fabric = bool(tick.hosts)
-        queue_pairs_changed = False
+        is_other_about = queue_pairs_changed = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._before_restart.get(node)
             if old is not None and old.hello is hello:
@@ -159,13 +176,17 @@ class History:
                 self._notices.pop(node, None)
                 continue
             # Queue pairs change with every job; that does not change the cabling.
-            is_other_fabric |= old is None or not differ_only_in_queue_pairs(old.hello, hello)
+            if old is None or not differ_only_in_queue_pairs(old.hello, hello):
+                is_same = old is not None and self._reports_the_same(node, old.hello, hello)
+                is_other_about |= is_same
+                is_other_fabric |= not is_same
             if old is not None and hello.has_same_layout(old.hello):
                 slots = old.slots
             else:
                 slots = self._rates.add(hello, old.slots if old else None)
+            groups = self._sample_times.add(node, hello, slots)
             new = self._nodes[node] = _NodeSlots(
-                self._hosts[node], self._hosts, hello, slots, self.rows, self._columns
+                self._hosts[node], self._hosts, hello, slots, groups, self.rows, self._columns
             )
             queue_pairs_changed |= self._note_queue_pairs(node, new.queue_pairs)
             self._notices.pop(node, None)
@@ -173,14 +194,14 @@ class History:
             self._statuses[status.node] = status
         for node, notice in tick.notices:
             self._note(node, notice)
-        for node, frame in tick.frames:
-            if node in self._nodes:
-                self._rates.accept(self._nodes[node].slots, frame, now_s)
+        if tick.hellos or is_other_fabric or self._is_new:
+            self._update_fabric(is_other_fabric, is_other_about, queue_pairs_changed)
+        frames = [each for each in tick.frames if each[0] in self._nodes]
+        self._take_frames(frames, now_s)
         for node, reads in tick.reads:
             if node in self._nodes:
                 self._rates.resume(self._nodes[node].slots, reads)
-        if tick.hellos or is_other_fabric or self._is_new:
-            self._update_fabric(is_other_fabric, queue_pairs_changed)
+        self._intervals = self._sample_times.intervals(self._rates)
         self._rates.advance()
         stale = self._rates.stale(now_s)
         if tick.reads and stale.any():
@@ -189,7 +210,41 @@ class History:
         self._rates.discard(stale)
         self._bursts.accept(tick.answers, tick.time_ns)
 
-    def _update_fabric(self, is_other_fabric: bool, queue_pairs_changed: bool) -> None:
+    def _take_frames(self, frames: Sequence[tuple[str, Frame]], now_s: float) -> None:
+        """Take the frames of a tick. The rates at the tick are the means over all frames of a node;
+        for aligned rates each of them is a sample."""
+        last = dict(frames)
+        early = [each for each in frames if last[each[0]] is not each[1]]
+        while early:
+            first = dict(reversed(early))
+            self._accept_frames(first, now_s)
+            early = [each for each in early if first[each[0]] is not each[1]]
+            if len(early) <= _MAX_EARLY_FRAMES * len(first):
+                self._group_ports()
+                intervals = self._sample_times.intervals(self._rates)
+                self._aligned.add_early(self._early_heat(), *intervals)
+        self._accept_frames(last, now_s)
+
+    def _accept_frames(self, frames: Mapping[str, Frame], now_s: float) -> None:
+        for node, frame in frames.items():
+            self._rates.accept(self._nodes[node].slots, frame, now_s)
+        self._sample_times.accept(now_s, frames)
+
+    def _early_heat(self) -> Floats:
+        """The heat of the frames that were accepted so far in this tick; NaN of other ports."""
+        values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
+        fresh, rates = self._rates.preview(self._picked)
+        values.ravel()[self._cells[fresh]] = rates
+        return self._deriver.heat(values, self._deriver.line_rate_bps(values, self._overrides))
+
+    def _reports_the_same(self, node: str, old: Hello, new: Hello) -> bool:
+        """Whether a node's new hello leaves the ports, cables and counters of the fabric as they
+        are."""
+        return new.has_same_layout(old) and self._heard.is_unchanged(node, new)
+
+    def _update_fabric(
+        self, is_other_fabric: bool, is_other_about: bool, queue_pairs_changed: bool
+    ) -> None:
         """Build the fabric and its connections again where something in them may have changed."""
         connections_changed = queue_pairs_changed or self._is_new
         self._is_new = False
@@ -200,6 +255,9 @@ class History:
             self._fabric = self._built(hellos, self._fabric.version + 1)
             self._lay_out()
             connections_changed = True
+        elif is_other_about:
+            hellos = {name: node.hello for name, node in self._nodes.items()}
+            self._fabric = with_abouts(self._fabric, hellos)
         if connections_changed:
             before = self._connections
             self._connections = Connections(self._fabric, self._queue_pairs, before)
@@ -235,11 +293,16 @@ class History:
         rows = _joined([node.rows for node in nodes])
         self._picked = _joined([node.series for node in nodes])
         # A port has a tenth of the catalog's metrics: those that no port has get no column.
-        columns, column = np.unique(_joined([node.columns for node in nodes]), return_inverse=True)
+        columns = np.unique(_joined([node.distinct_columns for node in nodes]))
         names = list(self._columns)
+        number_of = np.zeros(len(names), np.intp)
+        number_of[columns] = np.arange(len(columns))
+        column = number_of[_joined([node.columns for node in nodes])]
         self._metrics = {names[each]: number for number, each in enumerate(columns.tolist())}
         self._cells = rows * len(columns) + column
         self._cell_rows = rows
+        self._cell_groups = _joined([node.groups for node in nodes])
+        self._byte_cells: Indices = np.empty(0, np.intp)
         ports = self._fabric.ports
         self._ring.add_ports(np.array([port.role == NVLINK for port in ports], np.bool_))
         self._overrides: Floats = line_rate_overrides(ports, self._hosts)
@@ -249,15 +312,16 @@ class History:
         self._has.ravel()[self._cells] = True
         self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
         self._carries = np.array([port.role in FABRIC for port in ports], np.bool_)
-        clocks = [(start, n) for n, node in enumerate(nodes) for start in node.slots.starts]
-        self._clocks, self._clock_node = np.array(clocks, np.intp).reshape(-1, 2).T
+        starts = [np.array(node.slots.starts, np.intp) for node in nodes]
+        self._clocks = _joined(starts)
+        self._clock_node = np.repeat(np.arange(len(nodes)), [len(each) for each in starts])
         # The node that reports a port; the number after the last node means none.
         self._row_node = np.full(len(ports), len(nodes), np.intp)
+        self._row_node[rows] = np.repeat(np.arange(len(nodes)), [len(node.rows) for node in nodes])
+        known = {node.name for node in self._fabric.nodes}
         self._speakers: dict[str, str] = {}
-        for index, (sender, node) in enumerate(self._nodes.items()):
-            self._row_node[node.rows] = index
-            others = {ports[row].node for row in np.unique(node.rows)} - {sender, ""}
-            self._speakers.update(dict.fromkeys(others, sender))
+        for sender, node in self._nodes.items():
+            self._speakers.update(dict.fromkeys((node.reported & known) - {sender}, sender))
 
     def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Values, line rates, heat and up of a snapshot, from the current rates."""
@@ -282,6 +346,8 @@ class History:
         busiest = np.fmax(tx_util, rx_util)[self._carries]
         worst = float(np.fmax.reduce(busiest)) if busiest.size else float("nan")
         self._ring.append(tick.seq, heat, worst)
+        self._group_ports()
+        self._aligned.append(tick.seq, heat, *self._intervals)
         return Snapshot(
             seq=tick.seq,
             time_ns=tick.time_ns,
@@ -302,10 +368,25 @@ class History:
             age_s=age_s,
             saturated=saturated,
             past=self._ring,
+            aligned=self._aligned,
             stuck=self._cells[full],
             bursts=dict(self._bursts.of_ports),
             connections=self._connections,
         )
+
+    def _group_ports(self) -> None:
+        """Note which ports are sampled together: by the block of the counter of their bytes, or of
+        any counter of ports without."""
+        cells = self._deriver.byte_cells(len(self._fabric.ports))
+        if np.array_equal(cells, self._byte_cells):
+            return
+        self._byte_cells = cells
+        group_of_cell = np.full(self._has.size + 1, -1, np.intp)
+        group_of_cell[self._cells] = self._cell_groups
+        of_port = np.full(len(cells), -1, np.intp)
+        of_port[self._cell_rows[::-1]] = self._cell_groups[::-1]
+        of_port = np.where(cells >= 0, group_of_cell[cells], of_port)
+        self._aligned.regroup(of_port, self._sample_times.is_slow)
 
     def _remember(self, heat: Floats, up: Floats) -> None:
         """Keep the last known values of ports that are silent now."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import LastReads
 from fabmon.fabric.wire.messages import BlockInfo, Frame, Hello
 from fabmon.history.rates import (
@@ -200,6 +201,33 @@ class LiveRates:
         np.copyto(s.before, s.now, where=s.fresh)
         np.copyto(s.known_before, s.known, where=s.fresh)
         s.fresh[:] = False
+
+    def reads_s(self, clocks: Indices) -> tuple[Float64s, Float64s]:
+        """Of some slots of blocks' clocks (-1: of no block) those of the reads before and of the
+        reads that arrived since `advance`, in seconds; NaN where there are none."""
+        s = self._all
+        if not self.size:
+            return np.full(len(clocks), np.nan), np.full(len(clocks), np.nan)
+        is_new = (clocks >= 0) & s.fresh[clocks] & s.known[clocks]
+        had = is_new & s.known_before[clocks] & (s.now[clocks] > s.before[clocks])
+        now_s = np.where(is_new, s.now[clocks] / 1e9, np.nan)
+        return np.where(had, s.before[clocks] / 1e9, np.nan), now_s
+
+    def preview(self, series: Indices) -> tuple[Bools, Floats]:
+        """Whether something arrived of some series [n], and what `advance` would compute as the
+        rates of those, without taking it."""
+        s = self._all
+        fresh = s.fresh[series]
+        at = series[fresh]
+        clock = s.clock[at]
+        elapsed_ns = np.where(
+            s.known[clock], elapsed_between(s.now[clock], s.before[clock]), np.uint64(0)
+        )
+        kinds = CounterKinds(s.code[at], s.maximum[at])
+        rate, _ = counter_rates(
+            s.now[at], s.before[at], s.known[at], s.known_before[at], elapsed_ns, kinds
+        )
+        return fresh, rate.astype(np.float32)
 
     def stale(self, now_s: float) -> Bools:
         """[size or more]: whether the last read is too old for its rate to be the current one."""

@@ -214,6 +214,11 @@ class BestSources:
             for quantity, best in self._chosen.items()
         }
 
+    def chosen(self, quantity: int) -> tuple[Indices, Indices]:
+        """Rows [n] that have a source of a quantity, and the place of the best one in `order`."""
+        best = self._chosen.get(quantity, np.empty(0, np.intp))
+        return self._row[best], best
+
     def _choose(self) -> None:
         candidates = np.flatnonzero(self._had_rate[self._source, self._row])
         _, first = np.unique(self._group[candidates], return_index=True)

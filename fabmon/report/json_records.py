@@ -73,6 +73,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="finding"):
     """A finding opened, changed or closed. `lost` and `confidence` are 0 to 1.
 
+    `cause` may change while a finding is open (errors that become damage); `key` does not: it has
+    the first cause.
+
     `seen` is when its condition held last, the time of its text and numbers; null where that is not
     known. A finding stays open for some seconds after that, because its condition may hold again.
     """

@@ -186,6 +186,6 @@ def _note(scene: Scene, change: Change, finding: Finding) -> Note:
         finding={
             key: value
             for key, value in msgspec.to_builtins(finding).items()
-            if key not in NOT_STORED
+            if key not in NOT_STORED and (value or key != "opened_as")
         },
     )

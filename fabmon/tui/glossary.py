@@ -76,6 +76,8 @@ finding
     a condition with a subject, a cause, numbers, a start and advice. One cause, one finding.
 flagged ▲
     the port that a finding names as its cause; it is up and its samples are current.
+frontend
+    a host's port that is no rail, because it has no RDMA or carries the default route: f0, f1 …
 gap
     no samples of that time: `·` in timelines and charts, never interpolated.
 GB/s
@@ -85,9 +87,12 @@ Gb/s
 group
     the leaf or rack that a node is listed under.
 host
-    a machine with GPUs; its ports are rails.
+    a machine with GPUs; its ports are rails, storage and frontend ports.
 idle
     below 0.5 % of the scale: a blank cell.
+imbalance
+    1 - mean/max of the links of an ECMP group. Random hashing is always uneven: what the job pays
+    is the lost bandwidth.
 iterations
     the steps of training jobs, measured from byte counters alone. Hosts whose traffic moves
     together are one job, named after its first host.
@@ -104,8 +109,8 @@ LLDP
     link layer discovery: both ends of a cable announce themselves; the most reliable source of
     cabling.
 lost
-    the node sent and fell silent; fabmon is reconnecting. Of bandwidth: 1 - mean/max of an ECMP
-    group.
+    the node sent and fell silent; fabmon is reconnecting. Of bandwidth: 1 - what the slowed ports
+    send ÷ what they could (the smaller of their line rate and a fair share of the group).
 matrix
     the switches of one tier by those of the tier above. The left half of a cell is the traffic up,
     the right half the traffic down, on the busiest link of the pair. `?`: the switch above is not
@@ -129,7 +134,7 @@ network-bound
     more than half of the step is communication, the rails at their limit. Where they have room,
     computing that overlaps with communication may pace it, and nothing is said.
 NIC
-    network adapter of a host, one per rail.
+    network adapter of a host; its role, with the reason, is on the node's page.
 no tick for
     nothing has been received for this long: what is shown is this old.
 node
@@ -204,6 +209,8 @@ starting
     the probe is being sent to the python3 of the node.
 step
     one iteration of training, and its duration; in brackets the duration before it changed.
+storage
+    a host's port with RDMA that is not like the rails: s0, s1 …
 sure
     the confidence of a finding in %.
 switch

@@ -21,7 +21,7 @@ from types import FrameType, TracebackType
 
 from tests.lab import build, netns, patterns, registry, wire, wiring
 from tests.lab.hashing import FlowPath, PortFinder
-from tests.lab.layout import Layout
+from tests.lab.layout import MGMT_PORT, Layout
 from tests.lab.netns import LabError
 from tests.lab.nodes import Nodes
 from tests.lab.traffic import Flow
@@ -32,8 +32,10 @@ _FIRST_DPORT = 5201
 class Lab(Nodes):
     """A fabric with `spines` x `leaves` and `hosts_per_leaf` hosts under each leaf.
 
-    `rate_mbps` is the line rate of every fabric port, in megabits per second and direction. Hosts
-    have `rails` NICs each. `wires` are uplinks (`leaf1/up3`) whose line rate the kernel knows.
+    `rate_mbps` is the line rate of every fabric port, in megabits per second and direction; that of
+    uplinks is `uplink_mbps` where given. Hosts have `rails` NICs each, called `nic`0, `nic`1, ...,
+    and `host_mgmt` for ssh. `wires` are uplinks (`leaf1/up3`) whose line rate the kernel knows.
+    Without `arp` no node has neighbour entries of its cables.
     """
 
     def __init__(
@@ -44,10 +46,17 @@ class Lab(Nodes):
         rate_mbps: float = 100,
         rails: int = 1,
         wires: frozenset[str] = frozenset(),
+        *,
+        uplink_mbps: float | None = None,
+        nic: str = "eth",
+        host_mgmt: str = MGMT_PORT,
+        arp: bool = True,
     ) -> None:
         """Plan a lab; entering it builds it."""
-        super().__init__(Layout(spines, leaves, hosts_per_leaf, rails, wires))
+        super().__init__(Layout(spines, leaves, hosts_per_leaf, rails, wires, nic, host_mgmt))
         self.rate_mbps = rate_mbps
+        self.uplink_mbps = uplink_mbps or rate_mbps
+        self._arp = arp
         self._finder = PortFinder()
         self._dports = itertools.count(_FIRST_DPORT)
         self._down: set[tuple[str, str]] = set()
@@ -61,7 +70,8 @@ class Lab(Nodes):
         atexit.register(self.close)
         try:
             self._record = registry.claim()
-            build.build(self.layout, self._record, self.rate_mbps, self._servers)
+            rates = build.Rates(self.rate_mbps, self.uplink_mbps)
+            build.build(self.layout, self._record, rates, self._servers, self._arp)
         except BaseException:
             self.close()
             raise
@@ -127,7 +137,8 @@ class Lab(Nodes):
         self._set_link(node, port, "up")
         self._down.discard((node, port))
         self._reroute()
-        build.greet(self.layout, self.prefix)
+        if self._arp:
+            build.greet(self.layout, self.prefix)
 
     def _set_link(self, node: str, port: str, state: str) -> None:
         netns.batch("ip", [f"link set dev {port} {state}"], self.ns(node))

@@ -41,6 +41,8 @@ class Layout:
     """A leaf-spine fabric; every leaf is cabled once to every spine, and to every NIC of its hosts.
 
     `wires` are the uplinks (`leaf1/up3`) whose line rate the kernel knows; see `tests.lab.wire`.
+    `nic` is what the names of a host's NICs begin with, `host_mgmt` the name of the one that its
+    sshd is reached by.
     """
 
     spine_count: int = 4
@@ -48,6 +50,8 @@ class Layout:
     hosts_per_leaf: int = 4
     rails: int = 1
     wires: frozenset[str] = frozenset()
+    nic: str = "eth"
+    host_mgmt: str = MGMT_PORT
 
     def __post_init__(self) -> None:
         """Refuse a shape that the address plan cannot number."""
@@ -85,13 +89,25 @@ class Layout:
             nics = [(host, rail) for host in self.hosts_of(leaf) for rail in range(self.rails)]
             for n, (host, rail) in enumerate(nics, 1):
                 net = f"10.1.{leaf_n}"
-                lower = End(host, f"eth{rail}", f"{net}.{2 * n + 1}")
+                lower = End(host, self.nic_of(rail), f"{net}.{2 * n + 1}")
                 cables.append(Cable(lower, End(leaf, f"down{n}", f"{net}.{2 * n}")))
             for n, spine in enumerate(self.spines, 1):
                 net = f"10.2.{leaf_n}"
                 lower = End(leaf, f"up{n}", f"{net}.{2 * n}")
                 cables.append(Cable(lower, End(spine, f"swp{leaf_n}", f"{net}.{2 * n + 1}")))
         return tuple(cables)
+
+    def nic_of(self, rail: int) -> str:
+        """The name of a host's NIC."""
+        return f"{self.nic}{rail}"
+
+    def mgmt_port(self, node: str) -> str:
+        """The name of the port that the sshd of `node` is reached by."""
+        return self.host_mgmt if node in self.hosts else MGMT_PORT
+
+    def is_uplink(self, cable: Cable) -> bool:
+        """Whether a cable is between a leaf and a spine."""
+        return cable.upper.node in self.spines
 
     def role(self, node: str) -> str:
         """``host`` or ``switch``."""

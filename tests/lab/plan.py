@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+import msgspec
 
 from tests.lab import netns
 from tests.lab.fabric import Lab
 from tests.lab.hashing import FlowPath
 from tests.lab.netns import LabError
-from tests.lab.scenario import SOURCE_PORT, Fault, Job, Scenario
-from tests.lab.senders import Stream
+from tests.lab.scenario import SOURCE_PORT, Fault, Flow, Job, Scenario
+from tests.lab.senders import Collective, Stream, Traffic
 
 Rates = list[tuple[float, float, float]]
 """(from, to, share of line rate), in seconds after the beginning."""
+
+Nic = tuple[str, int]
+"""(host, rail)."""
 
 _EXCHANGED = 0.1
 """What the others of a job send, of what they are fed with, while they wait for a straggler."""
@@ -34,10 +40,19 @@ class Deed:
 
 @dataclass
 class Plan:
-    """The streams of a scenario and the deeds, in order of time."""
+    """The traffic of a scenario until `end_s`, and the deeds, in order of time."""
 
+    end_s: float
     streams: list[Stream] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
     deeds: list[Deed] = field(default_factory=list)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What the senders are given."""
+        return Traffic(
+            streams=tuple(self.streams), collectives=tuple(self.collectives), end_s=self.end_s
+        )
 
 
 def plan(scenario: Scenario, lab: Lab, longer_s: float) -> Plan:
@@ -61,11 +76,16 @@ class _Planner:
         self._turns = {
             leaf: itertools.cycle(lab.layout.uplinks(leaf)) for leaf in lab.layout.leaves
         }
-        self._plan = Plan()
+        self._plan = Plan(end_s)
 
     def work(self) -> Plan:
         for job in self._scenario.job:
-            self._ring(job)
+            if job.step_mb:
+                self._collective(job)
+            else:
+                self._ring(job)
+        for flow in self._scenario.flow:
+            self._flow(flow)
         for fault in self._scenario.fault:
             self._fault(fault)
         self._plan.deeds.sort(key=lambda deed: deed.at_s)
@@ -77,14 +97,61 @@ class _Planner:
     # -- jobs ------------------------------------------------------------------------------
 
     def _ring(self, job: Job) -> None:
+        for (host, rail), (far, _) in self._pairs("ring"):
+            rates = self._rates(job, (host, far), rail)
+            made = self._stream((host, rail), (far, rail), job.protocol, job.source_port)
+            self._send(made, rates)
+
+    def _pairs(self, pattern: str) -> Iterator[tuple[Nic, Nic]]:
+        """(from, to), rail by rail, of every connection of a job; of a ring, each to the next under
+        another leaf.
+        """
         layout = self._lab.layout
-        first, second = (layout.hosts_of(leaf) for leaf in layout.leaves)
-        ring = [host for pair in zip(first, second, strict=True) for host in pair]
+        by_leaf = zip(*(layout.hosts_of(leaf) for leaf in layout.leaves), strict=True)
+        ring = [host for hosts in by_leaf for host in hosts]
         for place, host in enumerate(ring):
+            fars = ring[place + 1 :] + ring[:place]
             for rail in range(layout.rails):
-                far = ring[(place + 1) % len(ring)]
-                rates = self._rates(job, (host, far), rail)
-                self._stream((host, rail), (far, rail), rates, job.protocol, job.source_port)
+                for far in fars[:1] if pattern == "ring" else fars:
+                    yield (host, rail), (far, rail)
+
+    def _collective(self, job: Job) -> None:
+        lab = self._lab
+        pairs = list(self._pairs(job.pattern))
+        crowds = {fault.where: fault.flows for fault in self._faults("collision")}
+        streams = []
+        for src, dst in pairs:
+            leaf, uplink = lab.layout.leaf_of(src[0]), ""
+            for where in crowds:
+                crowded, _, port = where.partition("/")
+                if crowded == leaf and leaf != lab.layout.leaf_of(dst[0]) and crowds[where]:
+                    crowds[where] -= 1
+                    uplink = port
+                    break
+            streams.append(self._stream(src, dst, "tcp", uplink=uplink, congestion="cubic"))
+        each_nic = len(pairs) // (len(lab.layout.hosts) * lab.layout.rails)
+        late = [(lab.ns(f.where), f.at, f.extra_s) for f in self._faults("straggler")]
+        self._plan.collectives.append(
+            Collective(
+                streams=tuple(streams),
+                stream_bytes=round(job.step_mb * 1e6 / each_nic),
+                compute_s=job.compute_s,
+                start_s=job.start,
+                late=tuple(late),
+            )
+        )
+
+    def _flow(self, flow: Flow) -> None:
+        fars = flow.dst * len(flow.src) if len(flow.dst) == 1 else flow.dst
+        spans = [(flow.start, self._end_s)]
+        if flow.every_s:
+            begins = range(math.ceil((self._end_s - flow.start) / flow.every_s))
+            starts = [flow.start + number * flow.every_s for number in begins]
+            spans = [(begin, begin + flow.on_s) for begin in starts]
+        for host, far in zip(flow.src, fars, strict=True):
+            src, dst = (host, flow.rail), (far, flow.rail)
+            made = self._stream(src, dst, flow.protocol, uplink=flow.uplink, congestion="cubic")
+            self._send(made, [(*span, flow.share) for span in spans])
 
     def _rates(self, job: Job, ends_at: tuple[str, str], rail: int) -> Rates:
         """What a job has a connection between two hosts send; who is late takes nothing either."""
@@ -134,14 +201,15 @@ class _Planner:
         layout, span = self._lab.layout, (fault.at, self._until(fault))
         node, _, port = fault.where.partition("/")
         rates = [(*span, fault.share)]
-        if fault.kind == "collision":
+        synchronous = any(job.step_mb for job in self._scenario.job)
+        if fault.kind == "collision" and not synchronous:
             other = next(leaf for leaf in layout.leaves if leaf != node)
             for src, dst in zip(self._crowd(fault), layout.hosts_of(other), strict=False):
-                self._stream((src, 0), (dst, 0), rates, fault.protocol, uplink=port)
+                self._send(self._stream((src, 0), (dst, 0), fault.protocol, uplink=port), rates)
         elif fault.kind == "incast":
             other = next(leaf for leaf in layout.leaves if leaf != layout.leaf_of(node))
             for src in layout.hosts_of(other)[: fault.flows]:
-                self._stream((src, 0), (node, 0), rates, fault.protocol)
+                self._send(self._stream((src, 0), (node, 0), fault.protocol), rates)
         elif fault.kind == "degraded_link":
             slow, usual = self._lab.rate_mbps * fault.share, self._lab.rate_mbps
             self._do(span[0], lambda: self._lab.degrade(node, port, slow))
@@ -158,20 +226,26 @@ class _Planner:
 
     # -- streams ---------------------------------------------------------------------------
 
+    def _send(self, stream: Stream, rates: Rates) -> None:
+        mbps = self._lab.rate_mbps
+        sent = tuple((a, b, share * mbps) for a, b, share in rates if share > 0)
+        self._plan.streams.append(msgspec.structs.replace(stream, rates=sent))
+
     def _stream(
         self,
-        src: tuple[str, int],
-        dst: tuple[str, int],
-        rates: Rates,
+        src: Nic,
+        dst: Nic,
         protocol: str,
         sport: int = 0,
         uplink: str = "",
-    ) -> None:
-        """A stream from NIC to NIC, (host, rail) each; over an uplink where one is wanted."""
+        congestion: str = "reno",
+    ) -> Stream:
+        """A stream from NIC to NIC; over an uplink where one is wanted."""
         layout, lab, dport = self._lab.layout, self._lab, next(self._dports)
         leaf = layout.leaf_of(src[0])
         addresses = layout.fabric_address(*src), layout.fabric_address(*dst)
-        if not uplink and not sport and self._scenario.topology.routing == "spray":
+        spray = self._scenario.topology.routing == "spray"
+        if spray and not uplink and not sport and leaf != layout.leaf_of(dst[0]):
             uplink = next(self._turns[leaf])
         if uplink:
             entry = layout.port_to(leaf, *src)
@@ -180,19 +254,16 @@ class _Planner:
             if uplink not in ways:
                 raise LabError(f"no client port leads from {src[0]} over {uplink}")
             sport = ways[uplink]
-        mbps = lab.rate_mbps
-        self._plan.streams.append(
-            Stream(
-                src_ns=lab.ns(src[0]),
-                src=addresses[0],
-                nic=layout.ends(src[0])[src[1]][0].port,
-                sport=sport or dport,
-                dst_ns=lab.ns(dst[0]),
-                dst=addresses[1],
-                dport=dport,
-                protocol=protocol,
-                rates=tuple((a, b, share * mbps) for a, b, share in rates if share > 0),
-            )
+        return Stream(
+            src_ns=lab.ns(src[0]),
+            src=addresses[0],
+            nic=layout.ends(src[0])[src[1]][0].port,
+            sport=sport or dport,
+            dst_ns=lab.ns(dst[0]),
+            dst=addresses[1],
+            dport=dport,
+            protocol=protocol,
+            congestion=congestion,
         )
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import msgspec
 
+from tests.lab.build import cables_text
 from tests.lab.fabric import Lab
 from tests.lab.layout import Layout
+from tests.lab.netns import LabError
 from tests.lab.plan import Plan, plan
 from tests.lab.scenario import Scenario
-from tests.lab.senders import Stream
+from tests.lab.senders import Traffic
 from tests.lab.truth import Truth, Witness, Wrong
 from tests.lab.watching import Line, Watch
 
@@ -26,9 +28,13 @@ PATIENCE_S = 15.0
 """So much longer a scenario goes on where a finding is missing: the machine may be busy."""
 
 _PROJECT = Path(__file__).parents[2]
-_UP_S = 60.0
+_UP_S = 120.0
 _SOON_S = 0.2
 _OF_CABLE = ("link_down", "flapping_link", "degraded_link", "error_burst")
+
+
+class TooBusyError(LabError):
+    """The machine was too busy to see what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +53,32 @@ class Outcome:
     scenario: Scenario
     truth: set[Wrong]
     told: list[Told]
+    counted: list[str]
+    """What busy ports sent, and their queues, in words."""
 
     @property
     def happened(self) -> bool:
         """Whether the kernel did what the scenario is about, and nothing else."""
-        return sorted(each.cause for each in self.truth) == sorted(self.scenario.expect.findings)
+        return sorted(map(str, self.truth)) == sorted(self.scenario.expect.findings)
 
     @property
     def is_right(self) -> bool:
         """Whether all that was wrong was told, once, and nothing else."""
         return Counter(each.what for each in self.told) == Counter(self.truth)
+
+    @property
+    def story(self) -> str:
+        """What was expected, was wrong and was told, with the numbers."""
+        lines = [f"expected {', '.join(self.scenario.expect.findings) or 'nothing'}"]
+        lines.append(
+            f"by the kernel's counters {', '.join(sorted(map(str, self.truth))) or 'nothing'}"
+        )
+        lines += [
+            f"told after {each.after_s:.1f} s: {each.what}: {each.text}" for each in self.told
+        ]
+        if not self.told:
+            lines.append("told nothing")
+        return "\n  ".join([*lines, *self.counted])
 
 
 def paths() -> list[Path]:
@@ -70,22 +92,37 @@ def play(scenario: Scenario) -> Outcome:
     with (
         Lab(
             spines=shape.spines,
-            leaves=2,
-            hosts_per_leaf=shape.hosts // 2,
+            leaves=shape.leaves,
+            hosts_per_leaf=shape.hosts // shape.leaves,
             rate_mbps=shape.speed_mbps,
             rails=shape.rails,
             wires=frozenset(shape.wires),
+            uplink_mbps=shape.uplink_mbps,
+            nic=shape.nic,
+            host_mgmt=shape.management,
+            arp=shape.cabling == "neighbours",
         ) as lab,
-        Watch(lab, hosts=_hosts_file(lab, scenario)) as watch,
+        Watch(lab, *_options(lab, scenario), hosts=_hosts_file(lab, scenario)) as watch,
     ):
         watch.until_all_up(_UP_S)
         planned = plan(scenario, lab, PATIENCE_S)
-        with _sending(lab, planned.streams) as begin_s, Witness(lab) as witness:
-            _happen(scenario, planned, begin_s, watch)
+        with _sending(lab, planned.traffic) as begin_s, Witness(lab) as witness:
+            _happen(lab.layout, scenario, planned, begin_s, watch)
+        if witness.is_sparse:
+            samples = f"{len(witness.samples)} samples in {witness.seconds:.0f} s"
+            raise TooBusyError(f"the machine was too busy: {samples}")
         began_s = begin_s + scenario.begins_s
         told = [_told(lab.layout, line, watch.start_s - began_s) for line in watch.findings()]
-        truth = Truth(lab.layout, lab.rate_mbps, witness.samples, began_s + 1)
-        return Outcome(scenario, truth.wrong(), told)
+        truth = Truth(lab, witness, began_s + 1)
+        return Outcome(scenario, truth.wrong(), told, truth.counted())
+
+
+def _options(lab: Lab, scenario: Scenario) -> list[str]:
+    if scenario.topology.cabling != "file":
+        return []
+    path = lab.directory / "cables.csv"
+    path.write_text(cables_text(lab.layout))
+    return ["--topology", str(path)]
 
 
 def _hosts_file(lab: Lab, scenario: Scenario) -> Path:
@@ -98,8 +135,8 @@ def _hosts_file(lab: Lab, scenario: Scenario) -> Path:
 
 
 @contextmanager
-def _sending(lab: Lab, streams: list[Stream]) -> Iterator[float]:
-    """Have the streams run; when they began, on the monotonic clock."""
+def _sending(lab: Lab, traffic: Traffic) -> Iterator[float]:
+    """Have the traffic run; when it began, on the monotonic clock."""
     process = subprocess.Popen(
         lab.console_argv([sys.executable, "-m", "tests.lab.senders"]),
         stdin=subprocess.PIPE,
@@ -109,7 +146,7 @@ def _sending(lab: Lab, streams: list[Stream]) -> Iterator[float]:
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(streams) + b"\n")
+        process.stdin.write(msgspec.json.encode(traffic) + b"\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"ready\n", "the senders do not connect"
         begin_s = time.monotonic() + _SOON_S
@@ -121,7 +158,9 @@ def _sending(lab: Lab, streams: list[Stream]) -> Iterator[float]:
             process.kill()
 
 
-def _happen(scenario: Scenario, planned: Plan, begin_s: float, watch: Watch) -> None:
+def _happen(
+    layout: Layout, scenario: Scenario, planned: Plan, begin_s: float, watch: Watch
+) -> None:
     """Do the deeds in time, and wait for the end, or for what is still to be told."""
     deeds = list(planned.deeds)
     wanted = set(scenario.expect.findings)
@@ -129,8 +168,10 @@ def _happen(scenario: Scenario, planned: Plan, begin_s: float, watch: Watch) -> 
     while (now_s := time.monotonic()) < end_s + PATIENCE_S:
         while deeds and deeds[0].at_s <= now_s - begin_s:
             deeds.pop(0).do()
-        if now_s >= end_s and wanted <= {line["cause"] for line in watch.findings()}:
-            return
+        if now_s >= end_s:
+            told = [_told(layout, line, 0.0) for line in watch.findings()]
+            if wanted <= {str(each.what) for each in told}:
+                return
         time.sleep(0.02)
 
 

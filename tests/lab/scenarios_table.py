@@ -6,9 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tests.lab import play, scenario
+from tests.lab import play
 from tests.lab.netns import LabError
 from tests.lab.play import Outcome
+from tests.lab.playing import AT_ONCE, playing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,19 +18,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m tests.lab.scenarios_table", description=__doc__
     )
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="labs at a time")
     parser.add_argument("names", nargs="*", help="scenarios (all of them)")
     options = parser.parse_args(argv)
     paths = [path for path in play.paths() if not options.names or path.stem in options.names]
     outcomes: dict[str, list[Outcome]] = {path.stem: [] for path in paths}
     for run in range(1, options.runs + 1):
-        for path in paths:
-            try:
-                outcome = play.play(scenario.read(path))
-            except (LabError, OSError, AssertionError) as problem:
-                print(f"run {run}, {path.stem}: {problem}", file=sys.stderr)
-                continue
-            outcomes[path.stem].append(outcome)
-            print(f"run {run}, {path.stem}: {_verdict(outcome)}", file=sys.stderr, flush=True)
+        with playing(paths, at_once=options.at_once) as futures:
+            for path, future in futures.scenarios.items():
+                try:
+                    outcome = future.result()
+                except (LabError, OSError, AssertionError) as problem:
+                    print(f"run {run}, {path.stem}: {problem}", file=sys.stderr)
+                    continue
+                outcomes[path.stem].append(outcome)
+                print(f"run {run}, {path.stem}: {_verdict(outcome)}", file=sys.stderr, flush=True)
     print("| scenario | fault, by the kernel's counters | reported after, s | correct |")
     print("|---|---|---|---|")
     for name, played in outcomes.items():
@@ -47,13 +50,7 @@ def _is_right(outcome: Outcome) -> bool:
 
 
 def _verdict(outcome: Outcome) -> str:
-    if _is_right(outcome):
-        return "right"
-    told = "; ".join(
-        f"{each.what} after {each.after_s:.1f} s: {each.text}" for each in outcome.told
-    )
-    wrong = ", ".join(sorted(map(str, outcome.truth))) or "nothing"
-    return f"WRONG: by the kernel's counters {wrong}; told: {told or 'nothing'}"
+    return "right" if _is_right(outcome) else f"WRONG: {outcome.story}"
 
 
 def _row(name: str, played: Sequence[Outcome], runs: int) -> str:

@@ -1,16 +1,19 @@
 """Sockets that send at the rates of a plan: `python -m tests.lab.senders`.
 
-On its standard input it is given the streams, on a line. Once they are connected it says so, and
-waits for a second line: when they begin, on the machine's monotonic clock.
+On its standard input it is given the traffic, on a line. Once all is connected it says so, and
+waits for a second line: when it begins, on the machine's monotonic clock.
 
 One process for all hosts: each socket is made in the namespace of its host, and bound to its NIC.
-Unlike iperf3 a stream changes its rate at once and keeps its ports, so a job can beat time.
+Unlike iperf3 a stream changes its rate at once and keeps its ports. What the streams of a
+collective send depends on what has arrived, as in a synchronous job.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
+import select
 import socket
 import sys
 import time
@@ -27,6 +30,11 @@ _BEHIND_S = 0.01
 _TCP_CHUNK_BYTES = 8_192
 _CONNECT_S = 10.0
 _READ_BYTES = 1 << 18
+_SEND_BUFFER_BYTES = 1 << 18
+"""The kernel doubles it: more than a path and its queue hold, less than an iteration."""
+_ZEROS = memoryview(bytes(1 << 16))
+_UNEVEN = 0.03
+"""Computing takes so much more or less, as a share, by host and iteration."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +52,30 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     dst: str
     dport: int
     protocol: str
-    rates: tuple[tuple[float, float, float], ...]
+    rates: tuple[tuple[float, float, float], ...] = ()
+    congestion: str = "reno"
+
+
+class Collective(msgspec.Struct, frozen=True, kw_only=True):
+    """A synchronous job over TCP: its hosts compute for `compute_s`, then each stream moves
+    `stream_bytes`, once both of its hosts have computed; when all has arrived, they compute again.
+
+    `late` are (namespace of a host, from when on, how much longer it computes), in seconds.
+    """
+
+    streams: tuple[Stream, ...]
+    stream_bytes: int
+    compute_s: float
+    start_s: float
+    late: tuple[tuple[str, float, float], ...]
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What to send until `end_s` seconds after the beginning."""
+
+    streams: tuple[Stream, ...]
+    collectives: tuple[Collective, ...]
+    end_s: float
 
 
 @dataclass(slots=True)
@@ -71,6 +102,47 @@ class _Sender:
                 self.out.send(self.chunk)
 
 
+@dataclass(slots=True)
+class _Part:
+    """A connection of a collective, and what it has still to send and to receive."""
+
+    stream: Stream
+    out: socket.socket
+    into: socket.socket
+    to_send: int = 0
+    to_receive: int = 0
+
+
+class _Iterations:
+    def __init__(self, job: Collective, parts: list[_Part]) -> None:
+        self._job = job
+        self._parts = parts
+        self._random = random.Random(1)
+        self._ready_s: dict[str, float] = {}
+        self._begin(job.start_s)
+
+    def _begin(self, now_s: float) -> None:
+        for host in sorted({each.src_ns for each in self._job.streams}):
+            compute_s = self._job.compute_s * self._random.uniform(1 - _UNEVEN, 1 + _UNEVEN)
+            extra_s = sum(
+                extra for late, from_s, extra in self._job.late if late == host and now_s >= from_s
+            )
+            self._ready_s[host] = now_s + compute_s + extra_s
+        for part in self._parts:
+            part.to_send = part.to_receive = self._job.stream_bytes
+
+    def turn(self, now_s: float) -> None:
+        """Send what can be sent now; begin again when all has arrived."""
+        for part in self._parts:
+            ends = part.stream.src_ns, part.stream.dst_ns
+            if part.to_send and now_s >= max(self._ready_s[host] for host in ends):
+                with contextlib.suppress(BlockingIOError):
+                    while part.to_send:
+                        part.to_send -= part.out.send(_ZEROS[: part.to_send])
+        if not any(part.to_receive for part in self._parts):
+            self._begin(now_s)
+
+
 def _udp(stream: Stream) -> _Sender:
     into = netns.make_socket(stream.dst_ns, socket.AF_INET, socket.SOCK_DGRAM)
     # Nobody reads: what comes after the buffer is full is dropped behind the port's counters.
@@ -83,6 +155,19 @@ def _udp(stream: Stream) -> _Sender:
 
 
 def _tcp(stream: Stream) -> _Sender:
+    out, into = _connected(stream)
+    bits = _TCP_CHUNK_BYTES * 8
+    return _Sender(list(stream.rates), out, into, bytes(_TCP_CHUNK_BYTES), bits)
+
+
+def _part(stream: Stream) -> _Part:
+    out, into = _connected(stream)
+    out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+    return _Part(stream, out, into)
+
+
+def _connected(stream: Stream) -> tuple[socket.socket, socket.socket]:
+    """Both ends of a TCP connection."""
     with netns.make_socket(stream.dst_ns, socket.AF_INET, socket.SOCK_STREAM) as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind((stream.dst, stream.dport))
@@ -93,10 +178,10 @@ def _tcp(stream: Stream) -> _Sender:
         out.connect((stream.dst, stream.dport))
         into, _ = door.accept()
     out.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Every kernel has it, and unlike some it slows down for a full queue alone, as RoCE does.
-    out.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+    # Reno: every kernel has it, and unlike some it slows down for a full queue alone, as RoCE does.
+    out.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, stream.congestion.encode())
     into.setblocking(False)
-    return _Sender(list(stream.rates), out, into, bytes(_TCP_CHUNK_BYTES), _TCP_CHUNK_BYTES * 8)
+    return out, into
 
 
 def _bound(stream: Stream, kind: socket.SocketKind) -> socket.socket:
@@ -108,27 +193,39 @@ def _bound(stream: Stream, kind: socket.SocketKind) -> socket.socket:
 
 
 def main() -> None:
-    """Connect every stream, say so, and send until the last one ends."""
-    streams = msgspec.json.decode(sys.stdin.readline(), type=tuple[Stream, ...])
-    senders = [_tcp(each) if each.protocol == "tcp" else _udp(each) for each in streams]
-    pairs = zip(senders, streams, strict=True)
-    readers = [sender.into for sender, each in pairs if each.protocol == "tcp"]
-    for sender in senders:
+    """Connect every stream, say so, and send until the end."""
+    traffic = msgspec.json.decode(sys.stdin.readline(), type=Traffic)
+    senders = [_tcp(each) if each.protocol == "tcp" else _udp(each) for each in traffic.streams]
+    jobs = [(job, [_part(each) for each in job.streams]) for job in traffic.collectives]
+    parts = {part.into.fileno(): part for _, its_parts in jobs for part in its_parts}
+    readers = {part.into.fileno(): part.into for part in parts.values()}
+    for sender, each in zip(senders, traffic.streams, strict=True):
         sender.out.setblocking(False)
+        if each.protocol == "tcp":
+            readers[sender.into.fileno()] = sender.into
+    for part in parts.values():
+        part.out.setblocking(False)
+    arrivals = select.epoll()
+    for number in readers:
+        arrivals.register(number, select.EPOLLIN)
     # A NIC does not wait for a CPU either.
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     print("ready", flush=True)
     begin_s = float(sys.stdin.readline())
-    end_s = max((end for each in streams for _, end, _ in each.rates), default=0.0)
+    iterations = [_Iterations(job, its_parts) for job, its_parts in jobs]
     before_s = time.monotonic()
-    while before_s - begin_s < end_s:
+    while before_s - begin_s < traffic.end_s:
         time.sleep(_TURN_S)
         now_s = time.monotonic()
         for sender in senders:
             sender.turn(now_s - begin_s, now_s - before_s)
-        for reader in readers:
+        for number, _ in arrivals.poll(0):
             with contextlib.suppress(BlockingIOError):
-                reader.recv(_READ_BYTES)
+                received = len(readers[number].recv(_READ_BYTES))
+                if number in parts:
+                    parts[number].to_receive -= received
+        for each_job in iterations:
+            each_job.turn(now_s - begin_s)
         before_s = now_s
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections import Counter
 
@@ -186,6 +187,17 @@ def test_a_stopped_flow_is_silent_and_can_resume_if_paused(lab: Lab) -> None:
     assert uplink_rates(lab, "leaf1", 1.0)["up4"] == pytest.approx(50, rel=0.1)
     flow.stop()
     assert not flow.running
+
+
+def test_traffic_can_cross_a_fabric_without_neighbour_entries(lab_parts: None) -> None:
+    with Lab(2, 2, 1, 20, arp=False) as lab:
+        sports = range(50_000, 50_016)
+        paths = lab.probe_uplinks("gpu001", "gpu002", sports, 7400)
+        assert set(paths.values()) == {"up1", "up2"}
+        for node in lab.layout.nodes:
+            fabric = {own.port for own, _ in lab.layout.ends(node)}
+            table = lab.exec(node, ["ip", "-j", "neigh", "show"]).stdout
+            assert not fabric & {each["dev"] for each in json.loads(table)}
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 4), (4, 101, 4), (4, 2, 0)])

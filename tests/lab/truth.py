@@ -19,22 +19,31 @@ from numpy.typing import NDArray
 
 from tests.lab import netns
 from tests.lab.fabric import Lab
-from tests.lab.layout import Layout
 
 Floats = NDArray[np.float64]
+Nic = tuple[str, str]
+"""(host, port)."""
 
-_OFTEN = 0.5
-"""Share of the seconds in which there must be a queue in front of a port for it to be lasting."""
+_OFTEN = 0.25
+"""Share of the seconds in which there must be a queue in front of a port for it to be lasting: jobs
+pause to compute.
+"""
 _QUEUE_S = 0.004
 """What waits in front of a port is a queue if the port takes so long to send it."""
 _BUSY = 0.02
 """Share of line rate above which a NIC sends, once a second."""
-_FULL = 0.8
+_FULL = 0.45
 """A port with a queue sends, over a second, at least this share of what its shaper lets through."""
+_UNSLOWED = 0.9
+"""A NIC that sends this share of its line rate, while a port is full, is not slowed by it."""
 _SLOW = 0.9
 """A shaper that lets through less than this share of line rate makes a slow link."""
+_ENOUGH = 0.6
+"""Samples a second that are enough to judge by."""
+_FEW = 0.5
+"""Many to one is so few of the NICs that receive, as a share; else it is many to many."""
 _FLAPS = 3
-_LATE_S = 3
+_LATE_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,6 @@ class Sample:
     dropped: dict[tuple[str, str], int] = field(default_factory=dict)
     waiting_s: dict[tuple[str, str], float] = field(default_factory=dict)
     shaped_bps: dict[tuple[str, str], float] = field(default_factory=dict)
-    changes: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Witness:
@@ -68,14 +76,34 @@ class Witness:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="witness")
         self.samples: list[Sample] = []
+        self.seconds = 0.0
+        self.carrier_changes: dict[tuple[str, str], int] = {}
+        """How often each switch port lost or got its carrier meanwhile."""
 
     def __enter__(self) -> Witness:
+        self._begin_s, self._changes = time.monotonic(), self._read_changes()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        self.seconds = time.monotonic() - self._begin_s
+        last = self._read_changes()
+        self.carrier_changes = {port: last[port] - self._changes[port] for port in last}
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the machine was too busy to read the counters in most of the seconds."""
+        return len(self.samples) < _ENOUGH * self.seconds
+
+    def _read_changes(self) -> dict[tuple[str, str], int]:
+        layout = self._lab.layout
+        return {
+            (node, port): changes
+            for node in (*layout.leaves, *layout.spines)
+            for port, changes in _carrier_changes(self._lab.ns(node)).items()
+        }
 
     def _run(self) -> None:
         next_s = time.monotonic()
@@ -95,8 +123,6 @@ class Witness:
                     sample.dropped[node, port] = drops
                     sample.waiting_s[node, port] = backlog / rate
                     sample.shaped_bps[node, port] = rate * 8
-                for port, changes in _carrier_changes(ns).items():
-                    sample.changes[node, port] = changes
         return sample
 
 
@@ -123,20 +149,24 @@ def _carrier_changes(ns: str) -> dict[str, int]:
 class Truth:
     """Judges traffic by the samples from `from_s` on, and links by all of them."""
 
-    def __init__(
-        self, layout: Layout, mbps: float, samples: Sequence[Sample], from_s: float
-    ) -> None:
-        self._layout = layout
-        seen = [each for each in samples if min(each.at_s.values()) >= from_s]
+    def __init__(self, lab: Lab, witness: Witness, from_s: float) -> None:
+        self._layout = layout = lab.layout
+        seen = [each for each in witness.samples if min(each.at_s.values()) >= from_s]
         ends = [end for cable in layout.cables for end in (cable.lower, cable.upper)]
         ports = [(end.node, end.port) for end in ends]
         sent = np.array([[each.sent[port] for port in ports] for each in seen], float)
         at_s = np.array([[each.at_s[node] for node, _ in ports] for each in seen])
+        self._lasted_s = np.diff(at_s[:, 0])
         bps = np.diff(sent, axis=0) * 8 / np.diff(at_s, axis=0)
         self._sent_bps: dict[tuple[str, str], Floats] = dict(zip(ports, bps.T, strict=True))
-        self._line_bps = mbps * 1e6
+        self._line_bps = {
+            (end.node, end.port): (lab.uplink_mbps if layout.is_uplink(cable) else lab.rate_mbps)
+            * 1e6
+            for cable in layout.cables
+            for end in (cable.lower, cable.upper)
+        }
         self._seen = seen
-        self._changes = samples[0].changes, samples[-1].changes
+        self._changes = witness.carrier_changes
         self._nics = [
             ((cable.lower.node, cable.lower.port), (cable.upper.node, cable.upper.port))
             for cable in layout.cables
@@ -144,20 +174,64 @@ class Truth:
         ]
 
     def wrong(self) -> set[Wrong]:
-        """All of it."""
-        return {*self._crowded(), *self._flapping(), *self._late(), *self._left_out()}
+        """All of it, each with its root alone."""
+        late = self._late()
+        hosts = {each.subject for each in late}
+        # Those who waited for a late host send to it all at once.
+        crowded = {each for each in self._crowded() if each.subject.partition("/")[0] not in hosts}
+        return {*crowded, *self._flapping(), *late, *self._left_out()}
+
+    def counted(self) -> list[str]:
+        """What NICs and uplinks in use sent, and ports with a queue, in words."""
+        lines = []
+        for (node, port), bps in self._sent_bps.items():
+            sends = node in self._layout.hosts or port.startswith("up")
+            if not (sends or self._has_queue(node, port)):
+                continue
+            if self._util(node, port).mean() < _BUSY / 2:
+                continue
+            line_mbps = self._line_bps[node, port] / 1e6
+            words = f"{node}/{port} of {line_mbps:g} Mb/s: mean {bps.mean() / 1e6:.1f}"
+            if (busy := bps[self._util(node, port) > _BUSY]).size:
+                words += f", when busy {busy.mean() / 1e6:.1f}, greatest {bps.max() / 1e6:.1f}"
+            if (node, port) in self._seen[0].dropped:
+                drops = self._seen[-1].dropped[node, port] - self._seen[0].dropped[node, port]
+                queued = self._queue(node, port).mean()
+                words += f"; queue in {queued:.0%} of {len(bps)} s, {drops} dropped"
+            lines.append(words)
+        return lines
 
     def _util(self, node: str, port: str) -> Floats:
-        return self._sent_bps[node, port] / self._line_bps
+        return self._sent_bps[node, port] / self._line_bps[node, port]
 
     # -- queues ----------------------------------------------------------------------------
 
     def _has_queue(self, node: str, port: str) -> bool:
-        """Whether there was a queue in front of a port, most of the time."""
+        """Whether there was a queue in front of a port, again and again."""
+        return bool(self._queue(node, port).mean() >= _OFTEN)
+
+    def _queue(self, node: str, port: str) -> NDArray[np.bool_]:
+        """The seconds in which a port was full and had a queue."""
         drops = np.diff([each.dropped[node, port] for each in self._seen])
         waiting_s = np.array([each.waiting_s[node, port] for each in self._seen[1:]])
         full = self._sent_bps[node, port] >= _FULL * self._shaped_bps(node, port)
-        return bool((full & ((drops > 0) | (waiting_s > _QUEUE_S))).mean() >= _OFTEN)
+        return full & ((drops > 0) | (waiting_s > _QUEUE_S))
+
+    def _slows(self, node: str, port: str, leaves: Sequence[str]) -> bool:
+        """Whether a port has a queue while two NICs or more under some leaves send below line rate:
+        one that sends at line rate is not slowed.
+        """
+        if not self._has_queue(node, port):
+            return False
+        during = self._queue(node, port)
+        nics = [nic for leaf in leaves for nic in self._senders(leaf)]
+        return sum(bool(self._util(*nic)[during].mean() < _UNSLOWED) for nic in nics) > 1
+
+    def _senders(self, leaf: str) -> list[Nic]:
+        layout = self._layout
+        hosts = layout.hosts_of(leaf)
+        nics = [(host, layout.nic_of(rail)) for host in hosts for rail in range(layout.rails)]
+        return [nic for nic in nics if self._util(*nic).mean() > _BUSY]
 
     def _shaped_bps(self, node: str, port: str) -> float:
         return min(each.shaped_bps[node, port] for each in self._seen)
@@ -165,23 +239,38 @@ class Truth:
     def _crowded(self) -> set[Wrong]:
         found: set[Wrong] = set()
         for leaf in self._layout.leaves:
-            found |= self._uplinks(leaf)
-            for host in self._layout.hosts_of(leaf):
-                for rail in range(self._layout.rails):
-                    if self._has_queue(leaf, self._layout.port_to(leaf, host, rail)):
-                        found.add(Wrong("incast", f"{host}/eth{rail}"))
+            found |= self._uplinks(leaf) | self._into(leaf)
+        leaves = self._layout.leaves
+        full = [nic for nic, last_hop in self._nics if self._slows(*last_hop, leaves)]
+        in_use = [nic for nic, last_hop in self._nics if self._util(*last_hop).mean() > _BUSY]
+        # In an all-to-all several meet at every receiver, now at one, now at another.
+        if len(full) <= _FEW * len(in_use):
+            found |= {Wrong("incast", f"{host}/{port}") for host, port in full}
         return found
+
+    def _into(self, leaf: str) -> set[Wrong]:
+        """Collisions on the links of the spines into a leaf."""
+        number = self._layout.leaves.index(leaf) + 1
+        ends = [(spine, f"swp{number}") for spine in self._layout.spines]
+        others = [each for each in self._layout.leaves if each != leaf]
+        full = [end for end in ends if self._slows(*end, others) and not self._is_slow(*end)]
+        if len(full) == len(ends):
+            return set()
+        return {Wrong("ecmp_collision", f"{spine}/{port}") for spine, port in full}
+
+    def _is_slow(self, node: str, port: str) -> bool:
+        return self._shaped_bps(node, port) < _SLOW * self._line_bps[node, port]
 
     def _uplinks(self, leaf: str) -> set[Wrong]:
         uplinks = self._layout.uplinks(leaf)
-        full = [port for port in uplinks if self._has_queue(leaf, port)]
-        slow = [p for p in full if self._shaped_bps(leaf, p) < _SLOW * self._line_bps]
+        slow = [p for p in uplinks if self._is_slow(leaf, p) and self._has_queue(leaf, p)]
         if slow:
             return {Wrong("degraded_link", f"{leaf}/{port}") for port in slow}
+        full = [port for port in uplinks if self._slows(leaf, port, [leaf])]
         if len(full) == len(uplinks):
             return {Wrong("oversubscription", f"{leaf}/uplinks")}
         used = [port for port in uplinks if self._util(leaf, port).mean() > _BUSY]
-        senders = [h for h in self._layout.hosts_of(leaf) if self._util(h, "eth0").mean() > _BUSY]
+        senders = self._senders(leaf)
         # So many flows, hashed apart, would all take one uplink once in two thousand times.
         if full == used and len(full) == 1 and len(uplinks) ** (1 - len(senders)) < 0.0005:
             return {Wrong("polarization", f"{leaf}/uplinks")}
@@ -191,12 +280,9 @@ class Truth:
 
     def _flapping(self) -> set[Wrong]:
         found: set[Wrong] = set()
-        first, last = self._changes
         for cable in self._layout.cables:
-            ends = [
-                (e.node, e.port) for e in (cable.lower, cable.upper) if (e.node, e.port) in last
-            ]
-            changes = max((last[end] - first[end] for end in ends), default=0)
+            ends = [(end.node, end.port) for end in (cable.lower, cable.upper)]
+            changes = max(self._changes.get(end, 0) for end in ends)
             name = f"{cable.lower.node}/{cable.lower.port}"
             if changes:
                 found.add(Wrong("link_down", name))
@@ -211,7 +297,7 @@ class Truth:
         found = set()
         for ((host, _), _), own in zip(self._nics, moves, strict=True):
             alone = ~own & (moves.sum(axis=0) == len(moves) - 1)
-            if alone.sum() >= _LATE_S and own.any():
+            if self._lasted_s[alone].sum() >= _LATE_S and own.any():
                 found.add(Wrong("straggler", host))
         return found
 
@@ -219,7 +305,8 @@ class Truth:
         """Rails that carried less than half of what the host's busiest did."""
         left = set()
         for host in self._layout.hosts:
-            moved = [self._util(host, f"eth{rail}").mean() for rail in range(self._layout.rails)]
+            nics = [self._layout.nic_of(rail) for rail in range(self._layout.rails)]
+            moved = [self._util(host, nic).mean() for nic in nics]
             if max(moved) > _BUSY:
                 left |= {f"r{n}" for n, share in enumerate(moved) if share < 0.5 * max(moved)}
         return {Wrong("uneven_rails", f"rails {rail}") for rail in left}

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tests.lab.layout import CONSOLE, CONSOLE_ADDRESS, MGMT_PORT, Layout
+from tests.lab.layout import CONSOLE, CONSOLE_ADDRESS, End, Layout
 
 BRIDGE = "mgmt"
 """The management bridge in the console namespace."""
 
 BURST_BYTES = 16_384
 """Bucket of the shaper: over 10 s at 100 Mb/s it lets 0.013 % more than the line rate through."""
+
+BURST_MS = 2.5
+"""The bucket is no more than what is sent in so many ms, or what goes through a port at once would
+look like a queue at the next; but two packets at least.
+"""
 
 QUEUE_MS = 20
 """How long a queue the shaper keeps, in ms at line rate: a shallow switch buffer."""
@@ -56,7 +61,8 @@ def cable_lines(layout: Layout, prefix: str) -> list[str]:
         a, b = cable.lower, cable.upper
         lines.append(_veth(prefix + a.node, a.port, prefix + b.node, b.port))
     for node in layout.nodes:
-        lines.append(_veth(prefix + node, MGMT_PORT, prefix + CONSOLE, f"m-{node}"))
+        port = layout.mgmt_port(node)
+        lines.append(_veth(prefix + node, port, prefix + CONSOLE, f"m-{node}"))
     return lines
 
 
@@ -64,8 +70,13 @@ def _veth(ns: str, port: str, peer_ns: str, peer_port: str) -> str:
     return f"link add dev {port} netns {ns} type veth peer name {peer_port} netns {peer_ns}"
 
 
-def address_lines(layout: Layout, node: str) -> list[str]:
-    """Addresses of `node`, and its ports up."""
+def address_lines(layout: Layout, node: str, arp: bool = True) -> list[str]:
+    """Addresses of `node`, and its ports up.
+
+    Without `arp` no node has a neighbour entry of its cables: both ends of each have one MAC
+    address, which the kernel then takes for the far end's.
+    """
+    macs = {} if arp else _shared_macs(layout)
     lines = ["link set dev lo up"]
     if node == CONSOLE:
         lines.append(f"link add dev {BRIDGE} type bridge")
@@ -74,12 +85,22 @@ def address_lines(layout: Layout, node: str) -> list[str]:
         lines.append(f"link set dev {BRIDGE} up")
         lines.append(f"addr add {CONSOLE_ADDRESS}/16 dev {BRIDGE}")
         return lines
-    lines.append(f"addr add {layout.mgmt_address(node)}/16 dev {MGMT_PORT}")
-    lines.append(f"link set dev {MGMT_PORT} up")
+    mgmt = layout.mgmt_port(node)
+    lines.append(f"addr add {layout.mgmt_address(node)}/16 dev {mgmt}")
+    lines.append(f"link set dev {mgmt} up")
     for own, _ in layout.ends(node):
+        if own in macs:
+            lines.append(f"link set dev {own.port} address {macs[own]} arp off")
         lines.append(f"addr add {own.address}/31 dev {own.port}")
         lines.append(f"link set dev {own.port} up")
     return lines
+
+
+def _shared_macs(layout: Layout) -> dict[End, str]:
+    macs = {}
+    for number, cable in enumerate(layout.cables):
+        macs[cable.lower] = macs[cable.upper] = f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+    return macs
 
 
 def route_lines(layout: Layout, node: str, down: Down = ()) -> list[str]:
@@ -147,4 +168,5 @@ def _is_down(node: str, port: str, far_node: str, far_port: str, down: Down) -> 
 def shaper_line(port: str, mbps: float) -> str:
     """Shape what `port` sends to `mbps` (megabits per second, Ethernet header included)."""
     rate = f"{round(mbps * 1_000_000)}bit"
-    return f"qdisc replace dev {port} root tbf rate {rate} burst {BURST_BYTES} latency {QUEUE_MS}ms"
+    burst = max(3_100, min(BURST_BYTES, round(mbps * 1000 / 8 * BURST_MS)))
+    return f"qdisc replace dev {port} root tbf rate {rate} burst {burst} latency {QUEUE_MS}ms"

@@ -80,7 +80,7 @@ def must_close_by(scenario: Scenario) -> dict[str, float]:
 
 def as_golden(second: int, finding: Finding, ports: tuple[str, ...]) -> dict[str, Any]:
     fields = msgspec.to_builtins(finding)
-    hidden = ("rows", "since_ns", "until_ns", "seen_ns", "unless")
+    hidden = ("rows", "since_ns", "until_ns", "seen_ns", "unless", "opened_as")
     return {
         "second": second,
         **{name: value for name, value in fields.items() if name not in hidden},

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.score.match import Score, score
 from tests.score.play import Reported, play
-from tests.score.table import numbers, report
+from tests.score.table import numbers, page, report
 from tests.world import draw
 from tests.world.faults import FAULTS
 from tests.world.truth import Truth
@@ -33,6 +33,7 @@ def main() -> None:
     ask = argparse.ArgumentParser(prog="python -m tests.score")
     ask.add_argument("--healthy", type=int, default=20, help="healthy runs of 300 s")
     ask.add_argument("--faults", type=int, default=20, help="runs of 120 s with a fault")
+    ask.add_argument("--hours", type=int, default=0, help="healthy training, in runs of an hour")
     ask.add_argument("--first", type=int, default=1, help="the first seed")
     ask.add_argument("--workers", type=int, default=2)
     ask.add_argument("--out", type=Path)
@@ -48,9 +49,13 @@ def main() -> None:
     seeds = range(given.first, given.first + max(given.healthy, given.faults))
     plans = [_plan(f"h{seed}", given.only) for seed in seeds[: given.healthy]]
     plans += [_plan(f"{seed}", given.only) for seed in seeds[: given.faults]]
+    plans += [
+        draw.plan(seed, "healthy", draw.DAY)
+        for seed in range(given.first, given.first + given.hours)
+    ]
     if given.workers > 1:
         with ProcessPoolExecutor(given.workers) as pool:
-            scores = list(pool.map(one, plans, chunksize=2))
+            scores = list(pool.map(one, plans))
     else:
         scores = [one(plan) for plan in plans]
     text = report(scores)
@@ -62,7 +67,7 @@ def main() -> None:
     if given.json is not None:
         given.json.write_text(json.dumps(numbers(scores), indent=1))
     if given.out is not None:
-        given.out.write_text(text)
+        given.out.write_text(page(scores, given.first))
 
 
 def _plan(word: str, only: str | None) -> draw.Plan:

@@ -37,8 +37,8 @@ class Score:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing was wrong in the fabric."""
-        return not self.played.truths
+        """Whether nothing was wrong in the fabric: a counter that is stuck does not count."""
+        return all(truth.cause == "saturated_counter" for truth in self.played.truths)
 
 
 def score(played: Played) -> Score:
@@ -60,13 +60,36 @@ def score(played: Played) -> Score:
             begun = truth.first_s if truth.first_s is not None else truth.start_s
             after = max(0.0, reported.opened_s - begun)
             first[id(truth)] = min(after, first.get(id(truth), after))
-    for truth in played.truths:
-        if truth.required:
-            if id(truth) in first:
-                result.found.append((truth, first[id(truth)]))
-            else:
-                result.missed.append(truth)
+    for together in _distinguishable(played.truths, hosts_only):
+        times = [first[id(truth)] for truth in together if id(truth) in first]
+        main = max(together, key=lambda truth: truth.lost_sum)
+        if times:
+            result.found.append((main, min(times)))
+        else:
+            result.missed.append(main)
     return result
+
+
+def _distinguishable(truths: list[Truth], hosts_only: bool) -> list[list[Truth]]:
+    """The required truths, in sets that count as one: where only hosts are watched, all queues
+    between switches at the same time."""
+    sets: list[list[Truth]] = []
+    for truth in truths:
+        if not truth.required:
+            continue
+        near = [
+            known
+            for known in sets
+            if hosts_only
+            and truth.inside
+            and known[0].inside
+            and any(t.start_s <= truth.end_s and truth.start_s <= t.end_s for t in known)
+        ]
+        if near:
+            near[0].append(truth)
+        else:
+            sets.append([truth])
+    return sets
 
 
 def states(reported: Reported, truth: Truth, hosts_only: bool) -> bool:
@@ -91,7 +114,7 @@ def _is_at(reported: Reported, truth: Truth) -> bool:
     node = reported.subject.partition("/")[0]
     first = reported.ports[0] if reported.ports else ""
     if reported.cause in _OF_NODE:
-        return node in truth.nodes
+        return node in truth.nodes or first in truth.ports
     if reported.cause in _OF_GROUP:
         return node in truth.nodes or first in truth.ports
     if reported.subject in truth.ports or first in truth.ports:

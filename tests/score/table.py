@@ -7,8 +7,63 @@ from itertools import pairwise
 from statistics import median
 
 from tests.score.match import Score
+from tests.world.draw import DAY_S
 
 COLLISION = "ecmp_collision"
+
+
+_HEAD = """# How good the findings are
+
+Made by `make score` (`python -m tests.score`): {healthy} runs of healthy fabrics, {faults} with
+an injected fault, {hours} hours of healthy training; seeds from {first} on. The simulator
+(`tests/world`) is independent of the demo's and of the detectors: their authors did not see its
+parameters, only what `--explain SEED` prints of a run with another seed: what was true, and what
+was reported when.
+
+## How it is measured
+
+**The fabric.** A fluid model of bytes and queues: flows in collectives that move as fast as their
+slowest flow, max-min fair shares at full links, ECN marks that grow with the number of flows at a
+queue, pause (or missing credits) that spreads hop by hop from a full queue or a receiver that
+does not drain, go-back-N on links that damage packets. RoCE with and without DCQCN, InfiniBand
+with static or adaptive routing, TCP. Rail-optimised, leaf-spine and three-tier fabrics of 16 to
+32 hosts with 2 to 8 rails, frontends, storage NICs, mixed speeds; all switches watched, or none.
+
+**What makes it hard.** Every run has a background: 0, 0.1, 1 or 5 % of packets marked
+(InfiniBand: of time in `xmit_wait`; TCP: of packets sent again) on every loaded path; nodes are
+sampled 0, 0.2 or 0.5 s apart, each with its own clock, some frames are late; rails are not in
+step; loaded links are at 93 to 99 % of line rate. Healthy workloads are rings, trees,
+hierarchical collectives, FSDP, all-to-all, pipelines, parameter servers, inference, several jobs
+with checkpoints and loading of data, jobs that stop and hosts that join, elephants, leaves at 1:1
+that are full, idle fabrics.
+
+**What is true.** Injected faults, and what the queues of the model show: a link is in collision
+when what is sent to it exceeds it for more than 3 s while the other links of its group have room,
+and at least two senders are slowed; its loss is 1 - achieved / what the slowed flows would get if
+the group were used evenly. When a whole group is full, that is oversubscription. A run is healthy
+when none of this was true in it; collisions that nobody injected count as faults.
+
+**What is right.** A finding whose cause is true at its place at that time, from 2 s before to 15
+s after; of a finding that changes its cause, the one that it had for most of its time from 5 s
+on. Where no switch is watched, a finding that says only that a path is congested is right for any
+queue between switches, and a wrong name is wrong. A fault must be found (recall) when it showed
+in the traffic for 4 s or more; a collision when it lasted 6 s and cost 10 %. A straggler in a
+ring leaves no trace in bytes (all wait alike), so that it need not be found.
+
+## Figures
+
+"""
+
+
+def page(scores: Sequence[Score], first: int) -> str:
+    """docs/score.md."""
+    plans = [score.played.plan for score in scores]
+    hours = sum(plan.seconds == DAY_S for plan in plans)
+    faults = sum(bool(plan.fault) for plan in plans)
+    head = _HEAD.format(
+        healthy=len(plans) - hours - faults, faults=faults, hours=hours, first=first
+    )
+    return head + "\n" + report(scores)
 
 
 def report(scores: Sequence[Score]) -> str:

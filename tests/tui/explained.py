@@ -29,7 +29,7 @@ _OTHER_SCENARIOS = {
     "ecmp_collision": "collision",
     "host_pcie_limit": "pcie_limit",
     "link_down": "flapping_link",
-    "pause_victim": "pause_deadlock_from_hosts",
+    "congested_path": "collision_from_hosts",
 }
 """Causes whose scenario has another name."""
 

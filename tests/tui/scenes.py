@@ -366,6 +366,7 @@ class World:
             age_s=ages,
             saturated=np.zeros(ports, dtype=np.bool_),
             past=self,
+            aligned=_SampledTogether(self),
             connections=self.connections,
             stuck=np.array(
                 [row * len(columns) + columns["ib_tx_wait"] for row in self.stuck], np.intp
@@ -458,3 +459,16 @@ def _lost(node: Node, since_ns: int) -> Finding:
 
 def row_of(world: World, port: str) -> int:
     return next(p.row for p in world.fabric.ports if p.id == port)
+
+
+@dataclass(frozen=True)
+class _SampledTogether:
+    """The rates of a world whose ports are all sampled at the same instants."""
+
+    world: World
+
+    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
+        return self.world.window(column, range(len(self.world.fabric.ports)), ticks, end_seq)
+
+    def spread_s(self, ticks: int, end_seq: int) -> float:
+        return 0.0

@@ -202,13 +202,13 @@ def test_who_waits_stands_under_what_he_waits_for() -> None:
     assert root is not None
     waits, other = (
         msgspec.structs.replace(
-            root, cause="pause_victim", subject=name, victims=(), rows=rows, lost=0.1
+            root, cause="congested_path", subject=name, victims=(), rows=rows, lost=0.1
         )
-        for name, rows in (("leaf2", ()), ("gpu099", (99_999,)))
+        for name, rows in (("spine1", ()), ("gpu099", (99_999,)))
     )
     found = [(each.subject, [inner.subject for inner in inside]) for each, inside in
              by_root([other, root, waits])]  # fmt: skip
-    assert found == [("gpu099", []), ("gpu005/mlx5_1", ["leaf2"])]
+    assert found == [("gpu099", []), ("gpu005/mlx5_1", ["spine1"])]
 
 
 async def test_one_who_waits_is_shown_inside_its_root() -> None:
@@ -216,11 +216,11 @@ async def test_one_who_waits_is_shown_inside_its_root() -> None:
     root = finding_of(scene, "slow_receiver")
     assert root is not None
     victim = msgspec.structs.replace(
-        root, cause="pause_victim", subject="leaf2", victims=(), rows=(), text="leaf2 waits"
+        root, cause="congested_path", subject="spine1", victims=(), rows=(), text="spine1 waits"
     )
     async with running(size=(120, 40)) as run:
         await run.send(replace(scene, findings=(*scene.findings, victim)))
-        assert "  └ ▲ Pause victim  leaf2" in run.text
+        assert "  └ ▲ Congested path  spine1" in run.text
 
 
 BIG = big()

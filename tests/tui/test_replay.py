@@ -364,6 +364,25 @@ async def test_what_was_found_then_is_kept_beside_what_is_found_today(
         assert "Found by this version, but not recorded" not in run.text
 
 
+async def test_a_recorded_cause_that_no_longer_exists_has_a_title(tmp_path: Path) -> None:
+    watching = Watching()
+    writer = Writer.create(tmp_path / "a.fabrec", watching.session)
+    for _ in range(40):
+        watching.write(writer)
+    known = {
+        "cause": "pause_victim", "severity": "warning", "subject": "leaf2", "rows": [],
+        "text": "8 ports are paused", "evidence": [], "advice": "", "confidence": 0.6,
+        "since_ns": at(22),
+    }  # fmt: skip
+    note = Note(kind="finding", time_ns=at(22), seq=22, text="x", change="open", finding=known)
+    writer.note(note)
+    writer.close()
+    async with replaying(tmp_path / "a.fabrec", from_s=38, speed=None) as run:
+        await at_end(run)
+        await run.press("4")
+        await run.shows("Recorded, but not found by this version", "Pause victim leaf2")
+
+
 async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     Watching().record(path, 60)

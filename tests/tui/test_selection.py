@@ -85,6 +85,23 @@ async def test_a_finding_that_closes_marks_nothing() -> None:
         assert "◉" not in run.text
 
 
+async def test_a_finding_whose_cause_changes_stays_chosen_and_has_the_new_title() -> None:
+    scene = HEALTHY.scene(70)
+    found = COLLISION.scene(70).findings[0]
+    before = msgspec.structs.replace(found, cause="error_burst")
+    now = msgspec.structs.replace(before, cause="degraded_link", opened_as="error_burst")
+    async with running(HEALTHY, size=(120, 40)) as run:
+        await run.send(replace(scene, findings=(before,)))
+        await run.press("4", "j", "g", "enter")
+        assert "Error burst" in run.lines[1]
+        await run.send(replace(HEALTHY.scene(71), findings=(now,)))
+        assert run.app.screen_state.selected_key == before.key
+        assert "Degraded link" in run.lines[1]
+        assert "Error burst" not in run.text
+        await run.press("escape")
+        assert "▲ Degraded link" in run.text
+
+
 async def test_the_strip_shows_since_when() -> None:
     async with running(COLLISION, size=(240, 70)) as run:
         await _choose_the_first(run)

@@ -13,6 +13,7 @@ from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey, Surveyor
 from fabmon.fabric.model import Host
 from fabmon.fabric.pcie import pcie_link_bps
 from fabmon.fabric.rdma_mtu import roce_mtu
+from fabmon.fabric.roles.rules import RoleOverride, RoleRules
 from fabmon.history.history import History
 from tests.builders import GBPS, LeafSpine, frame, hello, neighbour, tick, up
 
@@ -45,10 +46,11 @@ def survey(
     facts: dict[str, list[Object]] | None = None,
     roles: dict[str, str] | None = None,
     reached_at: str = "",
+    rules: RoleRules | None = None,
 ) -> Survey:
     """What is heard of such nodes; `facts` are objects without values."""
     hosts = [Host(name=name, role=(roles or {}).get(name, "host")) for name in nodes]
-    history, surveyor = History(hosts), Surveyor(hosts)
+    history, surveyor = History(hosts, roles=rules), Surveyor(hosts)
     hellos = {
         name: hello(
             *(item for item, _ in ports), *(facts or {}).get(name, []), reached_at=reached_at
@@ -325,6 +327,41 @@ def test_a_rail_that_the_console_came_in_by_is_shared_too() -> None:
     (problem,) = audit(survey(rack(), facts, reached_at="10.0.0.7"))
     assert problem.ports == ("gpu4/mlx5_0",)
     assert "this console's connection (10.0.0.7)" in problem.text
+
+
+def test_a_rail_below_the_vlan_of_the_default_route_is_shared_too() -> None:
+    facts = {"gpu2": [addresses("eth1.17", "10.1.0.2/24", default_route=True, over=["eth1"])]}
+    (problem,) = audit(survey(rack(), facts))
+    assert (problem.check, problem.ports) == ("management_shared", ("gpu2/mlx5_1",))
+
+
+def test_a_host_with_more_rails_than_its_peers_is_to_know() -> None:
+    nodes = rack()
+    nodes["gpu2"] = [*nodes["gpu2"], nic(2)]
+    (problem,) = audit(survey(nodes))
+    assert (problem.check, problem.severity) == ("rail_extra", KNOW)
+    assert (problem.ports, problem.text) == (("gpu2/mlx5_2",), "3 rails, most of its peers have 2")
+
+
+def test_a_job_on_the_storage_nics_is_to_know() -> None:
+    pairs = {"lqpn": [1], "rqpn": [2], "type": ["RC"], "sq_psn": [0], "rq_psn": [0]}
+    owner = {"process": [0], "processes": [{"comm": "python3", "pid": 7, "job": "8812"}]}
+    info = {"port": "mlx5_1", "count": 1, **pairs, **owner}
+    facts = {"gpu1": [Object("qps/mlx5_1", "queue_pairs", None, info, ())]}
+    rules = RoleRules(overrides=(RoleOverride("*", "mlx5_1", "storage"),))
+    (problem,) = audit(survey(rack(), facts, rules=rules))
+    assert (problem.check, problem.severity) == ("role_in_use", KNOW)
+    assert problem.ports == ("gpu1/mlx5_1",)
+    assert problem.text == "no rails (s0), but they have queue pairs of job 8812"
+
+
+def test_without_rdma_a_rail_made_by_the_configuration_shares_our_connection() -> None:
+    plain = {"rdma": None, "pfc": None, "pfc_priorities": None}
+    ports = [nic(0, **plain), nic(1, **plain)]
+    facts = {"gpu1": [addresses("eth1", "10.0.0.7/24")]}
+    rules = RoleRules(overrides=(RoleOverride("*", "eth1", "rail"),))
+    (problem,) = audit(survey({"gpu1": ports}, facts, reached_at="10.0.0.7", rules=rules))
+    assert (problem.check, problem.ports) == ("management_shared", ("gpu1/mlx5_1",))
 
 
 Cabling = dict[str, tuple[str, ...]]

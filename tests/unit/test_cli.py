@@ -183,8 +183,8 @@ def test_a_mistake_in_the_hosts_file_has_its_place(tmp_path: Path) -> None:
 
 def test_an_unknown_key_of_the_configuration_is_refused_with_the_nearest(tmp_path: Path) -> None:
     path = tmp_path / "fabmon.toml"
-    path.write_text("[thresholds.ecmp_groups]\nhot_utli = 0.9\n")
-    with pytest.raises(UsageError, match=r"fabmon.toml: .*`hot_utli`.* did you mean `hot_util`"):
+    path.write_text("[thresholds.ecmp_groups]\nfull_utli = 0.9\n")
+    with pytest.raises(UsageError, match=r"fabmon.toml: .*`full_utli`.* did you mean `full_util`"):
         load(path)
 
 
@@ -202,7 +202,7 @@ def test_a_wrong_type_in_the_configuration_is_refused_with_its_place(tmp_path: P
         ("interval_s = nan", r"\$\.interval_s`: write 0\.1 to 3600 seconds"),
         ('color = "blue"', r"\$\.color`: write auto, truecolor, 256, 16 or none"),
         ("[prometheus]\nhistory_minutes = -1", r"history_minutes`: write 0 to 1440 minutes"),
-        ("[thresholds.ecmp_groups]\nhot_util = 80", r"hot_util`: write 0 to 1, a share"),
+        ("[thresholds.ecmp_groups]\nfull_util = 80", r"full_util`: write 0 to 1, a share"),
         ("[thresholds.node_lost]\nafter_s = -1.0", r"after_s`: write 0 to 86400 seconds"),
         ('[roles]\n"eno1" = "front"', r'\[roles\] "eno1" = "front": write one of rail, storage'),
         ('[roles]\n"gpu1/" = "rail"', r'\[roles\] "gpu1/": write "host/port"'),
@@ -220,9 +220,9 @@ def test_a_value_out_of_its_range_is_refused_with_the_range(
 
 def test_thresholds_may_be_given_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "fabmon.toml"
-    path.write_text("[thresholds.ecmp_groups]\nhot_util = 0.9\n")
+    path.write_text("[thresholds.ecmp_groups]\nfull_util = 0.9\n")
     thresholds = load(path).thresholds.ecmp_groups
-    assert (thresholds.hot_util, thresholds.hot_ticks) == (0.9, 3)
+    assert (thresholds.full_util, thresholds.full_ticks) == (0.9, 3)
 
 
 def test_roles_are_given_by_host_and_port_or_by_port(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ def test_ports_that_carry_the_same_job_are_not_blamed_while_the_leaf_is_silent(n
             heard = tuple((node, frame) for node, frame in tick.frames if node != "leaf1")
             tick = msgspec.structs.replace(tick, frames=heard)
         scene = pipeline.accept(tick)
-        opened += [each.subject for change, each in scene.changes if change is Change.OPEN]
-    assert len(opened) == 1
-    assert opened[0].startswith("leaf1/")
+        opened += [each for change, each in scene.changes if change is Change.OPEN]
+    # Meanwhile the hosts still show a queue, without the link that it is at.
+    of_links = [each.subject for each in opened if each.cause != "congested_path"]
+    assert len(of_links) == 1
+    assert of_links[0].startswith("leaf1/")
+    assert len(opened) <= 2

@@ -5,11 +5,22 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Change, Finding
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Hello, MetricInfo
-from tests.builders import SECOND_NS, START_NS, frame, hello, new_pipeline, port, tick, up
+from tests.builders import (
+    SECOND_NS,
+    START_NS,
+    LeafSpine,
+    Watched,
+    frame,
+    hello,
+    new_pipeline,
+    port,
+    tick,
+    up,
+)
 
 FULL = 0xFFFF
 
@@ -52,7 +63,7 @@ def symbol_errors(*counts: int) -> list[Tick]:
 
 def test_a_counter_that_runs_into_its_maximum_is_a_burst() -> None:
     found = opened(symbol_errors(*[60] * 20, FULL, FULL))
-    assert {each.cause for each in found} == {"saturated_counter", "error_burst"}
+    assert {each.cause for each in found} == {"error_burst"}
 
 
 def test_a_node_that_brings_an_unknown_metric_makes_no_burst_of_counters_long_full() -> None:
@@ -90,3 +101,59 @@ def test_changes_of_carrier_more_than_two_minutes_apart_are_no_flapping(interval
     times = [round(second / interval_s) for second in (10, 60, 140)]
     counts = [sum(seq >= each for each in times) for seq in range(round(152 / interval_s))]
     assert opened(carrier_changes(*counts, interval_s=interval_s), interval_s) == []
+
+
+RATE = 400e9
+
+
+def test_errors_that_become_damage_are_one_finding_whose_cause_changes() -> None:
+    """First two errors a second, then so many that 1 % of the line rate is lost."""
+    watched = Watched(LeafSpine(uplinks=2, hosts=4, rate_bps=RATE, metrics=("phy_rx_crc_errors",)))
+    damaged = "gpu002/eth0", "phy_rx_crc_errors"
+    watched.seconds(3)
+    watched.fabric.counted[damaged] = 2
+    scene = watched.seconds(12)
+    (before,) = scene.findings
+    assert (before.cause, before.opened_as) == ("error_burst", "")
+    watched.fabric.counted[damaged] = 0.02 * RATE / (4096 * 8)
+    scene = watched.seconds(12)
+    (now,) = scene.findings
+    assert (now.cause, now.opened_as) == ("degraded_link", "error_burst")
+    assert now.key == before.key == "error_burst:gpu002/eth0"
+    assert now.since_ns == before.since_ns
+    kinds = [(change, each.cause) for _, change, each in watched.changes]
+    assert kinds == [(Change.OPEN, "error_burst"), (Change.UPDATE, "degraded_link")]
+    watched.fabric.counted[damaged] = 0
+    watched.seconds(45)
+    closed = [each for _, change, each in watched.changes if change is Change.CLOSE]
+    assert [each.key for each in closed] == [before.key]
+
+
+def test_hosts_of_an_older_generation_are_not_degraded() -> None:
+    """Eight hosts of 200G beside eight of 400G."""
+    slow = {
+        port: 200e9
+        for number in range(1, 9)
+        for port in (f"gpu{number:03}/eth0", f"leaf1/down{number}")
+    }
+    watched = Watched(LeafSpine(uplinks=4, hosts=16, rate_bps=RATE, speeds=slow))
+    watched.seconds(15)
+    assert watched.changes == []
+
+
+def test_an_uplink_that_is_slower_than_its_group_is_degraded() -> None:
+    watched = Watched(LeafSpine(uplinks=4, hosts=4, rate_bps=RATE, speeds={"leaf1/up2": 100e9}))
+    (finding,) = watched.seconds(5).findings
+    assert (finding.cause, finding.subject) == ("degraded_link", "leaf1/up2")
+    assert finding.lost == pytest.approx(0.75)
+
+
+def test_damage_at_many_ports_at_once_is_one_finding() -> None:
+    """Forty cables do not fail together."""
+    fabric = LeafSpine(uplinks=2, hosts=40, rate_bps=RATE, metrics=("phy_rx_crc_errors",))
+    watched = Watched(fabric)
+    watched.seconds(3)
+    for name in fabric.servers:
+        fabric.counted[f"{name}/eth0", "phy_rx_crc_errors"] = 1000
+    watched.seconds(5)
+    assert watched.opened() == ["error_burst many links"]

@@ -8,6 +8,8 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.flows.addresses import Addresses
+from fabmon.fabric.flows.endpoints import endpoints
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleOverride, RoleRules
@@ -260,6 +262,27 @@ def test_without_rdma_the_nic_of_our_own_connection_is_no_rail() -> None:
     fabric = roles_of(*ports, addresses("mg0", "10.99.0.7/16"), reached_at="10.99.0.7")
     assert labels(fabric) == {"mg0": "f0", "d0": "r0", "d1": "r1"}
     assert reasons(fabric)["mg0"] == "frontend: carries this console's connection"
+
+
+def test_a_trace_takes_the_rails_not_the_network_of_our_own_connection() -> None:
+    hellos = {}
+    for number, name in enumerate(("gpu1", "gpu2"), 1):
+        hellos[name] = hello(
+            *(nic("mg0", "01:00.0"), nic("d0", "02:00.0")),
+            addresses("mg0", f"10.99.0.{number}/16"),
+            addresses("d0", f"10.1.{number}.0/31"),
+            reached_at=f"10.99.0.{number}",
+        )
+    fabric = fabric_of(hellos)
+    ends = endpoints(Addresses(fabric, hellos), fabric.node("gpu1"), fabric.node("gpu2"))
+    assert [(end.port, end.address) for end in ends] == [("d0", "10.1.1.0"), ("d0", "10.1.2.0")]
+
+
+def test_a_host_that_does_not_report_its_routes_has_the_roles_of_its_peers() -> None:
+    nics = [nic("eth0", "01:00.0"), nic("eth1", "02:00.0")]
+    told = hello(*nics, addresses("eth0", "10.1.0.4/24", default=True))
+    fabric = fabric_of({"gpu1": hello(*nics), "gpu2": told, "gpu3": told})
+    assert reasons(fabric)["eth0"] == "frontend: on most of its peers it carries the default route"
 
 
 @pytest.mark.parametrize("reached_at", ["::ffff:10.99.0.7", "10.99.0.7%eth0"])

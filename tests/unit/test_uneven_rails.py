@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from collectors.wire import Object
 from fabmon.analysis.finding import Change
+from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import parse
-from tests.builders import new_pipeline
+from tests.builders import frame, hello, new_pipeline, tick, up
 
 JOB = """
 [topology]
@@ -68,3 +70,41 @@ def test_hosts_that_are_heard_late_join_the_finding_of_the_first() -> None:
 def test_a_finding_keeps_its_name_when_another_rail_is_left_out_too() -> None:
     told = lives(JOB + LEAVES_OUT_R3 + THEN_R2_TOO, 80, lambda _, tick: tick)
     assert told == ["open rails r3", "close rails r3"]
+
+
+def sends(*gbps: float, hosts: int = 8, even_s: int = 0) -> list[str]:
+    """What opens where each rail of 400G sends at these rates, Gb/s, for a minute, after all of
+    them sent at the first rate for `even_s`."""
+    names = [f"gpu{number:03}" for number in range(1, hosts + 1)]
+    rails = [f"mlx5_{rail}" for rail in range(len(gbps))]
+    metrics = ("ib_state", "ib_tx_bytes", "ib_rx_bytes")
+    ports = [Object(each, "infiniband", each, {}, metrics) for each in rails]
+    pipeline = new_pipeline([Host(name=name, speeds=(("*", 400e9),)) for name in names])
+    opened = []
+    sent = [0.0] * len(gbps)
+    for second in range(60 + even_s):
+        rates = [gbps[0]] * len(gbps) if second <= even_s else gbps
+        sent = [count + rate * 1e9 / 8 for count, rate in zip(sent, rates, strict=True)]
+        values = [v for each in sent for v in (4, int(each), 0)]
+        heard = tick(
+            second,
+            {name: frame(second, *values) for name in names},
+            {} if second else {name: hello(*ports) for name in names},
+            () if second else up(*names),
+        )
+        opened += [each.key for change, each in pipeline.accept(heard).changes if change == "open"]
+    return opened
+
+
+def test_rails_of_inference_are_not_judged() -> None:
+    """Requests at 5 to 10 % of line rate: whichever rail has some."""
+    assert sends(40, 20, 36, 24) == []
+    assert sends(40, 4, 0, 8) == []
+
+
+def test_a_rail_that_is_left_out_at_full_traffic_is_reported() -> None:
+    assert sends(350, 350, 350, 20, even_s=50) == ["uneven_rails:rails r3"]
+
+
+def test_a_nic_without_a_known_cable_that_was_never_used_with_the_rails_is_no_rail() -> None:
+    assert sends(350, 350, 350, 20) == []

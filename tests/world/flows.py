@@ -149,8 +149,9 @@ class Entries:
 
 def fair_rates(
     entries: Entries, service: Floats, cap: Floats, weight: Floats
-) -> tuple[Floats, Ints]:
-    """The weighted max-min fair rates of groups, per flow, and the link that limits each.
+) -> tuple[Floats, Ints, Mask]:
+    """The weighted max-min fair rates of groups, per flow; the first link that limits each; and
+    [entries] whether a link limits the entry's group (several can, equally).
 
     `service` is [links], `cap` and `weight` are [active groups]. A group's flows all have the rate
     of the slowest. NO_LINK: the group is limited by its cap.
@@ -158,8 +159,9 @@ def fair_rates(
     count = len(entries.groups)
     rate = np.zeros(count)
     limit = np.full(count, NO_LINK, np.intp)
+    tied = np.zeros(len(entries.link), np.bool_)
     if not count:
-        return rate, limit
+        return rate, limit, tied
     live = np.ones(count, np.bool_)
     room = service.copy()
     links = len(service)
@@ -183,8 +185,10 @@ def fair_rates(
         hit = binding[entries.link] & alive & (at <= mine[entries.group] * (1 + 1e-9))
         freeze = np.zeros(count, np.bool_)
         freeze[entries.group[hit]] = True
+        tied |= hit
         new_limit = limit.copy()
-        new_limit[entries.group[hit]] = entries.link[hit]
+        places = np.flatnonzero(hit)[::-1]
+        new_limit[entries.group[places]] = entries.link[places]
         capped = live & (own_cap <= least)
         new_limit[capped & ~freeze] = NO_LINK
         freeze |= capped
@@ -199,4 +203,4 @@ def fair_rates(
         live &= ~freeze
         if not live.any():
             break
-    return rate, limit
+    return rate, limit, tied

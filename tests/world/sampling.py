@@ -135,6 +135,7 @@ class Sampler:
         self._peer: Floats = np.zeros((rows.ROWS, topology.ports))
         self._last: Floats = np.zeros(topology.ports)
         self._base = np.round(self._rng.uniform(1e12, 1e14, topology.ports))
+        self._changed: list[NodeStatus] = []
         self.pinned: set[tuple[str, int]] = set()
         """(metric, port) of counters that are stuck at their maximum."""
 
@@ -177,16 +178,28 @@ class Sampler:
         self._seq += 1
         return tick
 
-    _changed: list[NodeStatus] = []  # noqa: RUF012
-
     def lose(self, name: str, reason: str = "no answer for 10 s") -> None:
         """A node does not answer any more."""
         self._by_name[name].lost = True
         now = START_NS + int(self.world.now * 1e9)
-        self._changed = [
-            *self._changed,
-            NodeStatus(name, NodeState.LOST, now, reason, "timeout"),
-        ]
+        self._changed.append(NodeStatus(name, NodeState.LOST, now, reason, "timeout"))
+
+    def return_(self, name: str) -> None:
+        """A node answers again, after a reboot."""
+        node = self._by_name[name]
+        node.lost = False
+        node.hello_due = True
+
+    def stuck_ports(self) -> list[int]:
+        """Watched ports whose xmit_wait has reached its maximum of 32 bits."""
+        topology = self.world.topology
+        if self._transport != INFINIBAND or self.view.xmit_wait_bits != 32:
+            return []
+        waits = self.world.counters[rows.PAUSED_US] * 1e-6 * topology.speed / _TICK_BYTES
+        waits[[port for _, port in self.pinned]] = np.inf
+        watched = {node.number for node in self.nodes}
+        stuck = np.flatnonzero(waits >= (1 << 32) - 1)
+        return [int(p) for p in stuck if topology.node[p] in watched]
 
     def _taken(self, ports: Ints, own: Floats, peer: Floats) -> None:
         self._own[:, ports] = own

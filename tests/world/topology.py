@@ -89,6 +89,8 @@ class Topology:
         self.node_names: list[str] = []
         self.switches: dict[int, Switch] = {}
         self._planned: dict[int, float] = {}
+        self.down: set[int] = set()
+        """Ports whose link is down: new paths avoid them."""
         self.hosts = [self._host(number) for number in range(shape.hosts)]
         self.host_ports = len(self._roles)
         self.leaf_of: dict[int, int] = {}
@@ -189,6 +191,8 @@ class Topology:
         self, switch: Switch, target: int, dst: int, key: int, routing: str
     ) -> list[tuple[int, float]]:
         options = switch.down.get(target) or switch.ups
+        if self.down:
+            options = [p for p in options if self._leads_to(p, target)] or options
         if len(options) == 1:
             return [(options[0], 1.0)]
         if routing == SPRAY:
@@ -200,6 +204,17 @@ class Topology:
         if switch.hash_values:
             key = key % switch.hash_values
         return [(options[mix(key ^ switch.hash_seed) % len(options)], 1.0)]
+
+    def _leads_to(self, port: int, target: int) -> bool:
+        """Whether a leaf can be reached over a port."""
+        if port in self.down or self._peers[port] in self.down:
+            return False
+        node = self._nodes[self._peers[port]]
+        if node == self.leaves[target]:
+            return True
+        switch = self.switches[node]
+        following = switch.down.get(target) or switch.ups
+        return any(self._leads_to(after, target) for after in following)
 
     def _rank(self, dst: int) -> int:
         """A destination's place below its leaf, as a subnet manager spreads destinations."""

@@ -113,8 +113,9 @@ class Transport:
         """[links] share of packets lost to damage."""
         self.host_factor = np.ones(links)
         """[links] faults: what is left of the service of a source or sink."""
-        self.efficiency = float(rng.uniform(0.955, 0.99))
-        """Utilisation of a link that is full because several flows share it."""
+        self.forced_pause = np.zeros(links)
+        """[links] share of time paused whatever arrives."""
+        self.is_down = np.zeros(links, np.bool_)
         self._role = np.full(links, -1)
         self._role[:ports] = topology.role
         self._is_last_hop = np.zeros(links, np.bool_)
@@ -132,21 +133,23 @@ class Transport:
         capacity = self.capacity()
         cap, weight = table.cap[entries.groups], table.weight[entries.groups]
         cap = np.minimum(cap, self._lossy_cap(entries, len(entries.groups)))
-        rate, limit = fair_rates(entries, capacity, cap, weight)
-        state = self._state(table, entries, capacity, cap, rate, limit)
+        rate, limit, tied = fair_rates(entries, capacity, cap, weight)
+        state = self._state(table, entries, capacity, cap, rate, limit, tied)
         if not settings.dcqcn or settings.transport == INFINIBAND or self._blocked(state, capacity):
             for _ in range(2):
                 tighter = self._victims(state, capacity, cap)
                 if tighter is None:
                     break
                 cap = tighter
-                rate, limit = fair_rates(entries, capacity, cap, weight)
+                rate, limit, tied = fair_rates(entries, capacity, cap, weight)
                 full, senders, offered = state.full, state.senders, state.offered
-                state = self._state(table, entries, capacity, cap, rate, limit)
+                wanted = state.flow_cap
+                state = self._state(table, entries, capacity, cap, rate, limit, tied)
                 # The queue that holds up the others is still the one that was full.
                 state.full |= full
                 state.senders = np.maximum(senders, state.senders)
                 state.offered = np.maximum(offered, state.offered)
+                state.flow_cap = np.maximum(wanted, state.flow_cap)
         self._marks(state, table)
         self._pauses(state, capacity, table)
         return state
@@ -174,6 +177,7 @@ class Transport:
         cap: Floats,
         rate: Floats,
         limit: Ints,
+        tied: Mask,
     ) -> State:
         links, flows = self.topology.links, len(table.group)
         group_rate = np.zeros(len(table.active))
@@ -195,16 +199,17 @@ class Transport:
         e_rate = flow_rate[entries.flow] * entries.share
         load = sums(entries.link, e_rate, links)
         rdma = sums(entries.link, e_rate * ~table.tcp[entries.flow], links)
-        held = flow_limit[entries.flow] == entries.link
+        held = tied
         wants = np.where(
             held & ~self.is_nic[entries.link], flow_cap[entries.flow], flow_rate[entries.flow]
         )
         offered = sums(entries.link, wants * entries.share, links)
         full = (offered > _OVER * capacity) & (load > 0.98 * capacity)
-        full &= ~self.is_nic
+        full &= ~self.is_nic & ~self.is_down
         # Not the memory side of a sender.
         full[self.topology.ports + self.topology.host_ports :] = False
-        held_by_full = np.where(flow_limit >= 0, full[flow_limit], False)
+        held_by_full = np.zeros(flows, np.bool_)
+        held_by_full[entries.flow[held & full[entries.link]]] = True
         slowed = active & held_by_full & (flow_rate < _SLOWED * flow_cap)
         at = slowed[entries.flow] & full[entries.link] & held
         pairs = np.unique(
@@ -266,6 +271,7 @@ class Transport:
         if settings.transport == TCP:
             state.paused = paused
             return
+        forced = np.where(self.forced_pause > 0, self.forced_pause, 0.0)
         queue = np.where(state.full, 1.0, 0.0)
         if settings.dcqcn and settings.transport == ROCE:
             held = state.slowed[entries.flow] & state.full[entries.link]
@@ -301,7 +307,7 @@ class Transport:
             queue = np.where(grown, np.where(dead_spreads, 1.0, spread * paused), 0.0)
             # A paused NIC keeps its data in memory: nobody is paused by it.
             queue[self.is_nic] = 0.0
-        state.paused = paused
+        state.paused = np.maximum(paused, forced)
 
     def _victims(self, state: State, capacity: Floats, cap: Floats) -> Floats | None:
         """[active groups] tighter caps of the flows that wait behind others' full queue; None
@@ -319,8 +325,11 @@ class Transport:
         np.minimum.at(scale, entries.before[into], ratio)
         factor = 1 - settings.hol * (1 - scale)
         dead = state.full & (capacity < 0.02 * self.speed)
-        behind_dead = entries.before[into & dead[entries.link]]
-        factor[behind_dead] = 0.0005
+        # What cannot move fills every queue that it has passed.
+        stuck = np.zeros(len(state.slowed), np.bool_)
+        stuck[entries.flow[into & dead[entries.link]]] = True
+        passed = stuck[entries.flow] & (entries.link < ports) & ~dead[entries.link]
+        factor[entries.link[passed]] = 0.0005
         behind = (factor[entries.link] < 0.98) & ~state.slowed[entries.flow]
         if not behind.any():
             return None

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests.world.topology import DOWN, FAT_TREE, UP, Floats, Ints, Topology, ends
-from tests.world.transport import State, Transport
+from tests.world.transport import INFINIBAND, State, Transport
 
 GAP_S = 12.0
 """Pauses of a job up to this long do not end an episode."""
+
+INCAST_GAP_S = 0.6
+"""The tails of all-to-all steps are short incasts each: normal, unless one lasts."""
 
 LEAST_S = 3.0
 """An overload in all shorter than this is healthy."""
@@ -50,6 +53,9 @@ class Truth:
     required: bool = False
     inside: bool = False
     """Between switches: hosts alone can see that a path is congested, not why."""
+    at_source: bool = True
+    """Whether it is where the traffic first meets it: spines towards a leaf are as full as the
+    uplinks towards them."""
     note: str = ""
 
     @property
@@ -111,7 +117,8 @@ class Judge:
         for seen in self._seen:
             key = (seen.cause, seen.link)
             truth_now = self._open.get(key)
-            if truth_now is None or start - truth_now.end_s > GAP_S:
+            gap = GAP_S if seen.cause != "incast" else INCAST_GAP_S
+            if truth_now is None or start - truth_now.end_s > gap:
                 truth_now = self._new(seen, start)
                 self._open[key] = truth_now
             truth_now.end_s = now
@@ -128,23 +135,30 @@ class Judge:
                     truth.active_s >= REQUIRED_S
                     and truth.lost >= REQUIRED_LOST
                     and truth.cause != "incast"
+                    and truth.at_source
                 )
             else:
                 truth.required = truth.required and truth.active_s >= EFFECT_S
+        for truth in kept:
+            collision = truth.natural and truth.cause == "ecmp_collision"
+            if collision and any(_covers(other, truth) for other in kept):
+                truth.required = False
         return kept
-
-    def healthy(self) -> bool:
-        """Whether nothing was wrong for long enough to matter."""
-        return not self.finish()
 
     def _new(self, seen: _Seen, start: float) -> Truth:
         topology = self._topology
         names = {seen.cause}
+        if self._transport.settings.transport == INFINIBAND:
+            # Nothing is hashed there: that a path is congested is as good a name.
+            names.add("congested_path")
         truth = Truth(seen.cause, frozenset(names), start, start, first_s=start)
         truth.inside = seen.cause != "incast"
         for port in seen.ports:
             for end in ends(topology, port):
                 truth.ports.add(topology.port_id(end))
+        if seen.cause == "oversubscription" and topology.role[seen.link] == DOWN:
+            truth.at_source = False
+            truth.nodes.add(topology.node_of(int(topology.peer[seen.link])))
         truth.nodes.add(topology.node_of(ends(topology, seen.link)[0]))
         self.truths.append(truth)
         return truth
@@ -155,15 +169,17 @@ class Judge:
         if not len(full):
             return found
         capacity = self._transport.capacity()
-        slowed = np.flatnonzero(state.slowed)
-        slowed = slowed[np.argsort(state.limit[slowed], kind="stable")]
-        at = state.limit[slowed]
+        entries = state.entries
+        held = np.flatnonzero(state.slowed[entries.flow] & state.full[entries.link])
+        held = held[np.argsort(entries.link[held], kind="stable")]
+        slowed, at = entries.flow[held], entries.link[held]
         done: set[int] = set()
         for link in full.tolist():
             if link in self.excused or state.senders[link] < 2:
                 continue
             group = int(self._class[link])
             flows = slowed[np.searchsorted(at, link) : np.searchsorted(at, link, "right")]
+            flows = np.unique(flows)
             affected = np.concatenate([state.src[flows], state.dst[flows]])
             slow = tuple(sorted(set(affected[affected >= 0].tolist())))
             if group < 0:
@@ -180,7 +196,7 @@ class Judge:
                 lost = self._lost(state, members, capacity, flows)
                 if lost > 0.02:
                     found.append(_Seen("ecmp_collision", link, (link,), lost, slow))
-            elif group not in done and self._topology.role[link] == UP:
+            elif group not in done:
                 done.add(group)
                 wanted = float(state.offered[members].sum())
                 lost = 1 - float(capacity[members].sum()) / max(1.0, wanted)
@@ -233,6 +249,16 @@ class Judge:
         members = np.array(list(ports), np.intp)
         self._class[members] = len(self._classes)
         self._classes.append(members)
+
+
+def _covers(other: Truth, truth: Truth) -> bool:
+    """Whether a whole group is full for most of the time that one of its links is."""
+    together = min(other.end_s, truth.end_s) - max(other.start_s, truth.start_s)
+    return (
+        other.cause == "oversubscription"
+        and not other.ports.isdisjoint(truth.ports)
+        and together > 0.5 * (truth.end_s - truth.start_s)
+    )
 
 
 def _even_share(caps: Floats, capacity: float) -> float:

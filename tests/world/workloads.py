@@ -24,6 +24,8 @@ class Cluster:
     qps: int = 1
     late_s: dict[int, float] = field(default_factory=dict)
     left_out: dict[int, set[int]] = field(default_factory=dict)
+    joins: dict[int, float] = field(default_factory=dict)
+    """When hosts are first seen, for those that are not there from the start."""
     groups: list[int] = field(default_factory=list)
     """Groups of flows between NICs, for faults that move their paths."""
 
@@ -110,12 +112,29 @@ def fsdp(c: Cluster, hosts: Sequence[int], step_s: float, share: float, layers: 
             yield Transfer([Part(ring, c.around(size, 0.01), late) for ring in rings])
 
 
+def hierarchical_all_reduce(
+    c: Cluster, hosts: Sequence[int], step_s: float, share: float
+) -> Program:
+    """Reduce inside the hosts (NVLink), between pairs of leaves, then across all, and back."""
+    rings = c.rings(hosts)
+    c.topology.forget_plan()  # these do not send at the same time
+    half = len(hosts) // 2
+    local = [*c.rings(hosts[:half]), *c.rings(hosts[half:])]
+    size = step_s * share * c.nic_rate / 3 / c.qps
+    while True:
+        yield Sleep(c.around(step_s * (1 - share) * 0.8, 0.03))
+        for groups in (local, rings, local):
+            late = c.delay(hosts)
+            yield Transfer([Part(g, c.around(size, 0.01), late) for g in groups])
+            yield Sleep(c.around(step_s * (1 - share) * 0.07, 0.1))
+
+
 def tree_all_reduce(c: Cluster, hosts: Sequence[int], step_s: float, share: float) -> Program:
     """A double binary tree on each rail."""
     groups = []
     for rail in range(c.topology.shape.rails):
         pairs = []
-        for order in (list(hosts), [*hosts[1:], hosts[0]]):
+        for order in (list(hosts), list(hosts)[::-1]):
             nics = [c.topology.nic(h, rail) for h in order]
             for place in range(1, len(nics)):
                 pairs.append((nics[place], nics[(place - 1) // 2]))
@@ -151,12 +170,14 @@ def all_to_all(
 def pipeline(c: Cluster, hosts: Sequence[int], every_s: float, share: float) -> Program:
     """Pipeline stages: activations to the next host, one direction at a time."""
     rails = c.topology.shape.rails
-    forward, backward = [], []
-    for a, b in pairwise(hosts):
-        for rail in range(rails):
-            here, there = c.topology.nic(a, rail), c.topology.nic(b, rail)
-            forward.append((c.group([(here, there)]), a))
-            backward.append((c.group([(there, here)]), b))
+    ways: list[list[tuple[int, int]]] = []
+    for pairs in (list(pairwise(hosts)), [(b, a) for a, b in pairwise(hosts)]):
+        c.topology.forget_plan()  # the two directions do not send at the same time
+        nics = [
+            (c.topology.nic(a, r), c.topology.nic(b, r), a) for a, b in pairs for r in range(rails)
+        ]
+        ways.append([(c.group([(here, there)]), a) for here, there, a in nics])
+    forward, backward = ways
     size = every_s * share * c.nic_rate / c.qps
     while True:
         for direction in (forward, forward, forward, backward, backward, backward):

@@ -28,6 +28,7 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
     gpudirect.processes_far_from_nic,
     rails.leaves_oversubscribed,
     nodes.shared_with_management,
+    nodes.used_by_jobs,
     nodes.errors_added_up,
 )
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.gpu_nic_numa import CAUSE, gpus_without_near_nic
 from fabmon.analysis.detectors.missing_nvlinks import CAUSE as MISSING_NVLINKS
 from fabmon.analysis.detectors.missing_nvlinks import gpus_with_missing_links
-from fabmon.fabric.model import GPU, HOST, RAIL, Port
+from fabmon.fabric.model import FRONTEND, GPU, HOST, RAIL, STORAGE, Port
 from fabmon.fabric.pcie import pcie_link_bps
 from fabmon.fabric.roles.evidence import DEFAULT, SESSION, carried_by, is_rdma
-from fabmon.fabric.wording import bit_rate
+from fabmon.fabric.wording import bit_rate, label_runs
 
 _FLAPS = 10
 """Changes of carrier since boot up to which a port is fine: switches reboot, cables are moved."""
@@ -137,6 +138,26 @@ def shared_with_management(survey: Survey) -> Iterator[Problem]:
                     advice="Give management a port of its own, or keep NCCL off this one "
                     "(NCCL_IB_HCA, NCCL_SOCKET_IFNAME).",
                 )
+
+
+def used_by_jobs(survey: Survey) -> Iterator[Problem]:
+    """Ports that are no rails but have queue pairs of a Slurm job: one problem for each job."""
+    flows, ports = survey.snapshot.connections.flows, survey.snapshot.fabric.ports
+    used: defaultdict[str, set[int]] = defaultdict(set)
+    for flow, row in enumerate(flows.src.tolist()):
+        job = flows.owner(flow).job
+        if job and ports[row].role in (STORAGE, FRONTEND):
+            used[job].add(row)
+    for job, rows in used.items():
+        names = label_runs(sorted({(ports[r].label, ports[r].role, ports[r].index) for r in rows}))
+        yield Problem(
+            check="role_in_use",
+            severity=KNOW,
+            ports=tuple(ports[row].id for row in sorted(rows)),
+            text=f"no rails ({names}), but they have queue pairs of job {job}",
+            advice="Keep the job off them (NCCL_IB_HCA, UCX_NET_DEVICES); if they are rails, say "
+            "so in the table [roles] of fabmon.toml.",
+        )
 
 
 def _pcie(port: Port, which: str) -> tuple[float, int] | None:

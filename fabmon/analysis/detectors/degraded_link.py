@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fabmon.analysis.evidence.link_health import (
     link_condition,
     one_per_cable,
 )
-from fabmon.analysis.fabric_structure import FabricStructure
+from fabmon.analysis.fabric_structure import FabricStructure, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.fabric.snapshot import Floats
@@ -35,14 +35,23 @@ CAUSE = Cause(
         Trait.FULL_LINK,
         Trait.HAS_SENDERS,
     ),
+    family="link",
 )
 
 _MIN_PEERS = 3
-"""Ports of a rail or group with a known line rate from which on their median is usual."""
+"""Ports of a rail, host or group with a known line rate from which on their median is usual."""
+
+_MAX_CABLES = 32
+"""Slow cables that are reported one by one; more are how the fabric was built."""
 
 
 class DegradedLinks:
-    """Judges every port by its line rate, and by the damage that `damage` measures."""
+    """Judges every port by its line rate, and by the damage that `damage` measures.
+
+    A port is slow when it runs below what it ran at before, or below all that it can be compared
+    with: its rail on other hosts and the other rails of its host, or the other links of its group.
+    Hosts or leaves of another generation are no fault.
+    """
 
     def __init__(self, thresholds: LinkHealthThresholds, damage: LinkDamage) -> None:
         self._t = thresholds
@@ -50,6 +59,7 @@ class DegradedLinks:
         self._structure: FabricStructure | None = None
         self._rates: Floats = np.empty(0, np.float32)
         self._usual: Floats = np.empty(0, np.float32)
+        self._best: Floats = np.empty(0, np.float32)
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for each cable."""
@@ -57,32 +67,59 @@ class DegradedLinks:
         usual = self._usual_rates(inputs)
         with np.errstate(invalid="ignore"):
             slow = (snapshot.line_rate_bps < self._t.slower_than_peers * usual) & (snapshot.up != 0)
-        for row in one_per_cable(inputs, np.flatnonzero(slow)):
-            own, peers = float(snapshot.line_rate_bps[row]), float(usual[row])
+        rows = np.flatnonzero(slow)
+        for row in one_per_cable(inputs, rows if len(rows) <= 2 * _MAX_CABLES else rows[:0]):
+            own, expected = float(snapshot.line_rate_bps[row]), float(usual[row])
+            before = self._best[row] >= expected
             yield link_condition(
                 inputs,
                 row,
                 CAUSE,
-                f"runs at {bit_rate(own)} while its peers run at {bit_rate(peers)}",
-                (Evidence("line rate", round(own), "bps"), Evidence("peers", round(peers), "bps")),
+                f"runs at {bit_rate(own)}"
+                f" {'after' if before else 'while its peers run at'} {bit_rate(expected)}",
+                (
+                    Evidence("line rate", round(own), "bps"),
+                    Evidence("before" if before else "peers", round(expected), "bps"),
+                ),
                 advice=f"{CAUSE.advice} Then compare FEC and auto-negotiation of both ends.",
                 confidence=0.95,
-                lost=1.0 - own / peers,
+                lost=1.0 - own / expected,
             )
         yield from self._damage.conditions(inputs, CAUSE)
 
     def _usual_rates(self, inputs: DetectorInput) -> Floats:
-        """[ports]: the median line rate of a port's rail or group; NaN where too few are known.
+        """[ports]: the line rate that a port should have; NaN where that is not known.
 
         Computed again only when a line rate or the fabric changes.
         """
         structure, rates = inputs.structure, inputs.snapshot.line_rate_bps
         if structure is self._structure and np.array_equal(rates, self._rates, equal_nan=True):
             return self._usual
-        usual: Floats = np.full(len(rates), np.nan, np.float32)
-        for rows in (*structure.rails.values(), *(group.rows for group in structure.groups)):
-            known = rates[rows][np.isfinite(rates[rows])]
-            if len(known) >= _MIN_PEERS:
-                usual[rows] = np.fmax(usual[rows], median(known))
-        self._structure, self._rates, self._usual = structure, rates, usual
-        return usual
+        if structure is not self._structure:
+            self._best = _kept(self._best, len(rates))
+        rails = _medians(rates, structure.rails.values())
+        hosts = _medians(rates, structure.rails_of_hosts)
+        groups = _medians(rates, (group.rows for group in structure.groups))
+        self._best = np.fmax(self._best, rates)
+        # A rail must be slower than both; NaN where one of them is not known.
+        compared = np.where(structure.is_rail, np.minimum(rails, hosts), groups)
+        self._usual = np.fmax(self._best, compared).astype(np.float32)
+        self._structure, self._rates = structure, rates
+        return self._usual
+
+
+def _kept(best: Floats, ports: int) -> Floats:
+    """[ports]: rates known so far; rows keep their ports, new ports have none yet."""
+    known = np.full(ports, np.nan, np.float32)
+    known[: min(len(best), ports)] = best[:ports]
+    return known
+
+
+def _medians(rates: Floats, sets: Iterable[Rows]) -> Floats:
+    """[ports]: the median line rate of the sets that a port is in, the largest; NaN of too few."""
+    usual = np.full(len(rates), np.nan, np.float32)
+    for rows in sets:
+        known = rates[rows][np.isfinite(rates[rows])]
+        if len(known) >= _MIN_PEERS:
+            usual[rows] = np.fmax(usual[rows], median(known))
+    return usual

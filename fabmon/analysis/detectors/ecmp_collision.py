@@ -1,40 +1,39 @@
-"""A link is full while other links of its ECMP group have room: flows were hashed onto it unevenly.
-
-A synchronous collective waits for its slowest flow, so a job gets of a group what its mean load is
-to its maximum: lost bandwidth is 1 - mean/max (reference: detection.md section 2).
-"""
+"""A link is full while other links of its ECMP group have room, and slows the flows on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.attribution import may_exchange
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
 from fabmon.analysis.evidence.group_load import (
     LINK_UTIL,
     EcmpGroupThresholds,
-    Load,
+    FullLink,
     group_loads,
 )
 from fabmon.analysis.evidence.null_model import hashing_evidence
-from fabmon.analysis.fabric_structure import NONE, LinkGroup
+from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.fabric.routing_mode import (
+    ADAPTIVE,
+    NOT_REPORTED,
+    STATIC,
+    Routing,
+    hot_link_advice,
+)
 from fabmon.fabric.wording import name_list, rounded_percent
 
 CAUSE = Cause(
     name="ecmp_collision",
     title="ECMP collision",
-    meaning="a link is full while others of its group have room: flows were hashed unevenly",
+    meaning="a link is full while others of its group have room, and slows the flows on it",
     severity=WARNING,
     picture="link_group",
-    advice=(
-        "Give the hash more flows: NCCL_IB_QPS_PER_CONNECTION=4, then E-ECMP on the queue pair or"
-        " adaptive routing on the switch."
-    ),
-    tables=("ecmp_groups", "from_hosts"),
+    advice=hot_link_advice(NOT_REPORTED),
+    tables=("ecmp_groups", "queue"),
     traits=(
         Trait.NEEDS_TRAFFIC,
         Trait.OF_HASHING,
@@ -57,50 +56,35 @@ _IMPOSSIBLE_UTIL = 1.05
 """Share of line rate above which the line rate must be wrong: counters are read up to a few per
 cent earlier or later than a second apart."""
 
-_SAME_LOAD = 0.01
-"""Two links whose loads differ by less than this share may carry the same flows."""
-
-_NO_QUEUE_CONFIDENCE, _QUEUE_CONFIDENCE, _MAX_CONFIDENCE = 0.5, 0.75, 0.98
-"""Confidence, 0 to 1: of one hot tick without and with a queue that was seen, and the most."""
-
-_QUEUES = {
-    "marks": "packets of its flows are ECN-marked",
-    "pause": "the ports that fill it are paused",
-    "": "not observable",
-}
+_FULL, _UNKNOWN, _QUEUE = 0.85, 0.6, 0.11
+"""Confidence, 0 to 1: of a full link whose feeders are slowed, of one whose feeders are not known,
+and how much a queue at the hosts adds to it. Calibrated in docs/score.md."""
 
 
-def ecmp_collisions(inputs: DetectorInput, t: EcmpGroupThresholds) -> Iterator[Condition]:
-    """One condition for each hot link beside links with room.
+def ecmp_collisions(
+    inputs: DetectorInput,
+    t: EcmpGroupThresholds,
+    queue: QueueThresholds,
+    is_polarized: Callable[[DetectorInput, FullLink], bool],
+) -> Iterator[Condition]:
+    """One condition for each full link that slows its flows while its group has room.
 
-    A link has a group for each set of destinations; the group that loses most is reported.
+    Links for which `is_polarized` is true are left to the detector of polarization. A link has a
+    group for each set of destinations; the group that loses most is reported.
     """
     worst: dict[str, Condition] = {}
-    uneven = [
-        load for load in group_loads(inputs, t) if not load.is_lone and load.lost >= t.lost_min
-    ]
-    polarized = {load.group.node for load in uneven if load.is_polarized(inputs)}
-    downstream = _downstream_links(inputs, uneven)
-    passing = {row for rows in downstream.values() for row in rows}
-    for load in uneven:
-        if load.group.node in polarized and not load.group.is_inward:
+    for link in group_loads(inputs, t, queue).links:
+        if is_polarized(inputs, link):
             continue
-        for member in np.flatnonzero(load.hot).tolist():
-            row = int(load.group.rows[member])
-            if row in passing:
-                continue
-            condition = _condition(inputs, t, load, member, downstream.get(row, []))
-            before = worst.get(condition.key)
-            if before is None or before.lost < condition.lost:
-                worst[condition.key] = condition
+        condition = _condition(inputs, link)
+        before = worst.get(condition.key)
+        if before is None or before.lost < condition.lost:
+            worst[condition.key] = condition
     yield from worst.values()
 
 
-def _condition(
-    inputs: DetectorInput, t: EcmpGroupThresholds, load: Load, member: int, downstream: list[int]
-) -> Condition:
-    structure, level, group = inputs.structure, load.level, load.group
-    row = int(group.rows[member])
+def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
+    structure, level, group, row = inputs.structure, link.level, link.group, link.row
     ports = structure.fabric.ports
     idle = [
         structure.label(each) if group.is_inward else ports[each].label
@@ -109,115 +93,60 @@ def _condition(
     ]
     peer = int(structure.peer[row])
     towards = f" to {ports[peer].node}" if peer >= 0 else ""
-    flows = round(load.effective_flows)
-    seen, usual = hashing_evidence(float(level[member]) / load.mean, flows, load.links)
+    flows = round(min(link.effective_flows, 1e6))
+    seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
     links = (
-        f"the {load.links} links into {group.node}"
+        f"the {link.links} links into {group.node}"
         if group.is_inward
-        else (f"the {load.links} links of its group")
+        else f"the {link.links} links of its group"
     )
-    lost = min(max(1.0 - load.mean / float(level[member]), 0.0), 1.0)
-    room = f"; idle: {_named(idle)}" if idle else ""
-    wrong = (
-        "; above 100 % is impossible: its line rate is wrong"
-        if float(np.nanmax(level)) > _IMPOSSIBLE_UTIL
-        else ""
-    )
+    is_wrong = float(np.nanmax(level)) > _IMPOSSIBLE_UTIL
+    feeders = len(link.feeders)
+    confidence = (_FULL if feeders else _UNKNOWN) + (_QUEUE if link.slowed_by else 0)
     return Condition(
         cause=CAUSE.name,
-        severity=CRITICAL if lost >= _CRITICAL_LOST else CAUSE.severity,
+        severity=CRITICAL if link.lost >= _CRITICAL_LOST else CAUSE.severity,
         subject=ports[row].id,
-        rows=(row, *downstream, *(int(each) for each in group.rows if each != row)),
+        rows=(row, *(int(each) for each in group.rows if each != row)),
         text=(
-            f"{structure.label(row)}{towards} sends at {rounded_percent(level[member])} of line"
-            f" rate while {links} average {rounded_percent(load.mean)}: the job gets"
-            f" {rounded_percent(1 - lost)} of what they could carry{room}{wrong}"
+            f"{structure.label(row)}{towards} sends at {rounded_percent(link.util)} of line rate"
+            f" while {links} average {rounded_percent(link.mean)}: {_loss(link)}"
+            f"{f'; idle: {name_list(idle, _MAX_IDLE_NAMED)}' if idle else ''}"
+            f"{_by_routing(group.routing)}"
+            f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"
         ),
         evidence=(
-            Evidence(LINK_UTIL, round(float(level[member]) * 100, 1), "%"),
-            Evidence("group mean", round(load.mean * 100, 1), "%"),
-            Evidence("lost bandwidth", round(lost * 100, 1), "%"),
-            Evidence("group links", load.links, "links"),
+            Evidence(LINK_UTIL, round(link.util * 100, 1), "%"),
+            Evidence("group mean", round(link.mean * 100, 1), "%"),
+            Evidence("lost bandwidth", round(link.lost * 100, 1), "%"),
+            Evidence("imbalance", round(link.imbalance * 100, 1), "%"),
+            Evidence("slowed ports", feeders, f"of {link.active}"),
+            Evidence("group links", link.links, "links"),
             Evidence("idle links", len(idle), "links"),
-            Evidence("hot ticks", int(load.hot_ticks[member]), f"of {t.of_ticks}"),
+            Evidence("seconds full", link.full_ticks, "ticks"),
             seen,
             *effective_flows_on_link(inputs.snapshot, row, flows),
             usual,
-            Evidence("queue", _QUEUES[load.queue]),
+            Evidence("queue", link.slowed_by or "not seen at the hosts"),
         ),
-        advice=CAUSE.advice,
-        confidence=_confidence(t, load, member),
-        lost=lost,
-        victims=tuple(ports[each].id for each in downstream),
-        unseen="" if load.queue else "the queue in front of the link (no host or no counters)",
-        unless=(Trait.MAKES_QUEUES,) if load.queue and not load.was_full else (),
+        advice=hot_link_advice(group.routing),
+        confidence=round(confidence, 2),
+        lost=round(link.lost, 3),
+        victims=tuple(ports[each].id for each in link.feeders.tolist()),
+        unseen="" if link.slowed_by else "a queue at the hosts that share it",
     )
 
 
-def _confidence(t: EcmpGroupThresholds, load: Load, member: int) -> float:
-    """0.5 to 0.98: more with every hot tick, and where a queue was seen."""
-    share = int(load.hot_ticks[member]) / t.of_ticks
-    least = _QUEUE_CONFIDENCE if load.queue else _NO_QUEUE_CONFIDENCE
-    return round(min(_MAX_CONFIDENCE, least + (_MAX_CONFIDENCE - least) * share), 2)
+def _loss(link: FullLink) -> str:
+    if not len(link.feeders):
+        return f"uneven by {rounded_percent(link.imbalance)}, and it is not known who shares it"
+    return f"{len(link.feeders)} ports that share it lose {rounded_percent(link.lost)}"
 
 
-def _named(idle: list[str]) -> str:
-    return name_list(idle, _MAX_IDLE_NAMED)
-
-
-def _downstream_links(inputs: DetectorInput, uneven: list[Load]) -> dict[int, list[int]]:
-    """Hot uplinks, and the hot links behind the next switch that are as full as they are.
-
-    Flows that collided on their way up go down together where their destination leaf is the same.
-    There is no second queue then, and whether there is one cannot be distinguished.
-    """
-    structure = inputs.structure
-    ups: dict[int, list[tuple[int, LinkGroup]]] = {}
-    for row, group in _hot_uplinks(inputs, uneven).items():
-        peer = int(structure.peer[row])
-        if peer != NONE:
-            ups.setdefault(int(structure.node[peer]), []).append((row, group))
-    found: dict[int, list[int]] = {}
-    for load in uneven:
-        if not load.group.is_inward:
-            continue
-        for row in load.group.rows[load.hot].tolist():
-            for up, group in ups.get(int(structure.node[row]), ()):
-                if _is_as_full(inputs, load, row, up) and _may_reach(inputs, group, load.group):
-                    found.setdefault(up, []).append(row)
-                    break
-    return found
-
-
-def _hot_uplinks(inputs: DetectorInput, uneven: list[Load]) -> dict[int, LinkGroup]:
-    """The uplinks that are hot now, and those of open findings, with their groups."""
-    reported = {row for each in inputs.open_of(CAUSE) for row in each.rows[:1]}
-    found = {
-        row: group
-        for group in (inputs.structure.groups if reported else ())
-        for row in group.rows.tolist()
-        if row in reported and not group.is_inward
-    }
-    for load in uneven:
-        if not load.group.is_inward:
-            found |= dict.fromkeys(load.group.rows[load.hot].tolist(), load.group)
-    return found
-
-
-def _may_reach(inputs: DetectorInput, up: LinkGroup, into: LinkGroup) -> bool:
-    """Whether traffic that leaves one switch may enter another."""
-    if up.node == into.node or not len(up.hosts):
-        return up.node != into.node
-    return bool(may_exchange(inputs, up.hosts, into.hosts).any())
-
-
-def _is_as_full(inputs: DetectorInput, load: Load, row: int, up: int) -> bool:
-    """Whether an uplink carries what a link carries, in all ticks or while that link is fullest."""
-    own, fed = np.nan_to_num(inputs.util("tx")[[row, up]])
-    counts = load.tops > 0
-    fullest = counts & (own >= (1 - _SAME_LOAD) * own[counts].max())
-    for ticks in (counts, fullest):
-        level = float(own[ticks].mean())
-        if abs(level - float(fed[ticks].mean())) <= _SAME_LOAD * level:
-            return True
-    return False
+def _by_routing(routing: Routing) -> str:
+    """What is unusual about a full link where no hash selects links."""
+    if routing.mode == STATIC:
+        return "; the forwarding tables send their traffic over it, no hash"
+    if routing.mode == ADAPTIVE:
+        return "; packets should be spread over all links: a hash is not the reason"
+    return ""

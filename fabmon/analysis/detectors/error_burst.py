@@ -17,6 +17,7 @@ CAUSE = Cause(
     advice=CHECK_CABLE,
     tables=("link_health",),
     traits=(Trait.OF_LINK, Trait.DAMAGES_PACKETS, Trait.MAKES_QUEUES, Trait.HAS_SENDERS),
+    family="link",
 )
 
 

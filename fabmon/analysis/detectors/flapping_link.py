@@ -33,6 +33,7 @@ CAUSE = Cause(
         Trait.STOPS_PAUSE_FRAMES,
         Trait.HAS_SENDERS,
     ),
+    family="link",
 )
 
 _WINDOW_S = 120

@@ -39,6 +39,7 @@ CAUSE = Cause(
         Trait.MAKES_PAUSE,
         Trait.HAS_SENDERS,
     ),
+    family="host port",
 )
 
 _MIN_RAILS = 3
@@ -73,7 +74,8 @@ def host_pcie_limits(inputs: DetectorInput, t: HostPcieThresholds) -> Iterator[C
 
 
 def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
-    """[ports]: whether a rail's PCIe link carries far less than those of the other rails."""
+    """[ports]: whether a rail's PCIe link carries less than its line rate, and far less than those
+    of the other rails: a cluster may have NICs of two generations."""
     structure = inputs.structure
     carries: Floats = structure.pcie_bps
     known = carries[structure.is_rail & np.isfinite(carries)]
@@ -81,6 +83,7 @@ def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
         return np.zeros(len(carries), np.bool_)
     with np.errstate(invalid="ignore"):
         narrow: Mask = carries < t.narrow * median(known)
+        narrow &= carries < t.narrow * inputs.snapshot.line_rate_bps
     return narrow
 
 

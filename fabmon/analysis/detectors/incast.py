@@ -1,15 +1,18 @@
-"""Many senders, one receiver: the last hop to a host is full and the switch before it queues."""
+"""Many senders, one receiver: the last hop to a host is full, and several senders share it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.group_load import WINDOW_TICKS, last_ticks, sharing
 from fabmon.analysis.evidence.pause_graph import pause_graph
-from fabmon.analysis.fabric_structure import NONE
+from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
+from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.snapshot import Floats
@@ -18,14 +21,14 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="incast",
     title="Incast",
-    meaning="many senders, one receiver: the last hop to a host is full and its switch queues",
+    meaning="many senders, one receiver: the last hop to a host is full, and its senders share it",
     severity=WARNING,
     picture="receiver",
     advice=(
         "Find what the job gathers there (all-to-all, parameter server, checkpoint); spread the"
         " receivers over rails, or stagger the senders (NCCL_P2P_NET_CHUNKSIZE, fewer channels)."
     ),
-    tables=("incast",),
+    tables=("incast", "queue"),
     traits=(
         Trait.NEEDS_TRAFFIC,
         Trait.LAST_HOP,
@@ -36,147 +39,189 @@ CAUSE = Cause(
     ),
 )
 
-_OF_TICKS, _TICKS = 5, 3
-"""Marks, or CNPs sent, count when seen in so many of the last so many ticks."""
+_MAX_RECEIVERS = 32
+"""Receivers judged in a tick, those with most marks first: it bounds the time that a tick takes."""
 
-_USUAL_PERCENT = 90
-"""Without marks, a receiver must stand out from this percentile of the other rails."""
+_FULL_TICKS = 10
+"""The latest ticks in which a receiver was full that are compared."""
 
-_LEVEL_TICKS = 3
-"""Ticks over which levels are averaged."""
+_OWN_RATE = 0.9
+"""Share of line rate, 0 to 1, from which on a sender is slowed by nobody."""
 
-_CONFIDENCE = (0.7, 0.85, 0.9)
-"""Confidence, 0 to 1, with none, one or both of: marks, and a switch that pauses others."""
-
-_SENDS = 0.05
+_SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
 
-_OWN_RATE = 0.8
-"""Share of line rate, 0 to 1, from which on a sender is not slowed by the receiver."""
+_BALANCE = 0.95
+"""Share of what full receivers receive, 0 to 1, that senders at line rate must send for each of
+these receivers to have a sender of its own."""
+
+_ONE_SENDER = 0.12
+"""A receiver whose rate differs by less than this share from what one NIC sends receives that."""
+
+_ACCOUNTED = 0.85
+"""Share of a receiver's rate, 0 to 1, that slowed senders must send to explain it."""
+
+_CONFIDENCE, _MARKED = 0.88, 0.08
+"""Confidence, 0 to 1, and what marks at the receiver or pause before it add."""
 
 
 class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [incast]; shares are 0 to 1 of line rate, marks and CNPs are packets per second."""
+    """The table [incast]: shares of line rate and of bandwidth, and ticks."""
 
-    hot_util: Share
-    hot_ticks: Ticks
-    of_ticks: Ticks
-    marks_per_s: float
-    cnps_per_s: float
-    others_below: Share
+    full_util: Share
+    full_util_tcp: Share
+    full_ticks: Ticks
+    lost_min: Share
 
 
-def incasts(inputs: DetectorInput, t: IncastThresholds) -> Iterator[Condition]:
-    """One condition for each rail that is full while more is sent to it."""
-    structure = inputs.structure
-    util = inputs.received
+@dataclass(frozen=True, slots=True)
+class _Receiver:
+    """A NIC that was full in some `ticks` [WINDOW_TICKS]; `bps` [WINDOW_TICKS] is what it gets."""
+
+    row: int
+    ticks: Mask
+    bps: Floats
+
+
+def incasts(
+    inputs: DetectorInput, t: IncastThresholds, queue: QueueThresholds
+) -> Iterator[Condition]:
+    """One condition for each full receiver that several slowed senders share.
+
+    A receiver that is as full as one NIC sends is that NIC's: of receivers that could have the same
+    sender, those with fewer marks have it.
+    """
+    structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
+    least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
     with np.errstate(invalid="ignore"):
-        hot_ticks = (util[:, -t.of_ticks :] >= t.hot_util).sum(axis=1)
-    hot = np.flatnonzero(structure.is_rail & (hot_ticks >= t.hot_ticks)).tolist()
-    if not hot:
+        full = (inputs.received >= least[:, None]) & structure.is_rail[:, None]
+    is_full = full.any(axis=1) & ~pause_graph(inputs).pauses
+    if not is_full.any() or _is_balanced(inputs, full):
         return
-    marked = inputs.often("ecn", t.marks_per_s, _OF_TICKS, _TICKS)
-    marked |= inputs.often("cnp_sent", t.cnps_per_s, _OF_TICKS, _TICKS)
-    usual_at_least = _usual_at_least(inputs, util)
-    level = np.nanmean(np.ascontiguousarray(util[hot, -_LEVEL_TICKS:]), axis=1)
-    may = (level >= t.hot_util) & (usual_at_least < t.others_below * level)
-    for row, own, may_stand_out in zip(hot, level.tolist(), may.tolist(), strict=True):
-        if pause_graph(inputs).pauses[row]:
-            continue  # a slow receiver
-        is_marked, queues = bool(marked[row]), _switch_pauses(inputs, row)
-        if is_marked or queues or (may_stand_out and _stands_out(inputs, t, util, row, own)):
-            senders, are_slowed = _senders(inputs, row)
-            if senders >= 2:
-                confidence = _CONFIDENCE[is_marked + queues]
-                yield _condition(inputs, row, own, senders, are_slowed, queues, confidence)
+    signals = queue_signals(inputs, queue)
+    rows = np.flatnonzero(is_full)
+    if len(rows) > _MAX_RECEIVERS:
+        rows = rows[np.argsort(-signals.marks[rows], kind="stable")[:_MAX_RECEIVERS]]
+    received = inputs.entering(rows, WINDOW_TICKS)
+    nics = np.flatnonzero(structure.is_rail & (inputs.sent.max(axis=1) > _SENDS))
+    sent = np.nan_to_num(inputs.leaving(nics, WINDOW_TICKS))
+    free = set(range(len(nics)))
+    alone = []
+    for place in np.argsort(signals.marks[rows], kind="stable").tolist():
+        row = int(rows[place])
+        ticks = np.nan_to_num(received[place]) >= least[row] * lines[row]
+        if ticks.sum() < t.full_ticks:
+            continue
+        each = _Receiver(row, last_ticks(ticks, _FULL_TICKS), np.nan_to_num(received[place]))
+        sender = _one_sender(inputs, each, nics, sent, free)
+        if sender is None:
+            alone.append(each)
+        else:
+            free.discard(sender)
+    rest = np.array(sorted(free), np.intp)
+    for each in alone:
+        found = _shared_by(inputs, each, nics[rest], sent[rest])
+        if found is None or found[1] < t.lost_min or _is_calm(inputs, queue, each, found[0]):
+            continue
+        yield _condition(inputs, queue, each, *found)
 
 
-def _switch_pauses(inputs: DetectorInput, row: int) -> bool:
-    """Whether the switch of the last hop pauses others and is not paused itself."""
+def _is_balanced(inputs: DetectorInput, full: Mask) -> bool:
+    """Whether senders at line rate account for all full receivers, in most ticks with any."""
+    lines = np.nan_to_num(inputs.snapshot.line_rate_bps)[:, None]
+    ticks = full.any(axis=0)
+    rail = inputs.structure.is_rail[:, None]
+    sends = np.where(rail & (inputs.sent >= _OWN_RATE), inputs.sent * lines, 0).sum(axis=0)
+    gets = np.where(full, inputs.received_filled * lines, 0).sum(axis=0)
+    balanced: Mask = sends[ticks] >= _BALANCE * gets[ticks]
+    return bool(balanced.mean() > 0.5) if len(balanced) else True
+
+
+def _one_sender(
+    inputs: DetectorInput, receiver: _Receiver, nics: Rows, sent: Floats, free: set[int]
+) -> int | None:
+    """The place among some NICs of the one that sends what a receiver gets; None without one."""
+    places = np.array(sorted(free), np.intp)
+    if not len(places):
+        return None
+    gets = receiver.bps[receiver.ticks]
+    differs = np.abs(sent[places][:, receiver.ticks] - gets).mean(axis=1) / gets.mean()
+    node = inputs.structure.node
+    differs[node[nics[places]] == node[receiver.row]] = np.inf
+    best = int(np.argmin(differs))
+    return int(places[best]) if differs[best] <= _ONE_SENDER else None
+
+
+def _shared_by(
+    inputs: DetectorInput, receiver: _Receiver, nics: Rows, sent: Floats
+) -> tuple[Rows, float] | None:
+    """The slowed NICs that share a receiver, and the share of bandwidth that they lose; None where
+    they do not explain what it gets."""
+    node, lines = inputs.structure.node, np.nan_to_num(inputs.snapshot.line_rate_bps[nics])
+    rate = sent[:, receiver.ticks].mean(axis=1)
+    slowed = (rate > _SENDS * lines) & (rate < _OWN_RATE * lines)
+    slowed &= node[nics] != node[receiver.row]
+    gets = float(receiver.bps[receiver.ticks].mean())
+    if slowed.sum() < 2 or rate[slowed].sum() < _ACCOUNTED * gets:
+        return None
+    share = sharing(rate, slowed, gets)
+    return nics[share], 1.0 - float(rate[share].mean() / lines[share].mean())
+
+
+def _is_calm(
+    inputs: DetectorInput, queue: QueueThresholds, receiver: _Receiver, senders: Rows
+) -> bool:
+    """Whether RDMA counters show no queue before a receiver: no marks, no pause, and senders that
+    neither handle CNPs nor wait. TCP has no such counters."""
+    row, signals = receiver.row, queue_signals(inputs, queue)
+    if not inputs.has_rdma_counters[row] or signals.marked[row] or _queues(inputs, row):
+        return False
+    waits = signals.waiting[senders] >= queue.waiting
+    return not (signals.slowed[senders] | waits).any()
+
+
+def _queues(inputs: DetectorInput, row: int) -> bool:
+    """Whether the switch before a receiver pauses others, and is not paused itself."""
     edge = int(inputs.structure.peer[row])
     return edge != NONE and int(inputs.structure.node[edge]) in pause_graph(inputs).roots
 
 
-def _senders(inputs: DetectorInput, row: int) -> tuple[int, bool]:
-    """The number of other hosts' rails that are slowed, and True; where fewer than two are, the
-    number of those that send below their line rate, and False."""
-    structure = inputs.structure
-    others = structure.is_rail & (structure.node != structure.node[row])
-    count = int(np.count_nonzero(inputs.slowed & others))
-    if count >= 2:
-        return count, True
-    sent = inputs.sent[:, -_LEVEL_TICKS:].mean(axis=1)
-    return int((others & (sent > _SENDS) & (sent < _OWN_RATE)).sum()), False
-
-
-def _stands_out(
-    inputs: DetectorInput, t: IncastThresholds, util: Floats, row: int, own: float
-) -> bool:
-    """Whether a rail receives far more than most rails of other hosts."""
-    structure = inputs.structure
-    is_other = structure.is_rail & (structure.node != structure.node[row])
-    others = util[is_other][:, -_LEVEL_TICKS:]
-    known = others[np.isfinite(others)]
-    if not len(known):
-        return False
-    return float(np.percentile(known, _USUAL_PERCENT)) < t.others_below * own
-
-
 def _condition(
     inputs: DetectorInput,
-    row: int,
-    level: float,
-    senders: int,
-    are_slowed: bool,
-    queues: bool,
-    confidence: float,
+    queue: QueueThresholds,
+    receiver: _Receiver,
+    senders: Rows,
+    lost: float,
 ) -> Condition:
-    structure, snapshot = inputs.structure, inputs.snapshot
+    structure, row = inputs.structure, receiver.row
     ports = structure.fabric.ports
     edge = int(structure.peer[row])
-    waiting = pause_graph(inputs).victims(int(structure.node[edge])) if queues else []
+    graph, signals = pause_graph(inputs), queue_signals(inputs, queue)
+    queues = _queues(inputs, row)
+    waiting = graph.victims(int(structure.node[edge])) if queues else []
     rows = [row] if edge == NONE else [edge, row]
-    signals = {
-        "ECN-marked packets": float(snapshot.column("ecn")[row]),
-        "CNPs sent": float(snapshot.column("cnp_sent")[row]),
-    }
-    slowed = "are slowed by it" if are_slowed else "at most send to it"
+    level = float(receiver.bps[receiver.ticks].mean() / inputs.snapshot.line_rate_bps[row])
+    is_marked = bool(signals.marked[row])
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
         subject=ports[row].id,
         rows=(*rows, *(each for each in waiting if each not in rows)),
         text=(
-            f"{structure.label(row)} receives at {rounded_percent(level)} of line rate and is sent"
-            f" more than that: {senders} senders {slowed}"
+            f"{structure.label(row)} receives at {rounded_percent(level)} of line rate from"
+            f" {len(senders)} senders or more ({structure.labels(senders, 3)}), which lose"
+            f" {rounded_percent(lost)}"
         ),
         evidence=(
             Evidence("received", round(level * 100, 1), "%"),
-            Evidence("slowed senders" if are_slowed else "senders at most", senders, "ports"),
-            *(
-                Evidence(name, round(value), "/s")
-                for name, value in signals.items()
-                if np.isfinite(value) and value > 0
-            ),
+            Evidence("slowed senders", len(senders), "ports"),
+            Evidence("lost bandwidth", round(lost * 100, 1), "%"),
+            Evidence("marks per Gbit", round(float(signals.marks[row]), 1)),
             Evidence("ports that wait for it", len(waiting), "ports"),
         ),
         advice=CAUSE.advice,
-        confidence=confidence,
-        lost=round(1 - 1 / max(senders, 1), 3) if senders > 1 else 0.0,
+        confidence=round(_CONFIDENCE + (_MARKED if is_marked or queues else 0), 2),
+        lost=round(lost, 3),
         victims=tuple(dict.fromkeys(ports[each].id for each in waiting)),
         unseen="" if edge != NONE else "the switch in front of it",
     )
-
-
-def _usual_at_least(inputs: DetectorInput, util: Floats) -> float:
-    """A lower bound of `_USUAL_PERCENT` of what rails receive, whichever node is left out.
-
-    Computed once: that percentile of the others of each hot rail takes a second for a thousand
-    hosts. Leaving values out only moves the remaining ones up in their order.
-    """
-    structure = inputs.structure
-    rails = util[structure.is_rail, -_LEVEL_TICKS:]
-    known = np.sort(rails[np.isfinite(rails)])
-    of_a_node = rails.shape[1] * int(np.bincount(structure.node[structure.is_rail]).max(initial=0))
-    place = int(_USUAL_PERCENT / 100 * (len(known) - of_a_node - 1))
-    return float(known[place]) if place >= 0 and len(known) else float("-inf")

@@ -1,4 +1,4 @@
-"""A whole ECMP group is full: its hosts could send more than its links together carry."""
+"""A whole ECMP group is full while its hosts are slowed: they send more than its links carry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.group_load import EcmpGroupThresholds, Load, group_loads
+from fabmon.analysis.evidence.group_load import EcmpGroupThresholds, FullGroup, group_loads
+from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.wording import number, rounded_percent
 
@@ -21,54 +22,53 @@ CAUSE = Cause(
         "No hash can help: place the job under fewer leaves, or add uplinks; check that no uplink"
         " is down."
     ),
-    tables=("ecmp_groups",),
+    tables=("ecmp_groups", "queue"),
     traits=(Trait.NEEDS_TRAFFIC, Trait.MAKES_PAUSE, Trait.FULL_GROUP, Trait.HAS_SENDERS),
+    family="group",
 )
 
-_MORE = 1.05
-"""Line rates below a group over those of the group, above which it can be offered too much: five
-per cent is what a difference of port speeds by their line coding can make."""
+_CONFIDENCE, _QUEUE = 0.9, 0.06
+"""Confidence, 0 to 1, and what a queue at the hosts adds to it."""
 
 
-def oversubscription(inputs: DetectorInput, t: EcmpGroupThresholds) -> Iterator[Condition]:
-    """One condition for each group of which no link has room."""
-    for load in group_loads(inputs, t):
-        if load.group.is_inward or load.lost >= t.lost_min or load.is_lone:
-            continue
-        ratio = _below_to_above(inputs, load)
-        more, full = ratio > _MORE, load.mean >= t.hot_util
-        if (load.queue and (more or full)) or (more and full):
-            yield _condition(load, ratio)
+def oversubscription(
+    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds
+) -> Iterator[Condition]:
+    """One condition for each switch whose links, in one direction or both, are all full."""
+    worst: dict[str, FullGroup] = {}
+    for each in group_loads(inputs, t, queue).groups:
+        before = worst.get(each.group.node)
+        if before is None or before.lost < each.lost:
+            worst[each.group.node] = each
+    for each in worst.values():
+        yield _condition(inputs, each)
 
 
-def _below_to_above(inputs: DetectorInput, load: Load) -> float:
-    """The line rates that feed a group over those of the group; 0 when they are not known."""
-    rates = inputs.snapshot.line_rate_bps
-    above = float(np.nansum(rates[load.group.rows]))
-    return float(np.nansum(rates[load.group.edges])) / above if above > 0 else 0.0
-
-
-def _condition(load: Load, ratio: float) -> Condition:
-    node = load.group.node
-    slowed_by = {"marks": "CNPs", "pause": "pause", "": "not observable"}[load.queue]
+def _condition(inputs: DetectorInput, full: FullGroup) -> Condition:
+    node, links = full.group.node, int(np.isfinite(full.level).sum())
+    mean = float(np.nanmean(full.level))
+    which = f"links into {node}" if full.group.is_inward else f"uplinks of {node}"
+    ports = inputs.structure.fabric.ports
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
         subject=f"{node}/uplinks",
-        rows=tuple(int(row) for row in load.group.rows[np.argsort(-np.nan_to_num(load.level))]),
+        rows=tuple(int(row) for row in full.group.rows[np.argsort(-np.nan_to_num(full.level))]),
         text=(
-            f"all {load.links} uplinks of {node} are full: {rounded_percent(load.mean)} of line"
-            f" rate on average; the ports below can send {number(ratio, 2)} times as much"
+            f"all {links} {which} are full: {rounded_percent(mean)} of line rate on average;"
+            f" {len(full.feeders)} ports below lose {rounded_percent(full.lost)}"
         ),
         evidence=(
-            Evidence("group mean", round(load.mean * 100, 1), "%"),
-            Evidence("group links", load.links, "links"),
-            Evidence("capacity below to above", round(ratio, 2)),
-            Evidence("senders are slowed by", slowed_by),
+            Evidence("group mean", round(mean * 100, 1), "%"),
+            Evidence("group links", links, "links"),
+            Evidence("capacity below to above", number(full.ratio, 2)),
+            Evidence("lost bandwidth", round(full.lost * 100, 1), "%"),
+            Evidence("slowed ports", len(full.feeders), "ports"),
+            Evidence("queue", full.slowed_by or "not seen at the hosts"),
         ),
         advice=CAUSE.advice,
-        confidence=0.9 if load.queue else 0.8,
-        lost=max(0.0, 1.0 - 1.0 / ratio) if ratio > 1 else 0.0,
-        unseen="" if load.queue else "whether any sender is slowed by it",
-        unless=() if load.is_full else (Trait.MAKES_QUEUES,),
+        confidence=round(_CONFIDENCE + (_QUEUE if full.slowed_by else 0), 2),
+        lost=round(full.lost, 3),
+        victims=tuple(ports[each].id for each in full.feeders.tolist()),
+        unseen="" if full.slowed_by else "a queue at the hosts that share it",
     )

@@ -1,9 +1,8 @@
 """Many flows use few links of a group: the switch's hash distinguishes far fewer flows.
 
-How few of its senders, the biggest first, could have sent what the group carries is the least
-number of flows in it. The probability that so many flows, hashed independently, use so few links
-can be computed. Where it is tiny, the flows were not hashed independently: they have one UDP source
-port for all queue pairs, or two tiers use the same hash.
+The probability that so many flows, hashed independently, use so few links can be computed. Where it
+is tiny, the flows were not hashed independently: they have one UDP source port for all queue pairs,
+or two tiers use the same hash.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
-from fabmon.analysis.evidence.group_load import EcmpGroupThresholds, Load, group_loads
+from fabmon.analysis.evidence.group_load import EcmpGroupThresholds, FullLink, group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
+from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
 from fabmon.fabric.wording import rounded_percent
 
@@ -29,9 +29,26 @@ CAUSE = Cause(
         "Look for one UDP source port for all queue pairs (NVSHMEM, old drivers); then give the"
         " tiers different hash seeds, or use E-ECMP on the queue pair."
     ),
-    tables=("ecmp_groups",),
+    tables=("ecmp_groups", "queue"),
     traits=(Trait.NEEDS_TRAFFIC, Trait.OF_HASHING, Trait.FULL_GROUP, Trait.HAS_SENDERS),
+    family="group",
 )
+
+_CHANCE = 0.0001
+"""Probability, 0 to 1, below which random hashing does not explain how few links are used."""
+
+_MIN_FLOWS, _MIN_LINKS = 6, 4
+"""Flows and links below which random hashing often uses half of the links only."""
+
+_MOST_TRAFFIC = 0.97
+"""Share of the traffic, 0 to 1, that the used links must carry: smaller flows blur the count."""
+
+_ALL_TRAFFIC = 0.85
+"""Share of what the feeding ports bring, 0 to 1, that the group must carry for each of them to have
+a flow in it: else some of it stays below the switch."""
+
+_TAKES_PART = 0.02
+"""Share of the largest feeder's traffic, 0 to 1, from which on a port counts as a sender."""
 
 _NEVER = 1e-6
 """Probability below which only a bound is printed: no model of hashing is exact so far out."""
@@ -40,45 +57,77 @@ _MAX_CONFIDENCE = 0.98
 """Confidence, 0 to 1, where chance is all but excluded."""
 
 
-def polarization(inputs: DetectorInput, t: EcmpGroupThresholds) -> Iterator[Condition]:
-    """One condition for each group with a hot link whose flows use too few links."""
-    for load in group_loads(inputs, t):
-        if load.lost >= t.lost_min and load.is_polarized(inputs):
-            yield _condition(inputs, load)
+def polarization(
+    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds
+) -> Iterator[Condition]:
+    """One condition for each switch with a full link whose flows use too few links."""
+    worst: dict[str, FullLink] = {}
+    for link in group_loads(inputs, t, queue).links:
+        before = worst.get(link.group.node)
+        if is_polarized(inputs, link) and (before is None or before.lost < link.lost):
+            worst[link.group.node] = link
+    for link in worst.values():
+        yield _condition(inputs, link)
 
 
-def _condition(inputs: DetectorInput, load: Load) -> Condition:
-    structure, rows = inputs.structure, load.group.rows
-    order = rows[np.argsort(-np.nan_to_num(load.level))]
-    node = load.group.node
-    flows = load.streams or 0
-    probability = occupied_at_most(load.used, flows, load.links)
-    seen, usual = hashing_evidence(load.top / load.mean, flows, load.links)
-    lost = load.lost
-    used = [structure.fabric.ports[int(row)].label for row in order[: load.used]]
+def is_polarized(inputs: DetectorInput, link: FullLink) -> bool:
+    """Whether random hashing does not explain how few links the flows of a full link's group use.
+
+    Only where the switch hashes: forwarding tables may send many flows over few links.
+    """
+    group = link.group
+    if group.is_inward or link.links < _MIN_LINKS or 2 * link.used > link.links:
+        return False
+    level = np.nan_to_num(link.level)
+    used = level > 0.1 * level.max()
+    if not group.routing.may_hash or level[used].sum() < _MOST_TRAFFIC * level.sum():
+        return False
+    flows = _least_flows(inputs, link)
+    return flows >= _MIN_FLOWS and occupied_at_most(link.used, flows, link.links) < _CHANCE
+
+
+def _least_flows(inputs: DetectorInput, link: FullLink) -> int:
+    """The least number of flows in a group: its senders, where all that they send goes over it,
+    else how few of them, the biggest first, could have sent what it carries."""
+    sent = np.nan_to_num(inputs.entering(link.group.edges, TICKS)).sum(axis=1)
+    carried = float(np.nan_to_num(inputs.leaving(link.group.rows, TICKS)).sum())
+    if carried >= _ALL_TRAFFIC * float(sent.sum()):
+        return int((sent > _TAKES_PART * sent.max(initial=0)).sum())
+    return int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), 0.98 * carried)) + 1
+
+
+def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
+    structure, rows = inputs.structure, link.group.rows
+    order = rows[np.argsort(-np.nan_to_num(link.level))]
+    node = link.group.node
+    flows = _least_flows(inputs, link)
+    probability = occupied_at_most(link.used, flows, link.links)
+    seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
+    used = [structure.fabric.ports[int(row)].label for row in order[: link.used]]
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in order),
         text=(
-            f"{flows} or more flows of {node} use {load.used} of {load.links} uplinks"
-            f" ({', '.join(used)}): the job gets {rounded_percent(1 - lost)} of what all"
-            f" {load.links} could carry (chance: {_odds(probability)})"
+            f"{flows} or more flows of {node} use {link.used} of {link.links} uplinks"
+            f" ({', '.join(used)}) and lose {rounded_percent(link.lost)}"
+            f" (chance: {_odds(probability)})"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
-            Evidence("links used", load.used, f"of {load.links}"),
+            Evidence("links used", link.used, f"of {link.links}"),
             Evidence("chance", float(f"{probability * 100:.2g}"), "%"),
-            Evidence("group links", load.links, "links"),
+            Evidence("group links", link.links, "links"),
             seen,
             usual,
-            *effective_flows_on_link(inputs.snapshot, int(rows[0]), round(load.effective_flows, 1)),
-            Evidence("lost bandwidth", round(lost * 100, 1), "%"),
+            *effective_flows_on_link(inputs.snapshot, int(rows[0]), round(link.effective_flows, 1)),
+            Evidence("lost bandwidth", round(link.lost * 100, 1), "%"),
+            Evidence("imbalance", round(link.imbalance * 100, 1), "%"),
         ),
         advice=CAUSE.advice,
         confidence=round(min(_MAX_CONFIDENCE, 1 - probability * 10), 2),
-        lost=lost,
+        lost=round(link.lost, 3),
     )
 
 

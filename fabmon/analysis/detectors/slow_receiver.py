@@ -26,6 +26,7 @@ CAUSE = Cause(
         Trait.MAKES_PAUSE,
         Trait.HAS_SENDERS,
     ),
+    family="host port",
 )
 
 

@@ -1,29 +1,30 @@
-"""A host is quiet while the hosts of its job send: it computes longer, and they wait for it.
+"""A host is silent while the hosts of its job exchange data: it is late, and they wait for it.
 
-Which hosts belong to one job is inferred from their traffic: it rises and falls together over the
-last 40 ticks. A host whose traffic correlates with theirs, and that is silent in seconds in which
-nearly all of them exchange data, is late. Why it is late is not observable on the network.
+Hosts that move the same amount of data over the window are compared. One of them that is silent for
+seconds in which nearly all others exchange data, again and again, begins its exchanges late. Why it
+is late is not observable on the network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
-from fabmon.analysis.median import medians
-from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.analysis.median import median
+from fabmon.analysis.thresholds import Share
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
     name="straggler",
     title="Straggler",
-    meaning="a host is quiet while the hosts of its job wait for it",
+    meaning="a host begins its exchanges late, and the hosts of its job wait for it",
     severity=WARNING,
     picture="host_peers",
     advice=(
@@ -34,105 +35,146 @@ CAUSE = Cause(
 )
 
 _MIN_TICKS = 12
-"""Ticks with data below which a correlation says nothing."""
+"""Ticks with data below which there are too few bursts."""
 
-_ITERATION_TICKS = 40
-"""Ticks looked at when the last `TICKS` show nothing: a host that is late by two seconds in each
-iteration is seen only over several iterations."""
+_MIN_PEERS = 4
+"""Hosts beside the late one that make a job: with fewer, nobody can say which of them is late."""
 
-_MIN_PEERS = 3
-"""Hosts that make a job: with fewer, nobody can say which of them is late."""
-
-_MAX_SUSPECTS = 32
+_MAX_SUSPECTS = 8
 """Hosts judged in a tick, the most often quiet ones: it bounds the time that a tick takes."""
 
 _NEARLY_ALL = 0.75
-"""Share of a job's hosts, 0 to 1, that must send in a tick for the others to be late in it."""
+"""Share of a job's hosts, 0 to 1, that must move data in a second for it to count."""
+
+_QUIET = 0.25
+"""Share of the others' median, 0 to 1, below which a host is quiet."""
+
+_SAME_TOTAL = 0.35
+"""Hosts of one job move the same over the window, within this share of each other."""
 
 _MAX_LATE = 0.125
-"""Share of a job's hosts, 0 to 1, that may be late; more of them are another job nearly in step."""
+"""Share of a job's hosts, 0 to 1, that may be quiet at the same time: more are another job, or a
+stage of a pipeline."""
+
+_IN_STEP, _FOLLOWS = 0.8, 0.5
+"""Pearson's correlation of the other hosts with their median, and of the late host with it at the
+best lag, from which on they are one job."""
+
+_MAX_LATE_S = 6.0
+"""Lag in seconds up to which a host follows its job."""
+
+_COMMUNICATES = 0.2
+"""Share of line rate, 0 to 1, that the others reach in some second: below it there is no exchange
+to be late for."""
 
 
 class StragglerThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [straggler]: shares of line rate and of the others' median, and a correlation."""
+    """The table [straggler]: a share of line rate, seconds, and a number of times."""
 
     busy_util: Share
-    below: Share
-    ticks: Ticks
-    alike: Share
+    late_s: float
+    times: int
+    in_all_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """How often a host was late, in seconds by the median, and at what level the other hosts of its
+    job moved data meanwhile (share of line rate)."""
+
+    times: int
+    late_s: float
+    level: float
+    peers: int
 
 
 def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condition]:
     """One condition for each host that is late compared with the hosts of its job."""
+    if not _is_any_quiet(inputs, t):
+        return
     moved = _moved(inputs)
-    if len(moved) <= _MIN_PEERS or moved.shape[1] < _MIN_TICKS:
+    hosts, ticks = moved.shape
+    if hosts <= _MIN_PEERS or ticks < _MIN_TICKS:
         return
     busy = moved > t.busy_util
-    others = busy.sum(axis=0) >= _MIN_PEERS
-    quiet = (others & ~busy).sum(axis=1)
-    suspects = np.flatnonzero((quiet >= t.ticks) & (busy.sum(axis=1) >= t.ticks))
-    if len(suspects) > _MAX_SUSPECTS:
-        suspects = suspects[np.argsort(-quiet[suspects], kind="stable")[:_MAX_SUSPECTS]]
-    if not len(suspects):
-        return
-    filled = np.nan_to_num(moved)
-    in_job = _correlations(filled, suspects) >= t.alike
-    in_job[np.arange(len(suspects)), suspects] = False
-    late: dict[int, tuple[int, int, float]] = {}
-    jobs: dict[int, Rows] = {}
-    for number in np.flatnonzero(_may_be_late(t, moved, suspects, in_job)).tolist():
-        host, peers = int(suspects[number]), np.flatnonzero(in_job[number])
-        if len(peers) < _MIN_PEERS:
-            continue
-        usual = medians(filled[peers])
-        send = (moved[peers] > t.busy_util).mean(axis=0) >= _NEARLY_ALL
-        for ticks in (TICKS, _ITERATION_TICKS):
-            waited = _waited(t, moved[host, -ticks:], usual[-ticks:], send[-ticks:])
-            if waited is not None:
-                late[host] = (min(ticks, moved.shape[1]), *waited)
-                jobs[host] = peers
-                break
-    for host, (of_ticks, ticks, level) in late.items():
-        peers = jobs[host]
-        if np.isin(peers, list(late)).sum() <= max(1, _MAX_LATE * len(peers)):
-            rows = inputs.structure.rails_of_hosts[host]
-            yield _condition(inputs, rows, len(peers), ticks, of_ticks, level)
+    some = busy.sum(axis=0) >= _MIN_PEERS
+    quiet = (some & ~busy).sum(axis=1)
+    least = t.late_s / inputs.snapshot.interval_s
+    suspects = np.flatnonzero((quiet >= least) & busy.any(axis=1))
+    for host in suspects[np.argsort(-quiet[suspects], kind="stable")[:_MAX_SUSPECTS]].tolist():
+        late = _lateness(inputs, t, moved, host)
+        if late is not None:
+            yield _condition(inputs, inputs.structure.rails_of_hosts[host], late)
 
 
-def _may_be_late(t: StragglerThresholds, moved: Floats, suspects: Rows, in_job: Mask) -> Mask:
-    """[suspects]: False where a cheap test excludes that a host is late.
-
-    It was in too few ticks far below the most that any host moved while nearly all of its job
-    sent. The medians that decide take longer.
-    """
-    moved = moved[:, -_ITERATION_TICKS:]
-    sends = (moved > t.busy_util).astype(np.float32)
-    peers = in_job.sum(axis=1)
-    nearly_all = (in_job.astype(np.float32) @ sends) / np.maximum(peers, 1)[:, None]
-    behind = moved[suspects] < t.below * np.fmax.reduce(moved, axis=0)
-    waited: Rows = ((nearly_all >= _NEARLY_ALL) & behind).sum(axis=1)
-    return waited >= t.ticks
+def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
+    """Whether some host was quiet in recent ticks in which others moved data; a cheap test that
+    spares the long window of a fabric in step."""
+    used = np.fmax(inputs.sent, inputs.received_filled)
+    busy = np.concatenate(
+        [used[rows].mean(axis=1) > t.busy_util for _, rows in inputs.structure.rail_tables]
+        or [np.zeros((0, used.shape[1]), np.bool_)]
+    )
+    some = busy.sum(axis=0) >= _MIN_PEERS
+    quiet = (some & ~busy).sum(axis=1) * inputs.snapshot.interval_s >= t.late_s
+    return bool((quiet & busy.any(axis=1)).any())
 
 
-def _waited(
-    t: StragglerThresholds, own: Floats, usual: Floats, send: Mask
-) -> tuple[int, float] | None:
-    """The number of ticks in which a host was silent while nearly all of its job sent, and the
-    mean of the job's median then; None for too few, and for a host that was ahead."""
-    waited = send & (own < t.below * usual)
-    ahead = (own > t.busy_util) & (usual < t.below * own)
-    if waited.sum() < t.ticks or ahead.any():
+def _lateness(
+    inputs: DetectorInput, t: StragglerThresholds, moved: Floats, host: int
+) -> _Late | None:
+    """How late a host is; None where it is not, or as many others are."""
+    total = moved.sum(axis=1)
+    near = np.abs(total - total[host]) <= _SAME_TOTAL * max(float(total[host]), 1e-6)
+    near[host] = False
+    peers = np.flatnonzero(near)
+    if len(peers) < _MIN_PEERS:
         return None
-    return int(waited.sum()), float(usual[waited].mean())
+    usual = np.sort(moved[peers], axis=0)[len(peers) // 2]
+    # Hosts of other jobs may move as much; those of one job move at the same times.
+    in_step = peers[_correlation(moved[peers], usual) >= _IN_STEP]
+    if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)) or usual.max() < _COMMUNICATES:
+        return None
+    theirs, own = moved[in_step], moved[host]
+    lags = range(1 + round(_MAX_LATE_S / inputs.snapshot.interval_s))
+    if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
+        return None
+    exchange = (theirs > t.busy_util).mean(axis=0) >= _NEARLY_ALL
+    below = _QUIET * usual
+    waits, level = [], []
+    for first, last in _runs(exchange & (moved[host] < below)):
+        seconds = (last - first) * inputs.snapshot.interval_s
+        also = float((moved[peers, first:last] < below[first:last]).all(axis=1).mean())
+        if seconds >= t.late_s and also <= _MAX_LATE:
+            waits.append(seconds)
+            level.append(float(usual[first:last].mean()))
+    name = inputs.structure.fabric.ports[int(inputs.structure.rails_of_hosts[host][0])].node
+    # Of long iterations, few are in the window: one late exchange keeps a finding open.
+    if not inputs.is_open(CAUSE, name) and (len(waits) < t.times or sum(waits) < t.in_all_s):
+        return None
+    if not waits:
+        return None
+    return _Late(len(waits), median(np.array(waits)), float(np.mean(level)), len(in_step))
+
+
+def _correlation(many: Floats, one: Floats) -> Floats:
+    """[rows]: Pearson's correlation of rows [rows, ticks] with one [ticks]; 0 for steady ones."""
+    a = many - many.mean(axis=1, keepdims=True)
+    b = one - one.mean()
+    size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
+    found: Floats = (a @ b) / np.maximum(size, 1e-9)
+    return found
+
+
+def _runs(flags: Mask) -> list[tuple[int, int]]:
+    """[first, after the last) of each run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _moved(inputs: DetectorInput) -> Floats:
-    """[hosts, ticks]: share of line rate that the median rail of a host moves, in the ticks in
-    which any host has data; NaN where a host has none.
-
-    It is what a rail sends or receives, the larger: beside a late host, one host of a ring has no
-    receiver, and another no sender. One rail that is busy by itself is no job.
-    """
+    """[hosts, ticks]: share of line rate that the median rail of a host moves, sent or received,
+    the larger, in the ticks in which any host has data; 0 where a host has none."""
     structure, snapshot = inputs.structure, inputs.snapshot
     hosts = structure.rails_of_hosts
     if not hosts:
@@ -145,42 +187,31 @@ def _moved(inputs: DetectorInput) -> Floats:
         known = np.isfinite(util)
         has_data |= known.any(axis=(0, 1))
         middle = (rows.shape[1] - 1) // 2
-        util = np.where(known, util, 0)
-        median_rail = np.partition(util, middle, axis=1)[:, middle]
-        moved[places] = np.where(known.any(axis=1), median_rail, np.nan)
+        moved[places] = np.partition(np.where(known, util, 0), middle, axis=1)[:, middle]
     return moved[:, has_data]
 
 
-def _correlations(moved: Floats, suspects: Rows) -> Floats:
-    """[suspects, hosts]: Pearson's correlation of their traffic over the last ticks."""
-    centred = moved - moved.mean(axis=1, keepdims=True)
-    size = np.sqrt((centred**2).sum(axis=1, keepdims=True))
-    unit = centred / np.maximum(size, 1e-6)
-    found: Floats = unit[suspects] @ unit.T
-    return found
-
-
-def _condition(
-    inputs: DetectorInput, rows: Rows, peers: int, ticks: int, of_ticks: int, level: float
-) -> Condition:
+def _condition(inputs: DetectorInput, rows: Rows, late: _Late) -> Condition:
     name = inputs.structure.fabric.ports[int(rows[0])].node
-    idle_s, of_s = (n * inputs.snapshot.interval_s for n in (ticks, of_ticks))
+    period_s = inputs.traffic_bps.shape[1] * inputs.snapshot.interval_s
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} moved nothing in {idle_s:.0f} of the last {of_s:.0f} s while the {peers} other"
-            f" hosts of its job moved {rounded_percent(level)} of line rate: they wait for it"
+            f"{name} was late {late.times} times in {period_s:.0f} s, by {late.late_s:.0f} s: the"
+            f" {late.peers} other hosts of its job moved {rounded_percent(late.level)} of line rate"
+            " meanwhile and wait for it"
         ),
         evidence=(
-            Evidence("idle while the others communicate", idle_s, "s"),
-            Evidence("hosts with correlated traffic", peers, "hosts"),
-            Evidence("the others' traffic, of line rate", round(level * 100, 1), "%"),
+            Evidence("late by", round(late.late_s, 1), "s"),
+            Evidence("times late", late.times, f"in {period_s:.0f} s"),
+            Evidence("other hosts of the job", late.peers, "hosts"),
+            Evidence("the others' traffic, of line rate", round(late.level * 100, 1), "%"),
         ),
         advice=CAUSE.advice,
-        confidence=0.8,
-        lost=round(ticks / of_ticks, 3),
-        unseen="which ranks make a job: it is inferred from correlated traffic",
+        confidence=0.9,
+        lost=round(min(1.0, late.times * late.late_s / period_s), 3),
+        unseen="which ranks make a job: it is inferred from equal traffic",
     )

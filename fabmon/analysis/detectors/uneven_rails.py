@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.fabric_structure import Rows
+from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
-from fabmon.analysis.median import medians
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
@@ -34,15 +33,29 @@ CAUSE = Cause(
     traits=(Trait.NEEDS_TRAFFIC,),
 )
 
-_IN_USE = 0.05
-"""Share of the busiest rail, 0 to 1, above which a rail is in use: below it is background."""
-
-_ALONE_TICKS = 10
-"""Ticks running in which a single busy rail must send: in fewer, it may carry other traffic while
-the job computes."""
-
 _WINDOW_TICKS = 40
-"""Ticks in which a job that computes for long sends often enough to be judged."""
+"""Ticks in which a job that computes for long sends often enough to be judged: rails are compared
+by all that they sent in them, since they meet only at the end of an iteration."""
+
+_MIN_BUSY = 2
+"""Rails in use from which on the others are left out: one alone may be a single large flow."""
+
+_LEARNS, _IN_USE = 0.02, 0.5
+"""Weight of a tick in the moving average of a rail's use, and the average, 0 to 1, from which on it
+is a rail that jobs use: a NIC for storage is used with the others for some seconds only."""
+
+_SAME_SPEED = 0.9
+"""Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
+
+_CARRIES = 0.01
+"""Share of the busiest rail's traffic, 0 to 1, below which a NIC carries nothing of the job."""
+
+_QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)
+"""A queue on one rail slows that rail; no job leaves it out."""
+
+_MIN_EVEN_HOSTS, _SAME_RATE = 4, 0.25
+"""A host with one rail in use is an exception beside so many hosts that use theirs evenly, at a
+rate within this share of its own: else it may be the sender of a single large flow."""
 
 _SUSPECT = 0.4
 """Share of `lost_min` over the last ticks from which on a host is examined closely."""
@@ -53,31 +66,93 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
     busy_util: Share
     low: Share
+    ticks: Ticks
     of_ticks: Ticks
     lost_min: Share
 
 
-def uneven_rails(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Condition]:
-    """One condition for all hosts with two rails or more that leave out the same rails."""
-    found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
-    for rows in _suspects(inputs, t):
-        level = _level(t, _sent(inputs, rows))
-        if level is None:
-            continue
-        low = level < t.low * float(level.max())
-        found[tuple(inputs.structure.rail[rows[low]].tolist())].append((rows, level))
-    subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
-    for low_rails, hosts in found.items():
-        subjects[low_rails] = subject = (
-            _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
+class UnevenRails:
+    """Compares the rails of every host.
+
+    A NIC that no host uses for training may serve storage: only rails that were used with the
+    others before, or are used by most hosts now, are left out.
+    """
+
+    def __init__(self, thresholds: UnevenRailsThresholds) -> None:
+        self._t = thresholds
+        self._usage: Floats = np.empty(0, np.float32)
+        """[ports]: how often a rail was in use when its host was, 0 to 1, a moving average."""
+
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
+        """One condition for all hosts with two rails or more that leave out the same rails."""
+        self._note_usage(inputs)
+        found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
+        for rows in _suspects(inputs, self._t):
+            level = _level(self._t, _sent(inputs, rows))
+            if level is None:
+                continue
+            low = rows[level < self._t.low * float(level.max())]
+            low = low[self._is_rail_of_jobs(inputs, rows, low)]
+            is_one = (level >= self._t.low * float(level.max())).sum() < _MIN_BUSY
+            if len(low) and not (is_one and self._even_hosts(inputs, rows) < _MIN_EVEN_HOSTS):
+                found[tuple(inputs.structure.rail[low].tolist())].append((rows, level))
+        subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
+        for low_rails, hosts in found.items():
+            subjects[low_rails] = subject = (
+                _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
+            )
+            yield _condition(inputs, subject, low_rails, hosts)
+
+    def _note_usage(self, inputs: DetectorInput) -> None:
+        usage = np.zeros(len(inputs.structure.peer), np.float32)
+        usage[: len(self._usage)] = self._usage[: len(usage)]
+        total = inputs.filled("tx_bps").mean(axis=1)
+        lines = np.nan_to_num(inputs.snapshot.line_rate_bps, nan=np.inf)
+        for _, rows in inputs.structure.rail_tables:
+            top = total[rows].max(axis=1, keepdims=True)
+            active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
+            used = total[rows] >= self._t.low * top
+            active &= used.sum(axis=1) >= _MIN_BUSY
+            active &= 2 * used.sum(axis=1) >= rows.shape[1]
+            own = rows[active]
+            usage[own] += np.float32(_LEARNS) * (used[active] - usage[own])
+        self._usage = usage
+
+    def _even_hosts(self, inputs: DetectorInput, rows: Rows) -> int:
+        """The number of hosts that send as fast as a host's busiest rail, on all of theirs."""
+        rate = inputs.filled("tx_bps").mean(axis=1)
+        own = float(rate[rows].max())
+        return sum(
+            int((np.abs(rate[each] - own) <= _SAME_RATE * own).all(axis=1).sum())
+            for _, each in inputs.structure.rail_tables
+            if each.shape[1] == len(rows)
         )
-        yield _condition(inputs, subject, low_rails, hosts)
+
+    def _is_rail_of_jobs(self, inputs: DetectorInput, own: Rows, rows: Rows) -> Mask:
+        """[rows]: whether a rail of a host, whose rails are `own`, was in use before, is in use on
+        most hosts that send, or is cabled as rails are."""
+        usage, rail = self._usage, inputs.structure.rail
+        known = inputs.structure.is_rail & (usage > 0)
+        of_others = [
+            float((usage[known & (rail == rail[row])] >= _IN_USE).sum())
+            > 0.5 * float((known & (rail == rail[row])).sum())
+            for row in rows.tolist()
+        ]
+        # A NIC that is cabled to a leaf of the rails, at their speed, is no storage.
+        lines = inputs.snapshot.line_rate_bps
+        sent = inputs.filled("tx_bps").mean(axis=1)
+        is_cabled = (inputs.structure.leaf[rows] != NONE) & (
+            lines[rows] >= _SAME_SPEED * np.nanmax(lines[own], initial=0)
+        )
+        is_cabled &= sent[rows] >= _CARRIES * sent[own].max(initial=0)
+        known_use: Mask = is_cabled | (usage[rows] >= _IN_USE) | np.array(of_others, np.bool_)
+        return known_use
 
 
 def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]:
     """The rails of hosts that may be uneven: all have data now, and their totals differ."""
     known = np.isfinite(inputs.util("tx")[:, -1])
-    total = inputs.sent.sum(axis=1)
+    total = inputs.filled("tx_bps").sum(axis=1)
     for _, rows in inputs.structure.rail_tables:
         if rows.shape[1] > 1:
             sums = total[rows]
@@ -87,26 +162,23 @@ def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]
 
 
 def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:
-    """[rails]: mean utilisation over the last active ticks; None unless some rails are low in
-    each of them."""
-    top = sent.max(axis=0)
-    active = sent[:, top > t.busy_util][:, -t.of_ticks :]
-    if active.shape[1] < t.of_ticks:
+    """[rails]: mean utilisation over the active ticks of the window; None unless some rails are
+    low in its first and its second half."""
+    active = sent[:, sent.max(axis=0) > t.busy_util][:, -t.of_ticks :]
+    if active.shape[1] < t.ticks:
         return None
-    level: Floats = active.mean(axis=1)
-    peak = float(level.max())
-    low = level < t.low * peak
-    if not low.any() or 1.0 - float(level.mean()) / peak < t.lost_min:
+    half = active.shape[1] // 2
+    low: Mask | None = None
+    for part in (active, active[:, :half], active[:, half:]):
+        level = part.mean(axis=1)
+        is_low = level < t.low * level.max()
+        low = is_low if low is None else low & is_low
+    whole: Floats = active.mean(axis=1)
+    if low is None or not low.any() or (~low).sum() < low.sum():
         return None
-    if (~low).sum() == 1 and len(level) > 2:
-        # A single rail above others that are in use carries traffic beside the collective; one
-        # that is busy alone may carry other traffic while the job computes.
-        if (medians(active) > _IN_USE * active.max(axis=0)).any():
-            return None
-        if not (top[-_ALONE_TICKS:] > t.busy_util).all():
-            return None
-    is_steady = (active[low] < t.low * active.max(axis=0)).all()
-    return level if is_steady else None
+    if 1.0 - float(whole.mean() / whole.max()) < t.lost_min:
+        return None
+    return whole
 
 
 def _condition(
@@ -146,7 +218,7 @@ def _condition(
         lost=round(lost, 3),
         victims=tuple(names[1:]),
         # The senders of an incast send it on one rail.
-        unless=(Trait.ONE_RAIL,) if len(busy) == len(hosts) else (),
+        unless=_QUEUES + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
     )
 
 
@@ -167,8 +239,8 @@ def _open_subject(inputs: DetectorInput, hosts: list[tuple[Rows, Floats]], taken
 
 
 def _sent(inputs: DetectorInput, rows: Rows) -> Floats:
-    """[rails, 40]: share of line rate that the rails of a host sent; 0 for absent values."""
-    snapshot = inputs.snapshot
-    sent = snapshot.window("tx_bps", rows.tolist(), _WINDOW_TICKS)
-    share: Floats = np.nan_to_num(sent / snapshot.line_rate_bps[rows][:, None])
+    """[rails, 40]: what the rails of a host sent, as a share of the line rate of the fastest one; 0
+    for absent values. Rails of a collective carry the same bytes, whatever their speeds."""
+    line = float(np.nanmax(inputs.snapshot.line_rate_bps[rows]))
+    share: Floats = np.nan_to_num(inputs.series("tx_bps", rows, _WINDOW_TICKS) / line)
     return share

@@ -9,8 +9,9 @@ from typing import Any, TypeVar, TypeVarTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.fabric_structure import FabricStructure
+from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.finding import Cause, Condition, Trait
+from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
 from fabmon.fabric.snapshot import Floats, Snapshot
 
 T = TypeVar("T")
@@ -28,18 +29,13 @@ _MAX_IDLE_ROWS = 8
 _IDLE_UTIL = 0.01
 """Share of line rate, 0 to 1, below which a port is idle: management traffic stays under it."""
 
-SIGNALS_PER_S = 1.0
-"""ECN marks or CNPs per second above which a queue was seen: single packets are no queue."""
-
-_PAUSED_SHARE = 0.004
-"""Share of time, 0 to 1, above which a port counts as paused: single pause frames stay under it."""
-
 
 class DetectorInput:
     """One tick, with what came before it. Arrays are computed when they are first asked for.
 
     `open_findings` are the open findings by key: a rule may demand less to keep a finding open than
-    to open it. `causes` are the declarations of their causes, by name.
+    to open it. `causes` are the declarations of their causes, by name. `iterations` are those of
+    jobs up to the tick before.
     """
 
     def __init__(
@@ -48,9 +44,11 @@ class DetectorInput:
         structure: FabricStructure,
         open_findings: Mapping[str, Condition] | None = None,
         causes: Mapping[str, Cause] | None = None,
+        iterations: IterationReport = NO_ITERATIONS,
     ) -> None:
         self.snapshot = snapshot
         self.structure = structure
+        self.iterations = iterations
         self.open_findings = open_findings or {}
         self._causes = causes or {}
         self._memo: dict[tuple[Any, ...], Any] = {}
@@ -82,8 +80,18 @@ class DetectorInput:
         return f"{cause.name}:{subject}" in self.open_findings
 
     def window(self, column: str) -> Floats:
-        """[ports, TICKS] of a HEAT column, oldest first; NaN for absent values."""
+        """[ports, TICKS] of a HEAT column, oldest first; NaN for absent values.
+
+        All ports' rates are between the same instants, whenever each was sampled: the values of a
+        tick of `snapshot.window` may be of up to an interval earlier or later.
+        """
         return self.once(_window, column, TICKS)
+
+    @cached_property
+    def skew_s(self) -> float:
+        """How far apart ports were sampled within a tick, seconds; 0 where all coincide. Between
+        two samples a rate is taken to be constant, so windows of a few ticks are less exact."""
+        return self.snapshot.aligned.spread_s(TICKS, self.snapshot.seq)
 
     def filled(self, column: str) -> Floats:
         """[ports, TICKS] of a HEAT column, 0 for absent values. Shared: do not modify."""
@@ -118,6 +126,14 @@ class DetectorInput:
             times: NDArray[np.intp] = (self.window(column)[:, -of_ticks:] > above).sum(axis=1)
         return times >= ticks
 
+    @cached_property
+    def has_rdma_counters(self) -> NDArray[np.bool_]:
+        """[ports]: whether a port counts CNPs, marks or credits: RDMA fills links to 97 % and more,
+        TCP to 93 %."""
+        known = np.isfinite(self.window("cnp")[:, -1]) | np.isfinite(self.window("stall")[:, -1])
+        found: NDArray[np.bool_] = known | np.isfinite(self.window("ecn")[:, -1])
+        return found
+
     def is_idle(self, rows: Sequence[int]) -> bool:
         """Whether all of some ports are idle now, so that nothing can be said of their traffic;
         False for no ports. Of many, the first ones decide."""
@@ -143,29 +159,31 @@ class DetectorInput:
         paused: Floats = np.nan_to_num(own)
         return paused
 
-    @cached_property
-    def slow_signals(self) -> NDArray[np.bool_]:
-        """[ports, TICKS]: whether a sender was slowed by a queue: CNPs, pause or no credits."""
-        with np.errstate(invalid="ignore"):
-            slowed: NDArray[np.bool_] = self.window("cnp") > SIGNALS_PER_S
-            slowed |= self.window("pause_rx") > _PAUSED_SHARE
-            slowed |= self.window("stall") > _PAUSED_SHARE
-        return slowed
+    def series(self, column: str, rows: Rows, ticks: int) -> Floats:
+        """[rows, ticks] of a HEAT column, oldest first, between the same instants; NaN for absent
+        values. At most the last 40 ticks of traffic, TICKS of the other columns."""
+        picked: Floats = self.once(_window, column, ticks)[rows]
+        return picked
 
-    @cached_property
-    def slowed(self) -> NDArray[np.bool_]:
-        """[ports]: whether a sender was slowed in two of the last three ticks."""
-        slowed: NDArray[np.bool_] = self.slow_signals[:, -3:].sum(axis=1) >= 2
-        return slowed
+    def leaving(self, rows: Rows, ticks: int) -> Floats:
+        """[rows, ticks]: bits/s that leave ports, as they count, else as their peers do; NaN where
+        neither is known."""
+        return self._either("tx_bps", "rx_bps", rows, ticks)
 
-    @cached_property
-    def marked(self) -> NDArray[np.bool_]:
-        """[ports, TICKS]: whether a receiver got packets that had passed a queue (ECN marks, or
-        CNPs that it sent)."""
-        with np.errstate(invalid="ignore"):
-            marked: NDArray[np.bool_] = self.window("ecn") > SIGNALS_PER_S
-            marked |= self.window("cnp_sent") > SIGNALS_PER_S
-        return marked
+    def entering(self, rows: Rows, ticks: int) -> Floats:
+        """[rows, ticks]: bits/s that enter ports, as they count, else as their peers do; NaN where
+        neither is known."""
+        return self._either("rx_bps", "tx_bps", rows, ticks)
+
+    def _either(self, own: str, other: str, rows: Rows, ticks: int) -> Floats:
+        counted = self.series(own, rows, ticks)
+        missing = np.isnan(counted[:, -1])
+        peer = self.structure.peer[rows]
+        missing &= peer != NONE
+        if missing.any():
+            theirs = self.series(other, peer[missing], ticks)
+            counted[missing] = np.where(np.isnan(counted[missing]), theirs, counted[missing])
+        return counted
 
     @cached_property
     def traffic_bps(self) -> Floats:
@@ -176,7 +194,7 @@ class DetectorInput:
 
 
 def _window(inputs: DetectorInput, column: str, ticks: int) -> Floats:
-    return inputs.snapshot.window(column, range(len(inputs.snapshot.fabric.ports)), ticks)
+    return inputs.snapshot.aligned.window(column, ticks, inputs.snapshot.seq)
 
 
 def _filled(inputs: DetectorInput, column: str) -> Floats:

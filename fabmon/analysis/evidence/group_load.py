@@ -1,104 +1,113 @@
-"""How the parallel links of a group are loaded while a job communicates.
+"""How the parallel links of a group are loaded, and whether a full one slows the flows on it.
 
-Three causes are judged by this: ECMP collision, polarization and oversubscription. At one sample a
-second a job's pauses dilute every number similarly, so links are compared over some seconds. That a
-link is too small is decided not by its utilisation alone but by the queue in front of it: ECN
-marks, CNPs, pause, or a link that is full from one second to the next.
+A full link by itself is no fault: one flow at the line rate of its sender fills a link, and so do
+all links of a 1:1 leaf whose hosts send all they can. A link is too small for what it is given when
+it is full while ports that feed it stay below what they could send, and when the ports that do send
+all they can do not account for its load. Only seconds in which the link was full are compared, so
+that compute phases and the edges of bursts say nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from fabmon.analysis.evidence.attribution import Suspect, full_receivers, is_to_blame
-from fabmon.analysis.evidence.detector_input import SIGNALS_PER_S, TICKS, DetectorInput
-from fabmon.analysis.evidence.null_model import effective_flows, occupied_at_most
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.null_model import effective_flows
+from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
-from fabmon.analysis.finding import Condition, Trait
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.snapshot import Floats
 
 LINK_UTIL = "link util"
 """Name of the evidence that has the utilisation of a finding's link, in %."""
 
-_MAX_HOT_LINKS = 4
-"""Links of an open finding about a whole group that count as its fullest: its first ones."""
+WINDOW_TICKS = 40
+"""Ticks in which full ones are looked for: more than one iteration of most jobs."""
+
+_MOST_FULL_TICKS = 10
+"""The latest full ticks that are compared: what was full longer ago may have had other flows."""
 
 _USED = 0.1
-"""Share of the hottest link's load, 0 to 1, above which a link counts as used."""
+"""Share of the fullest link's load, 0 to 1, above which a link counts as used."""
 
-_AS_HOT = 0.97
-"""Links at this share of the hottest link's load, 0 to 1, are as hot as it is: packets of a few
-kilobytes and clocks of the nodes make equal links differ by less than 3 %."""
+_BIG, _LEAST = 0.1, 0.01
+"""Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
+in sharing a group: less is not limited by the group, and is subtracted from its capacity."""
 
-_LEADS = 0.95
-"""Share of the hottest link's load, 0 to 1, that a hot link must have in a single tick."""
+_BELOW = 0.9
+"""Share of what a port could send, 0 to 1, below which it is slowed: a NIC that nothing limits
+reaches 93 % and more."""
 
-_PAUSED_FURTHER_ON = 0.5
-"""A link paused for this share of what its feeders are paused only passes the pause on."""
+_ALONE = 0.15
+"""A link whose load differs by less than this share from what one port sends is that port's."""
 
-_ALL_TRAFFIC = 0.98
-"""Share of a group's traffic, 0 to 1, that its senders must account for: the rest is what counters
-of two switches, read at different instants, disagree by."""
+_CALM = 0.02
+"""Share of time paused or without credits, 0 to 1, below which a host is not slowed."""
 
-_ONE_FLOW_FILLS = 0.9
-"""One sender with this share of the hottest link's traffic, 0 to 1, fills it alone."""
+_KNOWN_FEEDERS = 0.5
+"""Share of what a group carries, 0 to 1, that the ports that feed it must bring for them to be
+known."""
 
-_CHANCE = 0.0001
-"""Probability, 0 to 1, below which random hashing does not explain how few links are used: one
-false finding in 10,000 phases of a healthy job."""
+_CLEARLY_UNEVEN = 0.3
+"""1 - mean/max of a group, 0 to 1, from which on a full link is reported without knowing who feeds
+it."""
 
-_MIN_FLOWS, _MIN_LINKS = 6, 4
-"""Flows and links below which random hashing often uses half of the links only."""
+_ACCOUNTED = 0.85
+"""Share of a link's load, 0 to 1, that the slowed ports must send for it to be the reason."""
 
-_MOST_TRAFFIC = 0.97
-"""Share of the traffic, 0 to 1, that the used links must carry: smaller flows blur the count."""
+_SAME_SHARE = 0.2
+"""Flows that share a link fairly have rates within this share of each other."""
+
+_SAME_LOAD = 0.06
+"""Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
+
+_NEARLY = 0.9
+"""Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
+
+_NO_ROOM = 0.85
+"""Mean utilisation of a group, 0 to 1, from which on it has too few links, however it hashes."""
+
+_MORE = 1.015
+"""A link that carries this many times another's load has traffic that the other has not."""
 
 
 class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [ecmp_groups]; shares are of line rate, of time and of bandwidth."""
+    """The table [ecmp_groups]; shares are of line rate and of bandwidth."""
 
-    hot_util: Share
-    hot_ticks: Ticks
-    of_ticks: Ticks
     full_util: Share
+    full_util_tcp: Share
     full_ticks: Ticks
+    room_util: Share
     used_util: Share
-    held: Share
     lost_min: Share
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """The load of one group that has a hot link.
+class FullLink:
+    """A link of a group that is full and slows its flows.
 
-    `level` is [members]: mean utilisation over the ticks that count, NaN of links that are down.
-    `hot` [members] are too small for what they are given, in `hot_ticks` of the ticks. `queue` says
-    how the queue was seen: `marks`, `pause`, or empty where it is not observable and utilisation
-    decides. `streams` is the least number of flows that the group can carry now, computed from what
-    its senders send; None when no sender is watched. `is_lone`: one flow alone fills the hottest
-    link. `is_full`: the whole group was full in some tick. `was_full`: a hot link was, often
-    enough. `tops` is [TICKS]: utilisation of the hottest link in the ticks that count, else 0.
-    `slowed` are the NICs behind the group by whose marks the queue was seen; None without marks.
+    `row` is the port that sends into it. `feeders` are the ports whose traffic it slows (edge ports
+    of the switch before it, or behind it for links into a switch). `level` [members] is the mean
+    utilisation of the group's members while the link was full, NaN of those that are down.
+    `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
+    slowed ports send over what they could (the smaller of their line rate and their fair share of
+    the group). `slowed_by` says how a queue was seen at the hosts (`CNPs or marks`, `pause or
+    credits`; empty where it was not). `active` is the number of ports that take part in sharing the
+    group; 0 where it is not known who feeds it: then `feeders` is empty, and `lost` the imbalance.
     """
 
+    row: int
     group: LinkGroup
     level: Floats
-    hot: Mask
-    hot_ticks: NDArray[np.intp]
-    queue: str
-    streams: int | None
-    is_lone: bool
-    is_full: bool
-    was_full: bool
-    tops: Floats
-    slowed: Rows | None
+    full_ticks: int
+    feeders: Rows
+    lost: float
+    slowed_by: str
+    active: int
 
     @property
     def links(self) -> int:
@@ -111,277 +120,311 @@ class Load:
         return float(np.nanmean(self.level))
 
     @property
-    def top(self) -> float:
-        """Utilisation of the hottest member."""
-        return float(np.nanmax(self.level))
+    def util(self) -> float:
+        """Utilisation of the link itself."""
+        return float(self.level[self.group.rows == self.row][0])
 
     @property
-    def lost(self) -> float:
-        """1 - mean/max: the share that a synchronous collective loses to the hottest link."""
-        return 1.0 - self.mean / self.top
+    def imbalance(self) -> float:
+        """1 - mean/max of the group, 0 to 1."""
+        return max(0.0, 1.0 - self.mean / float(np.nanmax(self.level)))
 
     @property
     def used(self) -> int:
         """Members that carry a notable part of the traffic."""
-        return int((self.level > _USED * self.top).sum())
+        return int((self.level > _USED * float(np.nanmax(self.level))).sum())
 
     @property
     def effective_flows(self) -> float:
         """The number of equal flows, hashed at random, that would be as uneven."""
         return effective_flows(self.level[np.isfinite(self.level)])
 
-    @property
-    def suspect(self) -> Suspect:
-        """What attribution needs of it."""
-        return Suspect(self.tops, self.group.is_inward, self.group.hosts, self.slowed)
 
-    def is_polarized(self, inputs: DetectorInput) -> bool:
-        """Whether random hashing does not explain how few links are used.
+@dataclass(frozen=True, slots=True)
+class FullGroup:
+    """A group none of whose links has room while ports that feed it are slowed; `lost` as above.
 
-        InfiniBand does not hash: its forwarding tables may send many flows over few links.
-        """
-        flows = self.streams
-        if self.group.is_inward or flows is None or flows < _MIN_FLOWS or self.links < _MIN_LINKS:
-            return False
-        level = np.nan_to_num(self.level)
-        share = float(level[level > _USED * self.top].sum() / level.sum())
-        port = inputs.structure.fabric.ports[int(self.group.rows[0])]
-        if 2 * self.used > self.links or share < _MOST_TRAFFIC or port.kind == "infiniband":
-            return False
-        return occupied_at_most(self.used, flows, self.links) < _CHANCE
-
-
-def group_loads(inputs: DetectorInput, thresholds: EcmpGroupThresholds) -> tuple[Load, ...]:
-    """The groups that have a queue, or a hot link where queues are not observable.
-
-    Computed once a tick. A group whose link is only less full than another's is left out: a link
-    that is not full is blamed for slowed hosts only where no fuller suspect explains them.
+    `ratio` is the line rate of the ports that feed the group over that of its links.
     """
-    return inputs.once(_group_loads, thresholds)
+
+    group: LinkGroup
+    level: Floats
+    feeders: Rows
+    lost: float
+    ratio: float
+    slowed_by: str
 
 
-def _group_loads(inputs: DetectorInput, thresholds: EcmpGroupThresholds) -> tuple[Load, ...]:
-    meter = _GroupMeter(inputs, thresholds)
-    found = list(meter.loads())
-    weak = [each for each in found if each.queue and not each.was_full and not meter.is_root(each)]
-    if not weak:
-        return tuple(found)
-    suspects = [*(each.suspect for each in found if each.queue), *meter.open_suspects()]
-    cleared = {
-        id(each)
-        for each in weak
-        if not is_to_blame(inputs, each.suspect, suspects, thresholds.hot_util)
-    }
-    return tuple(each for each in found if id(each) not in cleared)
+@dataclass(frozen=True, slots=True)
+class GroupLoads:
+    """What is wrong with the groups of a tick."""
+
+    links: tuple[FullLink, ...]
+    groups: tuple[FullGroup, ...]
 
 
-class _GroupMeter:
-    """Measures the groups of one tick."""
+def group_loads(
+    inputs: DetectorInput, thresholds: EcmpGroupThresholds, queue: QueueThresholds
+) -> GroupLoads:
+    """The full links that slow their flows, and the full groups; computed once a tick."""
+    return inputs.once(_group_loads, thresholds, queue)
 
-    def __init__(self, inputs: DetectorInput, t: EcmpGroupThresholds) -> None:
+
+def _group_loads(
+    inputs: DetectorInput, thresholds: EcmpGroupThresholds, queue: QueueThresholds
+) -> GroupLoads:
+    links: list[FullLink] = []
+    groups: list[FullGroup] = []
+    peak = inputs.sent.max(axis=1)
+    for group in inputs.structure.groups:
+        if peak[group.rows].max(initial=0) < thresholds.used_util:
+            continue
+        measured = _Group(inputs, thresholds, queue, group)
+        if measured.members < 2:
+            continue
+        whole = measured.full_group()
+        if whole is not None:
+            groups.append(whole)
+        else:
+            links += measured.full_links()
+    return GroupLoads(tuple(_without_downstream(inputs, links)), tuple(groups))
+
+
+class _Group:
+    """Measures one group. Ticks are the last WINDOW_TICKS, oldest first."""
+
+    def __init__(
+        self,
+        inputs: DetectorInput,
+        t: EcmpGroupThresholds,
+        queue: QueueThresholds,
+        group: LinkGroup,
+    ) -> None:
         self._inputs = inputs
         self._t = t
-        self._util = inputs.util("tx")
+        self._queue = queue
+        self._group = group
+        lines = inputs.snapshot.line_rate_bps
+        self._bps = inputs.leaving(group.rows, WINDOW_TICKS)
+        self._capacity = lines[group.rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._util: Floats = self._bps / self._capacity[:, None]
+        is_up = np.isfinite(self._util[:, -TICKS:]).any(axis=1)
+        is_up &= inputs.snapshot.up[group.rows] != 0
+        self._util[~is_up] = np.nan
+        self._is_up = is_up
+        is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
+        self._full_util = t.full_util if is_rdma else t.full_util_tcp
+        self.members = int(is_up.sum())
 
-    def loads(self) -> Iterator[Load]:
-        """The load of each group with a hot link."""
-        recent = self._inputs.sent[:, -self._t.of_ticks :]
-        peak = recent.max(axis=1)
-        for group in self._inputs.structure.groups:
-            if peak[group.rows].max() < self._t.used_util or self._is_calm(group):
-                continue
-            load = self._load(group)
-            if load is not None:
-                yield load
-
-    def is_root(self, load: Load) -> bool:
-        """Whether a leaf pauses its hosts and no spine pauses the leaf: the queue is the leaf's."""
-        if load.queue != "pause" or load.group.is_inward:
-            return False
-        _, passes_on = self._pause(load.group)
-        return not passes_on[:, load.tops > 0].any()
-
-    def open_suspects(self) -> Iterator[Suspect]:
-        """The fullest links of findings that are open already, and degraded links."""
-        inputs = self._inputs
-        fullest: dict[int, Condition] = {}
-        for each in inputs.open_with(Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP):
-            is_group = Trait.FULL_GROUP in inputs.traits(each)
-            fullest |= dict.fromkeys(each.rows[: _MAX_HOT_LINKS if is_group else 1], each)
-        slow = {row for each in inputs.open_with(Trait.FULL_LINK) for row in each.rows[:2]}
-        for group in inputs.structure.groups if fullest or slow else ():
-            rows = group.rows.tolist()
-            own = [row for row in rows if row in fullest]
-            if not slow.isdisjoint(rows):
-                yield Suspect(np.ones(TICKS, np.float32), group.is_inward, group.hosts, None)
-            elif own:
-                # While its counters are missing a link counts as full as it was reported last.
-                util = self._util[own]
-                last = max(_last_util(fullest[row]) for row in own)
-                tops = np.where(np.isnan(util).all(axis=0), last, np.nan_to_num(util).max(axis=0))
-                yield Suspect(tops, group.is_inward, group.hosts, None)
-
-    def _is_calm(self, group: LinkGroup) -> bool:
-        """Whether queues are observable, and slowed nobody in the last ticks."""
-        slowed, counted = self._slowed_ports
-        if not len(group.hosts) or not counted[group.hosts].any():
-            return False
-        return not (slowed.any() if group.is_inward else slowed[group.hosts].any())
-
-    @cached_property
-    def _slowed_ports(self) -> tuple[Mask, Mask]:
-        """[ports]: which saw marks or were slowed in the last ticks, and which count such."""
-        inputs, late = self._inputs, self._t.of_ticks
-        slowed = inputs.slow_signals[:, -late:] | inputs.marked[:, -late:]
-        counted = np.zeros(len(slowed), np.bool_)
-        for column in ("cnp", "ecn", "pause_rx", "stall"):
-            counted |= np.isfinite(inputs.window(column)[:, -1])
-        return np.any(slowed, axis=1), counted
-
-    def _load(self, group: LinkGroup) -> Load | None:
-        t, rows = self._t, group.rows
-        own = self._util[rows]
-        up: Mask = np.any(np.isfinite(own), axis=1)
-        if up.sum() < 2:
-            return None
-        known = np.nan_to_num(own)
-        top: Floats = known.max(axis=0)
-        kind, queued, passes_on = self._queue(group)
-        if kind:
-            counts = _last(queued & (top >= t.used_util), t.of_ticks)
-            if not counts[-t.of_ticks :].any():
-                return None
-            # Pause spreads where marks do not: its root gets one more second to show itself.
-            more = 1 if kind == "pause" else 0
-            leads = counts & (known >= _LEADS * top) & ~passes_on
-            hot_ticks = leads.sum(axis=1)
-            full_ticks = (counts & (known >= t.full_util) & ~passes_on).sum(axis=1)
-            level = _level(own, up, counts)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                as_hot = level >= _AS_HOT * np.nanmax(level)
-                leaves_room = 1.0 - np.nanmean(level) / level >= t.lost_min
-            full = full_ticks >= t.full_ticks + more
-            was_full = bool((as_hot & full).any())
-            always = (hot_ticks == counts.sum()) & (hot_ticks >= t.hot_ticks + more)
-            # Beside a link that was full, one that was not is only the second fullest.
-            hot = full & (as_hot | leaves_room) if was_full else as_hot & always
-        else:
-            late = np.arange(TICKS) >= TICKS - t.of_ticks
-            hot_ticks = (late & (known >= t.hot_util)).sum(axis=1)
-            hot = hot_ticks >= t.hot_ticks
-            was_full = True
-            counts = late & (top >= t.hot_util)
-            level = _level(own, up, counts)
+    def full_links(self) -> list[FullLink]:
+        """The members that are full, and slow flows while others of the group have room."""
+        full: Mask = np.nan_to_num(self._util) >= self._full_util
+        hot = (full.sum(axis=1) >= self._t.full_ticks) & full[:, -TICKS:].any(axis=1)
         if not hot.any():
+            return []
+        return list(self._too_small(np.flatnonzero(hot).tolist(), full))
+
+    def _too_small(self, hot: list[int], full: Mask) -> Iterator[FullLink]:
+        feeds, lines = self._feeders()
+        if not self._are_known(feeds):
+            yield from self._by_load_alone(hot, full)
+            return
+        alone: set[int] = set()
+        shared: list[tuple[int, Mask, Floats, Floats]] = []
+        for member in hot:
+            ticks = last_ticks(full[member], _MOST_FULL_TICKS)
+            rate, possible = self._shares(feeds, lines, ticks)
+            free = (possible > 0) & (rate >= _BELOW * possible)
+            lone = self._alone_on(member, ticks, feeds, free, alone)
+            if lone is None:
+                shared.append((member, ticks, rate, possible))
+            else:
+                alone.add(lone)
+        carried = float(sum(np.nan_to_num(self._bps[each][on]).mean() for each, on, *_ in shared))
+        for member, ticks, rate, possible in shared:
+            level = self._level(ticks)
+            has_room = np.nanmin(level) < self._t.room_util and np.nanmean(level) < _NO_ROOM
+            is_big = possible > 0
+            slowed = is_big & (rate < _BELOW * possible)
+            free = is_big & ~slowed
+            free[list(alone)] = False
+            load = float(np.nan_to_num(self._bps[member][ticks]).mean())
+            if not has_room or slowed.sum() < 2 or rate[slowed].sum() < _ACCOUNTED * load:
+                continue
+            on_it = sharing(rate, slowed, load)
+            lost = 1.0 - float(rate[on_it].mean() / possible[on_it].mean())
+            edges = self._group.edges[slowed]
+            slowed_by = self._slowed_by(edges)
+            # Senders that nothing slows may be what fills it: then a queue must be seen at others.
+            is_excused = rate[free].sum() >= _ACCOUNTED * carried
+            if not slowed_by and (is_excused or self._is_calm(edges)):
+                continue
+            if lost < self._t.lost_min:
+                continue
+            yield FullLink(
+                row=int(self._group.rows[member]),
+                group=self._group,
+                level=level,
+                full_ticks=int(full[member].sum()),
+                feeders=self._group.edges[on_it],
+                lost=lost,
+                slowed_by=slowed_by,
+                active=int(is_big.sum()),
+            )
+
+    def _are_known(self, feeds: Floats) -> bool:
+        """Whether the ports that feed the group account for what it carries."""
+        carried = float(np.nan_to_num(self._bps[:, -TICKS:]).sum())
+        return float(np.nan_to_num(feeds[:, -TICKS:]).sum()) >= _KNOWN_FEEDERS * carried
+
+    def _by_load_alone(self, hot: list[int], full: Mask) -> Iterator[FullLink]:
+        """Full links beside others with room, where it is not known who feeds them."""
+        for member in hot:
+            level = self._level(last_ticks(full[member], _MOST_FULL_TICKS))
+            lost = 1.0 - float(np.nanmean(level) / level[member])
+            if np.nanmin(level) < self._t.room_util and lost >= _CLEARLY_UNEVEN:
+                yield FullLink(
+                    row=int(self._group.rows[member]),
+                    group=self._group,
+                    level=level,
+                    full_ticks=int(full[member].sum()),
+                    feeders=self._group.edges[:0],
+                    lost=lost,
+                    slowed_by="",
+                    active=0,
+                )
+
+    def full_group(self) -> FullGroup | None:
+        """The group, where no member has room and ports that feed it are slowed; else None."""
+        known = self._util[self._is_up]
+        full: Mask = np.nan_to_num(known).min(axis=0) >= self._t.room_util
+        full &= np.nan_to_num(known).mean(axis=0) >= self._full_util - 0.03
+        if full.sum() < self._t.full_ticks or not full[-TICKS:].any():
             return None
-        streams, is_lone = self._streams(group, counts)
-        return Load(
-            group=group,
-            level=level,
-            hot=hot,
-            hot_ticks=hot_ticks,
-            queue=kind,
-            streams=streams,
-            is_lone=is_lone,
-            is_full=bool((np.nan_to_num(own[up][:, counts]).mean(axis=0) >= t.hot_util).any()),
-            was_full=was_full,
-            tops=np.where(counts, known[hot].max(axis=0), 0),
-            slowed=self._slowed_nics(group, counts) if kind == "marks" else None,
+        feeds, lines = self._feeders()
+        ticks = last_ticks(full, _MOST_FULL_TICKS)
+        if not len(feeds):
+            return None
+        rate = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
+        slowed = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (rate < _BELOW * lines)
+        capacity = float(np.nansum(self._capacity[self._is_up]))
+        ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
+        if slowed.sum() < 2 or ratio <= 1.05:
+            return None
+        lost = 1.0 - float(rate[slowed].sum() / lines[slowed].sum())
+        if lost < self._t.lost_min:
+            return None
+        edges = self._group.edges[slowed]
+        return FullGroup(
+            self._group, self._level(ticks), edges, lost, ratio, self._slowed_by(edges)
         )
 
-    def _slowed_nics(self, group: LinkGroup, counts: Mask) -> Rows:
-        """The NICs behind a group by whose marks its queue was seen, often enough."""
-        hosts = group.hosts
-        if group.is_inward:
-            hosts = hosts[~full_receivers(self._inputs).full[hosts]]
-            marked = self._inputs.marked[hosts]
-        else:
-            marked = self._inputs.filled("cnp")[hosts] > SIGNALS_PER_S
-        often: Mask = (marked & counts).sum(axis=1) >= self._t.hot_ticks
-        return hosts[often]
+    def _feeders(self) -> tuple[Floats, Floats]:
+        """[edges, ticks] bits/s that the switch's other ports bring to the group (or take from it,
+        for links into a switch), and their line rates [edges], bits/s, 0 where not known."""
+        edges = self._group.edges
+        inputs = self._inputs
+        feeds = (inputs.leaving if self._group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
+        return feeds, np.nan_to_num(inputs.snapshot.line_rate_bps[edges])
 
-    def _queue(self, group: LinkGroup) -> tuple[str, Mask, Mask]:
-        """How a queue in front of the group was seen (`marks`, `pause` or empty); in which [ticks];
-        and which [members, ticks] are paused themselves, so that the queue is further on.
+    def _shares(self, feeds: Floats, lines: Floats, ticks: Mask) -> tuple[Floats, Floats]:
+        """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
+        its line rate and its fair share of the group; 0 for ports that send next to nothing."""
+        rate: Floats = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
+        is_big = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (lines > 0)
+        capacity = float(np.nansum(self._capacity[self._is_up]))
+        fair = (capacity - float(rate[~is_big].sum())) / max(int(is_big.sum()), 1)
+        possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
+        return rate, possible
+
+    def _alone_on(
+        self, member: int, ticks: Mask, feeds: Floats, free: Mask, taken: set[int]
+    ) -> int | None:
+        """The port that sends all it can and accounts for a link's load alone; None without."""
+        load = np.nan_to_num(self._bps[member][ticks])
+        differs = np.abs(np.nan_to_num(feeds[:, ticks]) - load).mean(axis=1) / load.mean()
+        differs[~free] = np.inf
+        differs[list(taken)] = np.inf
+        best = int(np.argmin(differs))
+        return best if differs[best] <= _ALONE else None
+
+    def _level(self, ticks: Mask) -> Floats:
+        known = np.isfinite(self._util) & ticks
+        with np.errstate(invalid="ignore"):
+            level: Floats = np.where(known, self._util, 0).sum(axis=1) / known.sum(axis=1)
+        return level.astype(np.float32, copy=False)
+
+    def _is_calm(self, edges: Rows) -> bool:
+        """Whether the hosts behind some edge ports count CNPs or waiting and have next to none.
+
+        Then their flows just fit, and what limits them is elsewhere.
         """
-        inputs, late = self._inputs, self._t.of_ticks
-        hosts = group.hosts
-        never = np.zeros(TICKS, np.bool_)
-        no_member = np.zeros((len(group.rows), 1), np.bool_)
-        if not len(hosts):
-            return "", never, no_member
-        column = "ecn" if group.is_inward else "cnp"
-        counted = np.isfinite(inputs.window(column)[hosts, -1]).any()
-        receivers = full_receivers(inputs)
-        if not counted or not receivers.marks[-late:].any():
-            # ECN may be off, or the queue too short for it.
-            paused = inputs.window("pause_rx")[hosts, -1], inputs.window("stall")[hosts, -1]
-            if not counted and not np.isfinite(paused).any():
-                return "", never, no_member
-            return "pause", *self._pause(group)
-        if group.is_inward:
-            others = hosts[~receivers.full[hosts]]
-            marked: Mask = np.any(inputs.marked[others], axis=0)
-        else:
-            slowed = inputs.filled("cnp")[hosts] > SIGNALS_PER_S
-            marked = slowed.any(axis=0) & ~receivers.explain
-        return "marks", marked, no_member
+        inputs, hosts = self._inputs, self._inputs.structure.peer[edges]
+        hosts = hosts[hosts != NONE]
+        signals = queue_signals(inputs, self._queue)
+        cnps = inputs.window("ecn" if self._group.is_inward else "cnp")[hosts]
+        waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
+        if not np.isfinite(cnps).any() and not np.isfinite(waits).any():
+            return False
+        seen = signals.marks if self._group.is_inward else signals.cnps
+        least = self._queue.marks_per_gbit if self._group.is_inward else self._queue.cnps_per_gbit
+        return bool((seen[hosts] < least).all() and (signals.waiting[hosts] < _CALM).all())
 
-    def _pause(self, group: LinkGroup) -> tuple[Mask, Mask]:
-        """[ticks]: whether the ports that feed the group are paused; [members, ticks]: whether the
-        members are, so that they only pass the pause on."""
-        inputs = self._inputs
-        peer = inputs.structure.peer
-        if group.is_inward:
-            nodes = inputs.structure.node[group.rows]
-            others = np.isin(inputs.structure.node, nodes)
-            others[group.rows] = False
-            feeders = peer[others]
-            feeders = feeders[feeders != NONE]
-        else:
-            feeders = group.hosts
-        share = np.nan_to_num(np.fmax(inputs.window("pause_rx"), inputs.window("stall")))
-        before = share[feeders].max(axis=0, initial=0.0)
-        paused: Mask = before > self._t.held
-        return paused, share[group.rows] > _PAUSED_FURTHER_ON * before
-
-    def _streams(self, group: LinkGroup, counts: Mask) -> tuple[int | None, bool]:
-        """The least number of flows in the group, and whether one alone fills its hottest link."""
-        if not len(group.edges):
-            return None, False
-        inputs = self._inputs
-        column = "tx_bps" if group.is_inward else "rx_bps"
-        sent = np.nan_to_num(inputs.window(column)[group.edges][:, counts]).sum(axis=1)
-        carried = np.nan_to_num(inputs.window("tx_bps")[group.rows][:, counts]).sum(axis=1)
-        biggest = float(sent.max())
-        if biggest <= 0:
-            return None, False
-        streams = _fewest(sent, _ALL_TRAFFIC * float(carried.sum()))
-        is_lone = streams <= 1 and biggest >= _ONE_FLOW_FILLS * carried.max()
-        return max(1, streams), bool(is_lone)
+    def _slowed_by(self, edges: Rows) -> str:
+        """How a queue is seen at the hosts behind some edge ports; empty where it is not."""
+        hosts = self._inputs.structure.peer[edges]
+        hosts = hosts[hosts != NONE]
+        signals = queue_signals(self._inputs, self._queue)
+        if (signals.waiting[hosts] >= self._queue.waiting).any():
+            return "pause or credits"
+        seen = signals.marked if self._group.is_inward else signals.slowed
+        return "CNPs or marks" if seen[hosts].any() else ""
 
 
-def _fewest(senders: Floats, carried: float) -> int:
-    """The least number of senders, the biggest first, that could have sent so much."""
-    return int(np.searchsorted(np.cumsum(np.sort(senders)[::-1]), carried)) + 1
+def sharing(rate: Floats, slowed: Mask, load: float) -> Mask:
+    """[edges]: the slowed ports that share a link of a load: the fewest that have an equal part of
+    it each; all slowed ones where no number of them does."""
+    order = np.flatnonzero(slowed)
+    for flows in range(2, len(order) + 1):
+        part = load / flows
+        near = order[np.abs(rate[order] - part) <= _SAME_SHARE * part]
+        if len(near) >= flows:
+            closest = near[np.argsort(np.abs(rate[near] - part), kind="stable")[:flows]]
+            found = np.zeros(len(slowed), np.bool_)
+            found[closest] = True
+            return found
+    return slowed
 
 
-def _level(own: Floats, up: Mask, counts: Mask) -> Floats:
-    """[members]: means over the ticks that count; NaN of links that are down or have no data."""
-    known = np.isfinite(own) & counts & up[:, None]
-    with np.errstate(invalid="ignore"):
-        level: Floats = np.where(known, own, 0).sum(axis=1) / known.sum(axis=1)
-    return level
-
-
-def _last_util(condition: Condition) -> float:
-    """Utilisation of a finding's link when it was last updated; 1 where the finding has none."""
-    util = (each.value for each in condition.evidence if each.name == LINK_UTIL)
-    return next((value / 100 for value in util if not isinstance(value, str)), 1.0)
-
-
-def _last(counts: Mask, most: int) -> Mask:
+def last_ticks(counts: Mask, most: int) -> Mask:
     """The last so many of the ticks that count."""
     after = np.cumsum(counts[::-1])[::-1]
     last: Mask = counts & (after <= most)
     return last
+
+
+def _without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[FullLink]:
+    """Full links without those that only carry the flows of another one before or behind them.
+
+    Flows that collided on their way up go down together where their destination is the same; there
+    is no second queue then. Of two such links the one that carries more has other traffic as well,
+    which makes it the narrower one; where they carry the same, it is the first.
+    """
+    peer, node = inputs.structure.peer, inputs.structure.node
+    into: dict[int, list[int]] = {}
+    for each in links:
+        if peer[each.row] != NONE:
+            into.setdefault(int(node[peer[each.row]]), []).append(each.row)
+    dropped: set[int] = set()
+    for each in links:
+        # What comes down into a leaf does not go up again.
+        is_first_hop = not each.group.is_inward and len(each.group.hosts) > 0
+        for before in () if is_first_hop else into.get(int(node[each.row]), ()):
+            rows = np.array([before, each.row])
+            fed, own = np.nan_to_num(inputs.leaving(rows, WINDOW_TICKS))
+            ticks = last_ticks(own >= _NEARLY * own.max(), _MOST_FULL_TICKS)
+            first, second = float(fed[ticks].mean()), float(own[ticks].mean())
+            if abs(first - second) <= _SAME_LOAD * second:
+                dropped.add(before if second > first * _MORE else each.row)
+    return [each for each in links if each.row not in dropped]

@@ -6,7 +6,7 @@ that holds for either end of a cable is reported, since a link that flaps has er
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -31,6 +31,10 @@ _PACKET_BITS = 4096 * 8
 
 _BURST_TICKS = 3
 """A burst is looked for in so many of the last ticks."""
+
+
+_MAX_CABLES = 32
+"""Damaged cables that are reported one by one."""
 
 
 class LinkHealthThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,8 +100,8 @@ class _DamagedPort:
 class LinkDamage:
     """Finds ports that receive damaged data, for the two detectors that report them.
 
-    A `lossy` link loses a good part of its line rate to it, all others have a `burst`. A link keeps
-    the cause that its finding was opened with.
+    A `lossy` link loses a good part of its line rate to it, all others have a `burst`. Damage at
+    very many ports at once is one condition: cables do not fail together.
     """
 
     def __init__(self, thresholds: LinkHealthThresholds, lossy: Cause, burst: Cause) -> None:
@@ -110,18 +114,52 @@ class LinkDamage:
 
     def conditions(self, inputs: DetectorInput, cause: Cause) -> Iterator[Condition]:
         """One condition for each damaged port with one of the two causes."""
-        for port in inputs.once(self._damaged):
-            if port.is_lossy == (cause is self._lossy):
-                yield self._condition(inputs, port, cause)
+        found = [
+            each for each in inputs.once(self._damaged) if each.is_lossy == (cause is self._lossy)
+        ]
+        if len(found) > _MAX_CABLES:
+            yield self._at_once(inputs, found, cause)
+            return
+        for port in found:
+            yield self._condition(inputs, port, cause)
 
     def _damaged(self, inputs: DetectorInput) -> tuple[_DamagedPort, ...]:
         errors = inputs.filled("damage")
         lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
         burst: Mask = np.any(errors[:, -_BURST_TICKS:] >= self._t.burst_per_s, axis=1)
         burst[self._just_saturated(inputs)] = True
+        damaged = lasting | burst
+        if not damaged.any():
+            return ()
+        lossy = self._lossy_ports(inputs)
         return tuple(
-            _DamagedPort(row, self._is_lossy(inputs, row), bool(lasting[row]))
-            for row in one_per_cable(inputs, np.flatnonzero(lasting | burst))
+            _DamagedPort(row, bool(lossy[row]), bool(lasting[row]))
+            for row in one_per_cable(inputs, np.flatnonzero(damaged))
+        )
+
+    def _at_once(
+        self, inputs: DetectorInput, found: Sequence[_DamagedPort], cause: Cause
+    ) -> Condition:
+        structure = inputs.structure
+        rows = np.array([each.row for each in found], np.intp)
+        nodes = len(np.unique(structure.node[rows]))
+        worst = float(inputs.filled("damage")[rows].max())
+        return Condition(
+            cause=cause.name,
+            severity=cause.severity,
+            subject="many links",
+            rows=tuple(rows.tolist()),
+            text=(
+                f"{len(rows)} ports of {nodes} nodes receive damaged data at the same time, up to"
+                f" {worst:,.0f} errors/s: not single cables but what they share"
+            ),
+            evidence=(
+                Evidence("ports", len(rows), "ports"),
+                Evidence("nodes", nodes, "nodes"),
+                Evidence("errors, at most", round(worst), "/s"),
+            ),
+            advice="Look for what changed everywhere: firmware, FEC mode, line card, cooling.",
+            confidence=0.8,
         )
 
     def _condition(self, inputs: DetectorInput, port: _DamagedPort, cause: Cause) -> Condition:
@@ -141,7 +179,7 @@ class LinkDamage:
                 Evidence("errors, at most", round(worst), "/s"),
                 Evidence("ticks with errors", int((errors > 0).sum()), f"of {TICKS}"),
             ),
-            confidence=0.9 if port.is_lasting else 0.8,
+            confidence=0.95 if port.is_lasting else 0.9,
         )
 
     def _just_saturated(self, inputs: DetectorInput) -> list[int]:
@@ -167,18 +205,15 @@ class LinkDamage:
             self._columns, self._places = snapshot.columns, snapshot.stuck
         return [row for row, seq in self._saturated_at.items() if snapshot.seq - seq < TICKS]
 
-    def _is_lossy(self, inputs: DetectorInput, row: int) -> bool:
-        """Whether damage takes a good part of the line rate."""
-        port = inputs.structure.fabric.ports[row]
-        if inputs.is_open(self._burst, port.id):
-            return False
-        if inputs.is_open(self._lossy, port.id):
-            return True
-        rate = float(inputs.snapshot.line_rate_bps[row])
-        lost = [
-            float(np.nan_to_num(inputs.snapshot.column(name)[row])) for name in _PACKET_COUNTERS
-        ]
-        return bool(max(lost) * _PACKET_BITS >= self._t.lossy * rate)
+    def _lossy_ports(self, inputs: DetectorInput) -> Mask:
+        """[ports]: whether damage takes a good part of the line rate."""
+        snapshot = inputs.snapshot
+        packets = np.max(
+            [np.nan_to_num(snapshot.column(name)) for name in _PACKET_COUNTERS], axis=0
+        )
+        with np.errstate(invalid="ignore"):
+            lossy: Mask = packets * _PACKET_BITS >= self._t.lossy * snapshot.line_rate_bps
+        return lossy
 
     def _worst_counter(self, inputs: DetectorInput, row: int) -> str:
         """` (phy_rx_crc_errors)`: the damage counter that grows fastest; empty when none does."""

@@ -16,16 +16,33 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
+from fabmon.analysis.median import quantile
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate, rounded_percent
 
-PAUSED = 0.05
-"""Share of time, 0 to 1, above which a port counts as paused: below it pause is ordinary flow
-control at the end of a burst."""
+_PAUSED = 0.15
+"""Share of time, 0 to 1, above which a port counts as paused: below it pause, or waiting for
+credits, is ordinary flow control."""
+
+_RISE = 3.0
+"""How many times the usual share of busy ports a paused port must have, at least ..."""
+
+_USUAL_SHARE, _MIN_PORTS = 0.25, 8
+"""... where the quieter quarter of so many busy ports or more is the usual."""
+
+_BUSY_UTIL = 0.03
+"""Share of line rate, 0 to 1, above which a port is busy."""
+
+_HALF = 0.5
+"""A port paused for this share of the time is paused, however many others are."""
 
 _OF_TICKS, _TICKS = 5, 3
-"""A port is paused when it was above `PAUSED` in so many of the last so many ticks."""
+"""A port is paused when it was above that share in so many of the last so many ticks."""
+
+_RECEIVES_ALL = 0.85
+"""Share of line rate, 0 to 1, from which on a host takes all that its link brings: pause at the end
+of its bursts is flow control, not slowness."""
 
 _STORM = 0.8
 """Share of time, 0 to 1, above which a host that pauses its switch is a storm: at 80 % less than a
@@ -99,9 +116,12 @@ def pause_graph(inputs: DetectorInput) -> PauseGraph:
 def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     structure = inputs.structure
     peer, node = structure.peer, structure.node
-    waits = inputs.often("pause_rx", PAUSED, _OF_TICKS, _TICKS)
-    waits |= inputs.often("stall", PAUSED, _OF_TICKS, _TICKS)
-    sends_pause = inputs.often("pause_tx", PAUSED, _OF_TICKS, _TICKS)
+    busy = inputs.sent.mean(axis=1) > _BUSY_UTIL
+    waits, sends_pause = (
+        inputs.often(column, _least_share(inputs, column, busy), _OF_TICKS, _TICKS)
+        for column in ("pause_rx", "pause_tx")
+    )
+    waits |= inputs.often("stall", _least_share(inputs, "stall", busy), _OF_TICKS, _TICKS)
     has_peer = peer != NONE
     paused = waits | (np.append(sends_pause, False)[peer] & has_peer)
     pauses = sends_pause | (np.append(waits, False)[peer] & has_peer)
@@ -133,6 +153,15 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     )
 
 
+def _least_share(inputs: DetectorInput, column: str, busy: Mask) -> float:
+    """The share of time from which on a port counts as paused: well above what is usual now."""
+    level = inputs.filled(column)[busy, -_OF_TICKS:].mean(axis=1)
+    if len(level) < _MIN_PORTS:
+        return _PAUSED
+    usual = quantile(level.astype(np.float64), _USUAL_SHARE)
+    return min(max(_PAUSED, _RISE * usual), _HALF)
+
+
 def _share(inputs: DetectorInput, peer: Rows) -> Floats:
     """[ports]: the mean share of time paused over the last ticks, as either end counts it."""
     own = np.fmax(inputs.window("pause_rx")[:, -_OF_TICKS:], inputs.window("stall")[:, -_OF_TICKS:])
@@ -158,8 +187,7 @@ class HostPauses:
     """Finds the ports of hosts that pause their switch, for the two detectors that report them.
 
     A `slow` receiver pauses its switch for as long as it takes to drain what has arrived; a `storm`
-    all but stops the switch port, whatever arrives. A port keeps the cause that its finding was
-    opened with.
+    all but stops the switch port, whatever arrives.
     """
 
     def __init__(self, slow: Cause, storm: Cause) -> None:
@@ -180,6 +208,8 @@ class HostPauses:
                 continue
             for row in rows.tolist():
                 share = inputs.pauses_peer(row)
+                if inputs.received_filled[row, -_SHARE_TICKS:].max() >= _RECEIVES_ALL:
+                    continue
                 found.append(
                     _HostPause(
                         row,
@@ -191,10 +221,7 @@ class HostPauses:
         return tuple(found)
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
-        port = inputs.structure.fabric.ports[row].id
-        if inputs.is_open(self._slow, port):
-            return False
-        if inputs.is_open(self._storm, port) or (share[-_STORM_TICKS:] > _STORM).all():
+        if (share[-_STORM_TICKS:] > _STORM).all():
             return True
         return float(inputs.snapshot.column("pause_storm_errors")[row]) > 0
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.iteration.signal_analysis import Floats as Float64s
-from fabmon.fabric.model import HOST, RAIL, Fabric
+from fabmon.fabric.model import HOST, RAIL, Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 
 TICKS = 240
@@ -61,7 +61,7 @@ class HostTraffic:
         self.rails: NDArray[np.intp] = np.empty(0, np.intp)
         self.host_of: NDArray[np.intp] = np.empty(0, np.intp)
         self.index_of: NDArray[np.intp] = np.empty(0, np.intp)
-        self._version = -1
+        self._ports: tuple[Port, ...] | None = None
         self._seq = -1
         self.ticks = 0
         """Number of known ticks, including those that were missed."""
@@ -70,7 +70,7 @@ class HostTraffic:
 
     def accept(self, snapshot: Snapshot) -> None:
         """Take what was sent at this tick."""
-        if snapshot.fabric.version != self._version:
+        if snapshot.fabric.ports is not self._ports:
             self._lay_out(snapshot.fabric)
         passed = snapshot.seq - self._seq
         if self._seq < 0 or passed < 1 or passed >= TICKS:
@@ -104,7 +104,7 @@ class HostTraffic:
 
     def _lay_out(self, fabric: Fabric) -> None:
         """Arrange hosts and rails of a fabric that has changed; known traffic is kept."""
-        self._version = fabric.version
+        self._ports = fabric.ports
         nodes = [
             (node.name, [port for port in node.ports if port.role == RAIL])
             for node in fabric.nodes

@@ -99,7 +99,7 @@ class Connections:
     ) -> None:
         self.fabric = fabric
         self._reports = dict(reports)
-        if before is not None and before.fabric is fabric:
+        if before is not None and before.fabric.ports is fabric.ports:
             computed = ("leaves", "forwarding")
             self.__dict__ |= {k: before.__dict__[k] for k in computed if k in before.__dict__}
 

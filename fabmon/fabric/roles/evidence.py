@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fabmon.fabric.node_facts import NodeFacts
@@ -71,6 +72,20 @@ class EvidenceMemory:
     def __init__(self) -> None:
         self._rates: dict[tuple[str, str], float] = {}
         self._carried: dict[str, Carried] = {}
+        self._evidence: dict[str, tuple[NodeFacts, list[str], tuple[PortEvidence, ...]]] = {}
+
+    def evidence(
+        self, host: str, fact: NodeFacts, leaves: list[str]
+    ) -> tuple[PortEvidence, ...] | None:
+        """The evidence of a host's NICs that was gathered from the same facts and cables."""
+        known = self._evidence.get(host)
+        return known[2] if known and known[0] is fact and known[1] == leaves else None
+
+    def keep(
+        self, host: str, fact: NodeFacts, leaves: list[str], evidence: tuple[PortEvidence, ...]
+    ) -> None:
+        """Keep what `evidence` returns."""
+        self._evidence[host] = fact, leaves, evidence
 
     def rate_bps(self, host: str, port: str, reported: object) -> float:
         """The highest line rate that a port has reported; 0 without one."""
@@ -101,18 +116,21 @@ def evidence_of(
 
     `gpus` are the facts of its GPUs, `fabrics` the set of connected switches of each switch.
     """
+    nics = {n: i for n, i in fact.ports.items() if i.get("kind") in ("ethernet", "infiniband")}
+    cables = [wiring.cables.get((host, name)) for name in nics]
+    leaves = [fabrics.get(each.node, each.node) if each is not None else "" for each in cables]
+    known = memory.evidence(host, fact, leaves)
+    if known is not None:
+        return known
     carried = memory.carried(host, fact)
     networks = _networks(fact)
     near = _near_gpus(gpus)
-    nics = {n: i for n, i in fact.ports.items() if i.get("kind") in ("ethernet", "infiniband")}
     on_card = Counter(_slot(info) for info in nics.values() if is_rdma(info))
     numbers: dict[object, int] = {}
     at: Counter[str] = Counter()
     found = []
-    for name, info in nics.items():
+    for (name, info), leaf in zip(nics.items(), leaves, strict=True):
         devices = {str(info[key]) for key in ("netdev", "bond") if key in info} or {name}
-        cable = wiring.cables.get((host, name))
-        leaf = fabrics.get(cable.node, cable.node) if cable is not None else ""
         network = next((networks[dev] for dev in sorted(devices) if dev in networks), "")
         found.append(
             PortEvidence(
@@ -137,7 +155,9 @@ def evidence_of(
                 is_usb=info.get("driver") in _USB_DRIVERS,
             )
         )
-    return tuple(found)
+    evidence = tuple(found)
+    memory.keep(host, fact, leaves, evidence)
+    return evidence
 
 
 def is_rdma(info: Mapping[str, Any]) -> bool:
@@ -202,18 +222,24 @@ def _networks(fact: NodeFacts) -> dict[str, str]:
     """Interface -> its first IPv4 network of more than two addresses, else its first IPv6 one."""
     found: dict[str, str] = {}
     for item in fact.addresses:
-        networks = []
-        for text in item.get("addresses") or ():
-            try:
-                network = ipaddress.ip_interface(str(text)).network
-            except ValueError:
-                continue
-            if network.num_addresses > 2 and not network.is_link_local:
-                networks.append((network.version, str(network)))
+        its = (_network(str(text)) for text in item.get("addresses") or ())
+        networks = [each for each in its if each is not None]
         if networks:
             for dev in (item.get("dev"), *(item.get("over") or ())):
                 found.setdefault(str(dev), min(networks)[1])
     return found
+
+
+@lru_cache(maxsize=65536)
+def _network(address: str) -> tuple[int, str] | None:
+    """(IP version, network) of an address with its prefix length; None if it is of no use."""
+    if address.endswith(("/31", "/32", "/127", "/128")):
+        return None
+    try:
+        network = ipaddress.ip_interface(address).network
+    except ValueError:
+        return None
+    return None if network.is_link_local else (network.version, str(network))
 
 
 def _near_gpus(gpus: Iterable[Mapping[str, Any]]) -> set[str]:

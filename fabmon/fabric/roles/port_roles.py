@@ -111,6 +111,7 @@ class PortRoles:
     def __init__(self, rules: RoleRules | None = None) -> None:
         self.rules = rules or RoleRules()
         self._memory = EvidenceMemory()
+        self._known: dict[str, tuple[tuple[PortEvidence, ...], dict[str, PortRole]]] = {}
 
     def assign(
         self,
@@ -121,7 +122,8 @@ class PortRoles:
     ) -> dict[str, HostRoles]:
         """The roles of the NICs of all hosts; not of their GPUs, and not of switches."""
         names = [host.name for host in hosts if host.role != model.SWITCH]
-        fabrics = connected_switches(cabled.wiring, names)
+        unwatched = [name for name, tier in cabled.shape.tiers.items() if tier == 0]
+        fabrics = connected_switches(cabled.wiring, [*names, *unwatched])
         fixed: dict[str, dict[str, PortRole]] = {}
         open_ports: dict[str, tuple[PortEvidence, ...]] = {}
         planned: dict[str, dict[str, int]] = {}
@@ -138,19 +140,20 @@ class PortRoles:
             evidence = evidence_of(name, fact, gpus, fabrics, cabled.wiring, self._memory)
             positions[name] = {port.name: port.position for port in evidence}
             planned[name] = rails.of(fact.ports)
-            known = {
-                port.name: role
-                for port in evidence
-                if (role := self._fixed(name, port, fact, planned[name])) is not None
-            }
-            fixed[name] = known
+            before = self._known.get(name)
+            if before is None or before[0] is not evidence:
+                found = (self._fixed(name, port, fact, planned[name]) for port in evidence)
+                named = zip(evidence, found, strict=True)
+                roles = {port.name: role for port, role in named if role is not None}
+                before = self._known[name] = evidence, roles
+            known = fixed[name] = before[1]
             open_ports[name] = tuple(port for port in evidence if port.name not in known)
-        roles = {name: {**fixed[name], **found} for name, found in _by_peers(open_ports).items()}
-        places = {name: _rail_places(its, positions[name]) for name, its in roles.items()}
+        assigned = {name: {**fixed[name], **its} for name, its in _by_peers(open_ports).items()}
+        places = {name: _rail_places(its, positions[name]) for name, its in assigned.items()}
         numbers = _rail_numbers(places)
         return {
             name: HostRoles(its, _with_plan(numbers[name], planned[name], rails.count))
-            for name, its in roles.items()
+            for name, its in assigned.items()
         }
 
     def _fixed(
@@ -284,7 +287,7 @@ def _roles(ports: Sequence[PortEvidence], no_rails: Mapping[str, str]) -> dict[s
     bonds = {port.bond: port.name for port in ports if port.is_rdma and port.bond}
     found = {}
     for port in ports:
-        also = [f"carries {each}" for each in port.carries]
+        also = [f"carries {' and '.join(port.carries)}"] if port.carries else []
         odd = no_rails.get(port.position, "")
         rate = _rate(port.rate_bps)
         is_slow = 0 < port.rate_bps <= _SLOW_BPS and port.rate_bps < fastest and not also
@@ -302,6 +305,8 @@ def _roles(ports: Sequence[PortEvidence], no_rails: Mapping[str, str]) -> dict[s
         else:
             role = model.MANAGEMENT if is_slow else model.FRONTEND
             said = [odd, *also]
+            if odd.startswith("carries"):
+                said = also or [f"on most of its peers it {odd}"]
         found[port.name] = PortRole(role, "; ".join(dict.fromkeys(filter(None, said))))
     return found
 

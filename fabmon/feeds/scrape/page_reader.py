@@ -29,7 +29,8 @@ class PageReading(NamedTuple):
     """The content of one page: ports, and a value for each of their metrics.
 
     `values` are None as a whole when the exporter repeats its last snapshot. `mono_ns` is the clock
-    of the values: the exporter's timestamps if it sends them, else this machine's monotonic clock.
+    of the values: the exporter's timestamps if it sends them, else this machine's monotonic clock
+    at the request.
     """
 
     objects: tuple[Object, ...]
@@ -64,13 +65,16 @@ class PageReader:
         self._last_stamp_s: float | None = None
         self._changed_ns = 0
 
-    def read(self, page: bytes, *, openmetrics: bool = False) -> PageReading:
-        """One page, which arrived now. Raises BadPage, BadTimestamp."""
+    def read(
+        self, page: bytes, asked_ns: int | None = None, *, openmetrics: bool = False
+    ) -> PageReading:
+        """One page, which was requested at `asked_ns` by this machine's monotonic clock, by default
+        now. Raises BadPage, BadTimestamp."""
         decoded = self._decoder.decode(page, openmetrics=openmetrics)
         if decoded.layout is not self._layout:
             self._learn(decoded)
         values, stamps_s = decoded.read(self._positions)
-        now_ns = time.monotonic_ns()
+        now_ns = time.monotonic_ns() if asked_ns is None else asked_ns
         numbers = to_wire_integers(self._arithmetic.values(values), self._wraps)
         stamp_s = _newest(stamps_s) if stamps_s is not None else None
         is_repeated = self._is_repeated(numbers, stamp_s, now_ns)

@@ -196,6 +196,8 @@ class _Exporter:
             return await self._fetch()
 
     async def _fetch(self) -> PageReading:
+        # Exporters read when they are asked. The reply may wait here behind those of other nodes.
+        asked_ns = time.monotonic_ns()
         page, content_type = await self._client.fetch(
             self._server,
             self._path,
@@ -205,9 +207,11 @@ class _Exporter:
         )
         openmetrics = content_type == _OPENMETRICS
         if len(page) < _BIG_PAGE_BYTES:
-            reading = self._reader.read(page, openmetrics=openmetrics)
+            reading = self._reader.read(page, asked_ns, openmetrics=openmetrics)
         else:
-            reading = await asyncio.to_thread(self._reader.read, page, openmetrics=openmetrics)
+            reading = await asyncio.to_thread(
+                self._reader.read, page, asked_ns, openmetrics=openmetrics
+            )
         if not reading.objects:
             url = self._server.base + self._path
             raise Misbehaved(f"{url} has none of the metrics that fabmon knows", "nothing")

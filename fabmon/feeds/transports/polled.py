@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -22,9 +21,6 @@ from fabmon.feeds.probe_input import ProbeSettings
 _MAX_FAILURES = 3
 """Consecutive failed polls that end the session; after fewer the node is stale only."""
 
-_SPREAD = 0.5
-"""Share of the interval over which the polls of all nodes are spread."""
-
 PAUSE_FACTOR = 3
 """A paced poller pauses this many times as long as its last poll took."""
 
@@ -34,9 +30,9 @@ class SourceBlock(NamedTuple):
 
     `values` are in the order of the objects' metrics; None as a whole when nothing was read this
     time. `mono_ns` is the clock of rates: the sample time of the node where it reports one, else
-    the console's monotonic clock at the reply. `every` is the number of intervals between two
-    samples. Passing the same `objects` tuple as last time costs nothing; objects that differ
-    produce a new hello.
+    the console's monotonic clock at the request or the reply. `every` is the number of intervals
+    between two samples. Passing the same `objects` tuple as last time costs nothing; objects that
+    differ produce a new hello.
     """
 
     source: str
@@ -163,13 +159,16 @@ def sum_known(parts: Iterable[int | None]) -> int | None:
 
 
 class PolledSession:
-    """A session over a poller: polled at once, then every `interval_s`."""
+    """A session over a poller: polled at once, then at every multiple of `interval_s`.
+
+    All nodes are polled at the same instants, those at which probes read, so that the counters of
+    all ports are of the same instants.
+    """
 
     def __init__(self, poller: Poller, node: str, interval_s: float) -> None:
         self._poller = poller
         self._node = node
         self._interval_s = interval_s
-        self._offset_s = zlib.crc32(node.encode()) / 2**32 * interval_s * _SPREAD
         self._lines: deque[bytes] = deque()
         self._hello = b""
         self._boot_id = ""
@@ -240,7 +239,7 @@ class PolledSession:
             self._reported = {}
 
     def _until_next_s(self) -> float:
-        return self._interval_s - (time.time() - self._offset_s) % self._interval_s
+        return self._interval_s - time.time() % self._interval_s
 
 
 class SampleClock:

@@ -13,7 +13,15 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.format.records import Note
 
-_WITHOUT_NAMES = ("cause", "severity", "since_ns", "until_ns", "lost", "confidence")
+_WITHOUT_NAMES = (
+    "cause",
+    "opened_as",
+    "severity",
+    "since_ns",
+    "until_ns",
+    "lost",
+    "confidence",
+)
 """Keys of a finding whose values are numbers or words of fabmon."""
 
 
@@ -35,7 +43,9 @@ class RecordedFindings:
         self._superseded_at.append(place)
         if note.kind != "finding":
             return
-        key = (note.finding.get("cause"), note.finding.get("subject"))
+        # The cause of an open finding may change; it stays one finding.
+        cause = note.finding.get("opened_as") or note.finding.get("cause")
+        key = (cause, note.finding.get("subject"))
         before = self._last.pop(key, None)
         if before is not None:
             self._superseded_at[before] = place

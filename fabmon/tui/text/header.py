@@ -10,7 +10,7 @@ import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.model import MANAGEMENT
+from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
 from fabmon.tui.cells import FULL
@@ -178,13 +178,16 @@ def nodes_up(scene: Scene) -> tuple[int, int]:
 
 
 def down_links(scene: Scene) -> list[int]:
-    """The port rows of links that are down, one end of each."""
+    """The port rows of links that are down, one end of each.
+
+    Onboard NICs without a cable are usual: management and frontend ports do not count.
+    """
     down = set(np.flatnonzero(scene.snapshot.up == 0).tolist())
     ports = scene.snapshot.fabric.ports
     return [
         row
         for row in sorted(down)
-        if ports[row].role != MANAGEMENT
+        if ports[row].role not in (MANAGEMENT, FRONTEND)
         and not ((peer := ports[row].peer) is not None and peer in down and peer < row)
     ]
 

@@ -65,10 +65,13 @@ def with_recorded_starts(
 
     The minutes before a scene that are analysed may begin after a finding did.
     """
-    began = {finding.key: finding.since_ns for finding in recorded}
+    began = {key: finding.since_ns for finding in recorded for key in _keys(finding)}
     findings = tuple(
         msgspec.structs.replace(
-            finding, since_ns=min(finding.since_ns, began.get(finding.key, finding.since_ns))
+            finding,
+            since_ns=min(
+                finding.since_ns, *(began.get(key, finding.since_ns) for key in _keys(finding))
+            ),
         )
         for finding in scene.findings
     )
@@ -93,5 +96,13 @@ def _event_text(note: Note) -> str:
 
 def only_recorded(recorded: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
     """The recorded findings that are not among those computed now."""
-    keys = {finding.key for finding in now}
-    return [finding for finding in recorded if finding.key not in keys]
+    keys = {key for finding in now for key in _keys(finding)}
+    return [finding for finding in recorded if keys.isdisjoint(_keys(finding))]
+
+
+def _keys(finding: Finding) -> tuple[str, str]:
+    """A finding's key, and the key that it has where it was opened with its present cause.
+
+    The cause of a finding may have changed before the minutes that are analysed again.
+    """
+    return finding.key, f"{finding.cause}:{finding.subject}"

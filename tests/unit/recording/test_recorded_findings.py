@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
 from fabmon.recording.format.records import Note, SessionRecord
@@ -85,6 +87,24 @@ def test_a_cut_closes_what_a_run_left_open(tmp_path: Path) -> None:
     with Recording(output) as cut:
         changes = [((each.time_ns - START_NS) // SECOND_NS, each.change) for each in cut.notes()]
     assert changes == [(10, "open"), (1000, "close"), (1010, "open")]
+
+
+def test_a_finding_whose_cause_changed_stays_one_and_closes_once() -> None:
+    def changed(second: int, change: str, **causes: str) -> Note:
+        made = note(second, second, change, "leaf1/swp3")
+        return msgspec.structs.replace(made, finding={**made.finding, **causes})
+
+    recorded = RecordedFindings(
+        [
+            changed(5, "open", cause="error_burst"),
+            changed(9, "update", cause="degraded_link", opened_as="error_burst"),
+            changed(20, "close", cause="degraded_link", opened_as="error_burst"),
+        ]
+    )
+    at = {second: recorded.open_at([START_NS], START_NS + second * SECOND_NS) for second in (6, 12)}
+    assert [each.finding["cause"] for each in at[6]] == ["error_burst"]
+    assert [each.finding["cause"] for each in at[12]] == ["degraded_link"]
+    assert recorded.open_at([START_NS], START_NS + 21 * SECOND_NS) == []
 
 
 def test_open_findings_at_any_time_equal_a_scan_of_all_notes() -> None:

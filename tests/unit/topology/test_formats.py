@@ -241,6 +241,8 @@ ROOT = Path(__file__).parents[3]
 def test_every_example_in_the_documentation_can_be_read() -> None:
     text = (ROOT / "docs" / "topology.md").read_text()
     examples = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
+    # The table of routing modes belongs to fabmon.toml.
+    examples = [each for each in examples if not each[1].startswith("[routing]")]
     assert len(examples) == 5
     for _, example in examples:
         # Files are named in fabmon.toml only.

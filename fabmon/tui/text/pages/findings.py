@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from fabmon.analysis.detectors import pause_victim
+from fabmon.analysis.detectors import congested_path
 from fabmon.analysis.finding import Finding, sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
@@ -66,10 +66,10 @@ def shown(ctx: DrawContext) -> list[Finding]:
 
 
 def by_root(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
-    """Each root finding with the pause victims that it explains; the order is kept."""
+    """Each root finding with the congested paths that it explains; the order is kept."""
     root_of: dict[str, str] = {}
     for each in findings:
-        if each.cause == pause_victim.CAUSE.name:
+        if each.cause == congested_path.CAUSE.name:
             root = next((root for root in findings if _explains(root, each)), None)
             if root is not None:
                 root_of[each.key] = root.key
@@ -82,7 +82,7 @@ def by_root(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
 
 def _explains(root: Finding, victim: Finding) -> bool:
     """Whether `victim` is affected by the condition of `root`, so that it is listed under it."""
-    if root.cause == pause_victim.CAUSE.name:
+    if root.cause == congested_path.CAUSE.name:
         return False
     affected = {name.partition("/")[0].partition(" ")[0] for name in root.victims}
     return victim.subject in affected or bool(set(victim.rows) & set(root.rows))

@@ -1,0 +1,238 @@
+"""Senders are slowed by a queue between switches that are not watched.
+
+Packets that cross such a queue are marked, their receivers send CNPs and their senders handle them;
+without ECN the senders are paused or have no credits. Where the receivers are not full, do not
+pause their switch and their PCIe does not stall, the queue is not at the last hop. Whether flows
+were hashed onto one link, there are too few links, or one of them is slow cannot be distinguished
+from hosts, and is not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.pause_graph import pause_graph
+from fabmon.analysis.evidence.queue_signals import QueueSignals, QueueThresholds, queue_signals
+from fabmon.analysis.fabric_structure import NONE, Mask, Rows
+from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
+from fabmon.analysis.median import median
+from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.wording import rounded_percent
+
+CAUSE = Cause(
+    name="congested_path",
+    title="Congested path",
+    meaning="senders are slowed between switches that are not watched: the link cannot be seen",
+    severity=WARNING,
+    picture="paused_ports",
+    advice=(
+        "Watch the switches too (role=switch in the hosts file) to see which link it is, and"
+        " whether by hash, by too few links or by a slow one."
+    ),
+    tables=("congested_path", "queue"),
+    traits=(Trait.NEEDS_TRAFFIC, Trait.HAS_SENDERS),
+)
+
+_SILENT_TICKS = 3
+"""Ticks without traffic counters after which a switch counts as not watched."""
+
+_ONE_LEAF = 0.9
+"""Share of the CNPs or marks, 0 to 1, behind one leaf that locates the queue there."""
+
+_LAST_HOP = 0.5
+"""Share of the marks, 0 to 1, at receivers that explain them from which on there is no other
+queue to look for."""
+
+_MAX_VICTIMS = 64
+"""Receivers listed in a finding."""
+
+_BY_MARKS, _BY_PAUSE = 0.92, 0.9
+"""Confidence, 0 to 1, calibrated in docs/score.md."""
+
+
+class CongestedPathThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [congested_path]: CNPs, ticks, and shares of line rate and of time."""
+
+    cnps_per_gbit: float
+    ticks: Ticks
+    of_ticks: Ticks
+    full_util: Share
+    paused: Share
+    waiting: Share
+    stalled: Share
+    min_senders: int
+
+
+def congested_paths(
+    inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThresholds
+) -> Iterator[Condition]:
+    """At most one condition: the senders behind unwatched switches that are slowed."""
+    structure = inputs.structure
+    if not structure.rails:
+        return
+    known = _reporting_switches(inputs) | _switches_with_findings(inputs)
+    if np.isnan(inputs.window("tx_bps")[structure.is_rail, 0]).all():
+        return  # Every burst begins with marks: the first seconds say nothing.
+    unwatched = structure.is_rail & ~_is_below(inputs, known)
+    signals = queue_signals(inputs, queue)
+    # Without credits for some of the time is how InfiniBand works; PFC pause is not.
+    pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
+    paused = pauses | (signals.waiting >= t.waiting)
+    by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
+    slowed = signals.slowed & (by_cnps | paused) & unwatched & _lasting(inputs, t, queue)
+    senders = np.flatnonzero(slowed)
+    if len(senders) < t.min_senders:
+        return
+    by_pause = bool(paused[senders].mean() > 0.5)
+    explained = _last_hop(inputs, t)
+    if by_pause:
+        if explained.any():
+            return
+        receivers = np.empty(0, np.intp)
+    else:
+        total = float(signals.marks[signals.marked].sum())
+        if total <= 0 or float(signals.marks[signals.marked & explained].sum()) > _LAST_HOP * total:
+            return
+        receivers = np.flatnonzero(signals.marked & ~explained)
+    yield _condition(inputs, signals, senders, receivers, by_pause)
+
+
+def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThresholds) -> Mask:
+    """[ports]: whether a sender handled CNPs, or waited, in most of the ticks in which it sent."""
+    late = slice(TICKS - t.of_ticks, TICKS)
+    sent = inputs.filled("tx_bps")[:, late]
+    waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall"))[:, late] >= queue.waiting
+    cnps = inputs.filled("cnp")[:, late] >= queue.cnps_per_gbit * sent / np.float32(1e9)
+    seen: Mask = (waits | (cnps & (sent > 0))).sum(axis=1) >= t.ticks
+    return seen
+
+
+def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
+    """[ports]: whether a receiver, or the link to it, explains a queue before it."""
+    rail = inputs.structure.is_rail
+    late = slice(TICKS - t.of_ticks, TICKS)
+    full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= t.ticks - 1
+    stalls = (inputs.filled("bus")[:, late] >= t.stalled).any(axis=1)
+    found: Mask = (full | stalls | pause_graph(inputs).pauses) & rail
+    return found
+
+
+def _condition(
+    inputs: DetectorInput, signals: QueueSignals, senders: Rows, receivers: Rows, by_pause: bool
+) -> Condition:
+    structure = inputs.structure
+    sends = structure.is_rail & (inputs.sent.mean(axis=1) > 0.03)
+    active = int((sends | signals.slowed).sum())
+    subject, where = _place(inputs, signals, senders, receivers)
+    others = np.flatnonzero(sends & ~signals.slowed)
+    sent = inputs.sent.mean(axis=1)
+    usual = median(sent[others]) if len(others) else float("nan")
+    own = float(sent[senders].mean())
+    lost = max(0.0, 1.0 - own / usual) if usual > 0 else 0.0
+    waits = float(signals.waiting[senders].max())
+    if by_pause:
+        lost = max(lost, waits)
+    how = f"paused up to {rounded_percent(waits)} of the time" if by_pause else "slowed by CNPs"
+    return Condition(
+        cause=CAUSE.name,
+        severity=CAUSE.severity,
+        subject=_open_subject(inputs, senders) or subject,
+        rows=tuple(senders.tolist()),
+        text=(
+            f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) are {how}, and no"
+            f" receiver explains it: a queue {where}; whether by hash, by too few links or by a"
+            " slow link cannot be seen from hosts"
+        ),
+        evidence=(
+            Evidence("slowed senders", len(senders), f"of {active}"),
+            Evidence("slowed by", "pause or credits" if by_pause else "CNPs"),
+            Evidence("CNPs per Gbit, at most", round(float(signals.cnps[senders].max()), 1)),
+            Evidence("time paused, at most", round(waits * 100, 1), "%"),
+            Evidence("receivers that see marks", len(receivers), "ports"),
+        ),
+        advice=CAUSE.advice,
+        confidence=_BY_PAUSE if by_pause else _BY_MARKS,
+        lost=round(lost, 3),
+        victims=tuple(structure.fabric.ports[row].id for row in receivers[:_MAX_VICTIMS].tolist()),
+        unseen="the switches: the link itself, and why it is too small",
+        unless=(Trait.LAST_HOP, Trait.MAKES_QUEUES),
+    )
+
+
+def _place(
+    inputs: DetectorInput, signals: QueueSignals, senders: Rows, receivers: Rows
+) -> tuple[str, str]:
+    """Where the queue is, as a subject and in a sentence: nine tenths of the CNPs behind one leaf
+    make it a path out of that leaf, of the marks a path into it (detection.md section 3b)."""
+    source = _one_leaf(inputs, senders, np.fmax(signals.cnps, signals.waiting))
+    target = _one_leaf(inputs, receivers, signals.marks)
+    if source and target and source != target:
+        return f"{source} to {target}", f"between {source} and {target}"
+    if source:
+        return f"paths out of {source}", f"on a path out of {source}"
+    if target:
+        return f"paths into {target}", f"on a path into {target}"
+    rails = set(inputs.structure.rail[senders].tolist())
+    nodes = {inputs.structure.fabric.ports[row].node for row in senders.tolist()}
+    if len(nodes) == 1:
+        name = nodes.pop()
+        return f"paths out of {name}", f"on a path out of {name}"
+    if len(rails) == 1:
+        return f"paths of rail r{rails.pop()}", "between switches"
+    return "paths between hosts", "between switches"
+
+
+def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
+    """The leaf behind which nearly all of some weight is; empty where there is none."""
+    structure = inputs.structure
+    leaf = structure.leaf[rows]
+    if not len(rows) or len(structure.leaves) < 2:
+        return ""
+    known = leaf != NONE
+    total = float(weight[rows].sum())
+    of_leaf = np.bincount(leaf[known], weights=weight[rows][known], minlength=1)
+    best = int(np.argmax(of_leaf))
+    return structure.leaves[best] if total > 0 and of_leaf[best] >= _ONE_LEAF * total else ""
+
+
+def _open_subject(inputs: DetectorInput, senders: Rows) -> str:
+    """The subject of the open finding about some of the same senders; empty without one."""
+    mine = set(senders.tolist())
+    for finding in inputs.open_of(CAUSE):
+        if mine & set(finding.rows):
+            return finding.subject
+    return ""
+
+
+def _reporting_switches(inputs: DetectorInput) -> set[int]:
+    """The switches, as places in the fabric's nodes, whose traffic counters are current."""
+    structure = inputs.structure
+    if not structure.is_switch.any():
+        return set()
+    fresh = np.isfinite(inputs.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
+    return set(structure.node[structure.is_switch & fresh].tolist())
+
+
+def _switches_with_findings(inputs: DetectorInput) -> set[int]:
+    """The switches of open findings about a link or group: one that falls silent keeps them."""
+    structure = inputs.structure
+    rows = [each.rows[0] for each in inputs.open_with(Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)]
+    return {int(structure.node[row]) for row in rows if structure.is_switch[row]}
+
+
+def _is_below(inputs: DetectorInput, switches: set[int]) -> Mask:
+    """[ports]: whether a port is known to be cabled to one of some switches."""
+    structure = inputs.structure
+    if not switches:
+        return np.zeros(len(structure.peer), np.bool_)
+    names = {structure.fabric.nodes[node].name for node in switches}
+    ends = np.append(structure.node, NONE)[structure.peer]
+    below: Mask = (structure.peer != NONE) & np.isin(ends, sorted(switches))
+    leaves = np.array([name in names for name in structure.leaves] + [False])
+    below |= leaves[structure.leaf]
+    return below

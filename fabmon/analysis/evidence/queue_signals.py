@@ -1,0 +1,104 @@
+"""Signs of a queue at every rail, in proportion to what it sent or received.
+
+A few marks are part of every healthy fabric: each burst begins with some, and a loaded NIC has
+tens to hundreds a second. So marks and CNPs are counted per gigabit, pause as a share of time, and
+each is compared with what the quieter quarter of the busy rails has at the same moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.fabric_structure import Mask
+from fabmon.analysis.median import quantile
+from fabmon.analysis.thresholds import Share
+from fabmon.fabric.snapshot import Floats
+
+_BUSY_UTIL = 0.03
+"""Mean share of line rate, 0 to 1, from which on a rail is busy: less says nothing per gigabit."""
+
+_QUIET_SHARE = 0.25
+"""The quantile of the busy rails that is their usual level: most rails have no queue."""
+
+_MIN_RAILS = 8
+"""Busy rails below which there is no usual level: two of four may well share the queue."""
+
+_OF_FEW = 5.0
+"""Without a usual level, the minimum is so many times higher."""
+
+_ALWAYS = 0.3
+"""A rail that waits for this share of the time is slowed, however many others are."""
+
+
+class QueueThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [queue]: events per gigabit (10^9 bits), a share of time, and a ratio."""
+
+    cnps_per_gbit: float
+    marks_per_gbit: float
+    waiting: Share
+    rise: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSignals:
+    """Of each port over the last ten ticks, all [ports]; CNPs and marks are 0 for ports that are
+    no busy rail.
+
+    `cnps` are CNPs handled per gigabit sent, `marks` ECN marks received (or CNPs sent, where marks
+    are not counted) per gigabit received, `waiting` is the share of time, 0 to 1, in which a port
+    was paused or had no credits. `slowed` are the rails whose CNPs or waiting are raised as
+    senders, `marked` those whose marks are raised as receivers.
+    """
+
+    cnps: Floats
+    marks: Floats
+    waiting: Floats
+    slowed: Mask
+    marked: Mask
+
+
+def queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
+    """The signals of a tick, computed once."""
+    return inputs.once(_queue_signals, t)
+
+
+def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
+    rail = inputs.structure.is_rail
+    sent, received = inputs.filled("tx_bps"), inputs.filled("rx_bps")
+    line = np.nan_to_num(inputs.snapshot.line_rate_bps, nan=np.inf)
+    sends = rail & (sent.mean(axis=1) > _BUSY_UTIL * line)
+    receives = rail & (received.mean(axis=1) > _BUSY_UTIL * line)
+    waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).mean(axis=1)
+    waiting = waits.astype(np.float32, copy=False)
+    cnps = _per_gbit(inputs.filled("cnp"), sent, sends)
+    marks = _per_gbit(inputs.filled("ecn"), received, receives)
+    acked = _per_gbit(inputs.filled("cnp_sent"), received, receives)
+    slowed = _raised(cnps, sends, t.cnps_per_gbit, t.rise)
+    waits_much = rail & (waiting > t.waiting)
+    slowed |= _raised(waiting, sends | waits_much, t.waiting, t.rise)
+    slowed |= rail & (waiting >= _ALWAYS)
+    marked = _raised(marks, receives, t.marks_per_gbit, t.rise)
+    marked |= _raised(acked, receives, t.cnps_per_gbit, t.rise)
+    return QueueSignals(cnps, np.fmax(marks, acked), waiting, slowed, marked)
+
+
+def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
+    """[ports]: events per gigabit over a window [ports, ticks] of both; 0 where it says nothing."""
+    gbit = bps.sum(axis=1) / np.float32(1e9)
+    share: Floats = np.where(counts, events.sum(axis=1) / np.fmax(gbit, np.float32(1e-6)), 0)
+    return share.astype(np.float32, copy=False)
+
+
+def _raised(level: Floats, counts: Mask, least: float, rise: float) -> Mask:
+    """[ports]: whether a level is above a minimum and above `rise` times the usual one."""
+    known = level[counts]
+    if len(known) < _MIN_RAILS:
+        few: Mask = counts & (level >= _OF_FEW * least)
+        return few
+    usual = quantile(known.astype(np.float64), _QUIET_SHARE)
+    raised: Mask = counts & (level >= max(least, rise * usual))
+    return raised

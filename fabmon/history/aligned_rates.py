@@ -1,0 +1,332 @@
+"""Rates of all ports between the same instants, from counters that were read at different ones.
+
+A counter read at t1 and t2 is taken to advance evenly in between. Its rate between two common
+instants is then the mean of the rates of its samples, weighted by how much of the time each one
+covers: the same as to interpolate the cumulative counter at both instants and to subtract.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.history.rates import Bools, Float64s, Indices
+from fabmon.history.ring import RateRing
+
+COINCIDENT_S = 0.02
+"""Samples within this time of each other are compared as they are: nodes that read at the multiples
+of the interval differ by a few milliseconds."""
+
+_NOT_ALIGNED = ("flaps", "bus")
+"""Columns that are no means over an interval, or count single events that must not be divided."""
+
+_TRAFFIC = 2
+_TRAFFIC_SLOTS, _SLOTS = 48, 16
+"""Samples kept of the traffic columns of HEAT, and of the others: those of the longest windows that
+detectors read of them (40 and 10 ticks), and some for samples that are early or late."""
+
+_SPARE_SLOTS = 6
+_BANDS = (-2, -1, 0, 1, 2)
+"""A sample is in the slot of the interval in which it was taken, or a neighbour (see `_slots`), and
+covers the slot before as well: the slots, counted from that of an instant, with samples of it."""
+
+_HELD_BACK = 0.75
+"""Share of the interval by which a node may be behind the median and still hold back the others."""
+
+_MAX_PIECES = 8
+"""Slots that a sample is divided among when those before it are missing."""
+
+_LIVE_INTERVALS = 2.5
+_ENOUGH = 0.9
+"""Share of the time between two instants of which the rate must be known."""
+
+_NEGLIGIBLE = 1e-3
+"""Share of an interval that is rounding of clocks."""
+
+
+class AlignedRates:
+    """The last samples of every port, and the rates between common instants computed from them.
+
+    Slots are intervals of the common timeline, so a sample that arrives a tick late is where it
+    would have been. `raw` has the rates as they arrived, by tick.
+    """
+
+    def __init__(self, interval_s: float, raw: RateRing) -> None:
+        self._interval_s = interval_s
+        self._raw = raw
+        self._tables = (
+            np.zeros((_TRAFFIC, _TRAFFIC_SLOTS, 0), np.float32),
+            np.zeros((len(HEAT) - _TRAFFIC, _SLOTS, 0), np.float32),
+        )
+        self._of_port: Indices = np.empty(0, np.intp)
+        # Arrays of groups are of those that have ports: `_used` are their numbers.
+        self._used: Indices = np.empty(0, np.intp)
+        self._is_slow: Bools = np.empty(0, np.bool_)
+        self._weights: dict[tuple[int, int], _Weights] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all samples; the next ones are of another time."""
+        self._set_unknown()
+        self._newest_slot = -1
+        # By tick: the latest common instant, and how far samples were apart.
+        self._instant = np.full(_TRAFFIC_SLOTS, np.nan)
+        self._spread_s = np.zeros(_TRAFFIC_SLOTS)
+        self._seq = np.full(_TRAFFIC_SLOTS, -1, np.int64)
+        self._early: tuple[Floats, Float64s, Float64s] | None = None
+        self._weights = {}
+
+    def _set_unknown(self) -> None:
+        """Set that no group has a sample."""
+        groups = len(self._used)
+        # [slots, groups]: which slot it is, and the time that its sample covers, in intervals.
+        self._slot = np.full((_TRAFFIC_SLOTS, groups), -1, np.int64)
+        self._begin = np.zeros((_TRAFFIC_SLOTS, groups))
+        self._end = np.zeros((_TRAFFIC_SLOTS, groups))
+        # [groups]: the last sample.
+        self._last_slot = np.full(groups, -1, np.int64)
+        self._last_end = np.full(groups, np.nan)
+
+    def regroup(self, of_port: Indices, is_slow: Bools) -> None:
+        """Set which ports are sampled together: those of one block of a node.
+
+        `of_port` is the group of each port, -1 for none. `is_slow` is [groups]: whether samples are
+        further apart than ticks; such rates are used as they are. Groups keep their numbers.
+        """
+        # A node has a dozen blocks; the bytes of its ports are in one or two of them.
+        used: Indices = np.unique(of_port[of_port >= 0])
+        if not np.array_equal(used, self._used):
+            self._keep_samples(used)
+        self._used, self._weights = used, {}
+        self._is_slow = is_slow[used]
+        self._of_port = np.where(of_port >= 0, np.searchsorted(used, of_port), -1)
+        room = self._tables[0].shape[2]
+        if len(of_port) > room:
+            wider = ((0, 0), (0, 0), (0, max(len(of_port) - room, room)))
+            traffic, rest = self._tables
+            self._tables = np.pad(traffic, wider), np.pad(rest, wider)
+
+    def _keep_samples(self, used: Indices) -> None:
+        """Change the groups, and keep the samples of those that stay."""
+        _, new, old = np.intersect1d(used, self._used, return_indices=True)
+        before = self._slot, self._begin, self._end, self._last_slot, self._last_end
+        self._used = used
+        self._set_unknown()
+        for now, then in zip(
+            (self._slot, self._begin, self._end, self._last_slot, self._last_end),
+            before,
+            strict=True,
+        ):
+            now[..., new] = then[..., old]
+
+    def add_early(self, heat: Floats, begin_s: Float64s, end_s: Float64s) -> None:
+        """Add samples of the tick that are followed by others in the same tick; see `append`.
+
+        The rates of those are means that begin where these do.
+        """
+        begin_s, end_s = begin_s[self._used], end_s[self._used]
+        self._put(heat, begin_s, end_s)
+        self._early = heat, begin_s, end_s
+
+    def append(self, seq: int, heat: Floats, begin_s: Float64s, end_s: Float64s) -> None:
+        """Add the samples of tick `seq`: [len(HEAT), ports] rates from `begin_s` to `end_s`.
+
+        The times are [groups], NaN for groups without a sample.
+        """
+        begin_s, end_s = begin_s[self._used], end_s[self._used]
+        self._put(heat, begin_s, end_s)
+        self._early = None
+        at = seq % _TRAFFIC_SLOTS
+        self._weights = {}
+        self._seq[at] = seq
+        self._instant[at] = np.nan
+        self._spread_s[at] = 0.0
+        newest, is_late = self._last_end[~self._is_slow], np.isnan(end_s[~self._is_slow])
+        live = newest > np.nanmax(newest, initial=-np.inf) - _LIVE_INTERVALS
+        if live.any():
+            newest = newest[live]
+            self._instant[at] = newest[newest >= np.median(newest) - _HELD_BACK].min()
+            apart = newest.max() - newest.min()
+            self._spread_s[at] = max(apart, 1.0 if is_late[live].any() else 0.0) * self._interval_s
+
+    def spread_s(self, ticks: int, end_seq: int) -> float:
+        """How far apart the samples of a tick were taken, seconds: the most of some ticks."""
+        kept = (self._seq > end_seq - ticks) & (self._seq <= end_seq)
+        return float(self._spread_s[kept].max(initial=0.0))
+
+    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
+        """[ports, ticks] of a HEAT column between common instants, an interval apart.
+
+        The last one is the latest of which nearly all nodes have samples at tick `end_seq`. NaN
+        where a node has none, as long as it has none. Where all samples coincide these are the
+        rates as they arrived.
+        """
+        ports = len(self._of_port)
+        raw = self._raw.window(column, range(ports), ticks, end_seq)
+        at = end_seq % _TRAFFIC_SLOTS
+        is_kept = self._seq[at] == end_seq and not np.isnan(self._instant[at])
+        if column in _NOT_ALIGNED or not is_kept:
+            return raw
+        if self.spread_s(ticks, end_seq) <= COINCIDENT_S:
+            return raw
+        place = HEAT.index(column)
+        is_traffic = place < _TRAFFIC
+        table = self._tables[0][place] if is_traffic else self._tables[1][place - _TRAFFIC]
+        if ticks + _SPARE_SLOTS > len(table):
+            return raw
+        key = (end_seq, ticks)
+        if key not in self._weights:
+            self._weights[key] = self._weigh(float(self._instant[at]), ticks)
+        weights = self._weights[key]
+        rates: Floats = np.zeros((ticks, ports), np.float32)
+        for slots, weight in weights.bands:
+            part = table[slots % len(table), :ports]
+            part *= weight
+            rates += part
+        rates.ravel()[weights.unknown] = np.nan
+        rates[:, weights.as_they_are] = raw.T[:, weights.as_they_are]
+        return rates.T
+
+    def _put(self, heat: Floats, begin_s: Float64s, end_s: Float64s) -> None:
+        """Store samples in their slots."""
+        heat = self._without_early(heat, begin_s, end_s)
+        begin, end = begin_s / self._interval_s, end_s / self._interval_s
+        known = ~np.isnan(end) & ~(end <= self._last_end)
+        found: Indices = np.flatnonzero(known)
+        if not len(found):
+            return
+        begin, end = begin[found], end[found]
+        last_end, last_slot = self._last_end[found], self._last_slot[found]
+        # Intervals follow each other, unless samples are missing: a wall clock that was set, or the
+        # time of a read, moves their ends.
+        follows = ~(begin > last_end + 0.5)
+        begin = np.where(follows & ~np.isnan(last_end), last_end, begin)
+        begin = np.where(np.isnan(begin), end, np.maximum(begin, end - _MAX_PIECES))
+        slot = _slots(end, last_end, last_slot)
+        pieces = np.maximum(np.rint(end - begin), 1).astype(np.int64)
+        pieces = np.where(np.isnan(last_end), pieces, np.clip(slot - last_slot, 1, pieces + 1))
+        same = slot <= last_slot
+        if same.any():
+            self._merge(heat, found[same], begin[same], end[same])
+        self._open_slots(int(slot.max()))
+        for back in range(int(pieces.max())):
+            chosen = ~same & (pieces > back)
+            share = (end - begin)[chosen] / pieces[chosen]
+            self._store(
+                heat,
+                found[chosen],
+                slot[chosen] - back,
+                end[chosen] - (back + 1) * share,
+                end[chosen] - back * share,
+            )
+        self._last_end[found] = end
+        self._last_slot[found] = np.where(same, last_slot, slot)
+
+    def _without_early(self, heat: Floats, begin_s: Float64s, end_s: Float64s) -> Floats:
+        """Rates since the early samples of the tick, from those since the tick before."""
+        if self._early is None:
+            return heat
+        early, early_begin_s, early_end_s = self._early
+        is_after = (end_s > early_end_s) & (begin_s < early_end_s)
+        groups: Indices = np.flatnonzero(is_after)
+        share = np.zeros(len(end_s) + 1, np.float32)
+        early_s = (early_end_s - early_begin_s)[groups]
+        share[groups] = early_s / (end_s - early_end_s)[groups]
+        ports: Indices = np.flatnonzero(share[self._of_port])
+        heat = heat.copy()
+        since: Floats = heat[:, ports]
+        since = since + (since - early[:, ports]) * share[self._of_port[ports]]
+        heat[:, ports] = np.maximum(since, np.float32(0))
+        return heat
+
+    def _open_slots(self, newest: int) -> None:
+        """Clear the slots up to the newest: what was there is of an earlier time."""
+        first = max(self._newest_slot + 1, newest - _TRAFFIC_SLOTS + 1)
+        for slot in range(first, newest + 1):
+            for table in self._tables:
+                table[:, slot % table.shape[1]] = 0
+        self._newest_slot = max(self._newest_slot, newest)
+
+    def _store(
+        self,
+        heat: Floats,
+        groups: Indices,
+        slots: NDArray[np.int64],
+        begin: Float64s,
+        end: Float64s,
+    ) -> None:
+        """Set the samples of some groups, each in its slot."""
+        rows = slots % _TRAFFIC_SLOTS
+        self._slot[rows, groups] = slots
+        self._begin[rows, groups] = begin
+        self._end[rows, groups] = end
+        of_port = self._of_port
+        is_ours = np.zeros(len(self._is_slow) + 1, np.bool_)
+        for slot in np.unique(slots).tolist():
+            is_ours[groups] = slots == slot
+            ours = is_ours[of_port]
+            for table, part in zip(self._tables, (heat[:_TRAFFIC], heat[_TRAFFIC:]), strict=True):
+                np.copyto(table[:, slot % table.shape[1], : len(of_port)], part, where=ours)
+
+    def _merge(self, heat: Floats, groups: Indices, begin: Float64s, end: Float64s) -> None:
+        """Extend the last sample of some groups: the rate becomes the mean over both."""
+        rows = self._last_slot[groups] % _TRAFFIC_SLOTS
+        had = self._end[rows, groups] - self._begin[rows, groups]
+        new = np.zeros(len(self._is_slow) + 1, np.float32)
+        new[groups] = (end - begin) / (had + (end - begin))
+        self._end[rows, groups] = end
+        share = new[self._of_port]
+        ports: Indices = np.flatnonzero(share)
+        slot = self._last_slot[self._of_port[ports]]
+        for table, part in zip(self._tables, (heat[:_TRAFFIC], heat[_TRAFFIC:]), strict=True):
+            at = slot % table.shape[1]
+            before = table[:, at, ports]
+            table[:, at, ports] = before + (part[:, ports] - before) * share[ports]
+
+    def _weigh(self, instant: float, ticks: int) -> _Weights:
+        """How the samples of each port add up to the rates of a window that ends at an instant."""
+        until = instant - np.arange(ticks - 1, -1, -1.0)[:, None]
+        base = np.floor(until[:, 0]).astype(np.int64)
+        shares, known = [], np.zeros((ticks, len(self._last_slot)))
+        for band in _BANDS:
+            slots = base + band
+            rows = slots % _TRAFFIC_SLOTS
+            covered = np.minimum(self._end[rows], until) - np.maximum(self._begin[rows], until - 1)
+            covered[(self._slot[rows] != slots[:, None]) | (covered < _NEGLIGIBLE)] = 0
+            known += covered
+            if covered.any():
+                shares.append((slots, covered))
+        is_enough = known >= _ENOUGH
+        scale = np.where(is_enough, 1 / np.where(is_enough, known, 1), 0)
+        of_port = self._of_port
+        as_they_are = of_port < 0
+        if self._is_slow.any():
+            as_they_are = as_they_are | self._is_slow[of_port]
+        bands = [
+            (slots, np.take((covered * scale).astype(np.float32), of_port, axis=1))
+            for slots, covered in shares
+        ]
+        unknown = np.flatnonzero(np.take(~is_enough, of_port, axis=1))
+        return _Weights(bands, unknown, np.flatnonzero(as_they_are))
+
+
+class _Weights(NamedTuple):
+    """`bands` are slots [ticks] and the weights [ticks, ports] of the rates in them. `unknown` are
+    the flat indices of what has no rate, `as_they_are` the ports whose rates are not aligned."""
+
+    bands: list[tuple[NDArray[np.int64], Floats]]
+    unknown: Indices
+    as_they_are: Indices
+
+
+def _slots(end: Float64s, last_end: Float64s, last_slot: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The slots of samples: as many after that of the sample before as there are intervals between
+    them, so that a node which samples near the boundary of two slots has one sample in each; but
+    never more than a quarter of an interval outside of the slot. Times are in intervals."""
+    slots = np.floor(end)
+    near = last_slot + np.rint(end - last_end)
+    near = np.clip(near, np.ceil(end - 1.25), np.floor(end + 0.25))
+    return np.where(np.isnan(last_end), slots, near).astype(np.int64)

@@ -1,0 +1,166 @@
+"""When samples were taken, on one timeline for all nodes.
+
+The clock of rates is each node's monotonic clock. Its offset to the console's time comes from the
+wall clock in the node's frames where that is plausible, else from the arrival of its frames. Only
+what ticks contain is used, so a replay gives the same times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fabmon.fabric.wire.messages import Frame, Hello
+from fabmon.history.live_rates import FrameSlots, LiveRates
+from fabmon.history.rates import Float64s, Indices
+
+_MAX_AHEAD_S, _MAX_LAG_S = 0.5, 1.5
+"""A wall clock is plausible if a frame appears to be taken at most this long after the tick that it
+arrives with, or this long (times the interval, if that is longer than 1 s) before it."""
+
+_STEADY_S = 0.01
+"""The offset of a wall clock to the monotonic clock may change by this from frame to frame: more is
+a step, which is followed when the next frame confirms it."""
+
+_MAX_CLOCK_STEP_S = 10.0
+"""A block whose clock is further than this from that of its frame has a clock of its own, such as
+an exporter's timestamps: its samples are placed at the time of the frame."""
+
+_SLOW_INTERVALS = 1.5
+_MAX_DRIFT = 1e-4
+"""How fast two monotonic clocks may diverge: a running minimum rises by this much per second."""
+
+
+class FrameClock(NamedTuple):
+    """The clocks of a frame of the node with this number; seconds since the epoch, and since the
+    start of the node's monotonic clock."""
+
+    number: int
+    wall_s: float
+    mono_s: float
+
+    @classmethod
+    def of(cls, number: int, frame: Frame) -> FrameClock:
+        """The clocks of a frame."""
+        return cls(number, frame.wall_ns / 1e9, frame.mono_ns / 1e9)
+
+
+class NodeTimelines:
+    """The offset of every node's monotonic clock to the common timeline, by the node's number."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._max_lag_s = _MAX_LAG_S * max(1.0, interval_s)
+        self._usual_lag_s = 0.0
+        self._of_wall = np.empty(0)
+        self._last_seen = np.empty(0)
+        self._of_arrival = np.empty(0)
+        self._mono_s = np.empty(0)
+
+    def accept(self, tick_s: float, clocks: Sequence[FrameClock]) -> None:
+        """Take the frames of a tick that ended at `tick_s`, one of each node."""
+        if not clocks:
+            return
+        # [3, frames]
+        numbers, wall_s, mono_s = np.array(clocks, np.float64).T
+        nodes: Indices = numbers.astype(np.intp)
+        self._make_room(int(nodes.max()) + 1)
+        restarted = nodes[mono_s < self._mono_s[nodes]]
+        for each in (self._of_wall, self._last_seen, self._of_arrival):
+            each[restarted] = np.nan
+        rise_s = np.nan_to_num(mono_s - self._mono_s[nodes]) * _MAX_DRIFT
+        arrival = np.fmin(self._of_arrival[nodes] + rise_s, tick_s - mono_s)
+        offset = wall_s - mono_s
+        lag_s = tick_s - wall_s
+        plausible = (lag_s >= -_MAX_AHEAD_S) & (lag_s <= self._max_lag_s)
+        known = self._of_wall[nodes]
+        confirmed = np.abs(offset - self._last_seen[nodes]) <= _STEADY_S
+        follows = np.abs(offset - known) <= _STEADY_S
+        adopted = follows | (plausible & (np.isnan(known) | confirmed))
+        known = np.where(adopted, offset, known)
+        self._of_wall[nodes], self._of_arrival[nodes] = known, arrival
+        self._last_seen[nodes], self._mono_s[nodes] = offset, mono_s
+        if not np.isnan(known).all():
+            self._usual_lag_s = float(np.nanmedian(tick_s - (mono_s + known)))
+
+    def place(self, nodes: Indices, clock_s: Float64s) -> Float64s:
+        """The times of reads at some monotonic clocks of nodes; NaN before a node's first frame.
+
+        A node whose wall clock is wrong is placed where most nodes are: its frames are taken to be
+        as old when they arrive as those of the others.
+        """
+        self._make_room(int(nodes.max(initial=-1)) + 1)
+        of_wall, mono_s = self._of_wall[nodes], self._mono_s[nodes]
+        by_arrival = self._of_arrival[nodes] - self._usual_lag_s
+        is_own_clock = np.abs(clock_s - mono_s) > _MAX_CLOCK_STEP_S
+        offset_s = np.where(np.isnan(of_wall), by_arrival, of_wall)
+        return np.where(is_own_clock, mono_s, clock_s) + offset_s
+
+    def restart(self) -> None:
+        """Forget all clocks."""
+        for each in (self._of_wall, self._last_seen, self._of_arrival, self._mono_s):
+            each[:] = np.nan
+        self._usual_lag_s = 0.0
+
+    def _make_room(self, nodes: int) -> None:
+        missing = nodes - len(self._mono_s)
+        if missing > 0:
+            new = np.full(missing, np.nan)
+            self._of_wall = np.append(self._of_wall, new)
+            self._last_seen = np.append(self._last_seen, new)
+            self._of_arrival = np.append(self._of_arrival, new)
+            self._mono_s = np.append(self._mono_s, new)
+
+
+class SampleTimes:
+    """When the blocks of all nodes were read. The blocks are numbered: `groups`."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._slow_s = _SLOW_INTERVALS * interval_s
+        self._timelines = NodeTimelines(interval_s)
+        self._numbers: dict[str, int] = {}
+        self._groups: dict[tuple[str, str], int] = {}
+        self._clocks: Indices = np.empty(0, np.intp)
+        self._nodes: Indices = np.empty(0, np.intp)
+        self.is_slow = np.empty(0, np.bool_)
+
+    def add(self, node: str, hello: Hello, slots: FrameSlots) -> Indices:
+        """[blocks]: the groups of a node's blocks. A source keeps its group from hello to hello."""
+        number = self._numbers.setdefault(node, len(self._numbers))
+        keys = [(node, block.source) for block in hello.blocks]
+        groups = np.array(
+            [self._groups.setdefault(key, len(self._groups)) for key in keys], np.intp
+        )
+        new = len(self._groups) - len(self._clocks)
+        if new > 0:
+            room = max(new, len(self._clocks))
+            self._clocks = np.append(self._clocks, np.full(room, -1, np.intp))
+            self._nodes = np.append(self._nodes, np.zeros(room, np.intp))
+            self.is_slow = np.append(self.is_slow, np.zeros(room, np.bool_))
+        self._clocks[groups] = slots.starts
+        self._nodes[groups] = number
+        self.is_slow[groups] = [
+            block.every * hello.interval_s > self._slow_s for block in hello.blocks
+        ]
+        return groups
+
+    def accept(self, tick_s: float, frames: Mapping[str, Frame]) -> None:
+        """Take the clocks of frames by node, all of nodes that were added."""
+        numbers = self._numbers
+        self._timelines.accept(
+            tick_s, [FrameClock.of(numbers[node], frame) for node, frame in frames.items()]
+        )
+
+    def intervals(self, rates: LiveRates) -> tuple[Float64s, Float64s]:
+        """[groups]: the times between which the rates of what arrived since the last tick are.
+
+        The end is NaN where nothing arrived, the begin where there was nothing before.
+        """
+        before_s, now_s = rates.reads_s(self._clocks)
+        end_s = self._timelines.place(self._nodes, now_s)
+        return end_s - (now_s - before_s), end_s
+
+    def restart(self) -> None:
+        """Forget the clocks of all nodes; groups keep their numbers."""
+        self._timelines.restart()

@@ -1,0 +1,108 @@
+"""The life of an MPI job on a lab, phase by phase, and what fabmon said in each."""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import time
+from dataclasses import dataclass
+
+from tests.lab import Lab
+from tests.lab.mpi_job import MpiJob, Step
+from tests.lab.watching import Line, Watch
+
+NIC_MBPS, UPLINK_MBPS = 16, 24
+COMPUTE_S, LATE_S = 1.0, 4.0
+MEGABYTES = 3.0
+SPREAD, CROWDED = (1, 1, 1, 1), (3, 1)
+SLOW_HOST, STOPPED_HOST = "gpu006", "gpu003"
+STALLED_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A time in the life of the job: its own steps, and what fabmon said meanwhile."""
+
+    steps: list[Step]
+    said: list[Line]
+
+    @property
+    def opened(self) -> list[Line]:
+        """The findings that opened."""
+        return [x for x in self.said if x["type"] == "finding" and x["change"] == "open"]
+
+    @property
+    def told(self) -> str:
+        """The findings that opened, in words, and what each host sent a second, in Mb/s."""
+        lines = [f"{x['cause']} of {x['subject']}: {x['text']}" for x in self.opened]
+        sent: dict[str, list[str]] = {}
+        for tick in (x for x in self.said if x["type"] == "tick"):
+            for link in tick["links"]:
+                if link["role"] == "rail":
+                    bps = link["tx_bps"]
+                    sent.setdefault(link["node"], []).append(
+                        "-" if bps is None else f"{bps / 1e6:.0f}"
+                    )
+        rates = [f"{host} {' '.join(each)}" for host, each in sent.items()]
+        return "\n".join([*(lines or ["nothing was told"]), *rates])
+
+    @property
+    def reduce_s(self) -> float:
+        """How long an all-reduce took."""
+        return statistics.median(step.reduce_s for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """All of it, in order."""
+
+    even: Phase
+    crowded: Phase
+    late: Phase
+    stopped: Phase
+
+
+class _Phases:
+    """Cuts what fabmon says at the phases of a job."""
+
+    def __init__(self, job: MpiJob, watch: Watch) -> None:
+        self._job, self._watch, self._read = job, watch, 0
+
+    def of_steps(self, count: int) -> Phase:
+        return self._phase(self._job.until_steps(count))
+
+    def of_seconds(self, seconds: float) -> Phase:
+        time.sleep(seconds)
+        return self._phase([])
+
+    def _phase(self, steps: list[Step]) -> Phase:
+        said = self._watch.lines[self._read :]
+        self._read += len(said)
+        return Phase(steps, said)
+
+
+def live() -> Life:
+    """A job whose connections are spread evenly, then crowded; then a rank is late, one stops."""
+    with Lab(4, 2, 4, NIC_MBPS, uplink_mbps=UPLINK_MBPS) as lab, Watch(lab) as watch:
+        first, second = (lab.layout.hosts_of(leaf) for leaf in lab.layout.leaves)
+        ring = [host for pair in zip(first, second, strict=True) for host in pair]
+        watch.until_all_up(120)
+        with MpiJob(lab, ring, COMPUTE_S, MEGABYTES, LATE_S) as job:
+            job.until_steps(1)
+            even, crowded = job.find_seeds("leaf1", SPREAD, CROWDED)
+            lab.set_hash_seed("leaf1", even)
+            lab.set_hash_seed("leaf2", job.find_seeds("leaf2", SPREAD)[0])
+            phases = _Phases(job, watch)
+            phases.of_steps(2)
+            at_first = phases.of_steps(10)
+            lab.set_hash_seed("leaf1", crowded)
+            in_crowd = phases.of_steps(5)
+            lab.set_hash_seed("leaf1", even)
+            phases.of_steps(3)
+            job.send(SLOW_HOST, signal.SIGUSR1)
+            with_late = phases.of_steps(5)
+            job.send(SLOW_HOST, signal.SIGUSR2)
+            phases.of_steps(3)
+            job.send(STOPPED_HOST, signal.SIGSTOP)
+            with_stopped = phases.of_seconds(STALLED_S)
+        return Life(at_first, in_crowd, with_late, with_stopped)

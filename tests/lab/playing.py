@@ -1,0 +1,48 @@
+"""Plays scenarios, and a job of MPI, some at a time, each on a lab of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import mpi_life
+from tests.lab.mpi_life import Life
+from tests.lab.play import Outcome, TooBusyError, play
+from tests.lab.scenario import Scenario, read
+
+AT_ONCE = 3
+"""Labs that two cores carry: each takes a good third of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What becomes of scenarios, by their files, and of the job of MPI where it is played."""
+
+    scenarios: dict[Path, Future[Outcome]]
+    mpi: Future[Life] | None
+
+
+@contextmanager
+def playing(paths: Sequence[Path], mpi: bool = False, at_once: int = AT_ONCE) -> Iterator[Played]:
+    """Play scenarios, and the job of MPI if wanted; the longest first, so that none is left alone
+    at the end. One that could not be seen for want of a CPU is played once more.
+    """
+    scenarios = {path: read(path) for path in paths}
+    longest_first = sorted(paths, key=lambda path: -scenarios[path].expect.seconds)
+    with ThreadPoolExecutor(at_once) as pool:
+        life = pool.submit(mpi_life.live) if mpi else None
+        futures = {path: pool.submit(_seen, scenarios[path]) for path in longest_first}
+        try:
+            yield Played({path: futures[path] for path in paths}, life)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _seen(scenario: Scenario) -> Outcome:
+    try:
+        return play(scenario)
+    except TooBusyError:
+        return play(scenario)

@@ -1,0 +1,115 @@
+"""Senders that are slowed behind switches that are not watched, whatever other switches are."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fabmon.analysis.finding import Change
+from fabmon.feeds.demo.feed import DemoFeed
+from tests.builders import LeafSpine, Watched, new_pipeline
+from tests.scenario.test_scenarios import HERE, read
+
+SECONDS = 25
+RATE = 400e9
+GBIT = 1e9
+
+
+def opened(watched: set[str], silent_from: int = SECONDS) -> list[str]:
+    """What opens in a fabric with a collision at leaf1 from second 15 on."""
+    scenario, _ = read(HERE / "collision.toml")
+    feed = DemoFeed(scenario)
+
+    def hears(node: str, second: int) -> bool:
+        is_switch = node.startswith(("leaf", "spine"))
+        return not is_switch or (node in watched and second < silent_from)
+
+    pipeline = new_pipeline([host for host in feed.hosts if hears(host.name, 0)])
+    found = []
+    for second in range(SECONDS):
+        tick = feed.step()
+        tick = msgspec.structs.replace(
+            tick,
+            hellos=tuple(each for each in tick.hellos if hears(each[0], second)),
+            frames=tuple(each for each in tick.frames if hears(each[0], second)),
+            statuses=tuple(each for each in tick.statuses if hears(each.node, second)),
+        )
+        for change, finding in pipeline.accept(tick).changes:
+            if change is Change.OPEN:
+                found.append(f"{finding.cause} {finding.subject}")
+    return found
+
+
+@pytest.mark.parametrize("watched", [set(), {"leaf2"}, {"spine1"}])
+def test_switches_that_do_not_see_it_do_not_silence_the_hosts(watched: set[str]) -> None:
+    (found,) = opened(watched)
+    assert found.startswith("congested_path ")
+
+
+def test_switches_that_fell_silent_do_not_silence_the_hosts() -> None:
+    every = {"leaf1", "leaf2", *(f"spine{number}" for number in range(1, 5))}
+    assert opened(every, silent_from=12) == ["congested_path leaf1 to leaf2"]
+
+
+def test_a_switch_that_sees_it_reports_it_alone() -> None:
+    assert opened({"leaf1"}) == ["ecmp_collision leaf1/swp19"]
+
+
+class WatchedHosts(Watched):
+    """Sixteen hosts of a ring, each sending to the next at 70 % of line rate, without switches."""
+
+    def __init__(self) -> None:
+        metrics = ("rdma_cnp_handled", "rdma_cnp_sent", "rdma_ecn_marked")
+        super().__init__(LeafSpine(uplinks=4, hosts=16, rate_bps=RATE, metrics=metrics), ("gpu",))
+        for number in range(1, 17):
+            self.fabric.send(0.7 * RATE, f"gpu{number:03}/eth0", f"leaf1/down{number % 16 + 1}")
+
+    def cnps(self, *hosts: int, per_s: float) -> None:
+        """CNPs that some hosts handle; the receivers behind them see the marks."""
+        for number in hosts:
+            self.fabric.counted[f"gpu{number:03}/eth0", "rdma_cnp_handled"] = per_s
+            receiver = f"gpu{number % 16 + 1:03}/eth0"
+            self.fabric.counted[receiver, "rdma_cnp_sent"] = per_s
+            self.fabric.counted[receiver, "rdma_ecn_marked"] = 50 * per_s
+
+
+def test_cnps_that_every_host_has_are_background() -> None:
+    """20,000 a second at every NIC are 71 per gigabit: as many as everywhere."""
+    hosts = WatchedHosts()
+    hosts.cnps(*range(1, 17), per_s=20_000)
+    hosts.seconds(30)
+    assert hosts.changes == []
+
+
+def test_few_cnps_per_gigabit_are_background() -> None:
+    hosts = WatchedHosts()
+    hosts.cnps(1, 2, 3, 4, per_s=4 * 0.7 * RATE / GBIT)
+    hosts.seconds(30)
+    assert hosts.changes == []
+
+
+def test_four_senders_with_far_more_cnps_than_the_others_are_on_a_congested_path() -> None:
+    hosts = WatchedHosts()
+    hosts.cnps(*range(1, 17), per_s=1_000)
+    hosts.seconds(12)
+    assert hosts.changes == []
+    hosts.cnps(1, 2, 3, 4, per_s=20_000)
+    scene = hosts.seconds(15)
+    (finding,) = scene.findings
+    assert finding.cause == "congested_path"
+    slowed = {scene.snapshot.fabric.ports[row].node for row in finding.rows}
+    assert slowed == {"gpu001", "gpu002", "gpu003", "gpu004"}
+    assert finding.victims == tuple(f"gpu{number:03}/eth0" for number in (2, 3, 4, 5))
+    assert "cannot be seen from hosts" in finding.text
+    assert finding.unseen
+
+
+def test_a_full_receiver_explains_the_cnps_of_its_senders() -> None:
+    hosts = WatchedHosts()
+    hosts.fabric.silence()
+    for number in (1, 2, 3, 4):
+        hosts.fabric.send(0.247 * RATE, f"gpu{number:03}/eth0", "leaf1/down5")
+        hosts.fabric.counted[f"gpu{number:03}/eth0", "rdma_cnp_handled"] = 20_000
+    hosts.fabric.counted["gpu005/eth0", "rdma_ecn_marked"] = 1_000_000
+    hosts.seconds(30)
+    assert hosts.opened() == ["incast gpu005/eth0"]

@@ -1,0 +1,77 @@
+"""Full links, judged by what the ports below could send: hand-made rates, physically consistent."""
+
+from __future__ import annotations
+
+import pytest
+
+from fabmon.analysis.finding import Finding
+from tests.builders import LeafSpine, Watched
+
+GBPS = 1e9
+SECONDS = 20
+
+
+class Leaf(Watched):
+    """A leaf with uplinks of 400G and hosts that each have one flow.
+
+    `flows` are the rates in Gb/s on each uplink; the k-th flow is that of the k-th host, whose
+    line rate is `host_gbps`. `more` hosts send nothing.
+    """
+
+    def __init__(self, *flows: tuple[float, ...], host_gbps: float = 400, more: int = 0) -> None:
+        placed = [(uplink, each) for uplink, link in enumerate(flows, start=1) for each in link]
+        hosts = len(placed) + more
+        speeds = {}
+        for number in range(1, hosts + 1):
+            for port in (f"gpu{number:03}/eth0", f"leaf1/down{number}"):
+                speeds[port] = host_gbps * GBPS
+        fabric = LeafSpine(uplinks=len(flows), hosts=hosts, rate_bps=400 * GBPS, speeds=speeds)
+        super().__init__(fabric)
+        for number, (uplink, gbps) in enumerate(placed, start=1):
+            fabric.send(gbps * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{uplink}")
+
+
+def found(leaf: Leaf) -> tuple[Finding, ...]:
+    """The findings that are open after some seconds."""
+    return leaf.seconds(SECONDS).findings
+
+
+def test_two_elephants_on_two_uplinks_are_no_collision() -> None:
+    """Each has a link of its own, and sends all it can."""
+    assert found(Leaf((390,), (390,), (), (), more=2)) == ()
+
+
+def test_an_elephant_beside_mice_is_no_collision() -> None:
+    assert found(Leaf((390,), (20,), (30,), (25,), (15,), (), (), ())) == ()
+
+
+def test_an_elephant_with_a_mouse_on_its_link_is_no_collision() -> None:
+    """The mouse has all it asks for; the elephant loses 3 %."""
+    assert found(Leaf((375, 12), (20,), (30,), (25,))) == ()
+
+
+def test_a_leaf_with_as_many_uplinks_as_hosts_may_be_full() -> None:
+    assert found(Leaf(*[(388,)] * 8)) == ()
+
+
+def test_two_elephants_on_one_of_eight_uplinks_get_half_of_what_they_could() -> None:
+    (finding,) = found(Leaf((), (), (195, 195), (), (), (), (), ()))
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up3")
+    assert finding.lost == pytest.approx(0.5, abs=0.02)
+    assert finding.victims == ("leaf1/down1", "leaf1/down2")
+
+
+def test_uneven_links_and_lost_bandwidth_are_two_numbers() -> None:
+    """Eight senders of 100G, hashed 5-1-1-1 onto four uplinks of 400G: five of them get 80G."""
+    (finding,) = found(Leaf((78,) * 5, (98,), (98,), (98,), host_gbps=100))
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert finding.lost == pytest.approx(0.20, abs=0.03)
+    numbers = {each.name: each.value for each in finding.evidence}
+    assert numbers["imbalance"] == pytest.approx(56, abs=2)
+    assert numbers["lost bandwidth"] == pytest.approx(20, abs=3)
+
+
+def test_a_leaf_with_half_the_uplinks_that_its_hosts_need_is_oversubscribed() -> None:
+    (finding,) = found(Leaf(*[(194, 195)] * 4))
+    assert (finding.cause, finding.subject) == ("oversubscription", "leaf1/uplinks")
+    assert finding.lost == pytest.approx(0.51, abs=0.02)

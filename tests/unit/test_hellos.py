@@ -1,0 +1,98 @@
+"""Hellos one after the other give the fabric that all of them give at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.fabric_structure import build_structure
+from fabmon.fabric.fabric_builder import build
+from fabmon.fabric.model import Fabric
+from fabmon.fabric.wire.messages import Hello
+from fabmon.history.history import History
+from fabmon.session.config import load
+from tests.builders import LeafSpine, ecmp, hello, neighbour, port, tick
+
+NODES = ("leaf1", "spine1", "spine2", "gpu001", "gpu002", "gpu003")
+PORTS = ("a", "b", "c")
+
+ports = st.builds(
+    lambda names, macs: [
+        port(name, mac, pci=f"0000:0{place}:00.0", rdma=f"mlx5_{place}", line_rate_bps=1e11)
+        for place, (name, mac) in enumerate(zip(names, macs, strict=False))
+    ],
+    st.lists(st.sampled_from(PORTS), min_size=1, max_size=3, unique=True),
+    st.permutations([f"m{number}" for number in range(8)]),
+)
+neighbours = st.lists(
+    st.builds(
+        neighbour, st.sampled_from(PORTS), st.sampled_from([f"m{number}" for number in range(8)])
+    ),
+    max_size=4,
+    unique_by=lambda item: item.id,
+)
+groups = st.sampled_from(([], [ecmp("a", "b")], [ecmp("b", "c")]))
+hellos = st.builds(
+    lambda own, near, ways, kernel: hello(*own, *near, *ways, kernel=kernel),
+    ports,
+    neighbours,
+    groups,
+    st.sampled_from(("6.1", "6.8")),
+)
+sequences = st.lists(
+    st.dictionaries(st.sampled_from(NODES), hellos, max_size=3), min_size=2, max_size=8
+)
+
+
+def described(fabric: Fabric) -> Fabric:
+    return msgspec.structs.replace(fabric, version=0)
+
+
+@settings(deadline=None, max_examples=80, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(sequence=sequences)
+def test_a_fabric_that_grew_is_the_one_built_at_once(sequence: Sequence[dict[str, Hello]]) -> None:
+    history = History(LeafSpine(uplinks=2, hosts=3).hosts)
+    hosts = LeafSpine(uplinks=2, hosts=3).hosts
+    said: dict[str, Hello] = {}
+    for seq, now in enumerate(sequence):
+        for name, new in now.items():
+            # Often only some of it is new: another kernel, or other blocks.
+            kept = said.get(name, new)
+            said[name] = msgspec.structs.replace(kept, kernel=new.kernel) if seq % 2 else new
+        snapshot = history.accept(tick(seq, {}, {name: said[name] for name in now}))
+        at_once = build(hosts, said, history.rows, 0)
+        assert described(snapshot.fabric) == at_once
+
+
+def test_a_hello_with_another_kernel_alone_leaves_ports_and_structure_as_they_are() -> None:
+    fabric = LeafSpine()
+    history = History(fabric.hosts)
+    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    before = history.accept(fabric.step())
+    analyst.accept(before)
+    newer = msgspec.structs.replace(fabric.hellos()["gpu001"], kernel="6.8")
+    after = history.accept(msgspec.structs.replace(fabric.step(), hellos=(("gpu001", newer),)))
+    analyst.accept(after)
+    assert after.fabric.node("gpu001").about["kernel"] == "6.8"
+    assert after.fabric.version > before.fabric.version
+    assert after.fabric.ports is before.fabric.ports
+    assert np.array_equal(after.column("tx_bps"), np.zeros(len(after.fabric.ports)))
+    assert (build_structure(after.fabric).peer == build_structure(before.fabric).peer).all()
+
+
+def test_a_hello_with_another_neighbour_changes_the_cabling() -> None:
+    fabric = LeafSpine()
+    history = History(fabric.hosts)
+    before = history.accept(fabric.step())
+    alone = hello(port("eth0", "gpu001-eth0"), kernel="6.8")
+    other = hello(port("eth0", "gpu001-eth0"), neighbour("eth0", "nobody"), kernel="6.8")
+    for said in (alone, other):
+        after = history.accept(msgspec.structs.replace(fabric.step(), hellos=(("gpu001", said),)))
+        assert after.fabric.ports is not before.fabric.ports
+        before = after

@@ -1,0 +1,60 @@
+"""Receivers whose last hop is full, and what only looks like one: hand-made rates."""
+
+from __future__ import annotations
+
+from tests.builders import LeafSpine, Watched
+
+GBPS = 1e9
+SECONDS = 20
+
+
+def below_one_leaf(hosts: int, **speeds_gbps: float) -> Watched:
+    """Hosts of 400G below one leaf; `speeds_gbps` are those of slower hosts by name."""
+    speeds = {}
+    for name, gbps in speeds_gbps.items():
+        for port in (f"{name}/eth0", f"leaf1/down{int(name[3:])}"):
+            speeds[port] = gbps * GBPS
+    return Watched(LeafSpine(uplinks=2, hosts=hosts, rate_bps=400 * GBPS, speeds=speeds))
+
+
+def send(watched: Watched, sender: int, receiver: int, gbps: float) -> None:
+    watched.fabric.send(gbps * GBPS, f"gpu{sender:03}/eth0", f"leaf1/down{receiver}")
+
+
+def test_the_receiver_of_three_senders_is_named_while_a_ring_runs_at_full_rate() -> None:
+    watched = below_one_leaf(hosts=12)
+    for number in range(1, 9):
+        send(watched, number, number % 8 + 1, 390)
+    for sender in (9, 10, 11):
+        send(watched, sender, 12, 130)
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("incast", "gpu012/eth0")
+    assert "gpu009 r0, gpu010 r0, gpu011 r0" in finding.text
+    assert 0.6 < finding.lost < 0.7
+    assert watched.opened() == ["incast gpu012/eth0"]
+
+
+def test_a_ring_at_full_rate_is_no_incast() -> None:
+    watched = below_one_leaf(hosts=8)
+    for number in range(1, 9):
+        send(watched, number, number % 8 + 1, 390)
+    watched.seconds(SECONDS)
+    assert watched.changes == []
+
+
+def test_a_slower_receiver_that_one_sender_fills_is_no_incast() -> None:
+    """A host of 200G gets all from one of 400G: one sender, no other shares its last hop."""
+    watched = below_one_leaf(hosts=8, gpu002=200)
+    send(watched, 1, 2, 195)
+    for sender, receiver in ((3, 4), (4, 5), (5, 6), (6, 7)):
+        send(watched, sender, receiver, 100)
+    watched.seconds(SECONDS)
+    assert watched.changes == []
+
+
+def test_a_slower_receiver_that_two_senders_share_is_an_incast() -> None:
+    watched = below_one_leaf(hosts=8, gpu002=200)
+    send(watched, 1, 2, 97)
+    send(watched, 3, 2, 98)
+    watched.seconds(SECONDS)
+    assert watched.opened() == ["incast gpu002/eth0"]

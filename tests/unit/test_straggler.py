@@ -1,0 +1,62 @@
+"""Hosts that begin their exchanges late: hand-made iterations of ten seconds, six of exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.builders import LeafSpine, Watched
+
+RATE = 400e9
+HOSTS = 8
+ITERATION_S, COMPUTES_S = 10, 4
+
+
+def iterations(watched: Watched, late_s: dict[int, int]) -> Callable[[int], None]:
+    """All hosts exchange data, each over an uplink of its own; some begin so many seconds late."""
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        into = second % ITERATION_S - COMPUTES_S
+        last = max(late_s.values(), default=0)
+        for number in range(1, HOSTS + 1):
+            starts_s = late_s.get(number, 0)
+            if into < starts_s:
+                continue
+            # Whoever is early moves a little until the last one is there, then all at full rate.
+            util = 0.1 if into < last else 0.6
+            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    return traffic
+
+
+@pytest.mark.parametrize("late_s", [2, 3])
+def test_a_host_that_is_late_in_each_exchange_is_found(late_s: int) -> None:
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    (finding,) = watched.seconds(60, iterations(watched, {3: late_s})).findings
+    assert watched.opened() == ["straggler gpu003"]
+    numbers = {each.name: each.value for each in finding.evidence}
+    assert numbers["late by"] == late_s
+    assert numbers["other hosts of the job"] == HOSTS - 1
+
+
+def test_half_a_job_that_is_late_together_is_none() -> None:
+    """They are another job, or a stage of a pipeline."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    watched.seconds(60, iterations(watched, dict.fromkeys(range(1, HOSTS // 2 + 1), 3)))
+    assert watched.changes == []
+
+
+def test_hosts_that_are_on_time_are_none() -> None:
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    watched.seconds(60, iterations(watched, {}))
+    assert watched.changes == []
+
+
+def test_a_host_that_is_late_once_is_none() -> None:
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    watched.seconds(30, iterations(watched, {}))
+    watched.seconds(10, iterations(watched, {3: 3}))
+    watched.seconds(30, iterations(watched, {}))
+    assert watched.changes == []
