@@ -235,7 +235,8 @@ class History:
         values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
         fresh, rates = self._rates.preview(self._picked)
         values.ravel()[self._cells[fresh]] = rates
-        return self._deriver.heat(values, self._deriver.line_rate_bps(values, self._overrides))
+        line_rate = self._deriver.line_rate_bps(values, self._overrides)
+        return self._deriver.heat(values, line_rate, self._pcie_bps)
 
     def _reports_the_same(self, node: str, old: Hello, new: Hello) -> bool:
         """Whether a node's new hello leaves the ports, cables and counters of the fabric as they
