@@ -72,7 +72,7 @@ def score(played: Played) -> Score:
 
 def _distinguishable(truths: list[Truth], hosts_only: bool) -> list[list[Truth]]:
     """The required truths, in sets that count as one: where only hosts are watched, all queues
-    between switches at the same time."""
+    between switches at the same time; everywhere, links that carry the same flows."""
     sets: list[list[Truth]] = []
     for truth in truths:
         if not truth.required:
@@ -80,9 +80,10 @@ def _distinguishable(truths: list[Truth], hosts_only: bool) -> list[list[Truth]]
         near = [
             known
             for known in sets
-            if hosts_only
-            and truth.inside
-            and known[0].inside
+            if (
+                (hosts_only and truth.inside and known[0].inside)
+                or _carries_the_same_flows(truth, known[0])
+            )
             and any(t.start_s <= truth.end_s and truth.start_s <= t.end_s for t in known)
         ]
         if near:
@@ -90,6 +91,17 @@ def _distinguishable(truths: list[Truth], hosts_only: bool) -> list[list[Truth]]
         else:
             sets.append([truth])
     return sets
+
+
+def _carries_the_same_flows(one: Truth, other: Truth) -> bool:
+    """Whether two truths are about the same flows, one behind the other: one root, one finding.
+
+    Flows that were crowded onto one uplink come down over one link, too.
+    """
+    if not {one.cause, other.cause} <= {"ecmp_collision", "polarization"}:
+        return False
+    fewer, more = sorted((one.affected, other.affected), key=len)
+    return bool(fewer) and fewer <= more
 
 
 def states(reported: Reported, truth: Truth, hosts_only: bool) -> bool:

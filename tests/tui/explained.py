@@ -20,6 +20,7 @@ from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
 from tests.scenario.test_scenarios import HERE, read
 from tests.unit.test_gpus import Node
+from tests.unit.test_job_stalled import stalled_scene
 from tests.unit.topology.making import Plant, leaf_spine
 
 LATER = 4
@@ -83,10 +84,16 @@ def missing_nvlinks(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return analyst().accept(Node(tree).frames(12))
 
 
+def job_stalled(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A job whose queue pairs stay open while it exchanges nothing."""
+    return stalled_scene()
+
+
 MADE: dict[str, Callable[[Path, pytest.MonkeyPatch], Scene]] = {
     "gpu_nic_numa": far_gpus,
     "miscabled": miscabled,
     "missing_nvlinks": missing_nvlinks,
+    "job_stalled": job_stalled,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fabmon.analysis.finding import Change
+from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame
 from fabmon.feeds.demo.feed import DemoFeed
@@ -62,6 +63,17 @@ def opened(text: str, *, stands_still: bool) -> list[tuple[int, str]]:
             if change is Change.OPEN
         ]
     return found
+
+
+def stalled_scene() -> Scene:
+    """The scene at which the job is found stalled."""
+    feed = DemoFeed(parse(JOB))
+    pipeline, stopped = new_pipeline(feed.hosts), Stopped()
+    for second in range(ITERATES_S + SILENT_S):
+        scene = pipeline.accept(stopped.tick(feed.step(), is_silent=second >= ITERATES_S))
+        if scene.findings:
+            break
+    return scene
 
 
 def test_a_silent_job_whose_queue_pairs_are_open_is_stalled() -> None:

@@ -48,6 +48,11 @@ _ALONE = 0.15
 _CALM = 0.02
 """Share of time paused or without credits, 0 to 1, below which a host is not slowed."""
 
+_LEADS_TICKS, _FAR_BELOW, _MOSTLY_HERE = 8, 0.6, 0.8
+"""A link that fills no second is suspected when it leads its group in so many of the last ten
+ticks, the median of the group is below this share of it, and this share of all slowed hosts is
+behind the group."""
+
 _KNOWN_FEEDERS = 0.5
 """Share of what a group carries, 0 to 1, that the ports that feed it must bring for them to be
 known."""
@@ -175,6 +180,7 @@ def _group_loads(
 ) -> GroupLoads:
     links: list[FullLink] = []
     groups: list[FullGroup] = []
+    used: list[_Group] = []
     peak = inputs.sent.max(axis=1)
     for group in inputs.structure.groups:
         if peak[group.rows].max(initial=0) < thresholds.used_util:
@@ -182,11 +188,16 @@ def _group_loads(
         measured = _Group(inputs, thresholds, queue, group)
         if measured.members < 2:
             continue
+        used.append(measured)
         whole = measured.full_group()
         if whole is not None:
             groups.append(whole)
         else:
             links += measured.full_links()
+    if not links and not groups:
+        # A link that is never full for a second is suspected only where no other explains a queue.
+        suspects = [found for each in used for found in each.leading_link()]
+        links = suspects if len(suspects) == 1 else []
     return GroupLoads(tuple(_without_downstream(inputs, links)), tuple(groups))
 
 
@@ -294,6 +305,38 @@ class _Group:
                     slowed_by="",
                     active=0,
                 )
+
+    def leading_link(self) -> list[FullLink]:
+        """The member that leads its group in all recent ticks, where the hosts that are slowed are
+        behind this group: bursts of less than a second fill no second.
+        """
+        recent = np.nan_to_num(self._util[:, -TICKS:])
+        used = recent.max(axis=0) >= self._t.used_util
+        if used.sum() < _LEADS_TICKS or (recent >= self._full_util).any():
+            return []
+        level = self._level(np.concatenate((np.zeros(WINDOW_TICKS - TICKS, np.bool_), used)))
+        member = int(np.nanargmax(level))
+        top, usual = float(level[member]), float(np.nanmedian(level))
+        if usual > _FAR_BELOW * top or not (recent[member] >= recent.max(axis=0))[used].all():
+            return []
+        signals = queue_signals(self._inputs, self._queue)
+        seen = signals.marked if self._group.is_inward else signals.slowed
+        hosts = self._group.hosts[seen[self._group.hosts]]
+        if len(hosts) < 2 or len(hosts) < _MOSTLY_HERE * seen.sum():
+            return []
+        ends = self._inputs.structure.peer[hosts]
+        return [
+            FullLink(
+                row=int(self._group.rows[member]),
+                group=self._group,
+                level=level,
+                full_ticks=0,
+                feeders=ends[ends != NONE],
+                lost=1.0 - usual / top,
+                slowed_by="CNPs, marks, pause or credits",
+                active=len(self._group.hosts),
+            )
+        ]
 
     def full_group(self) -> FullGroup | None:
         """The group, where no member has room and ports that feed it are slowed; else None."""
