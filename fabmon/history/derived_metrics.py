@@ -95,9 +95,9 @@ class MetricDeriver:
         self, columns: Mapping[str, int], has: Bools, before: MetricDeriver | None = None
     ) -> None:
         self._columns = columns
-        self._has = has
+        self._is_gpu = self._has_any(has, _PCIE_BYTES + _PCIE_RATES + _GPU_LINKS)
         # An InfiniBand port has a state and no phy counters; it counts IPoIB among its bytes.
-        self._is_roce = ~self._has_any((_IB_STATE,)) | self._has_any(("phy_tx_bytes",))
+        self._is_roce = ~self._has_any(has, (_IB_STATE,)) | self._has_any(has, ("phy_tx_bytes",))
         names = [name for name in columns if name in SOURCE_NUMBERS and name not in LINE_RATES]
         column = np.array([columns[name] for name in names], np.intp)
         number, row = np.nonzero(has[:, column].T)
@@ -217,8 +217,7 @@ class MetricDeriver:
         """[ports] traffic over PCIe, the busier direction, as a share of what the link carries."""
         counted = self._max(values, _PCIE_BYTES) * np.float32(8)
         counted = np.fmax(counted, self._max(values, _PCIE_RATES))
-        is_counted = self._has_any(_PCIE_BYTES + _PCIE_RATES + _GPU_LINKS)
-        busier = np.where(is_counted, counted, np.fmax(bps[TX], bps[RX]))
+        busier = np.where(self._is_gpu, counted, np.fmax(bps[TX], bps[RX]))
         share: Floats = np.minimum(busier / pcie_bps, np.float32(1.0))
         return share
 
@@ -243,10 +242,10 @@ class MetricDeriver:
         both: Floats = tx + rx
         return both
 
-    def _has_any(self, names: Sequence[str]) -> Bools:
+    def _has_any(self, has: Bools, names: Sequence[str]) -> Bools:
         """[ports] whether the port's layout has one of some metrics."""
         places = [self._columns[name] for name in names if name in self._columns]
-        return np.asarray(self._has[:, places].any(axis=1), np.bool_)
+        return np.asarray(has[:, places].any(axis=1), np.bool_)
 
     def _max(self, values: Floats, names: Sequence[str]) -> Floats:
         """[ports] the largest of several metrics that count the same at different places."""
