@@ -52,7 +52,7 @@ _MAX_VICTIMS = 64
 """Receivers listed in a finding."""
 
 _BY_MARKS, _BY_PAUSE = 0.92, 0.9
-"""Confidence, 0 to 1, calibrated in docs/score.md."""
+"""Confidence, 0 to 1."""
 
 
 class CongestedPathThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,9 +9,16 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.group_load import WINDOW_TICKS, last_ticks, sharing
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
+from fabmon.analysis.evidence.sharing import (
+    ACCOUNTED,
+    SLOWED_BELOW,
+    WINDOW_TICKS,
+    last_ticks,
+    only_sender,
+    sharing,
+)
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
@@ -33,7 +40,6 @@ CAUSE = Cause(
         Trait.NEEDS_TRAFFIC,
         Trait.LAST_HOP,
         Trait.MAKES_QUEUES,
-        Trait.MAKES_PAUSE,
         Trait.ONE_RAIL,
         Trait.HAS_SENDERS,
     ),
@@ -42,24 +48,12 @@ CAUSE = Cause(
 _MAX_RECEIVERS = 32
 """Receivers judged in a tick, those with most marks first: it bounds the time that a tick takes."""
 
-_FULL_TICKS = 10
-"""The latest ticks in which a receiver was full that are compared."""
-
-_OWN_RATE = 0.9
-"""Share of line rate, 0 to 1, from which on a sender is slowed by nobody."""
-
 _SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
 
 _BALANCE = 0.95
 """Share of what full receivers receive, 0 to 1, that senders at line rate must send for each of
 these receivers to have a sender of its own."""
-
-_ONE_SENDER = 0.12
-"""A receiver whose rate differs by less than this share from what one NIC sends receives that."""
-
-_ACCOUNTED = 0.85
-"""Share of a receiver's rate, 0 to 1, that slowed senders must send to explain it."""
 
 _CONFIDENCE, _MARKED = 0.88, 0.08
 """Confidence, 0 to 1, and what marks at the receiver or pause before it add."""
@@ -76,7 +70,7 @@ class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class _Receiver:
-    """A NIC that was full in some `ticks` [WINDOW_TICKS]; `bps` [WINDOW_TICKS] is what it gets."""
+    """A NIC that was full in some `ticks` [WINDOW_TICKS]; `bps` [those ticks] is what it gets."""
 
     row: int
     ticks: Mask
@@ -105,22 +99,23 @@ def incasts(
     received = inputs.entering(rows, WINDOW_TICKS)
     nics = np.flatnonzero(structure.is_rail & (inputs.sent.max(axis=1) > _SENDS))
     sent = np.nan_to_num(inputs.leaving(nics, WINDOW_TICKS))
-    free = set(range(len(nics)))
-    alone = []
+    free = np.ones(len(nics), np.bool_)
+    several = []
     for place in np.argsort(signals.marks[rows], kind="stable").tolist():
         row = int(rows[place])
         ticks = np.nan_to_num(received[place]) >= least[row] * lines[row]
         if ticks.sum() < t.full_ticks:
             continue
-        each = _Receiver(row, last_ticks(ticks, _FULL_TICKS), np.nan_to_num(received[place]))
-        sender = _one_sender(inputs, each, nics, sent, free)
+        ticks = last_ticks(ticks)
+        each = _Receiver(row, ticks, np.nan_to_num(received[place][ticks]))
+        others = free & (structure.node[nics] != structure.node[row])
+        sender = only_sender(sent[:, ticks], each.bps, others)
         if sender is None:
-            alone.append(each)
+            several.append(each)
         else:
-            free.discard(sender)
-    rest = np.array(sorted(free), np.intp)
-    for each in alone:
-        found = _shared_by(inputs, each, nics[rest], sent[rest])
+            free[sender] = False
+    for each in several:
+        found = _shared_by(inputs, each, nics[free], sent[free])
         if found is None or found[1] < t.lost_min or _is_calm(inputs, queue, each, found[0]):
             continue
         yield _condition(inputs, queue, each, *found)
@@ -131,25 +126,10 @@ def _is_balanced(inputs: DetectorInput, full: Mask) -> bool:
     lines = np.nan_to_num(inputs.snapshot.line_rate_bps)[:, None]
     ticks = full.any(axis=0)
     rail = inputs.structure.is_rail[:, None]
-    sends = np.where(rail & (inputs.sent >= _OWN_RATE), inputs.sent * lines, 0).sum(axis=0)
+    sends = np.where(rail & (inputs.sent >= SLOWED_BELOW), inputs.sent * lines, 0).sum(axis=0)
     gets = np.where(full, inputs.received_filled * lines, 0).sum(axis=0)
     balanced: Mask = sends[ticks] >= _BALANCE * gets[ticks]
     return bool(balanced.mean() > 0.5) if len(balanced) else True
-
-
-def _one_sender(
-    inputs: DetectorInput, receiver: _Receiver, nics: Rows, sent: Floats, free: set[int]
-) -> int | None:
-    """The place among some NICs of the one that sends what a receiver gets; None without one."""
-    places = np.array(sorted(free), np.intp)
-    if not len(places):
-        return None
-    gets = receiver.bps[receiver.ticks]
-    differs = np.abs(sent[places][:, receiver.ticks] - gets).mean(axis=1) / gets.mean()
-    node = inputs.structure.node
-    differs[node[nics[places]] == node[receiver.row]] = np.inf
-    best = int(np.argmin(differs))
-    return int(places[best]) if differs[best] <= _ONE_SENDER else None
 
 
 def _shared_by(
@@ -158,13 +138,15 @@ def _shared_by(
     """The slowed NICs that share a receiver, and the share of bandwidth that they lose; None where
     they do not explain what it gets."""
     node, lines = inputs.structure.node, np.nan_to_num(inputs.snapshot.line_rate_bps[nics])
-    rate = sent[:, receiver.ticks].mean(axis=1)
-    slowed = (rate > _SENDS * lines) & (rate < _OWN_RATE * lines)
+    in_full = sent[:, receiver.ticks]
+    rate = in_full.mean(axis=1)
+    slowed = (rate > _SENDS * lines) & (rate < SLOWED_BELOW * lines)
     slowed &= node[nics] != node[receiver.row]
-    gets = float(receiver.bps[receiver.ticks].mean())
-    if slowed.sum() < 2 or rate[slowed].sum() < _ACCOUNTED * gets:
+    if rate[slowed].sum() < ACCOUNTED * receiver.bps.mean():
         return None
-    share = sharing(rate, slowed, gets)
+    share = sharing(in_full, slowed, receiver.bps)
+    if share.sum() < 2:
+        return None
     return nics[share], 1.0 - float(rate[share].mean() / lines[share].mean())
 
 
@@ -200,7 +182,7 @@ def _condition(
     queues = _queues(inputs, row)
     waiting = graph.victims(int(structure.node[edge])) if queues else []
     rows = [row] if edge == NONE else [edge, row]
-    level = float(receiver.bps[receiver.ticks].mean() / inputs.snapshot.line_rate_bps[row])
+    level = float(receiver.bps.mean() / inputs.snapshot.line_rate_bps[row])
     is_marked = bool(signals.marked[row])
     return Condition(
         cause=CAUSE.name,

@@ -1,8 +1,10 @@
 """A host is silent while the hosts of its job exchange data: it is late, and they wait for it.
 
-Hosts that move the same amount of data over the window are compared. One of them that is silent for
-seconds in which nearly all others exchange data, again and again, begins its exchanges late. Why it
-is late is not observable on the network.
+Hosts that move the same amount of data over the window are compared. How late a host begins an
+exchange is the area between what the others have moved by then and what it has, over their rate:
+bytes, unlike the rates of single seconds, hardly depend on when each host is sampled. One that is
+late again and again, while few others are, keeps its job waiting. Why it is late is not observable
+on the network.
 """
 
 from __future__ import annotations
@@ -43,18 +45,15 @@ _MIN_PEERS = 4
 _MAX_SUSPECTS = 8
 """Hosts judged in a tick, the most often quiet ones: it bounds the time that a tick takes."""
 
-_NEARLY_ALL = 0.75
-"""Share of a job's hosts, 0 to 1, that must move data in a second for it to count."""
-
-_QUIET = 0.25
-"""Share of the others' median, 0 to 1, below which a host is quiet."""
-
 _SAME_TOTAL = 0.35
 """Hosts of one job move the same over the window, within this share of each other."""
 
 _MAX_LATE = 0.125
-"""Share of a job's hosts, 0 to 1, that may be quiet at the same time: more are another job, or a
+"""Share of a job's hosts, 0 to 1, that may be late at the same time: more are another job, or a
 stage of a pipeline."""
+
+_NEARLY_ALL = 0.75
+"""Share of the hosts that move as much, 0 to 1, that must do so at the same times to be a job."""
 
 _IN_STEP, _FOLLOWS = 0.8, 0.5
 """Pearson's correlation of the other hosts with their median, and of the late host with it at the
@@ -62,6 +61,12 @@ best lag, from which on they are one job."""
 
 _MAX_LATE_S = 6.0
 """Lag in seconds up to which a host follows its job."""
+
+_EXCHANGES = 0.25
+"""Share of the other hosts' highest rate, 0 to 1, from which on they exchange data."""
+
+_ALSO_LATE = 0.5
+"""Share of a host's lateness, 0 to 1, from which on another one is late as well."""
 
 _COMMUNICATES = 0.2
 """Share of line rate, 0 to 1, that the others reach in some second: below it there is no exchange
@@ -135,18 +140,22 @@ def _lateness(
     in_step = peers[_correlation(moved[peers], usual) >= _IN_STEP]
     if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)) or usual.max() < _COMMUNICATES:
         return None
-    theirs, own = moved[in_step], moved[host]
-    lags = range(1 + round(_MAX_LATE_S / inputs.snapshot.interval_s))
+    own, interval_s = moved[host], inputs.snapshot.interval_s
+    lags = range(1 + round(_MAX_LATE_S / interval_s))
     if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
         return None
-    exchange = (theirs > t.busy_util).mean(axis=0) >= _NEARLY_ALL
-    below = _QUIET * usual
+    peak = float(usual.max())
     waits, level = [], []
-    for first, last in _runs(exchange & (moved[host] < below)):
-        seconds = (last - first) * inputs.snapshot.interval_s
-        also = float((moved[peers, first:last] < below[first:last]).all(axis=1).mean())
-        if seconds >= t.late_s and also <= _MAX_LATE:
-            waits.append(seconds)
+    for first, last in _runs(usual >= _EXCHANGES * peak):
+        # The second before it has the beginning of the exchange. One that began before the window,
+        # or began just now, cannot be judged.
+        if first == 0 or last == len(usual):
+            continue
+        ahead = np.cumsum(usual[first - 1 : last] - moved[:, first - 1 : last], axis=1)
+        late_s = np.maximum(ahead.max(axis=1), 0.0) / peak * interval_s
+        also = float((late_s[in_step] >= _ALSO_LATE * late_s[host]).mean())
+        if late_s[host] >= t.late_s and also <= _MAX_LATE:
+            waits.append(float(late_s[host]))
             level.append(float(usual[first:last].mean()))
     name = inputs.structure.fabric.ports[int(inputs.structure.rails_of_hosts[host][0])].node
     # Of long iterations, few are in the window: one late exchange keeps a finding open.

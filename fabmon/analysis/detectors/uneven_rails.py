@@ -1,7 +1,8 @@
 """Hosts send over some of their rails only: a collective is as fast as its busiest rail.
 
 The rails of a host carry the same in a collective. One that carries far less, second after second,
-is not used as the others are.
+is left out: by one host, where others use it or it did before, or by all hosts that send. A job
+may be started on few NICs of its hosts on purpose: less than half of them is no finding.
 """
 
 from __future__ import annotations
@@ -47,15 +48,19 @@ is a rail that jobs use: a NIC for storage is used with the others for some seco
 _SAME_SPEED = 0.9
 """Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
 
-_CARRIES = 0.01
-"""Share of the busiest rail's traffic, 0 to 1, below which a NIC carries nothing of the job."""
+_ALL = 0.9
+"""Share of the hosts that send, 0 to 1, from which on a rail that they leave out is left out by
+all of them."""
 
 _QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)
 """A queue on one rail slows that rail; no job leaves it out."""
 
-_MIN_EVEN_HOSTS, _SAME_RATE = 4, 0.25
-"""A host with one rail in use is an exception beside so many hosts that use theirs evenly, at a
-rate within this share of its own: else it may be the sender of a single large flow."""
+_MIN_HOSTS, _SAME_RATE = 4, 0.25
+"""Hosts that leave out the same rails, or that use theirs evenly at a rate within this share of
+that of the one that does not: fewer may be the senders of single large flows."""
+
+_EXCHANGED = 0.5
+"""Received over sent from which on hosts exchange data with each other."""
 
 _SUSPECT = 0.4
 """Share of `lost_min` over the last ticks from which on a host is examined closely."""
@@ -72,11 +77,7 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class UnevenRails:
-    """Compares the rails of every host.
-
-    A NIC that no host uses for training may serve storage: only rails that were used with the
-    others before, or are used by most hosts now, are left out.
-    """
+    """Compares the rails of every host."""
 
     def __init__(self, thresholds: UnevenRailsThresholds) -> None:
         self._t = thresholds
@@ -88,14 +89,13 @@ class UnevenRails:
         self._note_usage(inputs)
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
         for rows in _suspects(inputs, self._t):
-            level = _level(self._t, _sent(inputs, rows))
+            used = rows[self._is_rail_of_jobs(inputs, rows)]
+            level = _level(self._t, _sent(inputs, used)) if len(used) > 1 else None
             if level is None:
                 continue
-            low = rows[level < self._t.low * float(level.max())]
-            low = low[self._is_rail_of_jobs(inputs, rows, low)]
-            is_one = (level >= self._t.low * float(level.max())).sum() < _MIN_BUSY
-            if len(low) and not (is_one and self._even_hosts(inputs, rows) < _MIN_EVEN_HOSTS):
-                found[tuple(inputs.structure.rail[low].tolist())].append((rows, level))
+            low = used[level < self._t.low * float(level.max())]
+            found[tuple(inputs.structure.rail[low].tolist())].append((used, level))
+        found = {low: hosts for low, hosts in found.items() if self._is_sure(inputs, low, hosts)}
         subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
         for low_rails, hosts in found.items():
             subjects[low_rails] = subject = (
@@ -118,35 +118,65 @@ class UnevenRails:
             usage[own] += np.float32(_LEARNS) * (used[active] - usage[own])
         self._usage = usage
 
-    def _even_hosts(self, inputs: DetectorInput, rows: Rows) -> int:
-        """The number of hosts that send as fast as a host's busiest rail, on all of theirs."""
-        rate = inputs.filled("tx_bps").mean(axis=1)
-        own = float(rate[rows].max())
-        return sum(
-            int((np.abs(rate[each] - own) <= _SAME_RATE * own).all(axis=1).sum())
-            for _, each in inputs.structure.rail_tables
-            if each.shape[1] == len(rows)
+    def _is_sure(
+        self, inputs: DetectorInput, low: tuple[int, ...], hosts: list[tuple[Rows, Floats]]
+    ) -> bool:
+        """Whether some hosts leave out their rails `low`: others use them, these hosts did, or so
+        do all that send. The only busy rail of a host may carry a single large flow."""
+        rows, level = hosts[0]
+        left_out = np.concatenate(
+            [each[np.isin(inputs.structure.rail[each], low)] for each, _ in hosts]
+        )
+        if (self._usage[left_out] >= _IN_USE).any() or self._is_used_by_others(inputs, low):
+            is_one = len(level) - len(low) < _MIN_BUSY
+            return not is_one or _even_hosts(inputs, rows) >= _MIN_HOSTS
+        return len(hosts) >= max(_MIN_HOSTS, _ALL * _sending_hosts(inputs, self._t)) and (
+            _exchange(inputs, np.concatenate([each for each, _ in hosts]))
         )
 
-    def _is_rail_of_jobs(self, inputs: DetectorInput, own: Rows, rows: Rows) -> Mask:
-        """[rows]: whether a rail of a host, whose rails are `own`, was in use before, is in use on
-        most hosts that send, or is cabled as rails are."""
-        usage, rail = self._usage, inputs.structure.rail
-        known = inputs.structure.is_rail & (usage > 0)
-        of_others = [
-            float((usage[known & (rail == rail[row])] >= _IN_USE).sum())
-            > 0.5 * float((known & (rail == rail[row])).sum())
-            for row in rows.tolist()
-        ]
-        # A NIC that is cabled to a leaf of the rails, at their speed, is no storage.
-        lines = inputs.snapshot.line_rate_bps
-        sent = inputs.filled("tx_bps").mean(axis=1)
-        is_cabled = (inputs.structure.leaf[rows] != NONE) & (
-            lines[rows] >= _SAME_SPEED * np.nanmax(lines[own], initial=0)
+    def _is_used_by_others(self, inputs: DetectorInput, low: tuple[int, ...]) -> bool:
+        """Whether most hosts use some rails together with their others."""
+        structure = inputs.structure
+        known = structure.is_rail & (self._usage > 0)
+        return all(
+            2 * (self._usage[known & (structure.rail == rail)] >= _IN_USE).sum()
+            > (known & (structure.rail == rail)).sum()
+            for rail in low
         )
-        is_cabled &= sent[rows] >= _CARRIES * sent[own].max(initial=0)
-        known_use: Mask = is_cabled | (usage[rows] >= _IN_USE) | np.array(of_others, np.bool_)
-        return known_use
+
+    def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows) -> Mask:
+        """[rows]: whether a NIC of a host may be a rail: it was in use before, or is as fast and
+        cabled as the rails are. Others serve storage, or are spares."""
+        lines = inputs.snapshot.line_rate_bps[rows]
+        is_alike = inputs.structure.leaf[rows] != NONE
+        is_alike &= lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
+        if (inputs.structure.leaf[rows] == NONE).all():
+            is_alike = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
+        found: Mask = is_alike | (self._usage[rows] >= _IN_USE)
+        return found
+
+
+def _even_hosts(inputs: DetectorInput, rows: Rows) -> int:
+    """The number of hosts that send as fast as a host's busiest rail, on as many of theirs."""
+    rate = inputs.filled("tx_bps").mean(axis=1)
+    own = float(rate[rows].max())
+    return sum(
+        int(((np.abs(rate[each] - own) <= _SAME_RATE * own).sum(axis=1) >= len(rows)).sum())
+        for _, each in inputs.structure.rail_tables
+    )
+
+
+def _exchange(inputs: DetectorInput, rows: Rows) -> bool:
+    """Whether some ports receive about as much as they send: hosts that exchange data with each
+    other, and not with a file system."""
+    sent, received = (float(inputs.filled(each)[rows].sum()) for each in ("tx_bps", "rx_bps"))
+    return received >= _EXCHANGED * sent
+
+
+def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
+    """The number of hosts one of whose rails is busy in some recent tick."""
+    busy = inputs.sent.max(axis=1) > t.busy_util
+    return sum(int(busy[rows].any(axis=1).sum()) for _, rows in inputs.structure.rail_tables)
 
 
 def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]:
