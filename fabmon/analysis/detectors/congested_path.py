@@ -35,7 +35,7 @@ CAUSE = Cause(
         " whether by hash, by too few links or by a slow one."
     ),
     tables=("congested_path", "queue"),
-    traits=(Trait.NEEDS_TRAFFIC, Trait.HAS_SENDERS),
+    traits=(Trait.NEEDS_TRAFFIC, Trait.MAKES_QUEUES, Trait.HAS_SENDERS),
 )
 
 _SILENT_TICKS = 3

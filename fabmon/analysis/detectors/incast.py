@@ -48,6 +48,14 @@ CAUSE = Cause(
 _MAX_RECEIVERS = 32
 """Receivers judged in a tick, those with most marks first: it bounds the time that a tick takes."""
 
+_MANY = 10.0
+"""Marks at a receiver, as a multiple of those that are more than background, from which on it need
+not be full for whole seconds: bursts that are shorter fill none."""
+
+_EXCHANGES = 0.85
+"""What a receiver sends over what it receives, from which on it is the slowest host of an
+all-to-all, which the others wait for at the end of a step: that is no incast."""
+
 _SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
 
@@ -64,6 +72,7 @@ class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     full_util: Share
     full_util_tcp: Share
+    marked_util: Share
     full_ticks: Ticks
     lost_min: Share
 
@@ -86,13 +95,14 @@ def incasts(
     sender, those with fewer marks have it.
     """
     structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
+    signals = queue_signals(inputs, queue)
     least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
+    least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
     with np.errstate(invalid="ignore"):
         full = (inputs.received >= least[:, None]) & structure.is_rail[:, None]
     is_full = full.any(axis=1) & ~pause_graph(inputs).pauses
     if not is_full.any() or _is_balanced(inputs, full):
         return
-    signals = queue_signals(inputs, queue)
     rows = np.flatnonzero(is_full)
     if len(rows) > _MAX_RECEIVERS:
         rows = rows[np.argsort(-signals.marks[rows], kind="stable")[:_MAX_RECEIVERS]]
@@ -108,6 +118,9 @@ def incasts(
             continue
         ticks = last_ticks(ticks)
         each = _Receiver(row, ticks, np.nan_to_num(received[place][ticks]))
+        own = np.nan_to_num(inputs.leaving(rows[place : place + 1], WINDOW_TICKS)[0, ticks])
+        if own.sum() >= _EXCHANGES * each.bps.sum():
+            continue
         others = free & (structure.node[nics] != structure.node[row])
         sender = only_sender(sent[:, ticks], each.bps, others)
         if sender is None:

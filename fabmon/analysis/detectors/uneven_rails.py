@@ -145,14 +145,15 @@ class UnevenRails:
         )
 
     def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows) -> Mask:
-        """[rows]: whether a NIC of a host may be a rail: it was in use before, or is as fast and
-        cabled as the rails are. Others serve storage, or are spares."""
-        lines = inputs.snapshot.line_rate_bps[rows]
-        is_alike = inputs.structure.leaf[rows] != NONE
-        is_alike &= lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
-        if (inputs.structure.leaf[rows] == NONE).all():
-            is_alike = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
-        found: Mask = is_alike | (self._usage[rows] >= _IN_USE)
+        """[rows]: whether a NIC of a host may be a rail: it was in use before, is one that others
+        use, or is as fast as the rails and cabled as they are. Others serve storage, or are spares.
+        """
+        structure, lines = inputs.structure, inputs.snapshot.line_rate_bps[rows]
+        found: Mask = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
+        found &= structure.leaf[rows] != NONE
+        found |= self._usage[rows] >= _IN_USE
+        for place in np.flatnonzero(~found).tolist():
+            found[place] = self._is_used_by_others(inputs, (int(structure.rail[rows[place]]),))
         return found
 
 
