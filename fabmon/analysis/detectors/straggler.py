@@ -65,6 +65,16 @@ _MAX_LATE_S = 6.0
 _EXCHANGES = 0.25
 """Share of the other hosts' highest rate, 0 to 1, from which on they exchange data."""
 
+_MIN_SEEN = 3
+"""Ticks of an exchange that goes on from which on it is judged."""
+
+_QUIET, _BLURRED = 0.25, 1.5
+"""Share of the others' rate, 0 to 1, below which a host is silent, and the ticks by which its
+silence seems longer because samples are taken up to a tick apart."""
+
+_BEGUN = 0.1
+"""Share of what the others move in an exchange, 0 to 1, from which on a host has begun."""
+
 _ALSO_LATE = 0.5
 """Share of a host's lateness, 0 to 1, from which on another one is late as well."""
 
@@ -144,15 +154,9 @@ def _lateness(
     lags = range(1 + round(_MAX_LATE_S / interval_s))
     if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
         return None
-    peak = float(usual.max())
     waits, level = [], []
-    for first, last in _runs(usual >= _EXCHANGES * peak):
-        # The second before it has the beginning of the exchange. One that began before the window,
-        # or began just now, cannot be judged.
-        if first == 0 or last == len(usual):
-            continue
-        ahead = np.cumsum(usual[first - 1 : last] - moved[:, first - 1 : last], axis=1)
-        late_s = np.maximum(ahead.max(axis=1), 0.0) / peak * interval_s
+    for first, last in _exchanges(usual, t.busy_util):
+        late_s = _late_s(moved[:, first:last], usual[first:last]) * interval_s
         also = float((late_s[in_step] >= _ALSO_LATE * late_s[host]).mean())
         if late_s[host] >= t.late_s and also <= _MAX_LATE:
             waits.append(float(late_s[host]))
@@ -164,6 +168,37 @@ def _lateness(
     if not waits:
         return None
     return _Late(len(waits), median(np.array(waits)), float(np.mean(level)), len(in_step))
+
+
+def _exchanges(usual: Floats, busy: float) -> list[tuple[int, int]]:
+    """[first, after the last) tick of the exchanges that begin in the window, the last one from its
+    third tick on.
+
+    The tick before an exchange has its beginning, as have those in which hosts that wait for a
+    late one move little.
+    """
+    found = []
+    for first, last in _runs(usual >= _EXCHANGES * usual.max()):
+        begin = first - 1
+        while begin > 0 and usual[begin] > busy and usual[begin - 1] <= usual[begin] / _EXCHANGES:
+            begin -= 1
+        if first > 0 and (last < len(usual) or last - first >= _MIN_SEEN):
+            found.append((begin, last))
+    return found
+
+
+def _late_s(moved: Floats, usual: Floats) -> Floats:
+    """[hosts], ticks: how late a host begins an exchange in which hosts move `moved` [hosts, ticks]
+    and most of them `usual` [ticks].
+
+    The area between the two is how late it is, where the others do not slow down. Where they do,
+    the ticks in which it is silent are, less what samples may blur.
+    """
+    ahead = np.cumsum(usual - moved, axis=1).max(axis=1)
+    before = np.cumsum(moved, axis=1) < _BEGUN * usual.sum()
+    silent = ((moved < _QUIET * usual) & before).sum(axis=1) - _BLURRED
+    late: Floats = np.maximum(np.maximum(ahead / usual.max(), silent), 0)
+    return late
 
 
 def _correlation(many: Floats, one: Floats) -> Floats:

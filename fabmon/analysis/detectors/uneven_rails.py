@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.fabric_structure import NONE, Mask, Rows
+from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.fabric.model import SWITCH, Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
 
@@ -47,6 +48,9 @@ is a rail that jobs use: a NIC for storage is used with the others for some seco
 
 _SAME_SPEED = 0.9
 """Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
+
+_CARRIES = 0.01
+"""Share of the busiest rail's traffic, 0 to 1, below which a NIC carries nothing of a job."""
 
 _ALL = 0.9
 """Share of the hosts that send, 0 to 1, from which on a rail that they leave out is left out by
@@ -146,15 +150,43 @@ class UnevenRails:
 
     def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows) -> Mask:
         """[rows]: whether a NIC of a host may be a rail: it was in use before, is one that others
-        use, or is as fast as the rails and cabled as they are. Others serve storage, or are spares.
-        """
+        use, or is as fast as the busy ones and on their fabric. Others serve storage, or are
+        spares."""
         structure, lines = inputs.structure, inputs.snapshot.line_rate_bps[rows]
+        sent = inputs.filled("tx_bps")[rows].mean(axis=1)
+        busy = sent > _CARRIES * sent.max(initial=0)
         found: Mask = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
-        found &= structure.leaf[rows] != NONE
+        found &= busy | _on_fabric_of(structure, rows, rows[busy])
         found |= self._usage[rows] >= _IN_USE
         for place in np.flatnonzero(~found).tolist():
             found[place] = self._is_used_by_others(inputs, (int(structure.rail[rows[place]]),))
         return found
+
+
+def _on_fabric_of(structure: FabricStructure, rows: Rows, others: Rows) -> Mask:
+    """[rows]: whether a NIC is cabled to a leaf of some others, or to one with the same spines. A
+    network for storage has switches of its own."""
+    spines = structure.once(_neighbours)
+    leaves = {structure.leaves[leaf] for leaf in structure.leaf[others].tolist() if leaf != NONE}
+    theirs = set().union(*(spines.get(leaf, set()) for leaf in leaves))
+    names = [
+        structure.leaves[leaf] if leaf != NONE else "" for leaf in structure.leaf[rows].tolist()
+    ]
+    return np.array(
+        [name in leaves or not theirs.isdisjoint(spines.get(name, set())) for name in names],
+        np.bool_,
+    )
+
+
+def _neighbours(fabric: Fabric) -> dict[str, set[str]]:
+    """The switches that each switch is known to be cabled to."""
+    switches = {node.name for node in fabric.nodes if node.role == SWITCH}
+    found: dict[str, set[str]] = defaultdict(set)
+    for port in fabric.ports:
+        if port.cable is not None and {port.node, port.cable.node} <= switches:
+            found[port.node].add(port.cable.node)
+            found[port.cable.node].add(port.node)
+    return found
 
 
 def _even_hosts(inputs: DetectorInput, rows: Rows) -> int:
