@@ -155,6 +155,8 @@ peer
     the port at the other end of the cable.
 PFC
     priority flow control: pause for one traffic class. It spreads backwards from a slow receiver.
+point-to-point addresses
+    two watched ports with addresses in the same /31 or /30: a cable that nothing else reports.
 port
     one end of a cable, shown as `gpu006 r3` or `leaf2 up5`; its id is node/device.
 probe

@@ -19,26 +19,7 @@ def _wire_parts() -> None:
     need_path("/dev/net/tun", "a Linux kernel with CONFIG_TUN and CONFIG_MACVLAN")
 
 
-NOT_FOUND_YET = {
-    "spine_collision_by_addresses": "cables are not derived from addresses of point-to-point links",
-}
-"""Scenarios whose truth fabmon does not find, and why. They are played all the same."""
-
-
-def _scenarios() -> list[object]:
-    return [
-        pytest.param(
-            path,
-            id=path.stem,
-            marks=[pytest.mark.xfail(raises=AssertionError, reason=NOT_FOUND_YET[path.stem])]
-            if path.stem in NOT_FOUND_YET
-            else [],
-        )
-        for path in play.paths()
-    ]
-
-
-@pytest.mark.parametrize("path", _scenarios())
+@pytest.mark.parametrize("path", play.paths(), ids=lambda path: path.stem)
 def test_scenario(path: Path, played: Played) -> None:
     outcome = played.scenarios[path].result()
     assert outcome.happened, f"it did not happen as planned: {outcome.story}"
