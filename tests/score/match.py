@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.score.play import Played, Reported
-from tests.world.draw import HOSTS_ONLY
+from tests.world.plans import HOSTS_ONLY
 from tests.world.truth import Truth
 
 CONGESTED_PATH = "congested_path"

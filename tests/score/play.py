@@ -11,7 +11,8 @@ import numpy as np
 from fabmon.analysis.finding import Change, Finding
 from fabmon.fabric.model import Fabric
 from tests.builders import new_pipeline
-from tests.world import draw
+from tests.world.plans import Plan
+from tests.world.runs import build, truths
 from tests.world.truth import Truth
 
 SETTLED_S = 5
@@ -75,7 +76,7 @@ class Reported:
 class Played:
     """All that is needed to score a run."""
 
-    plan: draw.Plan
+    plan: Plan
     truths: list[Truth]
     reported: list[Reported]
     paused: list[frozenset[str]]
@@ -83,9 +84,9 @@ class Played:
     description: str
 
 
-def play(plan: draw.Plan) -> Played:
+def play(plan: Plan) -> Played:
     """Run a plan, as fast as it goes."""
-    run = draw.build(plan)
+    run = build(plan)
     pipeline = new_pipeline(run.sampler.hosts())
     topology = run.world.topology
     open_now: dict[str, Reported] = {}
@@ -119,7 +120,7 @@ def play(plan: draw.Plan) -> Played:
         f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
         f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
     )
-    return Played(plan, draw.truths(run), reported, paused, description)
+    return Played(plan, truths(run), reported, paused, description)
 
 
 def _renamed(open_now: dict[str, Reported], keys: set[str], finding: Finding) -> Reported | None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from tests.score.match import Score
-from tests.world.draw import DAY_S
+from tests.world.job_mixes import DAY_S
 
 COLLISION = "ecmp_collision"
 
