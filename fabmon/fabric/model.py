@@ -79,7 +79,7 @@ class Cable(msgspec.Struct, frozen=True):
 
     `port` is empty when only the node is known. `known_from` are the sources that report it, the
     most trusted first: `config`, `LLDP`, `InfiniBand discovery`, `UFM`, `neighbour MAC`,
-    `point-to-point addresses`.
+    `link subnet`.
     """
 
     node: str

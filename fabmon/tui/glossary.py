@@ -103,6 +103,8 @@ leaf
     the switch that hosts are cabled to.
 line rate
     what the port can carry in one direction. Networks deliver 80 to 90 % of it in practice.
+link subnet
+    the /31 or /30 in which ports of two watched nodes have addresses: a cable connects them.
 LIVE
     the screen follows the newest tick; the time shown is that of the tick, in UTC.
 LLDP
@@ -155,8 +157,6 @@ peer
     the port at the other end of the cable.
 PFC
     priority flow control: pause for one traffic class. It spreads backwards from a slow receiver.
-point-to-point addresses
-    two watched ports with addresses in the same /31 or /30: a cable that nothing else reports.
 port
     one end of a cable, shown as `gpu006 r3` or `leaf2 up5`; its id is node/device.
 probe

@@ -21,9 +21,9 @@ from fabmon.fabric.topology.port_lookup import PortLookup
 LLDP = "LLDP"
 UFM = "UFM"
 MAC = "neighbour MAC"
-ADDRESSES = "point-to-point addresses"
+SUBNET = "link subnet"
 
-TRUST = (CONFIG, LLDP, INFINIBAND, UFM, MAC, ADDRESSES)
+TRUST = (CONFIG, LLDP, INFINIBAND, UFM, MAC, SUBNET)
 """Sources by trust, the most trusted first."""
 
 _SOURCES = {"ib_fabric": INFINIBAND, "ufm": UFM}
@@ -166,7 +166,7 @@ def merge(
         if far.place is None or end in peers
     }
     _fill_in(MAC, seen, cables, peers, best)
-    _fill_in(ADDRESSES, addressed or {}, cables, peers, best)
+    _fill_in(SUBNET, addressed or {}, cables, peers, best)
     for end, other in seen.items():
         known = best.get(end)
         if (

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.topology.making import Plant, cabled
 
-KNOWN = "point-to-point addresses"
+KNOWN = "link subnet"
 
 
 def routed(one: str, other: str) -> Plant:
