@@ -118,20 +118,24 @@ def incasts(
             continue
         ticks = last_ticks(ticks)
         each = _Receiver(row, ticks, np.nan_to_num(received[place][ticks]))
-        own = np.nan_to_num(inputs.leaving(rows[place : place + 1], WINDOW_TICKS)[0, ticks])
-        if own.sum() >= _EXCHANGES * each.bps.sum():
-            continue
         others = free & (structure.node[nics] != structure.node[row])
         sender = only_sender(sent[:, ticks], each.bps, others)
-        if sender is None:
-            several.append(each)
-        else:
+        if sender is not None:
             free[sender] = False
+        elif not _exchanges(inputs, each):
+            several.append(each)
     for each in several:
         found = _shared_by(inputs, each, nics[free], sent[free])
         if found is None or found[1] < t.lost_min or _is_calm(inputs, queue, each, found[0]):
             continue
         yield _condition(inputs, queue, each, *found)
+
+
+def _exchanges(inputs: DetectorInput, receiver: _Receiver) -> bool:
+    """Whether a receiver sends about as much as it gets."""
+    row = np.array([receiver.row])
+    sent = np.nan_to_num(inputs.leaving(row, WINDOW_TICKS)[0, receiver.ticks])
+    return bool(sent.sum() >= _EXCHANGES * receiver.bps.sum())
 
 
 def _is_balanced(inputs: DetectorInput, full: Mask) -> bool:

@@ -68,9 +68,9 @@ _EXCHANGES = 0.25
 _MIN_SEEN = 3
 """Ticks of an exchange that goes on from which on it is judged."""
 
-_QUIET, _BLURRED = 0.25, 1.5
-"""Share of the others' rate, 0 to 1, below which a host is silent, and the ticks by which its
-silence seems longer because samples are taken up to a tick apart."""
+_QUIET, _MIN_SILENT = 0.25, 3
+"""Share of the others' rate, 0 to 1, below which a host is silent, and the ticks from which on its
+silence counts: samples that are taken up to a tick apart make it seem longer than it is."""
 
 _BEGUN = 0.1
 """Share of what the others move in an exchange, 0 to 1, from which on a host has begun."""
@@ -191,13 +191,13 @@ def _late_s(moved: Floats, usual: Floats) -> Floats:
     """[hosts], ticks: how late a host begins an exchange in which hosts move `moved` [hosts, ticks]
     and most of them `usual` [ticks].
 
-    The area between the two is how late it is, where the others do not slow down. Where they do,
-    the ticks in which it is silent are, less what samples may blur.
+    Where the others do not slow down, it is what they are ahead by over their rate; where they
+    wait, the ticks in which it is silent are.
     """
-    ahead = np.cumsum(usual - moved, axis=1).max(axis=1)
+    ahead = np.cumsum(usual - moved, axis=1).max(axis=1) / usual.max()
     before = np.cumsum(moved, axis=1) < _BEGUN * usual.sum()
-    silent = ((moved < _QUIET * usual) & before).sum(axis=1) - _BLURRED
-    late: Floats = np.maximum(np.maximum(ahead / usual.max(), silent), 0)
+    silent = ((moved < _QUIET * usual) & before).sum(axis=1)
+    late: Floats = np.fmax(ahead, np.where(silent >= _MIN_SILENT, silent, 0))
     return late
 
 
@@ -244,7 +244,7 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late) -> Condition:
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} was late {late.times} times in {period_s:.0f} s, by {late.late_s:.0f} s: the"
+            f"{name} was late {late.times} times in {period_s:.0f} s, by {late.late_s:.1f} s: the"
             f" {late.peers} other hosts of its job moved {rounded_percent(late.level)} of line rate"
             " meanwhile and wait for it"
         ),
