@@ -103,6 +103,8 @@ leaf
     the switch that hosts are cabled to.
 line rate
     what the port can carry in one direction. Networks deliver 80 to 90 % of it in practice.
+link subnet
+    the /31 or /30 in which ports of two watched nodes have addresses: a cable connects them.
 LIVE
     the screen follows the newest tick; the time shown is that of the tick, in UTC.
 LLDP

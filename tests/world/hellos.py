@@ -130,7 +130,7 @@ class Hellos:
                 yield ObjectInfo(f"neighbour/{dev}/{_ip(peer)}", "neighbour", None, info, ())
             address = {
                 "dev": dev,
-                "addresses": [f"{_ip(port)}/31"],
+                "addresses": [f"{_ip(port)}/32"],
                 "default_route": bool(topology.role[port] == FRONTEND),
             }
             yield ObjectInfo(f"addresses/{dev}", "addresses", None, address, ())

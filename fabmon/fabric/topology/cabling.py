@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fabmon.fabric import model
 from fabmon.fabric.model import EcmpGroup, Host, Port, Shape
 from fabmon.fabric.node_facts import NodeFacts
+from fabmon.fabric.topology.address_cables import cables_by_address
 from fabmon.fabric.topology.claims import (
     Wiring,
     merge,
@@ -39,7 +40,7 @@ def cabling(hosts: Sequence[Host], facts: Mapping[str, NodeFacts], topology: Top
     switches = {name for name, role in roles.items() if role == model.SWITCH}
     claims = [*planned_claims(topology), *reported_claims(facts)]
     seen = cables_by_mac({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
-    wiring = merge(claims, seen, places, switches)
+    wiring = merge(claims, seen, places, switches, cables_by_address(facts))
     # An equal-cost next hop of a switch is a router, hence a switch.
     for name in switches:
         for members, _ in facts[name].members() if name in facts else ():
