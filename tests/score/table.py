@@ -16,9 +16,11 @@ _HEAD = """# How good the findings are
 
 Made by `make score` (`python -m tests.score`): {healthy} runs of healthy fabrics, {faults} with
 an injected fault, {hours} hours of healthy training; seeds from {first} on. The simulator
-(`tests/world`) is independent of the demo's and of the detectors: their authors did not see its
-parameters, only what `--explain SEED` prints of a run with another seed: what was true, and what
-was reported when.
+(`tests/world`) shares no code with the demo or the detectors. It was written from the physics,
+without reading the detectors; these were written from what `--explain SEED` prints of runs with
+other seeds. Their author has read parts of the simulator since (how fabrics are drawn, the
+straggler, what counts as an incast); the seeds of this page were drawn after the last change of
+a rule.
 
 ## How it is measured
 

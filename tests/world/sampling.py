@@ -101,15 +101,19 @@ class Sampler:
         self._changed.append(NodeStatus(name, NodeState.LOST, now, reason, "timeout"))
 
     def stuck_ports(self) -> list[int]:
-        """Watched ports whose xmit_wait has reached its maximum of 32 bits."""
+        """Watched ports with a counter that has reached its maximum: an xmit_wait of 32 bits, or an
+        InfiniBand error counter of 16."""
         topology = self.world.topology
-        if self._transport != INFINIBAND or self.view.xmit_wait_bits != 32:
+        if self._transport != INFINIBAND:
             return []
-        waits = self.world.counters[rows.PAUSED_US] * 1e-6 * topology.speed / XMIT_WAIT_BYTES
-        waits[[port for _, port in self.pinned]] = np.inf
+        damage = np.maximum(*self.world.counters[[rows.DAMAGED, rows.SYMBOLS]])
+        stuck = damage >= (1 << 16) - 1
+        if self.view.xmit_wait_bits == 32:
+            waits = self.world.counters[rows.PAUSED_US] * 1e-6 * topology.speed / XMIT_WAIT_BYTES
+            waits[[port for _, port in self.pinned]] = np.inf
+            stuck |= waits >= (1 << 32) - 1
         watched = {node.number for node in self.nodes}
-        stuck = np.flatnonzero(waits >= (1 << 32) - 1)
-        return [int(p) for p in stuck if topology.node[p] in watched]
+        return [int(p) for p in np.flatnonzero(stuck) if topology.node[p] in watched]
 
     def _taken(self, ports: Ints, own: Floats, peer: Floats) -> None:
         self._own[:, ports] = own
