@@ -83,6 +83,7 @@ class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     full_util: Share
     full_util_tcp: Share
     full_ticks: Ticks
+    unseen_ticks: Ticks
     room_util: Share
     used_util: Share
     lost_min: Share
