@@ -134,7 +134,7 @@ neighbour MAC
     the MAC address seen at the other end of a cable; it identifies the peer when both are watched.
 network-bound
     more than half of the step is communication, the rails at their limit. Where they have room,
-    computing that overlaps with communication may pace it, and nothing is said.
+    computing that overlaps with communication may pace it, and nothing is reported.
 NIC
     network adapter of a host; its role, with the reason, is on the node's page.
 no tick for

@@ -166,7 +166,7 @@ def is_rdma(info: Mapping[str, Any]) -> bool:
 
 
 def connected_switches(wiring: Wiring, hosts: Iterable[str]) -> dict[str, str]:
-    """Each switch -> one switch that stands for all that are connected without crossing a host."""
+    """Each switch -> one of the switches that it is connected to without a host between."""
     hosts = frozenset(hosts)
     above: dict[str, str] = {}
 

@@ -56,9 +56,10 @@ class Scene:
         truth.affected = self.crossing(link)
         return truth
 
-    def only_seen_from_afar(self, truth: Truth, nics: list[int]) -> None:
-        """On InfiniBand only the switch's port counts that a receiver is slow: where no switch is
-        watched, all that shows is that its senders wait."""
+    def seen_at_senders_only(self, truth: Truth, nics: list[int]) -> None:
+        """Set what hosts see of slow receivers on InfiniBand, where no switch is watched.
+
+        Only the switch's port counts that a receiver is slow: hosts see that its senders wait."""
         transport = self.cluster.world.transport.settings.transport
         if transport == INFINIBAND and not self.sampler.view.visible:
             truth.inside = True
