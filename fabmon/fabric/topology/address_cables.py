@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 from fabmon.fabric.flows.addresses import is_routed
 from fabmon.fabric.node_facts import NodeFacts
 from fabmon.fabric.topology.mac_cables import PortName
 
-Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
-
 _LENGTHS = ("/31", "/30", "/127", "/126")
 """Prefix lengths of subnets with room for two addresses of nodes: RFC 3021, RFC 6164."""
+
+
+class LinkAddress(NamedTuple):
+    """An address of a point-to-point link, as a number, and its subnet, as in `10.1.0.2/31`."""
+
+    subnet: str
+    number: int
 
 
 def cables_by_address(facts: Mapping[str, NodeFacts]) -> dict[PortName, PortName]:
@@ -23,20 +29,22 @@ def cables_by_address(facts: Mapping[str, NodeFacts]) -> dict[PortName, PortName
     and on different nodes, and no other such subnet gives one of them another far end. Link-local
     addresses name no far end: every link may use them.
     """
-    subnets: dict[object, set[tuple[Interface, PortName]]] = {}
+    subnets: dict[str, set[tuple[int, PortName]]] = {}
     for node, fact in facts.items():
         by_device = fact.by_device() if fact.addresses else {}
         for item in fact.addresses:
             port = by_device.get(str(item.get("dev")))
             if port is not None:
-                for own in _point_to_point(item):
-                    subnets.setdefault(own.network, set()).add((own, (node, port)))
+                for text in item.get("addresses") or ():
+                    own = _of_link(str(text))
+                    if own is not None:
+                        subnets.setdefault(own.subnet, set()).add((own.number, (node, port)))
     far: dict[PortName, set[PortName]] = {}
     for members in subnets.values():
         if len(members) != 2:
             continue
-        (own, one), (other_own, other) = members
-        if own.ip != other_own.ip and one[0] != other[0]:
+        (number, one), (other_number, other) = members
+        if number != other_number and one[0] != other[0]:
             far.setdefault(one, set()).add(other)
             far.setdefault(other, set()).add(one)
     return {
@@ -47,13 +55,13 @@ def cables_by_address(facts: Mapping[str, NodeFacts]) -> dict[PortName, PortName
     }
 
 
-def _point_to_point(item: Mapping[str, Any]) -> Iterator[Interface]:
-    for text in item.get("addresses") or ():
-        if not str(text).endswith(_LENGTHS):
-            continue
-        try:
-            own = ipaddress.ip_interface(str(text))
-        except ValueError:
-            continue
-        if is_routed(own.ip):
-            yield own
+@lru_cache(maxsize=65536)
+def _of_link(text: str) -> LinkAddress | None:
+    """An address with its prefix length; None unless its subnet is that of a link."""
+    if not text.endswith(_LENGTHS):
+        return None
+    try:
+        own = ipaddress.ip_interface(text)
+    except ValueError:
+        return None
+    return LinkAddress(str(own.network), int(own.ip)) if is_routed(own.ip) else None
