@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.fabric.fabric_builder import PortRows, build, with_abouts
+from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
-from fabmon.fabric.model import FABRIC, GPU, NVLINK, Fabric, Host
-from fabmon.fabric.node_facts import ReportedFacts
+from fabmon.fabric.model import FABRIC, GPU, NVLINK, Host
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.pcie import pcie_payload_bps
 from fabmon.fabric.roles.port_roles import PortRoles
@@ -111,8 +110,6 @@ class History:
     ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
-        self._roles = PortRoles(roles)
-        self._topology = topology
         self._rates = LiveRates()
         self._ring = RateRing(ring_ticks)
         self._sample_times = SampleTimes(interval_s)
@@ -125,8 +122,8 @@ class History:
         self._metrics: dict[str, int] = {}
         self._deriver = MetricDeriver(self._metrics, np.empty((0, 0), np.bool_))
         self._forget_nodes()
-        self._heard = ReportedFacts()
-        self._fabric = self._built({}, 0)
+        self._builder = FabricBuilder(self.rows, PortRoles(roles), topology)
+        self._fabric = self._builder.build(hosts, {}, 0)
         self._connections = Connections(self._fabric, {})
         self._lay_out()
 
@@ -167,7 +164,7 @@ class History:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         is_other_fabric = bool(tick.hosts)
-        is_other_about = queue_pairs_changed = False
+        queue_pairs_changed = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._before_restart.get(node)
             if old is not None and old.hello is hello:
@@ -177,9 +174,7 @@ class History:
                 continue
             # Queue pairs change with every job; that does not change the cabling.
             if old is None or not differ_only_in_queue_pairs(old.hello, hello):
-                is_same = old is not None and self._reports_the_same(node, old.hello, hello)
-                is_other_about |= is_same
-                is_other_fabric |= not is_same
+                is_other_fabric = True
             if old is not None and hello.has_same_layout(old.hello):
                 slots = old.slots
             else:
@@ -195,7 +190,7 @@ class History:
         for node, notice in tick.notices:
             self._note(node, notice)
         if tick.hellos or is_other_fabric or self._is_new:
-            self._update_fabric(is_other_fabric, is_other_about, queue_pairs_changed)
+            self._update_fabric(is_other_fabric, queue_pairs_changed)
         frames = [each for each in tick.frames if each[0] in self._nodes]
         self._take_frames(frames, now_s)
         for node, reads in tick.reads:
@@ -238,14 +233,7 @@ class History:
         line_rate = self._deriver.line_rate_bps(values, self._overrides)
         return self._deriver.heat(values, line_rate, self._pcie_bps)
 
-    def _reports_the_same(self, node: str, old: Hello, new: Hello) -> bool:
-        """Whether a node's new hello leaves the ports, cables and counters of the fabric as they
-        are."""
-        return new.has_same_layout(old) and self._heard.is_unchanged(node, new)
-
-    def _update_fabric(
-        self, is_other_fabric: bool, is_other_about: bool, queue_pairs_changed: bool
-    ) -> None:
+    def _update_fabric(self, is_other_fabric: bool, queue_pairs_changed: bool) -> None:
         """Build the fabric and its connections again where something in them may have changed."""
         connections_changed = queue_pairs_changed or self._is_new
         self._is_new = False
@@ -253,19 +241,13 @@ class History:
         if is_other_fabric or names != self._built_of:
             self._built_of = names
             hellos = {name: node.hello for name, node in self._nodes.items()}
-            self._fabric = self._built(hellos, self._fabric.version + 1)
+            hosts = list(self._hosts.values())
+            self._fabric = self._builder.build(hosts, hellos, self._fabric.version + 1)
             self._lay_out()
             connections_changed = True
-        elif is_other_about:
-            hellos = {name: node.hello for name, node in self._nodes.items()}
-            self._fabric = with_abouts(self._fabric, hellos)
         if connections_changed:
             before = self._connections
             self._connections = Connections(self._fabric, self._queue_pairs, before)
-
-    def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
-        hosts = list(self._hosts.values())
-        return build(hosts, hellos, self.rows, version, self._roles, self._topology, self._heard)
 
     def _note_queue_pairs(self, node: str, reported: QueuePairs | None) -> bool:
         """Keep the queue pairs that a node reports (None: it does not report any, which is not the
