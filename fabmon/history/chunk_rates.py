@@ -149,7 +149,7 @@ class RateChunkBuilder:
         chunk.widen(len(ports))
         reported_bps = np.full(len(ports), np.nan, np.float32)
         reported_bps[list(self._line_rate_bps)] = list(self._line_rate_bps.values())
-        line_rate_bps = line_rates(reported_bps, line_rate_overrides(ports, self._hosts))
+        line_rate_bps = line_rates(reported_bps, line_rate_overrides(self.fabric, self._hosts))
         tx_bps, rx_bps = chunk.bps
         return RateChunk(
             chunk.start_ns, chunk.interval_s, self.fabric, tx_bps, rx_bps, line_rate_bps
