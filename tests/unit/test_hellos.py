@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.fabric_structure import build_structure
+from fabmon.analysis.fabric_structure import FabricStructure, LinkGroup, build_structure
 from fabmon.fabric.fabric_builder import FabricBuilder, PortRows, build
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.topology.plan import Topology
@@ -73,6 +74,26 @@ def test_a_fabric_that_grew_is_the_one_built_at_once(sequence: Sequence[dict[str
         assert described(snapshot.fabric) == at_once
 
 
+def assert_same(one: FabricStructure, other: FabricStructure) -> None:
+    # The numbers of names in `ports` may differ.
+    names = [each.name for each in fields(one) if each.name not in ("fabric", "ports")]
+    for name in (each for each in names if not each.startswith("_")):
+        assert_equal(getattr(one, name), getattr(other, name))
+
+
+def assert_equal(one: object, other: object) -> None:
+    if isinstance(one, LinkGroup) and isinstance(other, LinkGroup):
+        one, other = ([getattr(each, f.name) for f in fields(each)] for each in (one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        one, other = list(one.items()), list(other.items())
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        assert len(one) == len(other)
+        for mine, its in zip(one, other, strict=True):
+            assert_equal(mine, its)
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
 def lldp(dev: str, node: str, far: str, role: str | None) -> Object:
     info = {"dev": dev, "peer_node": node, "peer_port": far, "peer_role": role}
     return Object(f"lldp/{dev}/{node}/{far}", "neighbour", None, info, ())
@@ -125,11 +146,13 @@ def test_one_hello_after_the_other_gives_the_fabric_of_all_at_once(
     hosts, rows = LeafSpine(uplinks=2, hosts=3).hosts, PortRows()
     builder = FabricBuilder(rows, topology=plan)
     said = dict(start)
-    builder.build(hosts, said, 0)
+    structure = build_structure(builder.build(hosts, said, 0))
     for name, new in changes:
         said[name] = new
         fabric = builder.build(hosts, said, 0)
         assert fabric == build(hosts, said, rows, 0, topology=plan)
+        structure = build_structure(fabric, structure)
+        assert_same(structure, build_structure(fabric))
 
 
 def test_a_hello_with_another_kernel_alone_leaves_ports_and_structure_as_they_are() -> None:
