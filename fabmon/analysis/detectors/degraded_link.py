@@ -67,7 +67,8 @@ class DegradedLinks:
         with np.errstate(invalid="ignore"):
             slow = (snapshot.line_rate_bps < self._t.slower_than_peers * usual) & (snapshot.up != 0)
         rows = np.flatnonzero(slow)
-        for row in one_per_cable(inputs, rows if len(rows) <= 2 * _MAX_CABLES else rows[:0]):
+        rows = one_per_cable(inputs, rows if len(rows) <= 2 * _MAX_CABLES else rows[:0])
+        for row in rows.tolist():
             own, expected = float(snapshot.line_rate_bps[row]), float(usual[row])
             before = self._best[row] >= expected
             yield link_condition(
