@@ -17,16 +17,26 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 import zlib
-from typing import Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 from collectors.hostfs import HostFS
+from collectors.source import Failed, NoData, SourceError
 
 NO_PORT = 255
 """Out port of a LID that a switch does not forward, as in the tables themselves."""
 
 PIECE = 400
 """Characters of a piece: a console keeps as many of a text."""
+
+MAX_TABLES_BYTES = 1024 * 1024
+"""What a hello has room for besides the ports: packed tables of some 500 switches, 2,000 HCAs."""
+
+TABLES_S = 600.0
+TABLES_RETRY_S = 60.0
+SETTLE_S = 10.0
+"""How long after a change the tables are read: the subnet manager computes them anew first."""
 
 _SWITCH = re.compile(r"Unicast lids .* guid 0x([0-9a-f]+) ")
 _MAX_LID = 0xBFFF
@@ -49,6 +59,54 @@ class SwitchTables(NamedTuple):
     left_out: int = 0
     error: str = ""
     engine: str = ""
+
+
+class ForwardingTables:
+    """Reads the tables at the start, after changes and every TABLES_S.
+
+    `dump` returns the output of dump_fts, `engine` the routing engine as in SwitchTables. `last` is
+    replaced as a whole; None until the tables were read or failed.
+    """
+
+    def __init__(self, dump: Callable[[], str], engine: Callable[[], str]) -> None:
+        self.last: Optional[SwitchTables] = None
+        self._dump = dump
+        self._engine = engine
+        self._due_s = 0.0
+
+    def read_soon(self) -> None:
+        """The cabling or a LID changed: read the tables once the subnet manager has new ones."""
+        self._due_s = min(self._due_s, time.monotonic() + SETTLE_S)
+
+    def read_if_due(self) -> None:
+        """Read the tables if it is time.
+
+        Without them only paths are unknown: an error is part of the tables, not of the source.
+        """
+        if time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + TABLES_S
+        try:
+            self.last = self._packed(parse_tables(self._dump()))
+        except NoData:
+            pass
+        except SourceError as error:
+            self.last = SwitchTables({}, error=str(error), engine=self._engine())
+            self._due_s = time.monotonic() + TABLES_RETRY_S
+
+    def _packed(self, tables: Dict[int, Dict[int, int]]) -> SwitchTables:
+        """The tables in the form of the wire, as many as there is room for."""
+        if not tables:
+            raise Failed("dump_fts printed no forwarding table")
+        packed: Dict[int, List[str]] = {}
+        room = MAX_TABLES_BYTES
+        for guid, table in sorted(tables.items()):
+            pieces = pack_table(table)
+            size = sum(map(len, pieces))
+            if size <= room:
+                packed[guid] = pieces
+                room -= size
+        return SwitchTables(packed, len(tables) - len(packed), engine=self._engine())
 
 
 def parse_tables(text: str) -> Dict[int, Dict[int, int]]:

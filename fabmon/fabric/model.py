@@ -78,7 +78,8 @@ class Cable(msgspec.Struct, frozen=True):
     """The far end of a port, watched or not, as the most trusted source names it.
 
     `port` is empty when only the node is known. `known_from` are the sources that report it, the
-    most trusted first: `config`, `LLDP`, `InfiniBand discovery`, `UFM`, `neighbour MAC`.
+    most trusted first: `config`, `LLDP`, `InfiniBand discovery`, `UFM`, `neighbour MAC`,
+    `link subnet`.
     """
 
     node: str

@@ -13,6 +13,7 @@ from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.model import RAIL, Fabric, Port
 from fabmon.fabric.routing_mode import STATIC
 from fabmon.fabric.time_wording import utc
+from fabmon.fabric.wording import plural
 from fabmon.report.output import aligned
 
 
@@ -127,5 +128,4 @@ def forwarded_trace_table(record: ForwardedTraceRecord) -> str:
 
 
 def _shared(hop: ForwardedHop) -> str:
-    count = hop.host_pairs
-    return f"{count} {'pair' if count == 1 else 'pairs'} of hosts"
+    return f"{plural(hop.host_pairs, 'pair')} of hosts"

@@ -81,6 +81,6 @@ def _has_reported(snapshot: Snapshot, host: Host, frames: int) -> bool:
     if snapshot.statuses[host.name].state in _GONE:
         return True
     refused = any(notice.source == SOURCE for notice in snapshot.notices.get(host.name, ()))
-    told = host.name in snapshot.connections.flows.reporting
+    reported = host.name in snapshot.connections.flows.reporting
     # A switch has no queue pairs; it reports its cables with its first frame.
-    return bool(frames) and (told or refused or host.role != HOST or frames >= _FLOWS_FRAMES)
+    return bool(frames) and (reported or refused or host.role != HOST or frames >= _FLOWS_FRAMES)

@@ -103,6 +103,8 @@ leaf
     the switch that hosts are cabled to.
 line rate
     what the port can carry in one direction. Networks deliver 80 to 90 % of it in practice.
+link subnet
+    the /31 or /30 in which ports of two watched nodes have addresses: a cable connects them.
 LIVE
     the screen follows the newest tick; the time shown is that of the tick, in UTC.
 LLDP
@@ -132,7 +134,7 @@ neighbour MAC
     the MAC address seen at the other end of a cable; it identifies the peer when both are watched.
 network-bound
     more than half of the step is communication, the rails at their limit. Where they have room,
-    computing that overlaps with communication may pace it, and nothing is said.
+    computing that overlaps with communication may pace it, and nothing is reported.
 NIC
     network adapter of a host; its role, with the reason, is on the node's page.
 no tick for

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 
 from tests.lab import build, netns, patterns, registry, wire, wiring
 from tests.lab.hashing import FlowPath, PortFinder
@@ -77,12 +77,7 @@ class Lab(Nodes):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove everything."""
         self.close()
 

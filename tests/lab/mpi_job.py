@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.lab import Lab, LabError, netns
@@ -104,12 +103,7 @@ class MpiJob:
     def __enter__(self) -> MpiJob:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for host in self._pids:
             self.send(host, signal.SIGCONT)
         self._process.terminate()

@@ -32,7 +32,7 @@ class Phase:
         return [x for x in self.said if x["type"] == "finding" and x["change"] == "open"]
 
     @property
-    def told(self) -> str:
+    def story(self) -> str:
         """The findings that opened, in words, and what each host sent a second, in Mb/s."""
         lines = [f"{x['cause']} of {x['subject']}: {x['text']}" for x in self.opened]
         sent: dict[str, list[str]] = {}
@@ -44,7 +44,7 @@ class Phase:
                         "-" if bps is None else f"{bps / 1e6:.0f}"
                     )
         rates = [f"{host} {' '.join(each)}" for host, each in sent.items()]
-        return "\n".join([*(lines or ["nothing was told"]), *rates])
+        return "\n".join([*(lines or ["no finding"]), *rates])
 
     @property
     def reduce_s(self) -> float:

@@ -26,6 +26,8 @@ _EXCHANGED = 0.1
 """What the others of a job send, of what they are fed with, while they wait for a straggler."""
 _SPORTS = range(40_000, 40_128)
 _FIRST_DPORT = 5201
+_PORTS_OF_ATTEMPT = 500
+"""So many ports later each attempt begins: another hash of every connection."""
 _FIELDS_OF_5_TUPLE = 0x37
 _FIELDS_OF_SOURCE_PORT = 0x14
 
@@ -55,8 +57,9 @@ class Plan:
         )
 
 
-def plan(scenario: Scenario, lab: Lab, longer_s: float) -> Plan:
-    """Work it out, for so much longer than the scenario is meant to last.
+def plan(scenario: Scenario, lab: Lab, longer_s: float, attempt: int) -> Plan:
+    """Work it out, for so much longer than the scenario is meant to last. Each `attempt`, from 1,
+    has other ports and random numbers.
 
     Sets what the switches hash on, which decides the way of every stream.
     """
@@ -64,15 +67,18 @@ def plan(scenario: Scenario, lab: Lab, longer_s: float) -> Plan:
     fields = _FIELDS_OF_SOURCE_PORT if by_source_port else _FIELDS_OF_5_TUPLE
     for leaf in lab.layout.leaves:
         netns.write_sysctls(lab.ns(leaf), {"net/ipv4/fib_multipath_hash_fields": str(fields)})
-    return _Planner(scenario, lab, scenario.expect.seconds + longer_s).work()
+    return _Planner(scenario, lab, scenario.expect.seconds + longer_s, attempt).work()
 
 
 class _Planner:
-    def __init__(self, scenario: Scenario, lab: Lab, end_s: float) -> None:
+    def __init__(self, scenario: Scenario, lab: Lab, end_s: float, attempt: int) -> None:
         self._scenario = scenario
         self._lab = lab
         self._end_s = end_s
-        self._dports = itertools.count(_FIRST_DPORT)
+        self._attempt = attempt
+        later = _PORTS_OF_ATTEMPT * (attempt - 1)
+        self._dports = itertools.count(_FIRST_DPORT + later)
+        self._sports = range(_SPORTS.start + later, _SPORTS.stop + later)
         self._turns = {
             leaf: itertools.cycle(lab.layout.uplinks(leaf)) for leaf in lab.layout.leaves
         }
@@ -138,6 +144,7 @@ class _Planner:
                 compute_s=job.compute_s,
                 start_s=job.start,
                 late=tuple(late),
+                seed=self._attempt,
             )
         )
 
@@ -250,7 +257,7 @@ class _Planner:
         if uplink:
             entry = layout.port_to(leaf, *src)
             path = FlowPath(lab.ns(leaf), entry, *addresses, dport, protocol)
-            ways = dict(zip(path.query(_SPORTS), _SPORTS, strict=True))
+            ways = dict(zip(path.query(self._sports), self._sports, strict=True))
             if uplink not in ways:
                 raise LabError(f"no client port leads from {src[0]} over {uplink}")
             sport = ways[uplink]

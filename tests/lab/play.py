@@ -38,7 +38,7 @@ class TooBusyError(LabError):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Found:
     """A finding of fabmon's, and how long after the beginning of what it is about."""
 
     what: Wrong
@@ -48,13 +48,14 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was wrong, by the kernel's counters, and what fabmon told of."""
+    """What was wrong, by the kernel's counters, and what fabmon found."""
 
     scenario: Scenario
     truth: set[Wrong]
-    told: list[Told]
+    findings: list[Found]
     counted: list[str]
     """What busy ports sent, and their queues, in words."""
+    attempt: int = 1
 
     @property
     def happened(self) -> bool:
@@ -63,21 +64,23 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether all that was wrong was told, once, and nothing else."""
-        return Counter(each.what for each in self.told) == Counter(self.truth)
+        """Whether all that was wrong was found, once, and nothing else."""
+        return Counter(each.what for each in self.findings) == Counter(self.truth)
 
     @property
     def story(self) -> str:
-        """What was expected, was wrong and was told, with the numbers."""
+        """What was expected, was wrong and was found, with the numbers."""
         lines = [f"expected {', '.join(self.scenario.expect.findings) or 'nothing'}"]
         lines.append(
             f"by the kernel's counters {', '.join(sorted(map(str, self.truth))) or 'nothing'}"
         )
         lines += [
-            f"told after {each.after_s:.1f} s: {each.what}: {each.text}" for each in self.told
+            f"found after {each.after_s:.1f} s: {each.what}: {each.text}" for each in self.findings
         ]
-        if not self.told:
-            lines.append("told nothing")
+        if not self.findings:
+            lines.append("no finding")
+        if self.attempt > 1:
+            lines.append(f"played for the {self.attempt}. time")
         return "\n  ".join([*lines, *self.counted])
 
 
@@ -86,8 +89,11 @@ def paths() -> list[Path]:
     return sorted(SCENARIOS.glob("*.toml"))
 
 
-def play(scenario: Scenario) -> Outcome:
-    """Build the lab, watch it, let it happen, and remove the lab."""
+def play(scenario: Scenario, attempt: int = 1) -> Outcome:
+    """Build the lab, watch it, let it happen, and remove the lab.
+
+    Each `attempt`, from 1, has ports and random numbers of its own.
+    """
     shape = scenario.topology
     with (
         Lab(
@@ -105,16 +111,16 @@ def play(scenario: Scenario) -> Outcome:
         Watch(lab, *_options(lab, scenario), hosts=_hosts_file(lab, scenario)) as watch,
     ):
         watch.until_all_up(_UP_S)
-        planned = plan(scenario, lab, PATIENCE_S)
+        planned = plan(scenario, lab, PATIENCE_S, attempt)
         with _sending(lab, planned.traffic) as begin_s, Witness(lab) as witness:
             _happen(lab.layout, scenario, planned, begin_s, watch)
         if witness.is_sparse:
             samples = f"{len(witness.samples)} samples in {witness.seconds:.0f} s"
             raise TooBusyError(f"the machine was too busy: {samples}")
         began_s = begin_s + scenario.begins_s
-        told = [_told(lab.layout, line, watch.start_s - began_s) for line in watch.findings()]
+        findings = [_found(lab.layout, line, watch.start_s - began_s) for line in watch.findings()]
         truth = Truth(lab, witness, began_s + 1)
-        return Outcome(scenario, truth.wrong(), told, truth.counted())
+        return Outcome(scenario, truth.wrong(), findings, truth.counted(), attempt)
 
 
 def _options(lab: Lab, scenario: Scenario) -> list[str]:
@@ -161,7 +167,7 @@ def _sending(lab: Lab, traffic: Traffic) -> Iterator[float]:
 def _happen(
     layout: Layout, scenario: Scenario, planned: Plan, begin_s: float, watch: Watch
 ) -> None:
-    """Do the deeds in time, and wait for the end, or for what is still to be told."""
+    """Do the deeds in time, and wait for the end, or for what is still to be found."""
     deeds = list(planned.deeds)
     wanted = set(scenario.expect.findings)
     end_s = begin_s + scenario.expect.seconds
@@ -169,17 +175,17 @@ def _happen(
         while deeds and deeds[0].at_s <= now_s - begin_s:
             deeds.pop(0).do()
         if now_s >= end_s:
-            told = [_told(layout, line, 0.0) for line in watch.findings()]
-            if wanted <= {str(each.what) for each in told}:
+            findings = [_found(layout, line, 0.0) for line in watch.findings()]
+            if wanted <= {str(each.what) for each in findings}:
                 return
         time.sleep(0.02)
 
 
-def _told(layout: Layout, line: Line, began_s: float) -> Told:
-    """A finding by what it is about; a cable by its lower end, whichever end it was told of."""
+def _found(layout: Layout, line: Line, began_s: float) -> Found:
+    """A finding by what it is about; a cable by its lower end, whichever end the finding names."""
     subject = line["subject"]
     if line["cause"] in _OF_CABLE:
         for cable in layout.cables:
             if subject == f"{cable.upper.node}/{cable.upper.port}":
                 subject = f"{cable.lower.node}/{cable.lower.port}"
-    return Told(Wrong(line["cause"], subject), line["at_s"] + began_s, line["text"])
+    return Found(Wrong(line["cause"], subject), line["at_s"] + began_s, line["text"])

@@ -55,7 +55,7 @@ def _verdict(outcome: Outcome) -> str:
 
 def _row(name: str, played: Sequence[Outcome], runs: int) -> str:
     wrong = sorted({str(each) for outcome in played for each in outcome.truth})
-    after = [", ".join(f"{told.after_s:.1f}" for told in outcome.told) for outcome in played]
+    after = [", ".join(f"{found.after_s:.1f}" for found in outcome.findings) for outcome in played]
     right = sum(map(_is_right, played))
     cells = (name, ", ".join(wrong) or "nothing", "; ".join(filter(None, after)))
     return f"| {' | '.join(cells)} | {right} of {runs} |"

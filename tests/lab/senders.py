@@ -60,7 +60,8 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     """A synchronous job over TCP: its hosts compute for `compute_s`, then each stream moves
     `stream_bytes`, once both of its hosts have computed; when all has arrived, they compute again.
 
-    `late` are (namespace of a host, from when on, how much longer it computes), in seconds.
+    `late` are (namespace of a host, from when on, how much longer it computes), in seconds. `seed`
+    is that of how much more or less they compute.
     """
 
     streams: tuple[Stream, ...]
@@ -68,6 +69,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     compute_s: float
     start_s: float
     late: tuple[tuple[str, float, float], ...]
+    seed: int
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +119,7 @@ class _Iterations:
     def __init__(self, job: Collective, parts: list[_Part]) -> None:
         self._job = job
         self._parts = parts
-        self._random = random.Random(1)
+        self._random = random.Random(job.seed)
         self._ready_s: dict[str, float] = {}
         self._begin(job.start_s)
 

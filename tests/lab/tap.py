@@ -22,7 +22,7 @@ _BUFFER_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """A UDP datagram seen on interface `port`; `sent` tells whether it was leaving by it.
+    """A UDP datagram seen on interface `port`; `sent`: whether it was leaving by it.
 
     `size_bytes` is the UDP payload.
     """

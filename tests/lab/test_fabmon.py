@@ -97,7 +97,7 @@ def test_a_collision_on_a_leaf_with_plain_multipath_routes_is_seen_too(
     assert (finding["cause"], finding["subject"]) == ("ecmp_collision", "leaf2/up1")
 
 
-def test_a_link_that_goes_down_is_told_once_with_both_ends(lab: Lab, watch: Watch) -> None:
+def test_a_link_that_goes_down_is_found_once_with_both_ends(lab: Lab, watch: Watch) -> None:
     lab.link_down("leaf1", "up2")
     try:
         finding = watch.until(lambda line: line["type"] == "finding")

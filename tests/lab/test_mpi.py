@@ -30,7 +30,7 @@ def test_the_step_time_is_the_jobs_own(life: Life) -> None:
 
 
 def test_an_even_job_raises_nothing(life: Life) -> None:
-    assert life.even.opened == [], life.even.told
+    assert life.even.opened == [], life.even.story
 
 
 def test_what_a_collision_loses_is_what_the_all_reduce_takes_longer(life: Life) -> None:
@@ -40,18 +40,20 @@ def test_what_a_collision_loses_is_what_the_all_reduce_takes_longer(life: Life) 
     found = [line for line in life.crowded.opened if line["cause"] == "ecmp_collision"]
     print(f"lost: {lost:.0%} by the job, {[line['lost'] for line in found]} by fabmon")
     assert lost == pytest.approx(1 - UPLINK_MBPS / 3 / NIC_MBPS, abs=0.10)
-    assert len(found) == len(life.crowded.opened) == 1, life.crowded.told
+    assert len(found) == len(life.crowded.opened) == 1, life.crowded.story
     assert found[0]["subject"].startswith("leaf1/up")
     assert found[0]["lost"] == pytest.approx(lost, abs=0.10)
 
 
 @pytest.mark.xfail(
-    reason="in a ring the others wait for a late rank within a second or two: samples of a second"
-    " do not show which of them began late"
+    raises=AssertionError,
+    reason="the rank that sends to the late one in the ring is silent in the same seconds, since"
+    " its send waits for the receive; the other six send for 1 to 2 s of the 4 s more, at a"
+    " falling rate, and the rule counts 2 s or more with three quarters of the hosts active",
 )
 def test_a_late_rank_is_the_straggler(life: Life) -> None:
     found = [(line["cause"], line["subject"]) for line in life.late.opened]
-    assert found == [("straggler", SLOW_HOST)], life.late.told
+    assert found == [("straggler", SLOW_HOST)], life.late.story
 
 
 def test_a_stopped_rank_blames_no_link_and_no_other_host(life: Life) -> None:
@@ -60,5 +62,5 @@ def test_a_stopped_rank_blames_no_link_and_no_other_host(life: Life) -> None:
     """
     found = [(line["cause"], line["subject"]) for line in life.stopped.opened]
     others = [each for each in found if each[0] != "job_stalled"]
-    assert len(found) - len(others) <= 1, life.stopped.told
-    assert set(others) <= {("straggler", STOPPED_HOST)}, life.stopped.told
+    assert len(found) - len(others) <= 1, life.stopped.story
+    assert set(others) <= {("straggler", STOPPED_HOST)}, life.stopped.story

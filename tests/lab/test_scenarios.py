@@ -1,4 +1,4 @@
-"""What is wrong on the kernel's own fabric is told, with its cause and subject, and no more."""
+"""What is wrong on the kernel's own fabric is found, with its cause and subject, and no more."""
 
 from __future__ import annotations
 
@@ -19,27 +19,7 @@ def _wire_parts() -> None:
     need_path("/dev/net/tun", "a Linux kernel with CONFIG_TUN and CONFIG_MACVLAN")
 
 
-NOT_FOUND_YET = {
-    "incast_bursts": "bursts of 1.5 s over TCP fill no whole second: the receiver is never full",
-    "spine_collision_by_addresses": "cables are not derived from addresses of point-to-point links",
-}
-"""Scenarios whose truth fabmon does not find, and why. They are played all the same."""
-
-
-def _scenarios() -> list[object]:
-    return [
-        pytest.param(
-            path,
-            id=path.stem,
-            marks=[pytest.mark.xfail(reason=NOT_FOUND_YET[path.stem])]
-            if path.stem in NOT_FOUND_YET
-            else [],
-        )
-        for path in play.paths()
-    ]
-
-
-@pytest.mark.parametrize("path", _scenarios())
+@pytest.mark.parametrize("path", play.paths(), ids=lambda path: path.stem)
 def test_scenario(path: Path, played: Played) -> None:
     outcome = played.scenarios[path].result()
     assert outcome.happened, f"it did not happen as planned: {outcome.story}"

@@ -1,4 +1,4 @@
-"""A lab leaves nothing behind: not when it ends, not when it is told to, not when it crashes."""
+"""A lab leaves nothing behind: not when it ends, not on a signal, not when it crashes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What was wrong with a lab, by the kernel's own counters: bytes, dropped packets of shapers, and
-changes of carrier, read once a second beside fabmon and without it.
+changes of carrier, read once a second beside fabmon and without it; at the end, the sockets.
 
-It knows what fabmon cannot see: whether there was a queue in front of a port. Nothing here has read
-the scenario.
+It knows what fabmon cannot see: whether there was a queue in front of a port, and which NICs sent
+to a receiver. Nothing here has read the scenario.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,6 +79,8 @@ class Witness:
         self.seconds = 0.0
         self.carrier_changes: dict[tuple[str, str], int] = {}
         """How often each switch port lost or got its carrier meanwhile."""
+        self.senders: dict[str, set[str]] = {}
+        """The addresses that have sent to each address."""
 
     def __enter__(self) -> Witness:
         self._begin_s, self._changes = time.monotonic(), self._read_changes()
@@ -91,6 +93,7 @@ class Witness:
         self.seconds = time.monotonic() - self._begin_s
         last = self._read_changes()
         self.carrier_changes = {port: last[port] - self._changes[port] for port in last}
+        self.senders = _senders_by_receiver(self._lab)
 
     @property
     def is_sparse(self) -> bool:
@@ -146,6 +149,26 @@ def _carrier_changes(ns: str) -> dict[str, int]:
     }
 
 
+def _senders_by_receiver(lab: Lab) -> dict[str, set[str]]:
+    """Address of a receiver -> addresses of its senders, by the open sockets of all hosts.
+
+    A TCP socket has counted what it received. Sockets of UDP are connected at the sender only.
+    """
+    found: dict[str, set[str]] = {}
+    for host in lab.layout.hosts:
+        argv = ["ss", "-N", lab.ns(host), "--no-header", "--oneline", "-n", "-i", "-t", "-u"]
+        said = subprocess.run(argv, capture_output=True, check=True, text=True).stdout
+        for line in said.splitlines():
+            protocol, _, _, _, own, far, *counters = line.split()
+            # `10.1.0.3%eth0:40000`: a socket that is bound to an interface.
+            own, far = (end.rpartition(":")[0].partition("%")[0] for end in (own, far))
+            if protocol == "udp":
+                found.setdefault(far, set()).add(own)
+            elif any(each.startswith("bytes_received:") for each in counters):
+                found.setdefault(own, set()).add(far)
+    return found
+
+
 class Truth:
     """Judges traffic by the samples from `from_s` on, and links by all of them."""
 
@@ -167,11 +190,18 @@ class Truth:
         }
         self._seen = seen
         self._changes = witness.carrier_changes
+        down = [cable for cable in layout.cables if cable.lower.node in layout.hosts]
         self._nics = [
             ((cable.lower.node, cable.lower.port), (cable.upper.node, cable.upper.port))
-            for cable in layout.cables
-            if cable.lower.node in layout.hosts
+            for cable in down
         ]
+        by_address = {each.lower.address: (each.lower.node, each.lower.port) for each in down}
+        self._senders_to = {
+            nic: [
+                by_address[each] for each in witness.senders.get(address, ()) if each in by_address
+            ]
+            for address, nic in by_address.items()
+        }
 
     def wrong(self) -> set[Wrong]:
         """All of it, each with its root alone."""
@@ -217,20 +247,21 @@ class Truth:
         full = self._sent_bps[node, port] >= _FULL * self._shaped_bps(node, port)
         return full & ((drops > 0) | (waiting_s > _QUEUE_S))
 
-    def _slows(self, node: str, port: str, leaves: Sequence[str]) -> bool:
-        """Whether a port has a queue while two NICs or more under some leaves send below line rate:
-        one that sends at line rate is not slowed.
+    def _slows(self, node: str, port: str, nics: Iterable[Nic]) -> bool:
+        """Whether a port has a queue while two or more of the NICs that may send over it are below
+        line rate: one that sends at line rate is not slowed.
         """
         if not self._has_queue(node, port):
             return False
         during = self._queue(node, port)
-        nics = [nic for leaf in leaves for nic in self._senders(leaf)]
         return sum(bool(self._util(*nic)[during].mean() < _UNSLOWED) for nic in nics) > 1
 
     def _senders(self, leaf: str) -> list[Nic]:
         layout = self._layout
         hosts = layout.hosts_of(leaf)
-        nics = [(host, layout.nic_of(rail)) for host in hosts for rail in range(layout.rails)]
+        return self._busy((host, layout.nic_of(n)) for host in hosts for n in range(layout.rails))
+
+    def _busy(self, nics: Iterable[Nic]) -> list[Nic]:
         return [nic for nic in nics if self._util(*nic).mean() > _BUSY]
 
     def _shaped_bps(self, node: str, port: str) -> float:
@@ -240,8 +271,11 @@ class Truth:
         found: set[Wrong] = set()
         for leaf in self._layout.leaves:
             found |= self._uplinks(leaf) | self._into(leaf)
-        leaves = self._layout.leaves
-        full = [nic for nic, last_hop in self._nics if self._slows(*last_hop, leaves)]
+        full = [
+            nic
+            for nic, last_hop in self._nics
+            if self._slows(*last_hop, self._busy(self._senders_to[nic]))
+        ]
         in_use = [nic for nic, last_hop in self._nics if self._util(*last_hop).mean() > _BUSY]
         # In an all-to-all several meet at every receiver, now at one, now at another.
         if len(full) <= _FEW * len(in_use):
@@ -253,7 +287,8 @@ class Truth:
         number = self._layout.leaves.index(leaf) + 1
         ends = [(spine, f"swp{number}") for spine in self._layout.spines]
         others = [each for each in self._layout.leaves if each != leaf]
-        full = [end for end in ends if self._slows(*end, others) and not self._is_slow(*end)]
+        nics = [nic for other in others for nic in self._senders(other)]
+        full = [end for end in ends if self._slows(*end, nics) and not self._is_slow(*end)]
         if len(full) == len(ends):
             return set()
         return {Wrong("ecmp_collision", f"{spine}/{port}") for spine, port in full}
@@ -266,11 +301,11 @@ class Truth:
         slow = [p for p in uplinks if self._is_slow(leaf, p) and self._has_queue(leaf, p)]
         if slow:
             return {Wrong("degraded_link", f"{leaf}/{port}") for port in slow}
-        full = [port for port in uplinks if self._slows(leaf, port, [leaf])]
+        senders = self._senders(leaf)
+        full = [port for port in uplinks if self._slows(leaf, port, senders)]
         if len(full) == len(uplinks):
             return {Wrong("oversubscription", f"{leaf}/uplinks")}
         used = [port for port in uplinks if self._util(leaf, port).mean() > _BUSY]
-        senders = self._senders(leaf)
         # So many flows, hashed apart, would all take one uplink once in two thousand times.
         if full == used and len(full) == 1 and len(uplinks) ** (1 - len(senders)) < 0.0005:
             return {Wrong("polarization", f"{leaf}/uplinks")}

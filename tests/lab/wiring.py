@@ -1,4 +1,4 @@
-"""What to tell ``ip`` and ``tc`` so that namespaces become the fabric of a layout.
+"""The ``ip`` and ``tc`` commands by which namespaces become the fabric of a layout.
 
 Pure functions from a layout to batch lines. ECMP comes in both forms the kernel has: leaf1 uses
 nexthop objects and groups, every other leaf plain multipath routes.

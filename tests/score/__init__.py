@@ -1,1 +1,1 @@
-"""How good the findings are: random fabrics, their truth, and what was said of them."""
+"""How good the findings are: random fabrics, their truth, and what was reported."""

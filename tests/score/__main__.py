@@ -15,15 +15,16 @@ from pathlib import Path
 from tests.score.match import Score, score
 from tests.score.play import Reported, play
 from tests.score.table import numbers, page, report
-from tests.world import draw
-from tests.world.faults import FAULTS
+from tests.world.faults.registry import FAULTS
+from tests.world.job_mixes import DAY, WORKLOADS
+from tests.world.plans import Plan, draw_plan
 from tests.world.truth import Truth
 
 _SHOWN = 3
 """Wrong findings of one cause and run that --list prints."""
 
 
-def one(plan: draw.Plan) -> Score:
+def one(plan: Plan) -> Score:
     """The score of a plan."""
     return score(play(plan))
 
@@ -50,8 +51,7 @@ def main() -> None:
     plans = [_plan(f"h{seed}", given.only) for seed in seeds[: given.healthy]]
     plans += [_plan(f"{seed}", given.only) for seed in seeds[: given.faults]]
     plans += [
-        draw.plan(seed, "healthy", draw.DAY)
-        for seed in range(given.first, given.first + given.hours)
+        draw_plan(seed, "healthy", DAY) for seed in range(given.first, given.first + given.hours)
     ]
     if given.workers > 1:
         with ProcessPoolExecutor(given.workers) as pool:
@@ -70,19 +70,19 @@ def main() -> None:
         given.out.write_text(page(scores, given.first))
 
 
-def _plan(word: str, only: str | None) -> draw.Plan:
+def _plan(word: str, only: str | None) -> Plan:
     kind = "healthy" if word.startswith("h") else "fault"
     seed = int(word.removeprefix("h"))
-    workload = only if only in draw.WORKLOADS else ""
+    workload = only if only in WORKLOADS else ""
     fault = only if only in FAULTS else ""
     if only and not workload and not fault:
         raise SystemExit(
-            f"--only {only}: causes are {', '.join(FAULTS)}; workloads {', '.join(draw.WORKLOADS)}"
+            f"--only {only}: causes are {', '.join(FAULTS)}; workloads {', '.join(WORKLOADS)}"
         )
-    return draw.plan(seed, kind, workload or "", fault or "")
+    return draw_plan(seed, kind, workload or "", fault or "")
 
 
-def _name(plan: draw.Plan) -> str:
+def _name(plan: Plan) -> str:
     return f"{'' if plan.fault else 'h'}{plan.seed}"
 
 
@@ -113,7 +113,7 @@ def _place(truth: Truth) -> str:
     return " ".join(names[:4]) + (" ..." if len(names) > 4 else "")
 
 
-def _explain(plan: draw.Plan) -> None:
+def _explain(plan: Plan) -> None:
     result = one(plan)
     played = result.played
     print(

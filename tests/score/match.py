@@ -1,8 +1,8 @@
 """Which findings are right, which are wrong, and which truths were missed.
 
 A finding is right when its cause is true at its place at that time, whatever rule found it. Where
-no switch is watched, a queue between switches cannot be told apart from another: there a finding
-that says only that a path is congested is right, and a wrong name is wrong.
+no switch is watched, the queues between switches cannot be distinguished: there a finding that
+reports only a congested path is right, and a wrong name is wrong.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.score.play import Played, Reported
-from tests.world.draw import HOSTS_ONLY
+from tests.world.plans import HOSTS_ONLY
 from tests.world.truth import Truth
 
 CONGESTED_PATH = "congested_path"
-PAUSE_VICTIM = "pause_victim"
 
 EARLY_S, LATE_S = 2.0, 15.0
 """A finding may open this long before the truth begins (clocks, episodes that begin small) and
 after it ends (windows that still see it)."""
 
-_OF_NODE = frozenset({"straggler", "node_lost", "uneven_rails", "gpu_nic_numa"})
-_OF_GROUP = frozenset({"oversubscription", "polarization"})
+_OF_NODE_OR_GROUP = frozenset(
+    {
+        *("straggler", "node_lost", "uneven_rails", "gpu_nic_numa"),
+        *("oversubscription", "polarization"),
+    }
+)
 
 
 @dataclass
@@ -29,7 +32,7 @@ class Score:
     """The judgement of a run. `right` pairs a finding with the truth that it states."""
 
     played: Played
-    right: list[tuple[Reported, Truth | None]] = field(default_factory=list)
+    right: list[tuple[Reported, Truth]] = field(default_factory=list)
     wrong: list[Reported] = field(default_factory=list)
     found: list[tuple[Truth, float]] = field(default_factory=list)
     """Required truths that were found, and after how many seconds."""
@@ -49,10 +52,7 @@ def score(played: Played) -> Score:
     for reported in played.reported:
         matching = [t for t in played.truths if states(reported, t, hosts_only)]
         if not matching:
-            if reported.cause == PAUSE_VICTIM and played.truths and _was_paused(reported, played):
-                result.right.append((reported, None))
-            else:
-                result.wrong.append(reported)
+            result.wrong.append(reported)
             continue
         best = max(matching, key=lambda t: (t.required, reported.cause == t.cause, t.active_s))
         result.right.append((reported, best))
@@ -94,9 +94,9 @@ def _distinguishable(truths: list[Truth], hosts_only: bool) -> list[list[Truth]]
 
 
 def _carries_the_same_flows(one: Truth, other: Truth) -> bool:
-    """Whether two truths are about the same flows, one behind the other: one root, one finding.
+    """Whether two truths are about the same flows: they have one cause, and need one finding.
 
-    Flows that were crowded onto one uplink come down over one link, too.
+    Flows that share an uplink may share the link down to their leaf too.
     """
     if not {one.cause, other.cause} <= {"ecmp_collision", "polarization"}:
         return False
@@ -125,9 +125,7 @@ def _is_at(reported: Reported, truth: Truth) -> bool:
     """Whether it names the place, or shows it first."""
     node = reported.subject.partition("/")[0]
     first = reported.ports[0] if reported.ports else ""
-    if reported.cause in _OF_NODE:
-        return node in truth.nodes or first in truth.ports
-    if reported.cause in _OF_GROUP:
+    if reported.cause in _OF_NODE_OR_GROUP:
         return node in truth.nodes or first in truth.ports
     if reported.subject in truth.ports or first in truth.ports:
         return True
@@ -143,10 +141,3 @@ def _is_about_affected(reported: Reported, truth: Truth) -> bool:
     if shown:
         return len(shown & truth.affected) * 2 >= min(len(shown), len(truth.affected))
     return reported.subject.partition("/")[0] in nodes
-
-
-def _was_paused(reported: Reported, played: Played) -> bool:
-    """Whether most ports that it shows were paused by a queue when it opened."""
-    begin = max(0, int(reported.opened_s) - 10)
-    ever = frozenset().union(*played.paused[begin : int(reported.opened_s) + 5])
-    return len(set(reported.ports) & ever) * 2 >= len(reported.ports) > 0

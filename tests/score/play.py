@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-import numpy as np
-
 from fabmon.analysis.finding import Change, Finding
 from fabmon.fabric.model import Fabric
 from tests.builders import new_pipeline
-from tests.world import draw
+from tests.world.plans import Plan
+from tests.world.runs import build, truths
 from tests.world.truth import Truth
 
 SETTLED_S = 5
@@ -75,22 +74,18 @@ class Reported:
 class Played:
     """All that is needed to score a run."""
 
-    plan: draw.Plan
+    plan: Plan
     truths: list[Truth]
     reported: list[Reported]
-    paused: list[frozenset[str]]
-    """Per second, the ids of ports that were paused (or without credit) by somebody's queue."""
     description: str
 
 
-def play(plan: draw.Plan) -> Played:
+def play(plan: Plan) -> Played:
     """Run a plan, as fast as it goes."""
-    run = draw.build(plan)
+    run = build(plan)
     pipeline = new_pipeline(run.sampler.hosts())
-    topology = run.world.topology
     open_now: dict[str, Reported] = {}
     reported: list[Reported] = []
-    paused: list[frozenset[str]] = []
     for second in range(plan.seconds):
         scene = pipeline.accept(run.sampler.tick())
         fabric = scene.snapshot.fabric
@@ -106,12 +101,8 @@ def play(plan: draw.Plan) -> Played:
                     reported.append(known)
                 open_now[finding.key] = known
             known.update(finding, fabric)
-        state = run.world.state
-        assert state is not None
-        held = np.flatnonzero(state.paused[: topology.ports] > 0.03)
-        paused.append(frozenset(topology.port_id(p) for p in held.tolist()))
     settings, view = run.world.transport.settings, run.sampler.view
-    shape = topology.shape
+    shape = run.world.topology.shape
     description = (
         f"{shape.hosts} hosts x {shape.rails} rails, {shape.kind}, "
         f"{'all switches watched' if view.visible else 'no switch watched'}, "
@@ -119,7 +110,7 @@ def play(plan: draw.Plan) -> Played:
         f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
         f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
     )
-    return Played(plan, draw.truths(run), reported, paused, description)
+    return Played(plan, truths(run), reported, description)
 
 
 def _renamed(open_now: dict[str, Reported], keys: set[str], finding: Finding) -> Reported | None:

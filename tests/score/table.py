@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from tests.score.match import Score
-from tests.world.draw import DAY_S
+from tests.world.job_mixes import DAY_S
 
 COLLISION = "ecmp_collision"
 
@@ -45,10 +45,10 @@ when none of this was true in it; collisions that nobody injected count as fault
 
 **What is right.** A finding whose cause is true at its place at that time, from 2 s before to 15
 s after; of a finding that changes its cause, the one that it had for most of its time from 5 s
-on. Where no switch is watched, a finding that says only that a path is congested is right for any
+on. Where no switch is watched, a finding that reports only a congested path is right for any
 queue between switches, and a wrong name is wrong. A fault must be found (recall) when it showed
-in the traffic for 4 s or more; a collision when it lasted 6 s and cost 10 %. A straggler in a
-ring leaves no trace in bytes (all wait alike), so that it need not be found.
+in the traffic for 4 s or more; a collision when it lasted 6 s and cost 10 %. In a ring all hosts
+wait for a straggler: their traffic does not show which one it is, and it need not be found.
 
 ## Figures
 
@@ -169,10 +169,7 @@ def _calibration(scores: Sequence[Score]) -> str:
     right = [confidence for confidence, ok in pairs if ok]
     sure = sum(c >= 0.9 for c in right) / len(right) if right else None
     errors = [
-        abs(r.lost - t.lost)
-        for s in scores
-        for r, t in s.right
-        if t is not None and r.cause == t.cause == COLLISION
+        abs(r.lost - t.lost) for s in scores for r, t in s.right if r.cause == t.cause == COLLISION
     ]
     close = sum(e <= 0.1 for e in errors) / len(errors) if errors else None
     out.append("")

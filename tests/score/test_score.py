@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.score.match import score
 from tests.score.play import play
 from tests.score.table import report
-from tests.world import draw
+from tests.world.plans import draw_plan
 
 
 def test_a_short_score() -> None:
-    plans = [draw.plan(3, "healthy", "ring"), draw.plan(3, "fault", "ring", "slow_receiver")]
-    scores = [score(play(draw.shorter(plan, 70))) for plan in plans]
+    plans = [draw_plan(3, "healthy", "ring"), draw_plan(3, "fault", "ring", "slow_receiver")]
+    scores = [score(play(replace(each, seconds=70))) for each in plans]
     assert scores[0].healthy
     assert [truth.cause for truth in scores[1].played.truths if not truth.natural] == [
         "slow_receiver"

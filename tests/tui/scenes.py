@@ -1,4 +1,4 @@
-"""Scenes made by hand: a leaf-spine fabric whose traffic is a pure function of the tick.
+"""Scenes of a fabric whose traffic is a pure function of the tick.
 
 A training step of 12 ticks: 4 of computing, 8 of communicating. From `COLLIDES` on, leaf1's up5
 carries two flows and its up6 none.
@@ -18,168 +18,16 @@ from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs
-from fabmon.fabric.model import (
-    DOWNLINK,
-    GPU,
-    HOST,
-    NVLINK,
-    RAIL,
-    SWITCH,
-    UPLINK,
-    Cable,
-    EcmpGroup,
-    Fabric,
-    Node,
-    Port,
-    Shape,
-)
+from fabmon.fabric.model import GPU, HOST, NVLINK, UPLINK, Fabric, Node, Port
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wire.messages import Notice
+from tests.tui.fabrics import fabric
 
 START_NS = 1_795_270_000_000_000_000
 """2026-11-21 14:06:40 UTC."""
 LINE = 400e9
 STEP = 12
-
-
-def fabric(
-    leaves: int = 2,
-    spines: int = 4,
-    hosts: int = 4,
-    rails: int = 8,
-    bare: Sequence[str] = (),
-    gpus: int = 0,
-) -> Fabric:
-    """`hosts` a leaf; `bare` are nodes that have not said hello. Uplinks: two for each spine.
-
-    Each host has so many `gpus`, with two NVLinks each.
-    """
-    maker = _Maker()
-    nodes: list[Node] = []
-    groups: list[EcmpGroup] = []
-    per_spine = max(1, 8 // spines)
-    for leaf in range(1, leaves + 1):
-        name = f"leaf{leaf}"
-        down = [maker.port(name, f"swp{n + 1}", DOWNLINK, n) for n in range(hosts * rails)]
-        first = hosts * rails
-        count = spines * per_spine
-        up = [maker.port(name, f"swp{first + n + 1}", UPLINK, n) for n in range(count)]
-        nodes.append(Node(name, SWITCH, name, tuple(down + up), _ABOUT_SWITCH))
-        groups.append(EcmpGroup(name, f"{name} uplinks", tuple(p.row for p in up), hosts))
-        for host in range(hosts):
-            label = f"gpu{(leaf - 1) * hosts + host + 1:03d}"
-            nics = (
-                []
-                if label in bare
-                else [maker.port(label, f"mlx5_{n}", RAIL, n) for n in range(rails)]
-            )
-            for n, nic in enumerate(nics):
-                maker.join(nic, down[host * rails + n])
-            inside = [] if label in bare else maker.gpus(label, gpus)
-            ports = (*nics, *inside)
-            nodes.append(Node(label, HOST, name, ports, _ABOUT_HOST if nics else {}))
-    for spine in range(spines):
-        name = f"spine{spine + 1}"
-        down = [maker.port(name, f"swp{n + 1}", DOWNLINK, n) for n in range(leaves * per_spine)]
-        nodes.append(Node(name, SWITCH, "spines", tuple(down), _ABOUT_SWITCH))
-        for leaf in range(leaves):
-            up = [
-                port
-                for port in maker.ports
-                if port.node == f"leaf{leaf + 1}" and port.role == UPLINK
-            ]
-            for n in range(per_spine):
-                maker.join(up[spine * per_spine + n], down[leaf * per_spine + n])
-    return maker.finish(nodes, groups)
-
-
-_ABOUT_HOST = {
-    "hostname": "node",
-    "kernel": "6.8.0-45-generic",
-    "python": "3.10.12",
-    "probe": "0.1.0",
-}
-_ABOUT_SWITCH = {"hostname": "switch", "kernel": "5.10.0-18", "python": "3.9.2", "probe": "0.1.0"}
-
-
-class _Maker:
-    def __init__(self) -> None:
-        self.ports: list[Port] = []
-        self._peers: dict[int, int] = {}
-
-    def port(self, node: str, name: str, role: str, index: int) -> Port:
-        label = {RAIL: f"r{index}", UPLINK: f"up{index + 1}", DOWNLINK: f"dn{index + 1}"}[role]
-        info = (
-            {"netdev": name}
-            if role != RAIL
-            else {
-                "driver": "mlx5_core",
-                "pci": f"0000:{0x18 + index:02x}:00.0",
-                "numa_node": index // 4,
-                "pcie_speed_gtps": 32.0,
-                "pcie_width": 16 if index else 8,
-                "pcie_max_speed_gtps": 32.0,
-                "pcie_max_width": 16,
-                "netdev": f"eth{index}",
-                "rdma": name,
-                "link_layer": "Ethernet",
-                "fw_ver": "28.39.1002",
-            }
-        )
-        made = Port(len(self.ports), node, name, "ethernet", role, index, label, None, info)
-        self.ports.append(made)
-        return made
-
-    def gpus(self, node: str, count: int) -> list[Port]:
-        made: list[Port] = []
-        for n in range(count):
-            for name, kind, role, label in (
-                (f"gpu{n}", "gpu", GPU, f"g{n}"),
-                (f"gpu{n}/nv0", "nvlink", NVLINK, "nv0"),
-                (f"gpu{n}/nv1", "nvlink", NVLINK, "nv1"),
-            ):
-                info = {"gpu_name": "NVIDIA H100 80GB HBM3", "numa_node": n // 4}
-                if role == NVLINK:
-                    info = {"gpu": f"gpu{n}", "version": 5, "remote": "nvswitch"}
-                index = int(label.lstrip("gnv"))
-                made.append(Port(len(self.ports), node, name, kind, role, index, label, None, info))
-                self.ports.append(made[-1])
-        return made
-
-    def join(self, one: Port, other: Port) -> None:
-        self._peers[one.row], self._peers[other.row] = other.row, one.row
-
-    def finish(self, nodes: Sequence[Node], groups: Sequence[EcmpGroup]) -> Fabric:
-        joined = [
-            Port(
-                p.row,
-                p.node,
-                p.name,
-                p.kind,
-                p.role,
-                p.index,
-                p.label,
-                self._peers.get(p.row),
-                p.info,
-                self._cable(p),
-            )
-            for p in self.ports
-        ]
-        done = [
-            Node(n.name, n.role, n.group, tuple(joined[p.row] for p in n.ports), n.about)
-            for n in nodes
-        ]
-        shape = Shape(
-            {n.name: 0 if n.role == HOST else 2 if n.group == "spines" else 1 for n in nodes}
-        )
-        return Fabric(1, tuple(done), tuple(joined), tuple(groups), shape)
-
-    def _cable(self, port: Port) -> Cable | None:
-        if port.row not in self._peers:
-            return None
-        other = self.ports[self._peers[port.row]]
-        return Cable(other.node, other.name, ("LLDP", "neighbour MAC"))
 
 
 @dataclass(frozen=True)
@@ -190,7 +38,7 @@ class World:
     carrier; `quiet` are nodes that fell silent, and when; `failed` were never reached, and why.
     `gap` are ticks of which nothing is known. `broken` names counters that no port has. `stuck`
     are rows whose `ib_tx_wait` sticks at its maximum; `paused` those that priority 3 was paused on,
-    and the share of time. `told` are the queue pairs that nodes tell.
+    and the share of time. `queue_pairs` are those that nodes report.
     """
 
     fabric: Fabric = field(default_factory=fabric)
@@ -393,11 +241,11 @@ class World:
         findings = []
         if self.collides is not None and seq >= self.collides + 3:
             findings.append(self._collision(START_NS + (self.collides + 3) * 10**9))
-        told: set[int | None] = set()
+        seen: set[int | None] = set()
         for row in self.down:
-            if row in told:
+            if row in seen:
                 continue
-            told.add(self.fabric.ports[row].peer)
+            seen.add(self.fabric.ports[row].peer)
             findings.append(_down(self.fabric.ports[row], self.fabric, START_NS + 10**9))
         for name, since in self.quiet:
             if seq >= since + 5:

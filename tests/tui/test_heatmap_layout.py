@@ -5,7 +5,7 @@ import pytest
 
 from fabmon.fabric.model import HOST, MANAGEMENT, Fabric, Node, Port
 from fabmon.tui.heatmap_layout import build_grid
-from tests.tui.scenes import fabric
+from tests.tui.fabrics import fabric
 
 
 def cells(grid_ports: np.ndarray[tuple[int, int], np.dtype[np.intp]]) -> list[int]:

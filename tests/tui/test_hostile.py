@@ -12,8 +12,9 @@ from fabmon.fabric.model import Fabric, Node, Port
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wire.messages import Notice
 from fabmon.tui.text.pages.nodes import port_facts
+from tests.tui.fabrics import fabric
 from tests.tui.running import running
-from tests.tui.scenes import START_NS, World, fabric
+from tests.tui.scenes import START_NS, World
 
 EVIL = "[red]x[/red][@click=app.quit]y[/]"
 VIEWS: tuple[tuple[str, ...], ...] = (

@@ -8,8 +8,9 @@ import pytest
 
 from fabmon.fabric.model import Cable, Fabric, Port
 from tests.tui import golden
+from tests.tui.fabrics import fabric
 from tests.tui.running import running
-from tests.tui.scenes import World, fabric
+from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION, troubled
 
 

@@ -15,7 +15,8 @@ from fabmon.tui.screen_state import Choices, ScreenState
 from fabmon.tui.text.header import header
 from fabmon.tui.text.pages import findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
-from tests.tui.scenes import World, fabric, row_of
+from tests.tui.fabrics import fabric
+from tests.tui.scenes import World, row_of
 from tests.tui.worlds import COLLISION, HEALTHY
 
 

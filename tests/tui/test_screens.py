@@ -8,8 +8,9 @@ import pytest
 
 from fabmon.tui.metrics import HEAT_METRICS, heat_metric
 from tests.tui import golden
+from tests.tui.fabrics import fabric
 from tests.tui.running import Running, running
-from tests.tui.scenes import World, fabric, row_of
+from tests.tui.scenes import World, row_of
 from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
 
 SIZES = ((60, 18), (80, 24), (120, 40), (240, 70))

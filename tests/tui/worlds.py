@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fabmon.fabric.wire.messages import Notice
-from tests.tui.scenes import World, fabric
+from tests.tui.fabrics import fabric
+from tests.tui.scenes import World
 
 HEALTHY = World()
 COLLISION = World(collides=30)

@@ -19,7 +19,8 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
 from fabmon.history.history import History
 from tests.connections import reported_pairs, ring
-from tests.tui.scenes import World, fabric
+from tests.tui.fabrics import fabric
+from tests.tui.scenes import World
 
 HOSTS = tuple(f"gpu{n:03d}" for n in range(1, 9))
 """Four below each of two leaves."""

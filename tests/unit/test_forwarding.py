@@ -13,7 +13,8 @@ from collectors import wire
 from collectors.hostfs import HostFS
 from collectors.readers.ib_forwarding import pack_table
 from collectors.readers.ib_topology import parse_links
-from collectors.sources import ib_fabric
+from collectors.sources.ib_fabric import IbFabric
+from collectors.sources.ib_sweep import Sweep
 from collectors.wire import Object
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.flows.flow_table import Connections
@@ -75,8 +76,8 @@ class _Tools:
 
 def hello_of(tools: _Tools) -> Hello:
     """The hello of a node that reads the fabric with these tools."""
-    source = ib_fabric.IbFabric(HostFS("/nowhere"))
-    sweep = ib_fabric.Sweep(tools, set())  # type: ignore[arg-type]
+    source = IbFabric(HostFS("/nowhere"))
+    sweep = Sweep(tools, set())  # type: ignore[arg-type]
     source._sweep = sweep
     layout = [wire.BlockLayout("ib_fabric", 1, source.discover())]
     message = decode(wire.hello(layout, {"interval_s": 1.0}))

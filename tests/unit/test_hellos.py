@@ -123,11 +123,29 @@ reports = st.lists(
     max_size=4,
     unique_by=lambda item: item.id,
 )
+addresses = st.lists(
+    st.builds(
+        lambda dev, number: Object(
+            f"{dev}/{number}",
+            "addresses",
+            None,
+            {"dev": dev, "addresses": [f"10.0.0.{number}/31"]},
+            (),
+        ),
+        st.sampled_from(PORTS),
+        st.integers(0, 5),
+    ),
+    max_size=2,
+    unique_by=lambda item: item.id,
+)
 cabled_hellos = st.builds(
-    lambda own, near, far, ways, hostname: hello(*own, *near, *far, *ways, hostname=hostname),
+    lambda own, near, far, at, ways, hostname: hello(
+        *own, *near, *far, *at, *ways, hostname=hostname
+    ),
     cabled_ports,
     neighbours,
     reports,
+    addresses,
     groups,
     st.sampled_from(("", "", "", "gpu001")),
 )

@@ -6,12 +6,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.world import draw, world
+from tests.world import world
 from tests.world.flows import Flow
-from tests.world.sampling import Sampler, View
+from tests.world.plans import draw_plan
+from tests.world.runs import build
+from tests.world.sampling import Sampler
 from tests.world.topology import CLOS, DOWN, FAT_TREE, HASH, NIC, RAIL_KIND, SPRAY, Shape, Topology
 from tests.world.transport import INFINIBAND, ROCE, TCP, Settings, Transport
 from tests.world.truth import Judge
+from tests.world.watched_nodes import View
 from tests.world.world import Part, Program, Transfer, World, path_flow
 
 GBIT = 1e9 / 8
@@ -61,7 +64,7 @@ class Bench:
 @pytest.mark.parametrize("workload", ["ring", "moe", "several jobs"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_bytes_are_conserved(workload: str, seed: int) -> None:
-    run = draw.build(draw.plan(seed, "healthy", workload))
+    run = build(draw_plan(seed, "healthy", workload))
     for _ in range(25):
         run.sampler.tick()
     topology, counters = run.world.topology, run.world.counters
@@ -228,7 +231,7 @@ def test_nodes_are_sampled_at_their_own_instants() -> None:
 
 
 def test_counters_never_decrease() -> None:
-    run = draw.build(draw.plan(4, "healthy", "fsdp"))
+    run = build(draw_plan(4, "healthy", "fsdp"))
     before: dict[str, list[int | None]] = {}
     for _ in range(15):
         for name, frame in run.sampler.tick().frames:
@@ -242,10 +245,10 @@ def test_counters_never_decrease() -> None:
 
 @pytest.mark.parametrize("transport", [ROCE, INFINIBAND, TCP])
 def test_a_seed_is_one_world(transport: str) -> None:
-    seed = next(s for s in range(50) if draw.plan(s, "fault").transport == transport)
+    seed = next(s for s in range(50) if draw_plan(s, "fault").transport == transport)
     frames = []
     for _ in range(2):
-        run = draw.build(draw.plan(seed, "fault"))
+        run = build(draw_plan(seed, "fault"))
         for _ in range(3):
             last = run.sampler.tick()
         frames.append(last.frames)

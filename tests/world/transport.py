@@ -8,7 +8,7 @@ Rates converge within milliseconds, so between two events the fabric is in equil
   between N^(2/3) and N^(4/3)). With many flows the queue oscillates above XOFF, and the switch
   pauses the ports that feed it for a share of the time.
 - RoCE with PFC alone, and InfiniBand: the queue is full. The ports that feed it are paused (have no
-  credits) for as much of the time as their rate is below line rate, all their flows alike: the
+  credits) for as much of the time as their rate is below line rate, all their flows equally: the
   pause spreads to the ports that feed those.
 - TCP: drops at the full link; nothing is paused.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.world.flows import NO_LINK, Entries, FlowTable, Mask, fair_rates, sums
-from tests.world.topology import DOWN, NIC, UP, Floats, Ints, Topology
+from tests.world.topology import Floats, Ints, Topology
 
 ROCE, INFINIBAND, TCP = "roce", "infiniband", "tcp"
 
@@ -340,13 +340,3 @@ class Transport:
         np.minimum.at(limits, entries.group[behind], wanted)
         tighter = np.minimum(cap, limits)
         return tighter if (tighter < cap * 0.999).any() else None
-
-
-def is_switch_link(topology: Topology) -> Mask:
-    """[links]: whether a link is between two switches."""
-    both = np.zeros(topology.links, np.bool_)
-    ports = np.arange(topology.ports)
-    role = topology.role
-    both[: topology.ports] = (role == UP) | ((role == DOWN) & (role[topology.peer[ports]] == UP))
-    assert not both[: topology.host_ports][role[: topology.host_ports] == NIC].any()
-    return both

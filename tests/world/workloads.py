@@ -317,7 +317,7 @@ class Job:
     stop_s: float | None = None
 
 
-def run(c: Cluster, jobs: Sequence[Job]) -> None:
+def start_jobs(c: Cluster, jobs: Sequence[Job]) -> None:
     """Start the jobs of a workload, each at its time."""
     for job in jobs:
         running = c.world.start(_lazily(job), job.start_s)

@@ -42,10 +42,9 @@ def dma_translated(survey: Survey) -> Iterator[Problem]:
     for _, gpus, nics in _nodes(survey):
         found = [port for port in (*gpus, *nics) if port.info.get("iommu") in _TRANSLATED]
         if found:
-            yield Problem(
-                check="iommu",
-                severity=KNOW,
-                ports=tuple(port.id for port in found),
+            yield _note(
+                "iommu",
+                found,
                 text="the IOMMU translates DMA addresses: traffic between GPU and NIC may go"
                 " through the CPU's root complex",
                 advice="Boot bare-metal x86 nodes with iommu=pt, or switch the IOMMU off.",
@@ -66,10 +65,9 @@ def acs_on(survey: Survey) -> Iterator[Problem]:
             if any(group and nic.info.get("iommu_group", group) != group for nic in near):
                 apart.append(gpu)
         if apart:
-            yield Problem(
-                check="acs",
-                severity=KNOW,
-                ports=tuple(gpu.id for gpu in apart),
+            yield _note(
+                "acs",
+                apart,
                 text="ACS is on at the PCIe switch between this GPU and its NIC (they are in"
                 " different IOMMU groups): their traffic goes through the CPU's root complex",
                 advice="On bare metal switch ACS off on the PCIe bridges (setpci, or the BIOS).",
@@ -88,10 +86,9 @@ def gpus_without_own_nic(survey: Survey) -> Iterator[Problem]:
         close = sum(kind in _SAME_SWITCH for kind in nearest.values())
         if far and close:
             kinds_text = "/".join(sorted({nearest[gpu.name] for gpu in far}))
-            yield Problem(
-                check="gpu_without_nic",
-                severity=KNOW,
-                ports=tuple(gpu.id for gpu in far),
+            yield _note(
+                "gpu_without_nic",
+                far,
                 text=f"no NIC below the PCIe switch of this GPU ({kinds_text}), {close} of"
                 f" {len(gpus)} GPUs of the node have one: they share the other NICs",
                 advice="Expect less bandwidth for these GPUs; see nvidia-smi topo -m and the"
@@ -128,6 +125,17 @@ def processes_far_from_nic(survey: Survey) -> Iterator[Problem]:
                 advice="Bind ranks to the NUMA node of their GPU and NIC (numactl, Slurm"
                 " --cpu-bind, the MPI's --bind-to numa).",
             )
+
+
+def _note(check: str, ports: list[Port], text: str, advice: str) -> Problem:
+    """A problem that does not have to be fixed before a run."""
+    return Problem(
+        check=check,
+        severity=KNOW,
+        ports=tuple(port.id for port in ports),
+        text=text,
+        advice=advice,
+    )
 
 
 def _nodes(survey: Survey) -> Iterator[tuple[Node, list[Port], list[Port]]]:

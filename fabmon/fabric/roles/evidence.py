@@ -147,7 +147,7 @@ def is_rdma(info: Mapping[str, Any]) -> bool:
 
 
 def connected_switches(links: Iterable[tuple[str, str]], hosts: Iterable[str]) -> dict[str, str]:
-    """Each switch -> one switch that stands for all that are connected without crossing a host.
+    """Each switch -> one of the switches that it is connected to without a host between.
 
     `links` are the pairs of nodes that a cable connects.
     """

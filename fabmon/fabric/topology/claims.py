@@ -3,7 +3,9 @@
 At each port the most trusted source decides, and contradictions are kept. A port gets a peer only
 if both ends claim the same cable. A source that claims several far ends for one port is ignored
 there. MAC addresses are used only where nothing else is known: behind a switch that is not watched
-they name the wrong port, so they contradict a claim only where two switches see only each other."""
+they name the wrong port, so they contradict a claim only where two switches see only each other.
+The addresses of point-to-point links are used where MAC addresses give no cable either, and
+contradict nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from fabmon.fabric.topology.port_lookup import PortLookup
 LLDP = "LLDP"
 UFM = "UFM"
 MAC = "neighbour MAC"
+SUBNET = "link subnet"
 
-TRUST = (CONFIG, LLDP, INFINIBAND, UFM, MAC)
+TRUST = (CONFIG, LLDP, INFINIBAND, UFM, MAC, SUBNET)
 """Sources by trust, the most trusted first."""
 
 _SOURCES = {"ib_fabric": INFINIBAND, "ufm": UFM}
@@ -130,9 +133,11 @@ def merge(
     places: PortLookup,
     switches: Set[str],
     named: Mapping[str, Set[str]],
+    addressed: Mapping[PortName, PortName] | None = None,
 ) -> Wiring:
-    """The cables. `seen` are those known from MAC addresses, in both directions; `named` are the
-    nodes that each source names anywhere."""
+    """The cables. `seen` are those known from MAC addresses, in both directions, and `addressed`
+    those from the addresses of point-to-point links; `named` are the nodes that each source names
+    anywhere."""
     by_port = _opinions(claims, places)
     best: dict[PortName, Far] = {}
     first: dict[PortName, Opinion] = {}
@@ -170,8 +175,9 @@ def merge(
         for end, far in best.items()
         if far.place is None or end in peers
     }
+    _fill_in(MAC, seen, cables, peers, best)
+    _fill_in(SUBNET, addressed or {}, cables, peers, best)
     for end, other in seen.items():
-        _fill_in(end, other, cables, peers, best)
         known = best.get(end)
         if (
             known is not None
@@ -267,18 +273,20 @@ def _report(opinion: Opinion) -> CableReport:
 
 
 def _fill_in(
-    end: PortName,
-    other: PortName,
+    source: str,
+    found: Mapping[PortName, PortName],
     cables: dict[PortName, Cable],
     peers: dict[PortName, PortName],
     best: Mapping[PortName, Far],
 ) -> None:
-    """Add a cable that is known from MAC addresses."""
-    known = best.get(end)
-    if known is None:
-        if other not in best:
-            cables[end] = Cable(*other, (MAC,))
-            peers[end] = other
-    elif end in cables and known.agrees(Far(*other, other)):
-        cable = cables[end]
-        cables[end] = Cable(cable.node, cable.port, (*cable.known_from, MAC))
+    """Add what `source` has found, in both directions: cables between ports about which nothing is
+    known, and the source where it agrees with what is known."""
+    known = {**{end: Far(*peer, peer) for end, peer in peers.items()}, **best}
+    for end, other in found.items():
+        if end not in known:
+            if other not in known:
+                cables[end] = Cable(*other, (source,))
+                peers[end] = other
+        elif end in cables and known[end].agrees(Far(*other, other)):
+            cable = cables[end]
+            cables[end] = Cable(cable.node, cable.port, (*cable.known_from, source))

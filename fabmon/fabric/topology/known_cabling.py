@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from fabmon.fabric import model
 from fabmon.fabric.model import Host, Shape
 from fabmon.fabric.node_facts import NodeFacts
+from fabmon.fabric.topology.address_cables import Interface, cables_by_address, link_addresses
 from fabmon.fabric.topology.cabling import Cabling
 from fabmon.fabric.topology.claims import (
     Claim,
@@ -22,9 +23,11 @@ from fabmon.fabric.topology.claims import (
 from fabmon.fabric.topology.mac_cables import PortName, cables_by_mac
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.port_graph import (
+    SUBNET,
     PortGraph,
     Token,
     mac_token,
+    subnet_token,
     tokens_of_claim,
     tokens_of_ports,
 )
@@ -47,6 +50,7 @@ class _NodeReports(NamedTuple):
     fact: NodeFacts
     claims: list[Claim]
     neighbours: list[tuple[str, Mapping[str, Any]]]
+    addresses: list[tuple[str, Interface]]
     roles: Counter[tuple[str, str]]
 
     @classmethod
@@ -57,7 +61,7 @@ class _NodeReports(NamedTuple):
             (port, entry) for port, entry in local if port is not None
         ]
         claims = list(reported_claims({node: fact}))
-        return cls(node, fact, claims, neighbours, reported_roles(fact))
+        return cls(node, fact, claims, neighbours, list(link_addresses(fact)), reported_roles(fact))
 
     @property
     def ports(self) -> list[PortName]:
@@ -71,8 +75,11 @@ class _NodeReports(NamedTuple):
             named[claim.one.port].update(tokens_of_claim(claim))
         for port, entry in self.neighbours:
             named[port].add(mac_token(entry.get("mac", "")))
+        for port, address in self.addresses:
+            named[port].add(subnet_token(address.network))
         for port, own in tokens_of_ports(self.node, self.fact):
-            yield (self.node, port), own, frozenset(named[port])
+            subnets = {token for token in named[port] if token[0] == SUBNET}
+            yield (self.node, port), own | subnets, frozenset(named[port])
 
     def of_ports(
         self, ports: Set[str]
@@ -172,8 +179,9 @@ class KnownCabling:
         """Find all cables."""
         claims = [*self._plan, *(each for name in facts for each in self._reports[name].claims)]
         seen = cables_by_mac({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
+        addressed = cables_by_address({name: self._reports[name].addresses for name in facts})
         self._named = named_nodes(claims, self._places)
-        wiring = merge(claims, seen, self._places, self._switches, self._by_source())
+        wiring = merge(claims, seen, self._places, self._switches, self._by_source(), addressed)
         self._links = Counter((end[0], cable.node) for end, cable in wiring.cables.items())
         before = self._cabling.wiring
         nodes = {
@@ -212,8 +220,14 @@ class KnownCabling:
                 for name in sorted(by_node.keys() & order.keys(), key=order.__getitem__)
             }
         )
+        addressed = cables_by_address(
+            {
+                name: [each for each in self._reports[name].addresses if each[0] in by_node[name]]
+                for name in by_node.keys() & order.keys()
+            }
+        )
         claims = self._claims(ends, self._reports, order)
-        found = merge(claims, seen, self._places, self._switches, self._by_source())
+        found = merge(claims, seen, self._places, self._switches, self._by_source(), addressed)
         changed = dict(self._cabling.changed)
         for end in ends:
             cable = wiring.cables.get(end)

@@ -12,6 +12,8 @@ from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import End
 from fabmon.fabric.topology.port_lookup import names_of, port_id, short
 
+SUBNET = "subnet"
+
 Token = tuple[str, str]
 """The name of a port with that of its node, or an address."""
 
@@ -100,6 +102,11 @@ def tokens_of_ports(node: str, fact: NodeFacts) -> Iterator[tuple[str, frozenset
 def mac_token(mac: object) -> Token:
     """The token of a MAC address that a port sees."""
     return "mac", str(mac).lower()
+
+
+def subnet_token(network: object) -> Token:
+    """The token of the subnet of a point-to-point link, which the ports at both ends have."""
+    return SUBNET, str(network)
 
 
 def _key(node: str) -> str:

@@ -177,7 +177,8 @@ class Hellos:
     def _addresses(self, ports: Sequence[int]) -> Iterator[ObjectInfo]:
         for port in ports:
             dev = self._netdev(port)
-            info = {"dev": dev, "addresses": [f"{_ip(port)}/31"], "default_route": False}
+            # Not /31: ports with consecutive numbers would be the two ends of a link.
+            info = {"dev": dev, "addresses": [f"{_ip(port)}/32"], "default_route": False}
             yield ObjectInfo(f"addresses/{dev}", "addresses", None, info, ())
 
 

@@ -35,7 +35,7 @@ _MAX_STDERR_BYTES = 16 * 1024 * 1024
 
 
 class ProbeSession(Protocol):
-    """A running probe, or a poller that stands in for one: lines of the wire."""
+    """A running probe, or a poller in place of one: lines of the wire."""
 
     async def readline(self) -> bytes:
         """The next line, with its newline. Raises NodeError when the session ends or misbehaves."""

@@ -23,7 +23,7 @@ from collectors.readers.ib_topology import (
     update_known_links,
 )
 from collectors.source import Denied, Failed, NoData, NoNews, Unsupported
-from collectors.sources import ib_fabric
+from collectors.sources import ib_sweep
 from collectors.sources.ib_fabric import IbFabric
 from collectors.wire import Object
 from tests import requirements as needed
@@ -49,11 +49,11 @@ def fabric(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
     needed.need_path("/usr/sbin/iblinkinfo", "apt-get install infiniband-diags")
     needed.need_path(LIBRARY, "apt-get install libumad2sim0")
     # Faster than a real fabric would be asked.
-    monkeypatch.setattr(ib_fabric, "MIN_ROUND_S", 0.2)
-    monkeypatch.setattr(ib_fabric, "MIN_SWEEP_S", 0.2)
-    monkeypatch.setattr(ib_fabric, "SWEEPS_PER_SECOND", 1000)
-    monkeypatch.setattr(ib_fabric, "PROCESSES_PER_SECOND", 200)
-    monkeypatch.setattr(ib_fabric, "RETRY_S", 0.1)
+    monkeypatch.setattr(ib_sweep, "MIN_ROUND_S", 0.2)
+    monkeypatch.setattr(ib_sweep, "MIN_SWEEP_S", 0.2)
+    monkeypatch.setattr(ib_sweep, "SWEEPS_PER_SECOND", 1000)
+    monkeypatch.setattr(ib_sweep, "PROCESSES_PER_SECOND", 200)
+    monkeypatch.setattr(ib_sweep, "RETRY_S", 0.1)
     with tempfile.TemporaryDirectory(prefix="fm") as root:
         started = Fabric(root)
         started.start()
@@ -242,7 +242,7 @@ def test_the_budget_stretches_the_rounds(tmp_path: Path) -> None:
             lines.append(f"{end} Active/  LinkUp)==>  {peer}")
         texts[leaf + 1] = ""
 
-    class Counted(ib_fabric.Sweep):
+    class Counted(ib_sweep.Sweep):
         asked = 0
 
     class Tools:

@@ -11,8 +11,8 @@ from typing import Dict, List
 import pytest
 
 from collectors.hostfs import HostFS
+from collectors.readers import ib_forwarding
 from collectors.readers.ib_forwarding import NO_PORT, pack_table, parse_tables, routing_engine
-from collectors.sources import ib_fabric
 from collectors.sources.ib_fabric import IbFabric
 from collectors.wire import Object
 from tests.fixtures.ibsim import Fabric
@@ -68,7 +68,7 @@ def test_all_switches_report_their_tables(source: IbFabric) -> None:
 def test_tables_are_read_again_after_a_change_of_the_cabling(
     fabric: Fabric, source: IbFabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ib_fabric, "SETTLE_S", 0.3)
+    monkeypatch.setattr(ib_forwarding, "SETTLE_S", 0.3)
     before = tables_of(source)
     uplinks = {port for port in before["leaf1"] if port in (5, 6)}
     assert uplinks == {5, 6}
@@ -83,7 +83,7 @@ def test_tables_are_read_again_after_a_change_of_the_cabling(
 def test_without_the_tool_the_counters_continue(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ib_fabric, "TABLES_RETRY_S", 0.1)
+    monkeypatch.setattr(ib_forwarding, "TABLES_RETRY_S", 0.1)
     fabric.break_tool("dump_fts", "ibwarn: [1] mad_rpc_open_port: client_register failed")
     source = IbFabric(HostFS())
     try:
@@ -98,7 +98,7 @@ def test_without_the_tool_the_counters_continue(
 
 
 def test_what_has_no_room_is_counted(source: IbFabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ib_fabric, "MAX_TABLES_BYTES", 60)
+    monkeypatch.setattr(ib_forwarding, "MAX_TABLES_BYTES", 60)
     info = all_found(source)[-1].info
     assert info["left_out"] == 4 - len(info["tables"])
     assert 1 <= len(info["tables"]) <= 3

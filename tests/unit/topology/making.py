@@ -60,6 +60,14 @@ class Plant:
                 Object(f"n/{len(said)}", "neighbour", None, {"dev": name, "mac": there}, ())
             )
 
+    def has_addresses(self, end: str, *addresses: str) -> None:
+        """A port reports its own addresses."""
+        self.port(end)
+        node, _, name = end.partition("/")
+        said = self.said.setdefault(node, {}).setdefault("routes", [])
+        info = {"dev": name, "addresses": list(addresses)}
+        said.append(Object(f"addresses/{name}", "addresses", None, info, ()))
+
     def routes(self, node: str, *members: str) -> None:
         said = self.said.setdefault(node, {}).setdefault("routes", [])
         said.append(Object(f"ecmp/{len(said)}", "ecmp", None, ecmp(*members).info, ()))

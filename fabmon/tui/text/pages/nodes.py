@@ -13,7 +13,16 @@ from rich.style import Style
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK, ROLE_ORDER, UPLINK, Node, Port
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import SECOND_NS, duration
-from fabmon.fabric.wording import RATE, Unit, compact, name_list, per_second, percent, plural
+from fabmon.fabric.wording import (
+    NO_BREAK_SPACE,
+    RATE,
+    Unit,
+    compact,
+    name_list,
+    per_second,
+    percent,
+    plural,
+)
 from fabmon.tui.line import (
     FoldTarget,
     Line,
@@ -213,9 +222,9 @@ def _about(ctx: DrawContext, node: Node) -> list[Line]:
     status = snapshot.statuses.get(node.name)
     grouped = node.group not in ("", node.name)
     facts = [f"{node.role} of {node.group}" if grouped else node.role]
-    facts += [f"{name} {value}" for name, value in node.about.items() if value and name != "probe"]
+    facts += [_fact(name, value) for name, value in node.about.items() if value and name != "probe"]
     if node.name in snapshot.probe_cpu:
-        facts.append(f"probe {percent(snapshot.probe_cpu[node.name])} of a core")
+        facts.append(_fact("probe", f"{percent(snapshot.probe_cpu[node.name])} of a core"))
     lines = []
     if status is not None:
         lasted = duration((snapshot.time_ns - status.since_ns) / SECOND_NS)
@@ -307,18 +316,26 @@ def flow(ctx: DrawContext, parts: Sequence[list[Span]]) -> list[list[Span]]:
 
 
 def port_facts(info: Mapping[str, Any]) -> str:
-    """Driver, PCI address, NUMA node, PCIe link, nearest NICs and PFC, then all other facts."""
+    """Driver, PCI address, NUMA node, PCIe link, nearest NICs and PFC, then all other facts.
+
+    Where it is wrapped, the name of a fact and its value stay on one line.
+    """
     left = dict(info)
     facts = [str(left.pop(key)) for key in ("driver", "pci") if key in left]
     numa = left.pop("numa_node", None)
     if numa is not None:
-        facts.append(f"NUMA {numa}")
+        facts.append(_fact("NUMA", numa))
     facts += filter(None, [pcie_text(info), _nearest(left.pop("affinity", None))])
     facts += filter(None, [_lossless(left.pop("pfc", None), left.pop("pfc_priorities", None))])
     for key in _SHOWN_ELSEWHERE:
         left.pop(key, None)
-    facts += [f"{key} {value}" for key, value in left.items() if value not in (None, False, "")]
+    facts += [_fact(key, value) for key, value in left.items() if value not in (None, False, "")]
     return ", ".join(facts)
+
+
+def _fact(name: str, value: object) -> str:
+    """`netdev eth0`, with a no-break space."""
+    return f"{name}{NO_BREAK_SPACE}{value}"
 
 
 def role_text(port: Port) -> str:

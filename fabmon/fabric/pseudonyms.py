@@ -1,0 +1,189 @@
+"""Pseudonyms of names, and texts with the names, addresses and paths in them replaced."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import threading
+
+NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
+"""Texts in the place of a name that identify nothing."""
+
+PORT = re.compile(
+    r"(?:eth|ens|enp|eno|ib|ibp|swp|ethernet|management|et-|xe-|ge-|te|hu|fo|mlx[45]_|bond|hsn|cxi|"
+    r"roceo?|rdma|nvl?|gpu|port|bnxt_re|irdma|lo|p|sw)[\d/._:sfnp-]*",
+    re.IGNORECASE,
+)
+ADDRESS = re.compile(
+    r"(?<![0-9a-z])(?:"
+    r"(?P<mac>[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19}|[0-9a-f]{12})"
+    r"|(?P<uuid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+    r"|(?P<guid>(?:0x)?[0-9a-f]{16}|[0-9a-f]{4}(?::[0-9a-f]{4}){3})"
+    r"|(?P<dotted>[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4})"
+    r"|(?P<ip>(?:[0-9a-f]*:[0-9a-f:]*:)?(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]*:[0-9a-f:]*:[0-9a-f]*)"
+    r"(?P<zone>%[\w.-]+)?"
+    r")(?![0-9a-z])",
+    re.IGNORECASE,
+)
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:[^@/\s]*@)?(?P<host>\[[0-9a-f:.]+\]|[^/:?#\s]+)"
+    r"(?P<port>:\d+)?(?:[/?#]\S*)?",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"(?<![\w.)\]])(?<!:/)~?(?:/[\w.@+~-]+)+/?")
+_TOKEN = re.compile(r"[^\W_](?:[\w.@-]*[^\W_])?")
+_PIECES = re.compile(r"([._@-])")
+
+
+class Pseudonyms:
+    """Assigns every name a permanent pseudonym; thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._originals: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def original(self, pseudonym: str) -> str:
+        """The original name of a pseudonym, to look up a node; it must not be shown."""
+        return self._originals.get(pseudonym, pseudonym)
+
+    def by_name(self) -> dict[str, str]:
+        """Original name -> pseudonym, of machines and groups."""
+        return {name: pseudonym for pseudonym, name in self._originals.items()}
+
+    def add_name(self, name: str, pseudonym: str) -> None:
+        """Use the pseudonym for another name of the same machine, if that is not known."""
+        self._known.setdefault(name.lower(), pseudonym)
+
+    def text(self, text: str) -> str:
+        """A text with all known names, addresses and paths replaced. Unknown names stay, so it is
+        only for texts that fabmon wrote itself.
+        """
+        text = _URL.sub(self._url, text)
+        text = ADDRESS.sub(self._address, text)
+        text = _PATH.sub(lambda match: self.of("path", match[0]), text)
+        return _TOKEN.sub(self._token, text)
+
+    def node(self, name: str, prefix: str = "device") -> str:
+        """The pseudonym of a node; unique even if names share a prefix."""
+        full, short = name.lower(), without_domain(name)
+        if short in NO_NAMES:
+            return name
+        with self._lock:
+            found = self._known_pseudonym(name)
+            if found is None or self._nodes.setdefault(found, full) != full:
+                found = self._next(prefix)
+                self._originals[found] = name
+                self._nodes[found] = full
+                if short not in self._known:
+                    self._known[short] = found
+                elif self._nodes.get(self._known[short]) != short:
+                    # The short name alone is ambiguous: it gets a pseudonym of its own.
+                    self._known[short] = self._next("name")
+                    self._nodes[self._known[short]] = short
+                    self._originals[self._known[short]] = short
+            self._known[full] = found
+            return found
+
+    def name(self, name: str, prefix: str) -> str:
+        """The pseudonym of a name, the same with and without its domain."""
+        key = without_domain(name)
+        if key in NO_NAMES:
+            return name
+        with self._lock:
+            found = self._known_pseudonym(name)
+            if found is None:
+                found = self._known[key] = self._next(prefix)
+                self._originals[found] = name
+                self._known[name.lower()] = found
+            return found
+
+    def _known_pseudonym(self, name: str) -> str | None:
+        """The pseudonym of a name, or of its longest known prefix that ends at a dot."""
+        rest, key = name.lower(), without_domain(name)
+        while rest not in self._known and rest != key:
+            rest = rest.rpartition(".")[0]
+        return self._known.get(rest)
+
+    def of(self, prefix: str, value: str) -> str:
+        """One pseudonym for equal values of a kind; empty for an empty value."""
+        if not value:
+            return value
+        key = f"{prefix} {value}"
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._next(prefix)
+            return self._known[key]
+
+    def _next(self, prefix: str) -> str:
+        self._counts[prefix] = self._counts.get(prefix, 0) + 1
+        return f"{prefix}-{self._counts[prefix]}"
+
+    def _token(self, match: re.Match[str]) -> str:
+        """The replacement of a word, which may contain names: `gpu001-ib0`, `ops@login1`."""
+        word = match[0]
+        if word.lower() in self._known:
+            return self._known[word.lower()]
+        pieces = _PIECES.split(word)
+        for size in range(len(pieces), 0, -2):
+            for start in range(0, len(pieces) - size + 1, 2):
+                found = self._known.get("".join(pieces[start : start + size]).lower())
+                if found is not None:
+                    before = "".join(pieces[:start])
+                    after = "".join(pieces[start + size :])
+                    # A domain identifies the site as the name does.
+                    after = "" if after.startswith(".") else after
+                    return (
+                        f"{_TOKEN.sub(self._token, before)}{found}{_TOKEN.sub(self._token, after)}"
+                    )
+        return word
+
+    def _url(self, match: re.Match[str]) -> str:
+        """A URL with a pseudonym, without user and path."""
+        host = match["host"]
+        named = host if ADDRESS.fullmatch(host.strip("[]")) else self.name(host, "device")
+        return f"{match['scheme']}{named}{match['port'] or ''}"
+
+    def _ip(self, text: str) -> str:
+        """An address of the ranges reserved for tests and documentation."""
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return text
+        if address.is_loopback or address.is_unspecified:
+            return text
+        if address.version == 6 and address.ipv4_mapped is not None:
+            return f"::ffff:{self._ip(str(address.ipv4_mapped))}"
+        number = int(self.of("address", str(address)).rpartition("-")[2])
+        if address.version == 4:
+            return str(ipaddress.IPv4Address("198.18.0.0") + number)
+        return str(
+            ipaddress.IPv6Address("fe80::" if address.is_link_local else "2001:db8::") + number
+        )
+
+    def _address(self, match: re.Match[str]) -> str:
+        """A pseudonymous address of the same kind and notation."""
+        text = match[0]
+        if match["ip"] is not None:
+            bare, zone = match["ip"], match["zone"] or ""
+            if zone and not PORT.fullmatch(zone[1:]):
+                zone = f"%{self.of('zone', zone[1:])}"
+            return f"{self._known.get(bare.lower()) or self._ip(bare)}{zone}"
+        if match["uuid"] is not None:
+            return self.of("id", text.lower())
+        digits = re.sub(r"^0x|[^0-9a-f]", "", text.lower())
+        number = self.of("hex", digits).rpartition("-")[2]
+        fresh = iter(f"{int(number):0{len(digits)}x}")
+        body = text[2:] if text.lower().startswith("0x") else text
+        written = "".join(
+            next(fresh) if each.lower() in "0123456789abcdef" else each for each in body
+        )
+        return f"{text[: len(text) - len(body)]}{written}"
+
+
+def without_domain(name: str) -> str:
+    """The lower-case name of a machine without its domain; an IP address unchanged."""
+    first = name.lower().partition(".")[0]
+    return name.lower() if first.isdigit() or ":" in name else first
