@@ -91,7 +91,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
     Of the three that report unhealthy links, the first one reports a cable.
     """
     damage = LinkDamage(t.link_health, degraded_link.CAUSE, error_burst.CAUSE)
-    pauses = HostPauses(slow_receiver.CAUSE, pause_storm.CAUSE)
+    pauses = HostPauses(pause_storm.CAUSE)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
         link_down.links_down,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from fabmon.analysis.causes import CAUSES, causes_with
 from fabmon.analysis.detectors import (
     degraded_link,
@@ -30,7 +32,7 @@ from fabmon.analysis.detectors import (
 )
 from fabmon.analysis.fabric_structure import NONE, FabricStructure
 from fabmon.analysis.finding import Condition, Trait
-from fabmon.fabric.model import MANAGEMENT
+from fabmon.fabric.model import HOST, MANAGEMENT
 
 _OF_LINK = causes_with(Trait.OF_LINK)
 _OF_HOST_PORT = causes_with(Trait.OF_HOST_PORT)
@@ -85,7 +87,9 @@ class _Roots:
             is_collision = cause == ecmp_collision.CAUSE.name
             if is_collision and _node_of(symptom) in self._polarized:
                 return True
-            return rows[0] in degraded | flapping
+            # Traffic that a flapping link sheds fills the other links of its group.
+            sheds = cause == oversubscription.CAUSE.name and not flapping.isdisjoint(rows)
+            return sheds or rows[0] in degraded | flapping
         if cause == saturated_counter.CAUSE.name:
             # A counter that damage drove to its maximum.
             return set(rows) <= self._ports[error_burst.CAUSE.name] | degraded
@@ -99,14 +103,34 @@ class _Roots:
         return False
 
     def excuses(self, symptom: Condition) -> bool:
-        """Whether some root may have produced what a symptom was inferred from: a cable of the
-        fabric or a slow receiver may slow senders anywhere."""
+        """Whether some root may have produced what a symptom was inferred from: a slow receiver may
+        slow senders anywhere, a cable those whose traffic can cross it."""
         return any(
             root.cause != symptom.cause
             and any(trait in CAUSES[root.cause].traits for trait in symptom.unless)
             and self._carries_traffic(root)
+            and (root.cause not in _OF_LINK or self._is_near(root, symptom))
             for root in (self._roots if symptom.unless else ())
         )
+
+    def _is_near(self, cable: Condition, symptom: Condition) -> bool:
+        """Whether traffic of a symptom's hosts can cross a cable: one of a host or a leaf carries
+        that of its own hosts only, any other that of all."""
+        structure = self._structure
+        ports = structure.fabric.ports
+        ends = {ports[row].node for row in self._ends(cable.rows[:2])}
+        hosts = {node.name for node in structure.fabric.nodes if node.role == HOST}
+        local = ends & (hosts | set(structure.leaves))
+        if not local:
+            return True
+        own = {name.partition("/")[0] for name in symptom.victims} | self._nodes(symptom)
+        rails = np.flatnonzero(structure.is_rail & (structure.leaf != NONE))
+        own |= {
+            structure.leaves[int(structure.leaf[row])]
+            for row in rails.tolist()
+            if ports[row].node in own
+        }
+        return bool(local & own)
 
     def _carries_traffic(self, root: Condition) -> bool:
         """Whether a root is about ports of the fabric, not of a management network."""

@@ -83,9 +83,8 @@ def test_a_collision_is_flagged_within_five_ticks_and_rightly(lab: Lab, watch: W
     assert sum(full) <= 5
     assert (finding["change"], finding["cause"]) == ("open", "ecmp_collision")
     assert finding["subject"] == "leaf1/up3"
-    # UDP does not slow down: what enters the leaf and is dropped there counts as achieved, so the
-    # loss of 0.50 is shown as what the senders leave of their line rate.
-    assert finding["lost"] == pytest.approx(0.20, abs=0.05)
+    # UDP does not slow down: what enters the leaf and is dropped there is not achieved.
+    assert finding["lost"] == pytest.approx(0.50, abs=0.05)
     assert [f["subject"] for f in watch.findings()] == ["leaf1/up3"]
 
 

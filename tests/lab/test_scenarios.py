@@ -22,5 +22,6 @@ def _wire_parts() -> None:
 @pytest.mark.parametrize("path", play.paths(), ids=lambda path: path.stem)
 def test_scenario(path: Path, played: Played) -> None:
     outcome = played.scenarios[path].result()
+    print(outcome.story)
     assert outcome.happened, f"it did not happen as planned: {outcome.story}"
     assert outcome.is_right, outcome.story

@@ -75,3 +75,19 @@ def test_a_leaf_with_half_the_uplinks_that_its_hosts_need_is_oversubscribed() ->
     (finding,) = found(Leaf(*[(194, 195)] * 4))
     assert (finding.cause, finding.subject) == ("oversubscription", "leaf1/uplinks")
     assert finding.lost == pytest.approx(0.51, abs=0.02)
+
+
+def test_what_a_switch_drops_is_not_achieved() -> None:
+    """Senders that do not slow down: 640 Gb/s go in, 400 come out."""
+    leaf = Leaf((), (), (), (), (), (), (), (), more=2)
+    for host in ("gpu001", "gpu002"):
+        leaf.fabric.send(320 * GBPS, f"{host}/eth0")
+    leaf.fabric.send(400 * GBPS, "leaf1/up3")
+    (finding,) = found(leaf)
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up3")
+    assert finding.lost == pytest.approx(0.5, abs=0.02)
+
+
+def test_two_slower_ports_in_a_full_group_are_no_oversubscription() -> None:
+    """Six of eight hosts send all they can; what slows the others is elsewhere."""
+    assert found(Leaf(*[(390,)] * 6, (380,), (200, 180))) == ()

@@ -58,3 +58,25 @@ def test_a_slower_receiver_that_two_senders_share_is_an_incast() -> None:
     send(watched, 3, 2, 98)
     watched.seconds(SECONDS)
     assert watched.opened() == ["incast gpu002/eth0"]
+
+
+def test_senders_that_take_turns_are_no_incast() -> None:
+    """Stages of a pipeline: each sends at its line rate, one after the other."""
+    watched = below_one_leaf(hosts=8)
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        send(watched, 1 + second // 2 % 2, 8, 392)
+
+    watched.seconds(2 * SECONDS, traffic)
+    assert watched.changes == []
+
+
+def test_the_slowest_host_of_an_all_to_all_is_no_incast() -> None:
+    """The others wait for what it has to send and to receive."""
+    watched = below_one_leaf(hosts=8)
+    for other in range(1, 8):
+        send(watched, other, 8, 56)
+        send(watched, 8, other, 56)
+    watched.seconds(SECONDS)
+    assert watched.changes == []

@@ -108,3 +108,18 @@ def test_a_rail_that_is_left_out_at_full_traffic_is_reported() -> None:
 
 def test_a_nic_without_a_known_cable_that_was_never_used_with_the_rails_is_no_rail() -> None:
     assert sends(350, 350, 350, 20) == []
+
+
+LEFT_OUT_BY_ALL = """
+[[fault]]
+kind = "uneven_rails"
+at = 0.0
+for = 60.0
+shares = [1.0, 1.0, 1.0, 0.001]
+"""
+
+
+def test_a_rail_that_all_hosts_leave_out_from_the_start_is_reported() -> None:
+    """It is as fast as the others, and cabled to the same spines."""
+    opened = lives(JOB + LEFT_OUT_BY_ALL, 40, lambda _, tick: tick)
+    assert opened == ["open rails r3"]

@@ -35,7 +35,7 @@ CAUSE = Cause(
         " whether by hash, by too few links or by a slow one."
     ),
     tables=("congested_path", "queue"),
-    traits=(Trait.NEEDS_TRAFFIC, Trait.HAS_SENDERS),
+    traits=(Trait.NEEDS_TRAFFIC, Trait.MAKES_QUEUES, Trait.HAS_SENDERS),
 )
 
 _SILENT_TICKS = 3
@@ -48,11 +48,14 @@ _LAST_HOP = 0.5
 """Share of the marks, 0 to 1, at receivers that explain them from which on there is no other
 queue to look for."""
 
+_MOST = 0.6
+"""Share of what a sender sent, 0 to 1, during which it was slowed."""
+
 _MAX_VICTIMS = 64
 """Receivers listed in a finding."""
 
 _BY_MARKS, _BY_PAUSE = 0.92, 0.9
-"""Confidence, 0 to 1, calibrated in docs/score.md."""
+"""Confidence, 0 to 1."""
 
 
 class CongestedPathThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +87,7 @@ def congested_paths(
     pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
     paused = pauses | (signals.waiting >= t.waiting)
     by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
-    slowed = signals.slowed & (by_cnps | paused) & unwatched & _lasting(inputs, t, queue)
+    slowed = signals.slowed & (by_cnps | paused) & unwatched & _lasting(inputs, t)
     senders = np.flatnonzero(slowed)
     if len(senders) < t.min_senders:
         return
@@ -102,13 +105,16 @@ def congested_paths(
     yield _condition(inputs, signals, senders, receivers, by_pause)
 
 
-def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThresholds) -> Mask:
-    """[ports]: whether a sender handled CNPs, or waited, in most of the ticks in which it sent."""
-    late = slice(TICKS - t.of_ticks, TICKS)
-    sent = inputs.filled("tx_bps")[:, late]
-    waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall"))[:, late] >= queue.waiting
-    cnps = inputs.filled("cnp")[:, late] >= queue.cnps_per_gbit * sent / np.float32(1e9)
-    seen: Mask = (waits | (cnps & (sent > 0))).sum(axis=1) >= t.ticks
+def _lasting(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
+    """[ports]: whether a sender handled CNPs, or waited, while it sent most of what it sent: the
+    end of an exchange that a late host draws out has little traffic."""
+    sent = inputs.filled("tx_bps")
+    waits = (inputs.filled("pause_rx") >= t.paused) | (inputs.filled("stall") >= t.waiting)
+    cnps = inputs.filled("cnp") >= t.cnps_per_gbit * sent / np.float32(1e9)
+    slowed = waits | (cnps & (sent > 0))
+    with np.errstate(invalid="ignore"):
+        share = np.where(slowed, sent, 0).sum(axis=1) / sent.sum(axis=1)
+    seen: Mask = (slowed[:, -t.of_ticks :].sum(axis=1) >= t.ticks) & (share >= _MOST)
     return seen
 
 

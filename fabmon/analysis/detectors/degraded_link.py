@@ -29,9 +29,7 @@ CAUSE = Cause(
     tables=("link_health",),
     traits=(
         Trait.OF_LINK,
-        Trait.DAMAGES_PACKETS,
         Trait.MAKES_QUEUES,
-        Trait.FULL_LINK,
         Trait.HAS_SENDERS,
     ),
     family="link",

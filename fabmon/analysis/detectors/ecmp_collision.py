@@ -37,7 +37,6 @@ CAUSE = Cause(
     traits=(
         Trait.NEEDS_TRAFFIC,
         Trait.OF_HASHING,
-        Trait.MAKES_PAUSE,
         Trait.FULL_LINK_OF_GROUP,
         Trait.HAS_SENDERS,
     ),
@@ -58,7 +57,7 @@ cent earlier or later than a second apart."""
 
 _FULL, _UNKNOWN, _QUEUE = 0.85, 0.6, 0.11
 """Confidence, 0 to 1: of a full link whose feeders are slowed, of one whose feeders are not known,
-and how much a queue at the hosts adds to it. Calibrated in docs/score.md."""
+and how much a queue at the hosts adds to it."""
 
 
 def ecmp_collisions(
@@ -148,7 +147,7 @@ def _loss(link: FullLink) -> str:
 def _by_routing(routing: Routing) -> str:
     """What is unusual about a full link where no hash selects links."""
     if routing.mode == STATIC:
-        return "; the forwarding tables send their traffic over it, no hash"
+        return "; forwarding tables, not a hash, put this traffic on it"
     if routing.mode == ADAPTIVE:
         return "; packets should be spread over all links: a hash is not the reason"
     return ""

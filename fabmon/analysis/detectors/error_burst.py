@@ -16,7 +16,7 @@ CAUSE = Cause(
     picture="link_ends",
     advice=CHECK_CABLE,
     tables=("link_health",),
-    traits=(Trait.OF_LINK, Trait.DAMAGES_PACKETS, Trait.MAKES_QUEUES, Trait.HAS_SENDERS),
+    traits=(Trait.OF_LINK, Trait.MAKES_QUEUES, Trait.HAS_SENDERS),
     family="link",
 )
 

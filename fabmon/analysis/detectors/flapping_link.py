@@ -28,7 +28,6 @@ CAUSE = Cause(
     tables=("link_health",),
     traits=(
         Trait.OF_LINK,
-        Trait.DAMAGES_PACKETS,
         Trait.MAKES_QUEUES,
         Trait.STOPS_PAUSE_FRAMES,
         Trait.HAS_SENDERS,

@@ -9,9 +9,16 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.group_load import WINDOW_TICKS, last_ticks, sharing
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
+from fabmon.analysis.evidence.sharing import (
+    ACCOUNTED,
+    SLOWED_BELOW,
+    WINDOW_TICKS,
+    last_ticks,
+    only_sender,
+    sharing,
+)
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
@@ -33,7 +40,6 @@ CAUSE = Cause(
         Trait.NEEDS_TRAFFIC,
         Trait.LAST_HOP,
         Trait.MAKES_QUEUES,
-        Trait.MAKES_PAUSE,
         Trait.ONE_RAIL,
         Trait.HAS_SENDERS,
     ),
@@ -42,11 +48,13 @@ CAUSE = Cause(
 _MAX_RECEIVERS = 32
 """Receivers judged in a tick, those with most marks first: it bounds the time that a tick takes."""
 
-_FULL_TICKS = 10
-"""The latest ticks in which a receiver was full that are compared."""
+_MANY = 10.0
+"""Marks at a receiver, as a multiple of those that are more than background, from which on it need
+not be full for whole seconds: bursts that are shorter fill none."""
 
-_OWN_RATE = 0.9
-"""Share of line rate, 0 to 1, from which on a sender is slowed by nobody."""
+_EXCHANGES = 0.85
+"""What a receiver sends over what it receives, from which on it is the slowest host of an
+all-to-all, which the others wait for at the end of a step: that is no incast."""
 
 _SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
@@ -54,12 +62,6 @@ _SENDS = 0.02
 _BALANCE = 0.95
 """Share of what full receivers receive, 0 to 1, that senders at line rate must send for each of
 these receivers to have a sender of its own."""
-
-_ONE_SENDER = 0.12
-"""A receiver whose rate differs by less than this share from what one NIC sends receives that."""
-
-_ACCOUNTED = 0.85
-"""Share of a receiver's rate, 0 to 1, that slowed senders must send to explain it."""
 
 _CONFIDENCE, _MARKED = 0.88, 0.08
 """Confidence, 0 to 1, and what marks at the receiver or pause before it add."""
@@ -70,13 +72,14 @@ class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     full_util: Share
     full_util_tcp: Share
+    marked_util: Share
     full_ticks: Ticks
     lost_min: Share
 
 
 @dataclass(frozen=True, slots=True)
 class _Receiver:
-    """A NIC that was full in some `ticks` [WINDOW_TICKS]; `bps` [WINDOW_TICKS] is what it gets."""
+    """A NIC that was full in some `ticks` [WINDOW_TICKS]; `bps` [those ticks] is what it gets."""
 
     row: int
     ticks: Mask
@@ -92,38 +95,47 @@ def incasts(
     sender, those with fewer marks have it.
     """
     structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
+    signals = queue_signals(inputs, queue)
     least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
+    least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
     with np.errstate(invalid="ignore"):
         full = (inputs.received >= least[:, None]) & structure.is_rail[:, None]
     is_full = full.any(axis=1) & ~pause_graph(inputs).pauses
     if not is_full.any() or _is_balanced(inputs, full):
         return
-    signals = queue_signals(inputs, queue)
     rows = np.flatnonzero(is_full)
     if len(rows) > _MAX_RECEIVERS:
         rows = rows[np.argsort(-signals.marks[rows], kind="stable")[:_MAX_RECEIVERS]]
     received = inputs.entering(rows, WINDOW_TICKS)
     nics = np.flatnonzero(structure.is_rail & (inputs.sent.max(axis=1) > _SENDS))
     sent = np.nan_to_num(inputs.leaving(nics, WINDOW_TICKS))
-    free = set(range(len(nics)))
-    alone = []
+    free = np.ones(len(nics), np.bool_)
+    several = []
     for place in np.argsort(signals.marks[rows], kind="stable").tolist():
         row = int(rows[place])
         ticks = np.nan_to_num(received[place]) >= least[row] * lines[row]
         if ticks.sum() < t.full_ticks:
             continue
-        each = _Receiver(row, last_ticks(ticks, _FULL_TICKS), np.nan_to_num(received[place]))
-        sender = _one_sender(inputs, each, nics, sent, free)
-        if sender is None:
-            alone.append(each)
-        else:
-            free.discard(sender)
-    rest = np.array(sorted(free), np.intp)
-    for each in alone:
-        found = _shared_by(inputs, each, nics[rest], sent[rest])
+        ticks = last_ticks(ticks)
+        each = _Receiver(row, ticks, np.nan_to_num(received[place][ticks]))
+        others = free & (structure.node[nics] != structure.node[row])
+        sender = only_sender(sent[:, ticks], each.bps, others)
+        if sender is not None:
+            free[sender] = False
+        elif not _exchanges(inputs, each):
+            several.append(each)
+    for each in several:
+        found = _shared_by(inputs, each, nics[free], sent[free])
         if found is None or found[1] < t.lost_min or _is_calm(inputs, queue, each, found[0]):
             continue
         yield _condition(inputs, queue, each, *found)
+
+
+def _exchanges(inputs: DetectorInput, receiver: _Receiver) -> bool:
+    """Whether a receiver sends about as much as it gets."""
+    row = np.array([receiver.row])
+    sent = np.nan_to_num(inputs.leaving(row, WINDOW_TICKS)[0, receiver.ticks])
+    return bool(sent.sum() >= _EXCHANGES * receiver.bps.sum())
 
 
 def _is_balanced(inputs: DetectorInput, full: Mask) -> bool:
@@ -131,25 +143,10 @@ def _is_balanced(inputs: DetectorInput, full: Mask) -> bool:
     lines = np.nan_to_num(inputs.snapshot.line_rate_bps)[:, None]
     ticks = full.any(axis=0)
     rail = inputs.structure.is_rail[:, None]
-    sends = np.where(rail & (inputs.sent >= _OWN_RATE), inputs.sent * lines, 0).sum(axis=0)
+    sends = np.where(rail & (inputs.sent >= SLOWED_BELOW), inputs.sent * lines, 0).sum(axis=0)
     gets = np.where(full, inputs.received_filled * lines, 0).sum(axis=0)
     balanced: Mask = sends[ticks] >= _BALANCE * gets[ticks]
     return bool(balanced.mean() > 0.5) if len(balanced) else True
-
-
-def _one_sender(
-    inputs: DetectorInput, receiver: _Receiver, nics: Rows, sent: Floats, free: set[int]
-) -> int | None:
-    """The place among some NICs of the one that sends what a receiver gets; None without one."""
-    places = np.array(sorted(free), np.intp)
-    if not len(places):
-        return None
-    gets = receiver.bps[receiver.ticks]
-    differs = np.abs(sent[places][:, receiver.ticks] - gets).mean(axis=1) / gets.mean()
-    node = inputs.structure.node
-    differs[node[nics[places]] == node[receiver.row]] = np.inf
-    best = int(np.argmin(differs))
-    return int(places[best]) if differs[best] <= _ONE_SENDER else None
 
 
 def _shared_by(
@@ -158,13 +155,15 @@ def _shared_by(
     """The slowed NICs that share a receiver, and the share of bandwidth that they lose; None where
     they do not explain what it gets."""
     node, lines = inputs.structure.node, np.nan_to_num(inputs.snapshot.line_rate_bps[nics])
-    rate = sent[:, receiver.ticks].mean(axis=1)
-    slowed = (rate > _SENDS * lines) & (rate < _OWN_RATE * lines)
+    in_full = sent[:, receiver.ticks]
+    rate = in_full.mean(axis=1)
+    slowed = (rate > _SENDS * lines) & (rate < SLOWED_BELOW * lines)
     slowed &= node[nics] != node[receiver.row]
-    gets = float(receiver.bps[receiver.ticks].mean())
-    if slowed.sum() < 2 or rate[slowed].sum() < _ACCOUNTED * gets:
+    if rate[slowed].sum() < ACCOUNTED * receiver.bps.mean():
         return None
-    share = sharing(rate, slowed, gets)
+    share = sharing(in_full, slowed, receiver.bps)
+    if share.sum() < 2:
+        return None
     return nics[share], 1.0 - float(rate[share].mean() / lines[share].mean())
 
 
@@ -200,7 +199,7 @@ def _condition(
     queues = _queues(inputs, row)
     waiting = graph.victims(int(structure.node[edge])) if queues else []
     rows = [row] if edge == NONE else [edge, row]
-    level = float(receiver.bps[receiver.ticks].mean() / inputs.snapshot.line_rate_bps[row])
+    level = float(receiver.bps.mean() / inputs.snapshot.line_rate_bps[row])
     is_marked = bool(signals.marked[row])
     return Condition(
         cause=CAUSE.name,

@@ -14,6 +14,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import FabricStructure, Rows
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence
+from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.time_wording import duration
 
 CAUSE = Cause(
@@ -41,14 +42,16 @@ _OPEN_SHARE = 0.5
 
 @dataclass(slots=True)
 class _Job:
-    """A job as it was last seen iterating; `queue_pairs` is the number of its flows then."""
+    """A job as it was last seen iterating; `connections` are those of its last exchange, when its
+    rails were `rows_then`."""
 
     name: str
     hosts: tuple[str, ...]
     rows: Rows
     step_s: float
     moved_seq: int
-    queue_pairs: int
+    connections: Connections
+    rows_then: Rows
 
 
 class StalledJobs:
@@ -68,24 +71,36 @@ class StalledJobs:
         for job in inputs.iterations.jobs:
             if job.hosts not in self._jobs:
                 rows = _rails(inputs, job.hosts)
-                self._jobs[job.hosts] = _Job(job.name, job.hosts, rows, job.step_s, snapshot.seq, 0)
+                self._jobs[job.hosts] = _Job(
+                    job.name,
+                    job.hosts,
+                    rows,
+                    job.step_s,
+                    snapshot.seq,
+                    snapshot.connections,
+                    rows,
+                )
             self._jobs[job.hosts].step_s = job.step_s
         for hosts, known in list(self._jobs.items()):
             rows = known.rows
             if not len(rows):
                 del self._jobs[hosts]
                 continue
-            open_pairs = _queue_pairs(inputs, rows)
             if float(np.fmax(inputs.sent[rows, -1], inputs.received_filled[rows, -1]).max()) > (
                 _SILENT_UTIL
             ):
-                known.moved_seq, known.queue_pairs = snapshot.seq, open_pairs
+                known.moved_seq, known.rows_then = snapshot.seq, rows
+                known.connections = snapshot.connections
                 continue
             silent_s = (snapshot.seq - known.moved_seq) * snapshot.interval_s
-            if not known.queue_pairs or open_pairs < _OPEN_SHARE * known.queue_pairs:
+            if silent_s < max(_LEAST_S, _STEPS * known.step_s):
+                continue
+            before = _queue_pairs(known.connections, known.rows_then)
+            now = _queue_pairs(snapshot.connections, rows)
+            if before and now >= _OPEN_SHARE * before:
+                yield _condition(known, silent_s, now, before)
+            else:
                 del self._jobs[hosts]
-            elif silent_s >= max(_LEAST_S, _STEPS * known.step_s):
-                yield _condition(known, rows, silent_s, open_pairs)
 
 
 def _rails(inputs: DetectorInput, hosts: tuple[str, ...]) -> Rows:
@@ -96,18 +111,18 @@ def _rails(inputs: DetectorInput, hosts: tuple[str, ...]) -> Rows:
     return rails
 
 
-def _queue_pairs(inputs: DetectorInput, rows: Rows) -> int:
+def _queue_pairs(connections: Connections, rows: Rows) -> int:
     """The number of flows that the hosts report for some rails; 0 where it is not known."""
-    table = inputs.snapshot.connections.flows_if_quick
+    table = connections.flows_if_quick
     return 0 if table is None else int(np.isin(table.src, rows).sum())
 
 
-def _condition(job: _Job, rows: Rows, silent_s: float, open_pairs: int) -> Condition:
+def _condition(job: _Job, silent_s: float, open_pairs: int, before: int) -> Condition:
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
         subject=job.name,
-        rows=tuple(rows.tolist()),
+        rows=tuple(job.rows.tolist()),
         text=(
             f"job {job.name} has exchanged nothing for {duration(silent_s)}; its steps took"
             f" {job.step_s:.1f} s, and {open_pairs} of its queue pairs are still open"
@@ -115,7 +130,7 @@ def _condition(job: _Job, rows: Rows, silent_s: float, open_pairs: int) -> Condi
         evidence=(
             Evidence("silent", round(silent_s), "s"),
             Evidence("step time before", round(job.step_s, 2), "s"),
-            Evidence("open queue pairs", open_pairs, f"of {job.queue_pairs}"),
+            Evidence("open queue pairs", open_pairs, f"of {before}"),
             Evidence("hosts", len(job.hosts), "hosts"),
         ),
         advice=CAUSE.advice,

@@ -23,7 +23,7 @@ CAUSE = Cause(
         " is down."
     ),
     tables=("ecmp_groups", "queue"),
-    traits=(Trait.NEEDS_TRAFFIC, Trait.MAKES_PAUSE, Trait.FULL_GROUP, Trait.HAS_SENDERS),
+    traits=(Trait.NEEDS_TRAFFIC, Trait.FULL_GROUP, Trait.HAS_SENDERS),
     family="group",
 )
 

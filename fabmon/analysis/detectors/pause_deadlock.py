@@ -21,7 +21,7 @@ CAUSE = Cause(
         "Turn the PFC watchdog on, and find the route that goes down to a leaf and up to a spine"
         " again."
     ),
-    traits=(Trait.MAKES_QUEUES, Trait.MAKES_PAUSE),
+    traits=(Trait.MAKES_QUEUES,),
 )
 
 _PAUSED = 0.9

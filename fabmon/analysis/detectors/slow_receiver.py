@@ -23,7 +23,6 @@ CAUSE = Cause(
         Trait.OF_HOST_PORT,
         Trait.LAST_HOP,
         Trait.MAKES_QUEUES,
-        Trait.MAKES_PAUSE,
         Trait.HAS_SENDERS,
     ),
     family="host port",

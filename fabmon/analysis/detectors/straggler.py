@@ -1,8 +1,10 @@
 """A host is silent while the hosts of its job exchange data: it is late, and they wait for it.
 
-Hosts that move the same amount of data over the window are compared. One of them that is silent for
-seconds in which nearly all others exchange data, again and again, begins its exchanges late. Why it
-is late is not observable on the network.
+Hosts that move the same amount of data over the window are compared. How late a host begins an
+exchange is the area between what the others have moved by then and what it has, over their rate:
+bytes, unlike the rates of single seconds, hardly depend on when each host is sampled. One that is
+late again and again, while few others are, keeps its job waiting. Why it is late is not observable
+on the network.
 """
 
 from __future__ import annotations
@@ -43,18 +45,15 @@ _MIN_PEERS = 4
 _MAX_SUSPECTS = 8
 """Hosts judged in a tick, the most often quiet ones: it bounds the time that a tick takes."""
 
-_NEARLY_ALL = 0.75
-"""Share of a job's hosts, 0 to 1, that must move data in a second for it to count."""
-
-_QUIET = 0.25
-"""Share of the others' median, 0 to 1, below which a host is quiet."""
-
 _SAME_TOTAL = 0.35
 """Hosts of one job move the same over the window, within this share of each other."""
 
 _MAX_LATE = 0.125
-"""Share of a job's hosts, 0 to 1, that may be quiet at the same time: more are another job, or a
+"""Share of a job's hosts, 0 to 1, that may be late at the same time: more are another job, or a
 stage of a pipeline."""
+
+_NEARLY_ALL = 0.75
+"""Share of the hosts that move as much, 0 to 1, that must do so at the same times to be a job."""
 
 _IN_STEP, _FOLLOWS = 0.8, 0.5
 """Pearson's correlation of the other hosts with their median, and of the late host with it at the
@@ -62,6 +61,22 @@ best lag, from which on they are one job."""
 
 _MAX_LATE_S = 6.0
 """Lag in seconds up to which a host follows its job."""
+
+_EXCHANGES = 0.25
+"""Share of the other hosts' highest rate, 0 to 1, from which on they exchange data."""
+
+_MIN_SEEN = 3
+"""Ticks of an exchange that goes on from which on it is judged."""
+
+_QUIET, _MIN_SILENT = 0.25, 3
+"""Share of the others' rate, 0 to 1, below which a host is silent, and the ticks from which on its
+silence counts: samples that are taken up to a tick apart make it seem longer than it is."""
+
+_BEGUN = 0.1
+"""Share of what the others move in an exchange, 0 to 1, from which on a host has begun."""
+
+_ALSO_LATE = 0.5
+"""Share of a host's lateness, 0 to 1, from which on another one is late as well."""
 
 _COMMUNICATES = 0.2
 """Share of line rate, 0 to 1, that the others reach in some second: below it there is no exchange
@@ -135,18 +150,16 @@ def _lateness(
     in_step = peers[_correlation(moved[peers], usual) >= _IN_STEP]
     if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)) or usual.max() < _COMMUNICATES:
         return None
-    theirs, own = moved[in_step], moved[host]
-    lags = range(1 + round(_MAX_LATE_S / inputs.snapshot.interval_s))
+    own, interval_s = moved[host], inputs.snapshot.interval_s
+    lags = range(1 + round(_MAX_LATE_S / interval_s))
     if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
         return None
-    exchange = (theirs > t.busy_util).mean(axis=0) >= _NEARLY_ALL
-    below = _QUIET * usual
     waits, level = [], []
-    for first, last in _runs(exchange & (moved[host] < below)):
-        seconds = (last - first) * inputs.snapshot.interval_s
-        also = float((moved[peers, first:last] < below[first:last]).all(axis=1).mean())
-        if seconds >= t.late_s and also <= _MAX_LATE:
-            waits.append(seconds)
+    for first, last in _exchanges(usual, t.busy_util):
+        late_s = _late_s(moved[:, first:last], usual[first:last]) * interval_s
+        also = float((late_s[in_step] >= _ALSO_LATE * late_s[host]).mean())
+        if late_s[host] >= t.late_s and also <= _MAX_LATE:
+            waits.append(float(late_s[host]))
             level.append(float(usual[first:last].mean()))
     name = inputs.structure.fabric.ports[int(inputs.structure.rails_of_hosts[host][0])].node
     # Of long iterations, few are in the window: one late exchange keeps a finding open.
@@ -155,6 +168,37 @@ def _lateness(
     if not waits:
         return None
     return _Late(len(waits), median(np.array(waits)), float(np.mean(level)), len(in_step))
+
+
+def _exchanges(usual: Floats, busy: float) -> list[tuple[int, int]]:
+    """[first, after the last) tick of the exchanges that begin in the window, the last one from its
+    third tick on.
+
+    The tick before an exchange has its beginning, as have those in which hosts that wait for a
+    late one move little.
+    """
+    found = []
+    for first, last in _runs(usual >= _EXCHANGES * usual.max()):
+        begin = first - 1
+        while begin > 0 and usual[begin] > busy and usual[begin - 1] <= usual[begin] / _EXCHANGES:
+            begin -= 1
+        if first > 0 and (last < len(usual) or last - first >= _MIN_SEEN):
+            found.append((begin, last))
+    return found
+
+
+def _late_s(moved: Floats, usual: Floats) -> Floats:
+    """[hosts], ticks: how late a host begins an exchange in which hosts move `moved` [hosts, ticks]
+    and most of them `usual` [ticks].
+
+    Where the others do not slow down, it is what they are ahead by over their rate; where they
+    wait, the ticks in which it is silent are.
+    """
+    ahead = np.cumsum(usual - moved, axis=1).max(axis=1) / usual.max()
+    before = np.cumsum(moved, axis=1) < _BEGUN * usual.sum()
+    silent = ((moved < _QUIET * usual) & before).sum(axis=1)
+    late: Floats = np.fmax(ahead, np.where(silent >= _MIN_SILENT, silent, 0))
+    return late
 
 
 def _correlation(many: Floats, one: Floats) -> Floats:
@@ -200,7 +244,7 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late) -> Condition:
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} was late {late.times} times in {period_s:.0f} s, by {late.late_s:.0f} s: the"
+            f"{name} was late {late.times} times in {period_s:.0f} s, by {late.late_s:.1f} s: the"
             f" {late.peers} other hosts of its job moved {rounded_percent(late.level)} of line rate"
             " meanwhile and wait for it"
         ),

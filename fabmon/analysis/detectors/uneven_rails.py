@@ -1,7 +1,8 @@
 """Hosts send over some of their rails only: a collective is as fast as its busiest rail.
 
 The rails of a host carry the same in a collective. One that carries far less, second after second,
-is not used as the others are.
+is left out: by one host, where others use it or it did before, or by all hosts that send. A job
+may be started on few NICs of its hosts on purpose: less than half of them is no finding.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.fabric_structure import NONE, Mask, Rows
+from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.fabric.model import SWITCH, Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
 
@@ -48,14 +50,21 @@ _SAME_SPEED = 0.9
 """Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
 
 _CARRIES = 0.01
-"""Share of the busiest rail's traffic, 0 to 1, below which a NIC carries nothing of the job."""
+"""Share of the busiest rail's traffic, 0 to 1, below which a NIC carries nothing of a job."""
+
+_ALL = 0.9
+"""Share of the hosts that send, 0 to 1, from which on a rail that they leave out is left out by
+all of them."""
 
 _QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)
 """A queue on one rail slows that rail; no job leaves it out."""
 
-_MIN_EVEN_HOSTS, _SAME_RATE = 4, 0.25
-"""A host with one rail in use is an exception beside so many hosts that use theirs evenly, at a
-rate within this share of its own: else it may be the sender of a single large flow."""
+_MIN_HOSTS, _SAME_RATE = 4, 0.25
+"""Hosts that leave out the same rails, or that use theirs evenly at a rate within this share of
+that of the one that does not: fewer may be the senders of single large flows."""
+
+_EXCHANGED = 0.5
+"""Received over sent from which on hosts exchange data with each other."""
 
 _SUSPECT = 0.4
 """Share of `lost_min` over the last ticks from which on a host is examined closely."""
@@ -72,11 +81,7 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class UnevenRails:
-    """Compares the rails of every host.
-
-    A NIC that no host uses for training may serve storage: only rails that were used with the
-    others before, or are used by most hosts now, are left out.
-    """
+    """Compares the rails of every host."""
 
     def __init__(self, thresholds: UnevenRailsThresholds) -> None:
         self._t = thresholds
@@ -88,14 +93,13 @@ class UnevenRails:
         self._note_usage(inputs)
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
         for rows in _suspects(inputs, self._t):
-            level = _level(self._t, _sent(inputs, rows))
+            used = rows[self._is_rail_of_jobs(inputs, rows)]
+            level = _level(self._t, _sent(inputs, used)) if len(used) > 1 else None
             if level is None:
                 continue
-            low = rows[level < self._t.low * float(level.max())]
-            low = low[self._is_rail_of_jobs(inputs, rows, low)]
-            is_one = (level >= self._t.low * float(level.max())).sum() < _MIN_BUSY
-            if len(low) and not (is_one and self._even_hosts(inputs, rows) < _MIN_EVEN_HOSTS):
-                found[tuple(inputs.structure.rail[low].tolist())].append((rows, level))
+            low = used[level < self._t.low * float(level.max())]
+            found[tuple(inputs.structure.rail[low].tolist())].append((used, level))
+        found = {low: hosts for low, hosts in found.items() if self._is_sure(inputs, low, hosts)}
         subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
         for low_rails, hosts in found.items():
             subjects[low_rails] = subject = (
@@ -118,35 +122,94 @@ class UnevenRails:
             usage[own] += np.float32(_LEARNS) * (used[active] - usage[own])
         self._usage = usage
 
-    def _even_hosts(self, inputs: DetectorInput, rows: Rows) -> int:
-        """The number of hosts that send as fast as a host's busiest rail, on all of theirs."""
-        rate = inputs.filled("tx_bps").mean(axis=1)
-        own = float(rate[rows].max())
-        return sum(
-            int((np.abs(rate[each] - own) <= _SAME_RATE * own).all(axis=1).sum())
-            for _, each in inputs.structure.rail_tables
-            if each.shape[1] == len(rows)
+    def _is_sure(
+        self, inputs: DetectorInput, low: tuple[int, ...], hosts: list[tuple[Rows, Floats]]
+    ) -> bool:
+        """Whether some hosts leave out their rails `low`: others use them, these hosts did, or so
+        do all that send. The only busy rail of a host may carry a single large flow."""
+        rows, level = hosts[0]
+        left_out = np.concatenate(
+            [each[np.isin(inputs.structure.rail[each], low)] for each, _ in hosts]
+        )
+        if (self._usage[left_out] >= _IN_USE).any() or self._is_used_by_others(inputs, low):
+            is_one = len(level) - len(low) < _MIN_BUSY
+            return not is_one or _even_hosts(inputs, rows) >= _MIN_HOSTS
+        return len(hosts) >= max(_MIN_HOSTS, _ALL * _sending_hosts(inputs, self._t)) and (
+            _exchange(inputs, np.concatenate([each for each, _ in hosts]))
         )
 
-    def _is_rail_of_jobs(self, inputs: DetectorInput, own: Rows, rows: Rows) -> Mask:
-        """[rows]: whether a rail of a host, whose rails are `own`, was in use before, is in use on
-        most hosts that send, or is cabled as rails are."""
-        usage, rail = self._usage, inputs.structure.rail
-        known = inputs.structure.is_rail & (usage > 0)
-        of_others = [
-            float((usage[known & (rail == rail[row])] >= _IN_USE).sum())
-            > 0.5 * float((known & (rail == rail[row])).sum())
-            for row in rows.tolist()
-        ]
-        # A NIC that is cabled to a leaf of the rails, at their speed, is no storage.
-        lines = inputs.snapshot.line_rate_bps
-        sent = inputs.filled("tx_bps").mean(axis=1)
-        is_cabled = (inputs.structure.leaf[rows] != NONE) & (
-            lines[rows] >= _SAME_SPEED * np.nanmax(lines[own], initial=0)
+    def _is_used_by_others(self, inputs: DetectorInput, low: tuple[int, ...]) -> bool:
+        """Whether most hosts use some rails together with their others."""
+        structure = inputs.structure
+        known = structure.is_rail & (self._usage > 0)
+        return all(
+            2 * (self._usage[known & (structure.rail == rail)] >= _IN_USE).sum()
+            > (known & (structure.rail == rail)).sum()
+            for rail in low
         )
-        is_cabled &= sent[rows] >= _CARRIES * sent[own].max(initial=0)
-        known_use: Mask = is_cabled | (usage[rows] >= _IN_USE) | np.array(of_others, np.bool_)
-        return known_use
+
+    def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows) -> Mask:
+        """[rows]: whether a NIC of a host may be a rail: it was in use before, is one that others
+        use, or is as fast as the busy ones and on their fabric. Others serve storage, or are
+        spares."""
+        structure, lines = inputs.structure, inputs.snapshot.line_rate_bps[rows]
+        sent = inputs.filled("tx_bps")[rows].mean(axis=1)
+        busy = sent > _CARRIES * sent.max(initial=0)
+        found: Mask = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
+        found &= busy | _on_fabric_of(structure, rows, rows[busy])
+        found |= self._usage[rows] >= _IN_USE
+        for place in np.flatnonzero(~found).tolist():
+            found[place] = self._is_used_by_others(inputs, (int(structure.rail[rows[place]]),))
+        return found
+
+
+def _on_fabric_of(structure: FabricStructure, rows: Rows, others: Rows) -> Mask:
+    """[rows]: whether a NIC is cabled to a leaf of some others, or to one with the same spines. A
+    network for storage has switches of its own."""
+    spines = structure.once(_neighbours)
+    leaves = {structure.leaves[leaf] for leaf in structure.leaf[others].tolist() if leaf != NONE}
+    theirs = set().union(*(spines.get(leaf, set()) for leaf in leaves))
+    names = [
+        structure.leaves[leaf] if leaf != NONE else "" for leaf in structure.leaf[rows].tolist()
+    ]
+    return np.array(
+        [name in leaves or not theirs.isdisjoint(spines.get(name, set())) for name in names],
+        np.bool_,
+    )
+
+
+def _neighbours(fabric: Fabric) -> dict[str, set[str]]:
+    """The switches that each switch is known to be cabled to."""
+    switches = {node.name for node in fabric.nodes if node.role == SWITCH}
+    found: dict[str, set[str]] = defaultdict(set)
+    for port in fabric.ports:
+        if port.cable is not None and {port.node, port.cable.node} <= switches:
+            found[port.node].add(port.cable.node)
+            found[port.cable.node].add(port.node)
+    return found
+
+
+def _even_hosts(inputs: DetectorInput, rows: Rows) -> int:
+    """The number of hosts that send as fast as a host's busiest rail, on as many of theirs."""
+    rate = inputs.filled("tx_bps").mean(axis=1)
+    own = float(rate[rows].max())
+    return sum(
+        int(((np.abs(rate[each] - own) <= _SAME_RATE * own).sum(axis=1) >= len(rows)).sum())
+        for _, each in inputs.structure.rail_tables
+    )
+
+
+def _exchange(inputs: DetectorInput, rows: Rows) -> bool:
+    """Whether some ports receive about as much as they send: hosts that exchange data with each
+    other, and not with a file system."""
+    sent, received = (float(inputs.filled(each)[rows].sum()) for each in ("tx_bps", "rx_bps"))
+    return received >= _EXCHANGED * sent
+
+
+def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
+    """The number of hosts one of whose rails is busy in some recent tick."""
+    busy = inputs.sent.max(axis=1) > t.busy_util
+    return sum(int(busy[rows].any(axis=1).sum()) for _, rows in inputs.structure.rail_tables)
 
 
 def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]:

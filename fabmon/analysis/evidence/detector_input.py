@@ -87,12 +87,6 @@ class DetectorInput:
         """
         return self.once(_window, column, TICKS)
 
-    @cached_property
-    def skew_s(self) -> float:
-        """How far apart ports were sampled within a tick, seconds; 0 where all coincide. Between
-        two samples a rate is taken to be constant, so windows of a few ticks are less exact."""
-        return self.snapshot.aligned.spread_s(TICKS, self.snapshot.seq)
-
     def filled(self, column: str) -> Floats:
         """[ports, TICKS] of a HEAT column, 0 for absent values. Shared: do not modify."""
         return self.once(_filled, column)

@@ -18,18 +18,20 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.evidence.null_model import effective_flows
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
+from fabmon.analysis.evidence.sharing import (
+    ACCOUNTED,
+    SLOWED_BELOW,
+    WINDOW_TICKS,
+    last_ticks,
+    only_sender,
+    sharing,
+)
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.snapshot import Floats
 
 LINK_UTIL = "link util"
 """Name of the evidence that has the utilisation of a finding's link, in %."""
-
-WINDOW_TICKS = 40
-"""Ticks in which full ones are looked for: more than one iteration of most jobs."""
-
-_MOST_FULL_TICKS = 10
-"""The latest full ticks that are compared: what was full longer ago may have had other flows."""
 
 _USED = 0.1
 """Share of the fullest link's load, 0 to 1, above which a link counts as used."""
@@ -38,20 +40,8 @@ _BIG, _LEAST = 0.1, 0.01
 """Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
 in sharing a group: less is not limited by the group, and is subtracted from its capacity."""
 
-_BELOW = 0.9
-"""Share of what a port could send, 0 to 1, below which it is slowed: a NIC that nothing limits
-reaches 93 % and more."""
-
-_ALONE = 0.15
-"""A link whose load differs by less than this share from what one port sends is that port's."""
-
 _CALM = 0.02
 """Share of time paused or without credits, 0 to 1, below which a host is not slowed."""
-
-_LEADS_TICKS, _FAR_BELOW, _MOSTLY_HERE = 8, 0.6, 0.8
-"""A link that fills no second is suspected when it leads its group in so many of the last ten
-ticks, the median of the group is below this share of it, and this share of all slowed hosts is
-behind the group."""
 
 _KNOWN_FEEDERS = 0.5
 """Share of what a group carries, 0 to 1, that the ports that feed it must bring for them to be
@@ -60,12 +50,6 @@ known."""
 _CLEARLY_UNEVEN = 0.3
 """1 - mean/max of a group, 0 to 1, from which on a full link is reported without knowing who feeds
 it."""
-
-_ACCOUNTED = 0.85
-"""Share of a link's load, 0 to 1, that the slowed ports must send for it to be the reason."""
-
-_SAME_SHARE = 0.2
-"""Flows that share a link fairly have rates within this share of each other."""
 
 _SAME_LOAD = 0.06
 """Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
@@ -78,6 +62,19 @@ _NO_ROOM = 0.85
 
 _MORE = 1.015
 """A link that carries this many times another's load has traffic that the other has not."""
+
+_NEARLY_FULL = 0.03
+"""A whole group is full where its mean is this much below the utilisation of one full link."""
+
+_SAME_RATIO = 1.05
+"""Line rate below a group over that of its links up to which the group cannot be too small."""
+
+_MOST = 0.5
+"""Share of the ports that send much, 0 to 1, that a full group slows at least."""
+
+_DROPPED = 0.05
+"""Share of a link's load, 0 to 1, above which what enters a switch and does not leave it was
+dropped: clocks and counters differ by less."""
 
 
 class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,7 +177,6 @@ def _group_loads(
 ) -> GroupLoads:
     links: list[FullLink] = []
     groups: list[FullGroup] = []
-    used: list[_Group] = []
     peak = inputs.sent.max(axis=1)
     for group in inputs.structure.groups:
         if peak[group.rows].max(initial=0) < thresholds.used_util:
@@ -188,16 +184,11 @@ def _group_loads(
         measured = _Group(inputs, thresholds, queue, group)
         if measured.members < 2:
             continue
-        used.append(measured)
         whole = measured.full_group()
         if whole is not None:
             groups.append(whole)
         else:
             links += measured.full_links()
-    if not links and not groups:
-        # A link that is never full for a second is suspected only where no other explains a queue.
-        suspects = [found for each in used for found in each.leading_link()]
-        links = suspects if len(suspects) == 1 else []
     return GroupLoads(tuple(_without_downstream(inputs, links)), tuple(groups))
 
 
@@ -244,34 +235,35 @@ class _Group:
         alone: set[int] = set()
         shared: list[tuple[int, Mask, Floats, Floats]] = []
         for member in hot:
-            ticks = last_ticks(full[member], _MOST_FULL_TICKS)
+            ticks = last_ticks(full[member])
             rate, possible = self._shares(feeds, lines, ticks)
-            free = (possible > 0) & (rate >= _BELOW * possible)
-            lone = self._alone_on(member, ticks, feeds, free, alone)
+            free = (possible > 0) & (rate >= SLOWED_BELOW * possible)
+            free[list(alone)] = False
+            lone = only_sender(feeds[:, ticks], self._load(member, ticks), free)
             if lone is None:
                 shared.append((member, ticks, rate, possible))
             else:
                 alone.add(lone)
-        carried = float(sum(np.nan_to_num(self._bps[each][on]).mean() for each, on, *_ in shared))
+        carried = float(sum(self._load(each, on).mean() for each, on, *_ in shared))
         for member, ticks, rate, possible in shared:
-            level = self._level(ticks)
+            level, load = self._level(ticks), self._load(member, ticks)
             has_room = np.nanmin(level) < self._t.room_util and np.nanmean(level) < _NO_ROOM
             is_big = possible > 0
-            slowed = is_big & (rate < _BELOW * possible)
+            slowed = is_big & (rate < SLOWED_BELOW * possible)
             free = is_big & ~slowed
             free[list(alone)] = False
-            load = float(np.nan_to_num(self._bps[member][ticks]).mean())
-            if not has_room or slowed.sum() < 2 or rate[slowed].sum() < _ACCOUNTED * load:
+            if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
                 continue
-            on_it = sharing(rate, slowed, load)
-            lost = 1.0 - float(rate[on_it].mean() / possible[on_it].mean())
+            on_it = sharing(feeds[:, ticks], slowed, load)
+            if on_it.sum() < 2:
+                continue
+            achieved = float(rate[on_it].sum()) - self._dropped_bps(ticks, float(load.mean()))
+            lost = 1.0 - max(achieved, 0.0) / float(possible[on_it].sum())
             edges = self._group.edges[slowed]
             slowed_by = self._slowed_by(edges)
             # Senders that nothing slows may be what fills it: then a queue must be seen at others.
-            is_excused = rate[free].sum() >= _ACCOUNTED * carried
-            if not slowed_by and (is_excused or self._is_calm(edges)):
-                continue
-            if lost < self._t.lost_min:
+            is_excused = rate[free].sum() >= ACCOUNTED * carried
+            if lost < self._t.lost_min or (not slowed_by and (is_excused or self._is_calm(edges))):
                 continue
             yield FullLink(
                 row=int(self._group.rows[member]),
@@ -284,15 +276,34 @@ class _Group:
                 active=int(is_big.sum()),
             )
 
+    def _dropped_bps(self, ticks: Mask, load: float) -> float:
+        """Bits/s that enter the switch of the group and do not leave it, where that is more than
+        counters differ by; 0 for links into a switch, whose drops are at other switches. Senders
+        that do not slow down (UDP) lose them."""
+        if self._group.is_inward:
+            return 0.0
+        structure = self._inputs.structure
+        own = np.flatnonzero(structure.node == structure.node[self._group.rows[0]])
+        enters, leaves = (
+            float(np.nan_to_num(of(own, WINDOW_TICKS)[:, ticks]).mean(axis=1).sum())
+            for of in (self._inputs.entering, self._inputs.leaving)
+        )
+        return enters - leaves if enters - leaves > _DROPPED * load else 0.0
+
+    def _load(self, member: int, ticks: Mask) -> Floats:
+        """[ticks that count]: bits/s on a member; 0 where it is not known."""
+        load: Floats = np.nan_to_num(self._bps[member][ticks])
+        return load
+
     def _are_known(self, feeds: Floats) -> bool:
         """Whether the ports that feed the group account for what it carries."""
         carried = float(np.nan_to_num(self._bps[:, -TICKS:]).sum())
-        return float(np.nan_to_num(feeds[:, -TICKS:]).sum()) >= _KNOWN_FEEDERS * carried
+        return float(feeds[:, -TICKS:].sum()) >= _KNOWN_FEEDERS * carried
 
     def _by_load_alone(self, hot: list[int], full: Mask) -> Iterator[FullLink]:
         """Full links beside others with room, where it is not known who feeds them."""
         for member in hot:
-            level = self._level(last_ticks(full[member], _MOST_FULL_TICKS))
+            level = self._level(last_ticks(full[member]))
             lost = 1.0 - float(np.nanmean(level) / level[member])
             if np.nanmin(level) < self._t.room_util and lost >= _CLEARLY_UNEVEN:
                 yield FullLink(
@@ -306,54 +317,23 @@ class _Group:
                     active=0,
                 )
 
-    def leading_link(self) -> list[FullLink]:
-        """The member that leads its group in all recent ticks, where the hosts that are slowed are
-        behind this group: bursts of less than a second fill no second.
-        """
-        recent = np.nan_to_num(self._util[:, -TICKS:])
-        used = recent.max(axis=0) >= self._t.used_util
-        if used.sum() < _LEADS_TICKS or (recent >= self._full_util).any():
-            return []
-        level = self._level(np.concatenate((np.zeros(WINDOW_TICKS - TICKS, np.bool_), used)))
-        member = int(np.nanargmax(level))
-        top, usual = float(level[member]), float(np.nanmedian(level))
-        if usual > _FAR_BELOW * top or not (recent[member] >= recent.max(axis=0))[used].all():
-            return []
-        signals = queue_signals(self._inputs, self._queue)
-        seen = signals.marked if self._group.is_inward else signals.slowed
-        hosts = self._group.hosts[seen[self._group.hosts]]
-        if len(hosts) < 2 or len(hosts) < _MOSTLY_HERE * seen.sum():
-            return []
-        ends = self._inputs.structure.peer[hosts]
-        return [
-            FullLink(
-                row=int(self._group.rows[member]),
-                group=self._group,
-                level=level,
-                full_ticks=0,
-                feeders=ends[ends != NONE],
-                lost=1.0 - usual / top,
-                slowed_by="CNPs, marks, pause or credits",
-                active=len(self._group.hosts),
-            )
-        ]
-
     def full_group(self) -> FullGroup | None:
         """The group, where no member has room and ports that feed it are slowed; else None."""
         known = self._util[self._is_up]
         full: Mask = np.nan_to_num(known).min(axis=0) >= self._t.room_util
-        full &= np.nan_to_num(known).mean(axis=0) >= self._full_util - 0.03
+        full &= np.nan_to_num(known).mean(axis=0) >= self._full_util - _NEARLY_FULL
         if full.sum() < self._t.full_ticks or not full[-TICKS:].any():
             return None
         feeds, lines = self._feeders()
-        ticks = last_ticks(full, _MOST_FULL_TICKS)
+        ticks = last_ticks(full)
         if not len(feeds):
             return None
-        rate = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
-        slowed = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (rate < _BELOW * lines)
+        rate = feeds[:, ticks].mean(axis=1)
+        is_big = _takes_part(rate, lines)
+        slowed = is_big & (rate < SLOWED_BELOW * lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
-        if slowed.sum() < 2 or ratio <= 1.05:
+        if slowed.sum() < max(2, _MOST * is_big.sum()) or ratio <= _SAME_RATIO:
             return None
         lost = 1.0 - float(rate[slowed].sum() / lines[slowed].sum())
         if lost < self._t.lost_min:
@@ -365,32 +345,21 @@ class _Group:
 
     def _feeders(self) -> tuple[Floats, Floats]:
         """[edges, ticks] bits/s that the switch's other ports bring to the group (or take from it,
-        for links into a switch), and their line rates [edges], bits/s, 0 where not known."""
+        for links into a switch), and their line rates [edges], bits/s; 0 where not known."""
         edges = self._group.edges
         inputs = self._inputs
         feeds = (inputs.leaving if self._group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
-        return feeds, np.nan_to_num(inputs.snapshot.line_rate_bps[edges])
+        return np.nan_to_num(feeds), np.nan_to_num(inputs.snapshot.line_rate_bps[edges])
 
     def _shares(self, feeds: Floats, lines: Floats, ticks: Mask) -> tuple[Floats, Floats]:
         """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
         its line rate and its fair share of the group; 0 for ports that send next to nothing."""
-        rate: Floats = np.nan_to_num(feeds[:, ticks]).mean(axis=1)
-        is_big = (rate > _BIG * rate.max()) & (rate > _LEAST * lines) & (lines > 0)
+        rate: Floats = feeds[:, ticks].mean(axis=1)
+        is_big = _takes_part(rate, lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         fair = (capacity - float(rate[~is_big].sum())) / max(int(is_big.sum()), 1)
         possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
         return rate, possible
-
-    def _alone_on(
-        self, member: int, ticks: Mask, feeds: Floats, free: Mask, taken: set[int]
-    ) -> int | None:
-        """The port that sends all it can and accounts for a link's load alone; None without."""
-        load = np.nan_to_num(self._bps[member][ticks])
-        differs = np.abs(np.nan_to_num(feeds[:, ticks]) - load).mean(axis=1) / load.mean()
-        differs[~free] = np.inf
-        differs[list(taken)] = np.inf
-        best = int(np.argmin(differs))
-        return best if differs[best] <= _ALONE else None
 
     def _level(self, ticks: Mask) -> Floats:
         known = np.isfinite(self._util) & ticks
@@ -425,26 +394,10 @@ class _Group:
         return "CNPs or marks" if seen[hosts].any() else ""
 
 
-def sharing(rate: Floats, slowed: Mask, load: float) -> Mask:
-    """[edges]: the slowed ports that share a link of a load: the fewest that have an equal part of
-    it each; all slowed ones where no number of them does."""
-    order = np.flatnonzero(slowed)
-    for flows in range(2, len(order) + 1):
-        part = load / flows
-        near = order[np.abs(rate[order] - part) <= _SAME_SHARE * part]
-        if len(near) >= flows:
-            closest = near[np.argsort(np.abs(rate[near] - part), kind="stable")[:flows]]
-            found = np.zeros(len(slowed), np.bool_)
-            found[closest] = True
-            return found
-    return slowed
-
-
-def last_ticks(counts: Mask, most: int) -> Mask:
-    """The last so many of the ticks that count."""
-    after = np.cumsum(counts[::-1])[::-1]
-    last: Mask = counts & (after <= most)
-    return last
+def _takes_part(rate: Floats, lines: Floats) -> Mask:
+    """[ports]: whether a port sends enough to be limited by the links that it shares."""
+    big: Mask = (rate > _BIG * rate.max(initial=0)) & (rate > _LEAST * lines) & (lines > 0)
+    return big
 
 
 def _without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[FullLink]:
@@ -466,7 +419,7 @@ def _without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Fu
         for before in () if is_first_hop else into.get(int(node[each.row]), ()):
             rows = np.array([before, each.row])
             fed, own = np.nan_to_num(inputs.leaving(rows, WINDOW_TICKS))
-            ticks = last_ticks(own >= _NEARLY * own.max(), _MOST_FULL_TICKS)
+            ticks = last_ticks(own >= _NEARLY * own.max())
             first, second = float(fed[ticks].mean()), float(own[ticks].mean())
             if abs(first - second) <= _SAME_LOAD * second:
                 dropped.add(before if second > first * _MORE else each.row)

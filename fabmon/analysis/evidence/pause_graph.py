@@ -63,15 +63,13 @@ class PauseGraph:
     """`paused` [ports]: the egress is paused. `pauses` [ports]: it pauses its peer.
 
     `share` is [ports]: the share of time that the egress is paused, the mean of the last ticks.
-    `roots` maps the place of a root's node to the ports by which it pauses others. `orphans` are
-    paused by a neighbour that is not watched.
+    `roots` maps the place of a root's node to the ports by which it pauses others.
     """
 
     paused: Mask
     pauses: Mask
     share: Floats
     roots: dict[int, Rows] = field(default_factory=dict)
-    orphans: Rows = field(default_factory=lambda: np.empty(0, np.intp))
     _by_pauser: dict[int, list[int]] = field(default_factory=dict)
     _node: Rows = field(default_factory=lambda: np.empty(0, np.intp))
 
@@ -128,12 +126,9 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     if not paused.any() and not pauses.any():
         return PauseGraph(paused, pauses, np.zeros(len(peer), np.float32))
     by_pauser: dict[int, list[int]] = {}
-    orphans = []
     for row in np.flatnonzero(paused & (node != NONE)).tolist():
         pauser = int(node[peer[row]]) if peer[row] != NONE else NONE
-        if pauser == NONE:
-            orphans.append(row)
-        else:
+        if pauser != NONE:
             by_pauser.setdefault(pauser, []).append(row)
     is_host = [each.role == HOST for each in structure.fabric.nodes]
     waiting = set(node[paused].tolist())
@@ -147,7 +142,6 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
         pauses=pauses,
         share=_share(inputs, peer),
         roots=roots,
-        orphans=np.array(orphans, np.intp),
         _by_pauser=by_pauser,
         _node=node,
     )
@@ -190,8 +184,7 @@ class HostPauses:
     all but stops the switch port, whatever arrives.
     """
 
-    def __init__(self, slow: Cause, storm: Cause) -> None:
-        self._slow = slow
+    def __init__(self, storm: Cause) -> None:
         self._storm = storm
 
     def conditions(self, inputs: DetectorInput, cause: Cause) -> Iterator[Condition]:

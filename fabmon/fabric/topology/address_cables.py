@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import NamedTuple
 
 from fabmon.fabric.flows.addresses import is_routed
 from fabmon.fabric.node_facts import NodeFacts
 from fabmon.fabric.topology.mac_cables import PortName
 
-Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
-
 _LENGTHS = ("/31", "/30", "/127", "/126")
 """Prefix lengths of subnets with room for two addresses of nodes: RFC 3021, RFC 6164."""
 
 
-def link_addresses(fact: NodeFacts) -> Iterator[tuple[str, Interface]]:
+class LinkAddress(NamedTuple):
+    """An address of a point-to-point link, as a number, and its subnet, as in `10.1.0.2/31`."""
+
+    subnet: str
+    number: int
+
+
+def link_addresses(fact: NodeFacts) -> Iterator[tuple[str, LinkAddress]]:
     """The ports of a node that have an address on a point-to-point link, each with it."""
     for item in fact.addresses:
         port = fact.by_device.get(str(item.get("dev")))
         if port is not None:
-            for own in _point_to_point(item):
-                yield port, own
+            for text in item.get("addresses") or ():
+                own = _of_link(str(text))
+                if own is not None:
+                    yield port, own
 
 
 def cables_by_address(
-    addresses: Mapping[str, Iterable[tuple[str, Interface]]],
+    addresses: Mapping[str, Iterable[tuple[str, LinkAddress]]],
 ) -> dict[PortName, PortName]:
     """Both directions of every certain cable, from the `link_addresses` of each node.
 
@@ -34,16 +42,16 @@ def cables_by_address(
     and on different nodes, and no other such subnet gives one of them another far end. Link-local
     addresses name no far end: every link may use them.
     """
-    subnets: dict[object, set[tuple[Interface, PortName]]] = {}
+    subnets: dict[str, set[tuple[int, PortName]]] = {}
     for node, of_node in addresses.items():
         for port, own in of_node:
-            subnets.setdefault(own.network, set()).add((own, (node, port)))
+            subnets.setdefault(own.subnet, set()).add((own.number, (node, port)))
     far: dict[PortName, set[PortName]] = {}
     for members in subnets.values():
         if len(members) != 2:
             continue
-        (own, one), (other_own, other) = members
-        if own.ip != other_own.ip and one[0] != other[0]:
+        (number, one), (other_number, other) = members
+        if number != other_number and one[0] != other[0]:
             far.setdefault(one, set()).add(other)
             far.setdefault(other, set()).add(one)
     return {
@@ -54,13 +62,13 @@ def cables_by_address(
     }
 
 
-def _point_to_point(item: Mapping[str, Any]) -> Iterator[Interface]:
-    for text in item.get("addresses") or ():
-        if not str(text).endswith(_LENGTHS):
-            continue
-        try:
-            own = ipaddress.ip_interface(str(text))
-        except ValueError:
-            continue
-        if is_routed(own.ip):
-            yield own
+@lru_cache(maxsize=65536)
+def _of_link(text: str) -> LinkAddress | None:
+    """An address with its prefix length; None unless its subnet is that of a link."""
+    if not text.endswith(_LENGTHS):
+        return None
+    try:
+        own = ipaddress.ip_interface(text)
+    except ValueError:
+        return None
+    return LinkAddress(str(own.network), int(own.ip)) if is_routed(own.ip) else None

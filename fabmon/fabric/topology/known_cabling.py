@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from fabmon.fabric import model
 from fabmon.fabric.model import Host, Shape
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.topology.address_cables import Interface, cables_by_address, link_addresses
+from fabmon.fabric.topology.address_cables import LinkAddress, cables_by_address, link_addresses
 from fabmon.fabric.topology.cabling import Cabling
 from fabmon.fabric.topology.claims import (
     Claim,
@@ -50,7 +50,7 @@ class _NodeReports(NamedTuple):
     fact: NodeFacts
     claims: list[Claim]
     neighbours: list[tuple[str, Mapping[str, Any]]]
-    addresses: list[tuple[str, Interface]]
+    addresses: list[tuple[str, LinkAddress]]
     roles: Counter[tuple[str, str]]
 
     @classmethod
@@ -76,7 +76,7 @@ class _NodeReports(NamedTuple):
         for port, entry in self.neighbours:
             named[port].add(mac_token(entry.get("mac", "")))
         for port, address in self.addresses:
-            named[port].add(subnet_token(address.network))
+            named[port].add(subnet_token(address.subnet))
         for port, own in tokens_of_ports(self.node, self.fact):
             subnets = {token for token in named[port] if token[0] == SUBNET}
             yield (self.node, port), own | subnets, frozenset(named[port])

@@ -104,9 +104,9 @@ def mac_token(mac: object) -> Token:
     return "mac", str(mac).lower()
 
 
-def subnet_token(network: object) -> Token:
+def subnet_token(subnet: str) -> Token:
     """The token of the subnet of a point-to-point link, which the ports at both ends have."""
-    return SUBNET, str(network)
+    return SUBNET, subnet
 
 
 def _key(node: str) -> str:
