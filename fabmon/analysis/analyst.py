@@ -90,7 +90,7 @@ class Analyst:
     def _inputs(self, snapshot: Snapshot) -> DetectorInput:
         fabric = snapshot.fabric
         if self._structure is None or self._structure.fabric.ports is not fabric.ports:
-            self._structure = build_structure(fabric)
+            self._structure = build_structure(fabric, self._structure)
         elif self._structure.fabric is not fabric:
             self._structure = replace(self._structure, fabric=fabric, _memo={})
         open_findings = {finding.key: finding for finding in self._open}

@@ -17,8 +17,10 @@ from fabmon.fabric.model import (
     UPLINK,
     EcmpGroup,
     Fabric,
+    Node,
+    Port,
 )
-from fabmon.fabric.pcie import pcie_payload_bps
+from fabmon.fabric.port_arrays import PortArrays, port_arrays
 from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.topology.leaves import NONE as NONE
@@ -27,6 +29,7 @@ from fabmon.fabric.topology.leaves import Rows as Rows
 from fabmon.fabric.wording import name_list
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,11 @@ class FabricStructure:
     [hosts, rails] for each number of rails, with the hosts' places in `rails_of_hosts`. `leaf` is
     the place in `leaves` of the switch that a rail is cabled to, watched or not; NONE where no
     cable is known. `pcie_bps` is what a NIC's PCIe link carries one way, bits/s; NaN unknown.
+    `ports` are the arrays that these are from.
     """
 
     fabric: Fabric
+    ports: PortArrays
     peer: Rows
     node: Rows
     rail: Rows
@@ -76,7 +81,10 @@ class FabricStructure:
     leaf: Rows
     leaves: tuple[str, ...]
     pcie_bps: Floats
-    _memo: dict[Callable[[Fabric], Any], Any] = field(default_factory=dict)
+    _memo: dict[Callable[[Any], Any], Any] = field(default_factory=dict)
+    _node_memo: dict[Callable[[Node], Any], dict[str, tuple[tuple[Port, ...], Any]]] = field(
+        default_factory=dict
+    )
 
     def once(self, compute: Callable[[Fabric], T]) -> T:
         """`compute(fabric)`, computed once for the fabric."""
@@ -84,6 +92,25 @@ class FabricStructure:
             self._memo[compute] = compute(self.fabric)
         found: T = self._memo[compute]
         return found
+
+    def of_nodes(self, compute: Callable[[Node], U], combine: Callable[[list[U]], T]) -> T:
+        """`combine` of `compute(node)` of every node: this computed once for the ports of the node,
+        that once for the fabric."""
+        if combine not in self._memo:
+            self._memo[combine] = combine(self._computed(compute))
+        found: T = self._memo[combine]
+        return found
+
+    def _computed(self, compute: Callable[[Node], U]) -> list[U]:
+        known = self._node_memo.get(compute, {})
+        found = {
+            node.name: known[node.name]
+            if node.name in known and known[node.name][0] is node.ports
+            else (node.ports, compute(node))
+            for node in self.fabric.nodes
+        }
+        self._node_memo[compute] = found
+        return [value for _, value in found.values()]
 
     def label(self, row: int) -> str:
         """A port's name in a sentence, `leaf1 up5`."""
@@ -94,44 +121,48 @@ class FabricStructure:
         return name_list([self.label(row) for row in rows.tolist()], most)
 
 
-def build_structure(fabric: Fabric) -> FabricStructure:
-    """The arrays of a fabric."""
-    ports = fabric.ports
-    place = {node.name: number for number, node in enumerate(fabric.nodes)}
-    is_switch_node = np.array([node.role == SWITCH for node in fabric.nodes] + [False])
-    node = np.array([place.get(port.node, NONE) for port in ports], np.intp)
-    peer = np.array([NONE if port.peer is None else port.peer for port in ports], np.intp)
-    role = np.array([port.role for port in ports], dtype=object)
+def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> FabricStructure:
+    """The arrays of a fabric. `before` is the structure of an earlier one: of nodes whose ports are
+    the same nothing is read again."""
+    ports = port_arrays(fabric, None if before is None else before.ports)
+    names = [each.name for each in fabric.nodes]
+    # By number of a name, the place of the node; one more for ports without a node.
+    place_of = np.full(len(ports.names) + 1, NONE, np.intp)
+    place_of[[ports.names[name] for name in names if name in ports.names]] = [
+        number for number, name in enumerate(names) if name in ports.names
+    ]
+    node: Rows = place_of[ports.node]
+    is_switch_node = np.array([each.role == SWITCH for each in fabric.nodes] + [False])
+    peer = ports.peer.copy()
     exists = node != NONE
     peer[(peer != NONE) & (np.append(node, NONE)[peer] == NONE)] = NONE
-    is_rail, is_uplink = (
-        exists & (role == wanted) if len(ports) else np.zeros(0, np.bool_)
-        for wanted in (RAIL, UPLINK)
-    )
+    is_rail = ports.has_role(RAIL)
     is_switch = exists & is_switch_node[node]
-    rail = np.array([port.index if port.role == RAIL else NONE for port in ports], np.intp)
+    rail = np.where(is_rail, ports.index, NONE)
     # The links of a bond that is one rail are cabled to the leaf, the rail itself is not.
-    is_nic = is_rail | (exists & (role == MEMBER) if len(ports) else is_rail)
+    is_nic = ports.has_role(RAIL, MEMBER)
     peer_is_rail = np.append(is_nic, False)[peer] & (peer != NONE)
     has_hosts = any(each.role == HOST for each in fabric.nodes)
     rails = {
-        int(index): np.flatnonzero(is_rail & (rail == index))
-        for index in np.unique(rail[is_rail])
-        if has_hosts
+        int(index): np.flatnonzero(rail == index) for index in np.unique(rail[is_rail]) if has_hosts
     }
     of_hosts = _by_node(np.flatnonzero(is_rail), node)
-    behind = [port.cable.node if port.cable and port.role == RAIL else "" for port in ports]
-    leaves = tuple(sorted(set(behind) - {""}))
-    leaf_place = {name: number for number, name in enumerate(leaves)}
+    behind = np.where(is_rail, ports.far, NONE)
+    name_of = list(ports.names)
+    leaves = sorted((name_of[far], far) for far in np.unique(behind[behind != NONE]).tolist())
+    leaf_place = np.full(len(name_of) + 1, NONE, np.intp)
+    leaf_place[[far for _, far in leaves]] = np.arange(len(leaves))
     # Ports of the management network forward nothing.
-    forwards = np.where(role == MANAGEMENT, NONE, node) if len(node) else node
+    forwards = np.where(ports.has_role(MANAGEMENT), NONE, node)
+    place = {name: number for number, name in enumerate(names)}
     return FabricStructure(
         fabric=fabric,
+        ports=ports,
         peer=peer,
         node=node,
         rail=rail,
         is_rail=is_rail,
-        is_uplink=is_uplink,
+        is_uplink=ports.has_role(UPLINK),
         is_edge=is_switch & peer_is_rail,
         is_switch=is_switch,
         groups=tuple(_groups(fabric.groups, forwards, peer, is_rail, place)),
@@ -142,9 +173,10 @@ def build_structure(fabric: Fabric) -> FabricStructure:
             for width in sorted({len(each) for each in of_hosts})
             for hosts in [[n for n, each in enumerate(of_hosts) if len(each) == width]]
         ],
-        leaf=np.array([leaf_place.get(name, NONE) for name in behind], np.intp),
-        leaves=leaves,
-        pcie_bps=np.array([pcie_payload_bps(port.info) for port in ports], np.float32),
+        leaf=leaf_place[behind],
+        leaves=tuple(name for name, _ in leaves),
+        pcie_bps=ports.pcie_bps,
+        _node_memo={} if before is None else before._node_memo,
     )
 
 
@@ -162,10 +194,13 @@ def _groups(
     A spine's links to one leaf are among the links into that leaf, and are judged there.
     """
     outward, inward = [], {}
+    order: Rows = np.argsort(node, kind="stable")
+    first = np.searchsorted(node[order], np.arange(len(place) + 1))
     for group in groups:
         rows = np.array(group.rows, np.intp)
-        own = np.flatnonzero(node == place.get(group.node, -2))
-        edges = np.setdiff1d(own, rows)
+        at = place.get(group.node)
+        own = order[:0] if at is None else order[first[at] : first[at + 1]]
+        edges = own[~np.isin(own, rows)]
         behind = peer[edges]
         behind = behind[behind != NONE]
         hosts = behind[is_rail[behind]]

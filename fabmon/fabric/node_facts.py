@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cached_property, reduce
+from operator import is_
 from typing import Any, NamedTuple
 
 from fabmon.fabric import forwarding_tables
@@ -41,7 +43,10 @@ class ReportedPeer(NamedTuple):
 
 
 class NodeFacts:
-    """The reported facts of one node. `reached_at` is its address that the console connected to."""
+    """The reported facts of one node. `reached_at` is its address that the console connected to.
+
+    Once gathered they do not change: what is computed from them can be kept for the same object.
+    """
 
     def __init__(self) -> None:
         self.ports: dict[str, dict[str, Any]] = {}
@@ -91,21 +96,21 @@ class NodeFacts:
         return both
 
     def is_equal(self, other: NodeFacts) -> bool:
-        """Whether the same was reported about ports, cables, routes and addresses."""
-        return not (self.forwarding or other.forwarding) and all(
-            getattr(self, name) == getattr(other, name)
-            for name in ("ports", "ecmp", "neighbours", "peers", "addresses")
+        """Whether the same was reported."""
+        names = ("hostname", "reached_at", "ports", "ecmp", "neighbours", "peers", "addresses")
+        return self.forwarding == other.forwarding and all(
+            getattr(self, name) == getattr(other, name) for name in names
         )
 
+    @cached_property
     def by_device(self) -> dict[str, str]:
         """Interface -> port name, of all ports of the node."""
         return {str(info.get("netdev", name)): name for name, info in self.ports.items()}
 
+    @cached_property
     def members(self) -> list[tuple[list[str], int]]:
         """The ports of each ECMP group, in natural order, with its number of destinations."""
-        if not self.ecmp:
-            return []
-        by_netdev = self.by_device()
+        by_netdev = self.by_device
         return [
             (
                 sorted((by_netdev[dev] for dev in group.devices if dev in by_netdev), key=natural),
@@ -121,62 +126,60 @@ class ReportedFacts:
     def __init__(self) -> None:
         self._reported: dict[str, tuple[Hello, dict[str, NodeFacts]]] = {}
         self._given: dict[str, Host] = {}
+        self._facts: dict[str, tuple[list[NodeFacts], NodeFacts]] = {}
 
     def gather(
         self, given: Mapping[str, Host], hellos: Mapping[str, Hello]
     ) -> dict[str, NodeFacts]:
         """Facts by node; `given` are the nodes of the hosts file.
 
-        The facts of a node are the same object as before if all that reports about it is unchanged
-        and of one node. They must not be modified.
+        The facts of a node are the same object as before if what is reported about it is unchanged.
+        They must not be modified.
         """
         if dict(given) != self._given:
             self._given, self._reported = dict(given), {}
-        facts: dict[str, NodeFacts | None] = dict.fromkeys(hellos)
+        parts: dict[str, list[NodeFacts]] = {name: [] for name in hellos}
         reported = {}
         for name, hello in hellos.items():
             known = self._reported.get(name)
             try:
                 if known is None or known[0] is not hello:
-                    known = hello, _facts_of(given[name], given, hello)
+                    known = hello, _unless_equal(known, _facts_of(given[name], given, hello))
             except Exception:
                 # Hellos are checked on arrival; an error that remains costs only its own node.
                 _LOG.exception("%s: the facts about its ports cannot be used", name)
-                continue
+                known = hello, {name: NodeFacts()}
             reported[name] = known
             for about, fact in known[1].items():
-                others = facts.get(about)
-                facts[about] = fact if others is None else others.merged(fact)
-            own = facts[name] = facts[name] or known[1].setdefault(name, NodeFacts())
-            own.hostname, own.reached_at = hello.hostname, hello.reached_at
+                parts.setdefault(about, []).append(fact)
         self._reported = reported
-        return {name: fact or NodeFacts() for name, fact in facts.items()}
+        self._facts = {name: self._joined(name, each) for name, each in parts.items()}
+        return {name: fact for name, (_, fact) in self._facts.items()}
 
-    def is_unchanged(self, node: str, hello: Hello) -> bool:
-        """Whether a new hello of a node reports what its last one did, so that `gather` would find
-        the same; then it replaces that one."""
-        before = self._reported.get(node)
-        if before is None or node not in self._given:
-            return False
-        old, known = before
-        if (old.hostname, old.reached_at) != (hello.hostname, hello.reached_at):
-            return False
-        try:
-            facts = _facts_of(self._given[node], self._given, hello)
-        except Exception:
-            return False
-        facts.setdefault(node, NodeFacts())
-        if facts.keys() != known.keys() or not all(
-            fact.is_equal(known[about]) for about, fact in facts.items()
-        ):
-            return False
-        self._reported[node] = hello, known
-        return True
+    def _joined(self, name: str, parts: list[NodeFacts]) -> tuple[list[NodeFacts], NodeFacts]:
+        """What several nodes report about one, after the reports that it is from."""
+        known = self._facts.get(name)
+        if known is not None and len(known[0]) == len(parts) and all(map(is_, known[0], parts)):
+            return known
+        return parts, reduce(NodeFacts.merged, parts)
+
+
+def _unless_equal(
+    known: tuple[Hello, dict[str, NodeFacts]] | None, new: dict[str, NodeFacts]
+) -> dict[str, NodeFacts]:
+    """The new facts of a sender; the object of before for each node that has the same ones."""
+    before = {} if known is None else known[1]
+    return {
+        about: before[about] if about in before and fact.is_equal(before[about]) else fact
+        for about, fact in new.items()
+    }
 
 
 def _facts_of(sender: Host, given: Mapping[str, Host], hello: Hello) -> dict[str, NodeFacts]:
-    """The facts of one hello, by the node that they describe."""
-    found: dict[str, NodeFacts] = {}
+    """The facts of one hello, by the node that they describe; the sender is always among them."""
+    own = NodeFacts()
+    own.hostname, own.reached_at = hello.hostname, hello.reached_at
+    found: dict[str, NodeFacts] = {sender.name: own}
     for block in hello.blocks:
         for item in block.objects:
             about = owner_of(item, sender, given)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.roles.port_roles import PortRoles
@@ -68,15 +68,14 @@ class RateChunkBuilder:
 
     def __init__(self, roles: RoleRules | None = None, topology: Topology | None = None) -> None:
         """`roles` and `topology` are as for a History."""
-        self._roles = PortRoles(roles)
-        self._topology = topology
         self._rows = PortRows()
+        self._builder = FabricBuilder(self._rows, PortRoles(roles), topology)
         self._hosts: dict[str, Host] = {}
         self._hellos: dict[str, Hello] = {}
         self._nodes: dict[str, _NodeRates] = {}
         self._open: dict[tuple[int, float], _OpenChunk] = {}
         self._line_rate_bps: dict[int, float] = {}
-        self.fabric: Fabric = build([], {}, self._rows, 0, self._roles, topology)
+        self.fabric: Fabric = self._builder.build([], {}, 0)
 
     def of(
         self, raw_chunks: Iterable[RawChunk], from_ns: int = 0, until_ns: int = _LATEST_NS
@@ -100,14 +99,8 @@ class RateChunkBuilder:
             return
         self._hosts |= hosts
         self._hellos |= changed
-        self.fabric = build(
-            list(self._hosts.values()),
-            self._hellos,
-            self._rows,
-            self.fabric.version + 1,
-            self._roles,
-            self._topology,
-        )
+        hosts_now = list(self._hosts.values())
+        self.fabric = self._builder.build(hosts_now, self._hellos, self.fabric.version + 1)
 
     def _node(self, frames: NodeFrames) -> _NodeRates:
         """The rates of a node: the same object as before, unless its layout has changed."""
@@ -156,7 +149,7 @@ class RateChunkBuilder:
         chunk.widen(len(ports))
         reported_bps = np.full(len(ports), np.nan, np.float32)
         reported_bps[list(self._line_rate_bps)] = list(self._line_rate_bps.values())
-        line_rate_bps = line_rates(reported_bps, line_rate_overrides(ports, self._hosts))
+        line_rate_bps = line_rates(reported_bps, line_rate_overrides(self.fabric, self._hosts))
         tx_bps, rx_bps = chunk.bps
         return RateChunk(
             chunk.start_ns, chunk.interval_s, self.fabric, tx_bps, rx_bps, line_rate_bps

@@ -9,7 +9,7 @@ import numpy as np
 
 from collectors.catalog import CATALOG, require
 from collectors.catalog.ethernet import PRIORITIES
-from fabmon.fabric.model import Host, Port
+from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.names import matches
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.history.rates import LINE_RATES, RX, SOURCE_NUMBERS, TX, BestSources, Bools, Indices
@@ -281,14 +281,15 @@ def line_rates(reported_bps: Floats, overrides_bps: Floats) -> Floats:
     return rates.astype(np.float32)
 
 
-def line_rate_overrides(ports: Sequence[Port], hosts: Mapping[str, Host]) -> Floats:
+def line_rate_overrides(fabric: Fabric, hosts: Mapping[str, Host]) -> Floats:
     """[ports] line rates that the hosts file sets; NaN where it sets none."""
-    overrides = np.full(len(ports), np.nan, np.float32)
-    for port in ports:
-        host = hosts.get(port.node)
+    overrides = np.full(len(fabric.ports), np.nan, np.float32)
+    for node in fabric.nodes:
+        host = hosts.get(node.name)
         for pattern, bps in host.speeds if host is not None else ():
-            if matches(port.name, (pattern,)) or matches(port.label, (pattern,)):
-                overrides[port.row] = bps
+            for port in node.ports:
+                if matches(port.name, (pattern,)) or matches(port.label, (pattern,)):
+                    overrides[port.row] = bps
     return overrides
 
 

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG
-from fabmon.fabric.fabric_builder import PortRows, build, with_abouts
+from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
-from fabmon.fabric.model import FABRIC, GPU, NVLINK, Fabric, Host
-from fabmon.fabric.node_facts import ReportedFacts
+from fabmon.fabric.model import FABRIC, NVLINK, Host
 from fabmon.fabric.object_owner import owner_of
-from fabmon.fabric.pcie import pcie_payload_bps
+from fabmon.fabric.port_arrays import port_arrays
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
@@ -91,6 +90,13 @@ class _NodeSlots:
         self.distinct_columns: Indices = np.unique(self.columns)
         self.groups: Indices = block_groups[np.array(block_of, np.intp)]
 
+    def is_same_layout(self, other: _NodeSlots) -> bool:
+        """Whether the same series fill the same cells."""
+        return self.slots == other.slots and all(
+            np.array_equal(getattr(self, name), getattr(other, name))
+            for name in ("series", "rows", "columns", "groups")
+        )
+
 
 class History:
     """Keeps counters, rates and the last minutes; `accept` takes a tick and returns a snapshot.
@@ -111,8 +117,6 @@ class History:
     ) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._interval_s = interval_s
-        self._roles = PortRoles(roles)
-        self._topology = topology
         self._rates = LiveRates()
         self._ring = RateRing(ring_ticks)
         self._sample_times = SampleTimes(interval_s)
@@ -125,9 +129,11 @@ class History:
         self._metrics: dict[str, int] = {}
         self._deriver = MetricDeriver(self._metrics, np.empty((0, 0), np.bool_))
         self._forget_nodes()
-        self._heard = ReportedFacts()
-        self._fabric = self._built({}, 0)
+        self._builder = FabricBuilder(self.rows, PortRoles(roles), topology)
+        self._fabric = self._builder.build(hosts, {}, 0)
         self._connections = Connections(self._fabric, {})
+        self._ports = port_arrays(self._fabric)
+        self._note_ports()
         self._lay_out()
 
     def restart(self) -> None:
@@ -167,7 +173,7 @@ class History:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
         is_other_fabric = bool(tick.hosts)
-        is_other_about = queue_pairs_changed = False
+        is_other_layout = queue_pairs_changed = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._before_restart.get(node)
             if old is not None and old.hello is hello:
@@ -177,9 +183,7 @@ class History:
                 continue
             # Queue pairs change with every job; that does not change the cabling.
             if old is None or not differ_only_in_queue_pairs(old.hello, hello):
-                is_same = old is not None and self._reports_the_same(node, old.hello, hello)
-                is_other_about |= is_same
-                is_other_fabric |= not is_same
+                is_other_fabric = True
             if old is not None and hello.has_same_layout(old.hello):
                 slots = old.slots
             else:
@@ -188,6 +192,7 @@ class History:
             new = self._nodes[node] = _NodeSlots(
                 self._hosts[node], self._hosts, hello, slots, groups, self.rows, self._columns
             )
+            is_other_layout |= old is None or not new.is_same_layout(old)
             queue_pairs_changed |= self._note_queue_pairs(node, new.queue_pairs)
             self._notices.pop(node, None)
         for status in tick.statuses:
@@ -195,7 +200,7 @@ class History:
         for node, notice in tick.notices:
             self._note(node, notice)
         if tick.hellos or is_other_fabric or self._is_new:
-            self._update_fabric(is_other_fabric, is_other_about, queue_pairs_changed)
+            self._update_fabric(is_other_fabric, is_other_layout, queue_pairs_changed)
         frames = [each for each in tick.frames if each[0] in self._nodes]
         self._take_frames(frames, now_s)
         for node, reads in tick.reads:
@@ -236,36 +241,30 @@ class History:
         fresh, rates = self._rates.preview(self._picked)
         values.ravel()[self._cells[fresh]] = rates
         line_rate = self._deriver.line_rate_bps(values, self._overrides)
-        return self._deriver.heat(values, line_rate, self._pcie_bps)
-
-    def _reports_the_same(self, node: str, old: Hello, new: Hello) -> bool:
-        """Whether a node's new hello leaves the ports, cables and counters of the fabric as they
-        are."""
-        return new.has_same_layout(old) and self._heard.is_unchanged(node, new)
+        return self._deriver.heat(values, line_rate, self._ports.pcie_bps)
 
     def _update_fabric(
-        self, is_other_fabric: bool, is_other_about: bool, queue_pairs_changed: bool
+        self, is_other_fabric: bool, is_other_layout: bool, queue_pairs_changed: bool
     ) -> None:
         """Build the fabric and its connections again where something in them may have changed."""
         connections_changed = queue_pairs_changed or self._is_new
         self._is_new = False
         names = list(self._nodes)
         if is_other_fabric or names != self._built_of:
+            is_other_layout |= names != self._built_of
             self._built_of = names
             hellos = {name: node.hello for name, node in self._nodes.items()}
-            self._fabric = self._built(hellos, self._fabric.version + 1)
-            self._lay_out()
+            hosts = list(self._hosts.values())
+            before = self._fabric
+            self._fabric = self._builder.build(hosts, hellos, self._fabric.version + 1)
+            if self._fabric.ports is not before.ports:
+                self._note_ports()
+            is_other_layout |= len(self._fabric.ports) != len(before.ports)
             connections_changed = True
-        elif is_other_about:
-            hellos = {name: node.hello for name, node in self._nodes.items()}
-            self._fabric = with_abouts(self._fabric, hellos)
+        if is_other_layout:
+            self._lay_out()
         if connections_changed:
-            before = self._connections
-            self._connections = Connections(self._fabric, self._queue_pairs, before)
-
-    def _built(self, hellos: Mapping[str, Hello], version: int) -> Fabric:
-        hosts = list(self._hosts.values())
-        return build(hosts, hellos, self.rows, version, self._roles, self._topology, self._heard)
+            self._connections = Connections(self._fabric, self._queue_pairs, self._connections)
 
     def _note_queue_pairs(self, node: str, reported: QueuePairs | None) -> bool:
         """Keep the queue pairs that a node reports (None: it does not report any, which is not the
@@ -288,8 +287,15 @@ class History:
         else:
             notices[key] = notice
 
+    def _note_ports(self) -> None:
+        """Compute, once for this fabric, what its ports are."""
+        self._ports = port_arrays(self._fabric, self._ports)
+        self._ring.add_ports(self._ports.has_role(NVLINK))
+        self._overrides: Floats = line_rate_overrides(self._fabric, self._hosts)
+        self._carries = self._ports.has_role(*FABRIC)
+
     def _lay_out(self) -> None:
-        """Compute, once for this fabric, which series fills which cell of the table."""
+        """Compute, once for these layouts, which series fills which cell of the table."""
         nodes = list(self._nodes.values())
         rows = _joined([node.rows for node in nodes])
         self._picked = _joined([node.series for node in nodes])
@@ -304,20 +310,14 @@ class History:
         self._cell_rows = rows
         self._cell_groups = _joined([node.groups for node in nodes])
         self._byte_cells: Indices = np.empty(0, np.intp)
-        ports = self._fabric.ports
-        self._ring.add_ports(np.array([port.role == NVLINK for port in ports], np.bool_))
-        self._overrides: Floats = line_rate_overrides(ports, self._hosts)
-        pcie_bps = [pcie_payload_bps(port.info, port.role == GPU) for port in ports]
-        self._pcie_bps: Floats = np.array(pcie_bps, np.float32)
-        self._has = np.zeros((len(ports), len(columns)), np.bool_)
+        self._has = np.zeros((len(self._fabric.ports), len(columns)), np.bool_)
         self._has.ravel()[self._cells] = True
         self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
-        self._carries = np.array([port.role in FABRIC for port in ports], np.bool_)
         starts = [np.array(node.slots.starts, np.intp) for node in nodes]
         self._clocks = _joined(starts)
         self._clock_node = np.repeat(np.arange(len(nodes)), [len(each) for each in starts])
         # The node that reports a port; the number after the last node means none.
-        self._row_node = np.full(len(ports), len(nodes), np.intp)
+        self._row_node = np.full(len(self._has), len(nodes), np.intp)
         self._row_node[rows] = np.repeat(np.arange(len(nodes)), [len(node.rows) for node in nodes])
         known = {node.name for node in self._fabric.nodes}
         self._speakers: dict[str, str] = {}
@@ -329,7 +329,7 @@ class History:
         values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
         values.ravel()[self._cells] = self._rates.rate[self._picked]
         line_rate = self._deriver.line_rate_bps(values, self._overrides)
-        heat = self._deriver.heat(values, line_rate, self._pcie_bps)
+        heat = self._deriver.heat(values, line_rate, self._ports.pcie_bps)
         return values, line_rate, heat, self._deriver.up(values)
 
     def _snapshot(self, tick: Tick, now_s: float) -> Snapshot:

@@ -7,12 +7,16 @@ switches have, 128 hosts a leaf, and eight to one above.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.fabric.model import Host
+from fabmon.fabric.snapshot import AlignedHistory, Floats
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Hello
 from fabmon.feeds.demo.feed import DemoFeed
@@ -41,6 +45,20 @@ TROUBLE = (
 
 
 HELLOS = "collision, a hello every 10 ticks"
+ERRORS = "errors at every port"
+
+
+class Damaged(NamedTuple):
+    """Rates of ports of which every one receives damaged data."""
+
+    rates: AlignedHistory
+
+    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
+        values = self.rates.window(column, ticks, end_seq)
+        return np.full_like(values, 1e4) if column == "damage" else values
+
+    def spread_s(self, ticks: int, end_seq: int) -> float:
+        return self.rates.spread_s(ticks, end_seq)
 
 
 def scenarios(topology: FabricShape) -> dict[str, Scenario]:
@@ -51,6 +69,7 @@ def scenarios(topology: FabricShape) -> dict[str, Scenario]:
     collision = Fault(kind="ecmp_collision", at=2.0, where="leaf1/up3")
     return {
         "healthy": Scenario(topology=topology, job=(calm,)),
+        ERRORS: Scenario(topology=topology, job=(calm,)),
         "trouble": Scenario(topology=topology, job=(busy,), fault=TROUBLE),
         HELLOS: Scenario(topology=topology, job=(spread,), fault=(collision,)),
     }
@@ -59,6 +78,15 @@ def scenarios(topology: FabricShape) -> dict[str, Scenario]:
 def watched(hosts: list[Host], switches: list[str]) -> list[Host]:
     """Those of the nodes that are watched."""
     return [each for each in hosts if each.role != "switch" or each.name in switches]
+
+
+def with_other_firmware(hello: Hello, number: int) -> Hello:
+    """A hello in which a fact of the first port is another one."""
+    first, *blocks = hello.blocks
+    port, *others = first.objects
+    port = msgspec.structs.replace(port, info={**port.info, "firmware": f"28.{number}"})
+    first = msgspec.structs.replace(first, objects=(port, *others))
+    return msgspec.structs.replace(hello, blocks=(first, *blocks))
 
 
 def of(tick: Tick, names: set[str]) -> Tick:
@@ -89,12 +117,14 @@ def main() -> None:
                 is_hello = case == HELLOS and number >= FROM and number % 10 == 0
                 if is_hello:
                     node, said = hello
-                    said = msgspec.structs.replace(said, kernel=f"6.1.{number}")
+                    said = with_other_firmware(said, number)
                     tick = msgspec.structs.replace(tick, hellos=((node, said),))
                 begin = time.process_time()
                 snapshot = history.accept(tick)
                 if is_hello:
                     at_hello.append(time.process_time() - begin)
+                if case == ERRORS:
+                    snapshot = replace(snapshot, aligned=Damaged(snapshot.aligned))
                 begin = time.process_time()
                 scene = analyst.accept(snapshot)
                 if number >= FROM:

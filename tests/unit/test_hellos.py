@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -10,10 +11,13 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.fabric_structure import build_structure
-from fabmon.fabric.fabric_builder import build
+from fabmon.analysis.fabric_structure import FabricStructure, LinkGroup, build_structure
+from fabmon.fabric.fabric_builder import FabricBuilder, PortRows, build
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.topology.plan_files import parse
 from fabmon.fabric.wire.messages import Hello
 from fabmon.history.history import History
 from fabmon.session.config import load
@@ -70,6 +74,105 @@ def test_a_fabric_that_grew_is_the_one_built_at_once(sequence: Sequence[dict[str
         assert described(snapshot.fabric) == at_once
 
 
+def assert_same(one: FabricStructure, other: FabricStructure) -> None:
+    # The numbers of names in `ports` may differ.
+    names = [each.name for each in fields(one) if each.name not in ("fabric", "ports")]
+    for name in (each for each in names if not each.startswith("_")):
+        assert_equal(getattr(one, name), getattr(other, name))
+
+
+def assert_equal(one: object, other: object) -> None:
+    if isinstance(one, LinkGroup) and isinstance(other, LinkGroup):
+        one, other = ([getattr(each, f.name) for f in fields(each)] for each in (one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        one, other = list(one.items()), list(other.items())
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        assert len(one) == len(other)
+        for mine, its in zip(one, other, strict=True):
+            assert_equal(mine, its)
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
+def lldp(dev: str, node: str, far: str, role: str | None) -> Object:
+    info = {"dev": dev, "peer_node": node, "peer_port": far, "peer_role": role}
+    return Object(f"lldp/{dev}/{node}/{far}", "neighbour", None, info, ())
+
+
+cabled_ports = st.builds(
+    lambda names, macs, drivers: [
+        port(name, mac, pci=f"0000:0{place}:00.0", driver=driver, **rdma)
+        for place, (name, mac, (driver, rdma)) in enumerate(zip(names, macs, drivers, strict=False))
+    ],
+    st.lists(st.sampled_from(("a", "b", "C", "eth0")), min_size=1, max_size=4, unique=True),
+    st.permutations([f"m{number}" for number in range(6)]),
+    st.lists(
+        st.sampled_from((("mlx5_core", {"rdma": "mlx5_0"}), ("bnxt_en", {}), ("efa", {}))),
+        min_size=4,
+        max_size=4,
+    ),
+)
+reports = st.lists(
+    st.builds(
+        lldp,
+        st.sampled_from(PORTS),
+        st.sampled_from((*NODES, "GPU001.example", "spine9")),
+        st.sampled_from(("a", "b", "c", "m1", "")),
+        st.sampled_from((None, "host", "switch")),
+    ),
+    max_size=4,
+    unique_by=lambda item: item.id,
+)
+addresses = st.lists(
+    st.builds(
+        lambda dev, number: Object(
+            f"{dev}/{number}",
+            "addresses",
+            None,
+            {"dev": dev, "addresses": [f"10.0.0.{number}/31"]},
+            (),
+        ),
+        st.sampled_from(PORTS),
+        st.integers(0, 5),
+    ),
+    max_size=2,
+    unique_by=lambda item: item.id,
+)
+cabled_hellos = st.builds(
+    lambda own, near, far, at, ways, hostname: hello(
+        *own, *near, *far, *at, *ways, hostname=hostname
+    ),
+    cabled_ports,
+    neighbours,
+    reports,
+    addresses,
+    groups,
+    st.sampled_from(("", "", "", "gpu001")),
+)
+PLAN = parse("leaf1,a,spine1,a\nleaf1,b,spine2,a\ngpu003,a,leaf1,c\n", "plan.csv")
+
+
+@settings(deadline=None, max_examples=150, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(
+    start=st.fixed_dictionaries(dict.fromkeys(NODES, cabled_hellos)),
+    changes=st.lists(st.tuples(st.sampled_from(NODES), cabled_hellos), max_size=8),
+    plan=st.sampled_from((None, PLAN)),
+)
+def test_one_hello_after_the_other_gives_the_fabric_of_all_at_once(
+    start: dict[str, Hello], changes: list[tuple[str, Hello]], plan: Topology | None
+) -> None:
+    hosts, rows = LeafSpine(uplinks=2, hosts=3).hosts, PortRows()
+    builder = FabricBuilder(rows, topology=plan)
+    said = dict(start)
+    structure = build_structure(builder.build(hosts, said, 0))
+    for name, new in changes:
+        said[name] = new
+        fabric = builder.build(hosts, said, 0)
+        assert fabric == build(hosts, said, rows, 0, topology=plan)
+        structure = build_structure(fabric, structure)
+        assert_same(structure, build_structure(fabric))
+
+
 def test_a_hello_with_another_kernel_alone_leaves_ports_and_structure_as_they_are() -> None:
     fabric = LeafSpine()
     history = History(fabric.hosts)
@@ -90,9 +193,9 @@ def test_a_hello_with_another_neighbour_changes_the_cabling() -> None:
     fabric = LeafSpine()
     history = History(fabric.hosts)
     before = history.accept(fabric.step())
-    alone = hello(port("eth0", "gpu001-eth0"), kernel="6.8")
-    other = hello(port("eth0", "gpu001-eth0"), neighbour("eth0", "nobody"), kernel="6.8")
-    for said in (alone, other):
-        after = history.accept(msgspec.structs.replace(fabric.step(), hellos=(("gpu001", said),)))
-        assert after.fabric.ports is not before.fabric.ports
-        before = after
+    eth0 = next(each for each in before.fabric.ports if each.id == "gpu001/eth0")
+    assert eth0.cable is not None
+    said = hello(port("eth0", "gpu001-eth0"), neighbour("eth0", "gpu002-eth0"))
+    after = history.accept(msgspec.structs.replace(fabric.step(), hellos=(("gpu001", said),)))
+    assert after.fabric.ports is not before.fabric.ports
+    assert after.fabric.ports[eth0.row].cable is None

@@ -103,7 +103,7 @@ def wired(ports: Ports, neighbours: dict[str, list[Any]]) -> dict[PortName, Port
             fact.add(ObjectInfo(name, "ethernet", name, info, ()), "sonic")
         fact.neighbours += neighbours.get(node, [])
     seen = cables_by_mac({node: (fact.ports, fact.neighbours) for node, fact in facts.items()})
-    return merge(reported_claims(facts), seen, PortLookup(facts), set()).peers
+    return merge(reported_claims(facts), seen, PortLookup(facts), set(), {}).peers
 
 
 def test_lldp_names_a_port_by_its_mac_or_interface_and_a_host_by_its_full_name() -> None:

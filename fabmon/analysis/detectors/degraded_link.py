@@ -16,7 +16,6 @@ from fabmon.analysis.evidence.link_health import (
 )
 from fabmon.analysis.fabric_structure import FabricStructure, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
-from fabmon.analysis.median import median
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate
 
@@ -66,7 +65,8 @@ class DegradedLinks:
         with np.errstate(invalid="ignore"):
             slow = (snapshot.line_rate_bps < self._t.slower_than_peers * usual) & (snapshot.up != 0)
         rows = np.flatnonzero(slow)
-        for row in one_per_cable(inputs, rows if len(rows) <= 2 * _MAX_CABLES else rows[:0]):
+        rows = one_per_cable(inputs, rows if len(rows) <= 2 * _MAX_CABLES else rows[:0])
+        for row in rows.tolist():
             own, expected = float(snapshot.line_rate_bps[row]), float(usual[row])
             before = self._best[row] >= expected
             yield link_condition(
@@ -95,9 +95,9 @@ class DegradedLinks:
             return self._usual
         if structure is not self._structure:
             self._best = _kept(self._best, len(rates))
-        rails = _medians(rates, structure.rails.values())
-        hosts = _medians(rates, structure.rails_of_hosts)
-        groups = _medians(rates, (group.rows for group in structure.groups))
+        rails = _medians(rates, (rows[None] for rows in structure.rails.values()))
+        hosts = _medians(rates, (rows for _, rows in structure.rail_tables))
+        groups = _medians(rates, (group.rows[None] for group in structure.groups))
         self._best = np.fmax(self._best, rates)
         # A rail must be slower than both; NaN where one of them is not known.
         compared = np.where(structure.is_rail, np.minimum(rails, hosts), groups)
@@ -114,10 +114,18 @@ def _kept(best: Floats, ports: int) -> Floats:
 
 
 def _medians(rates: Floats, sets: Iterable[Rows]) -> Floats:
-    """[ports]: the median line rate of the sets that a port is in, the largest; NaN of too few."""
+    """[ports]: the median line rate of the sets that a port is in, the largest; NaN of too few.
+
+    Each array of `sets` is [sets, ports of each].
+    """
     usual = np.full(len(rates), np.nan, np.float32)
     for rows in sets:
-        known = rates[rows][np.isfinite(rates[rows])]
-        if len(known) >= _MIN_PEERS:
-            usual[rows] = np.fmax(usual[rows], median(known))
+        # NaN is sorted to the end.
+        ordered = np.sort(rates[rows], axis=1)
+        known = np.isfinite(ordered).sum(axis=1)
+        enough = known >= _MIN_PEERS
+        ordered, known, rows = ordered[enough], known[enough], rows[enough]
+        each = np.arange(len(rows))
+        middle = (ordered[each, (known - 1) // 2] + ordered[each, known // 2]) / 2
+        usual[rows] = np.fmax(usual[rows], middle[:, None])
     return usual

@@ -50,7 +50,7 @@ class FlappingLinks:
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for each cable."""
         counts = self._carrier_changes(inputs)
-        for row in one_per_cable(inputs, np.flatnonzero(counts >= self._t.flaps)):
+        for row in one_per_cable(inputs, np.flatnonzero(counts >= self._t.flaps)).tolist():
             count = round(float(counts[row]))
             yield link_condition(
                 inputs,

@@ -6,11 +6,9 @@ Every byte between such a GPU and the fabric crosses the link between the CPUs (
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
-from fabmon.fabric.model import GPU, RAIL, Fabric, Node, Port
+from fabmon.fabric.model import GPU, RAIL, Node, Port
 
 CAUSE = Cause(
     name="gpu_nic_numa",
@@ -30,7 +28,7 @@ _NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", _FAR)
 
 def distant_gpus(inputs: DetectorInput) -> tuple[Condition, ...]:
     """One condition for each node that has such GPUs, computed once for a fabric."""
-    return inputs.structure.once(_conditions)
+    return inputs.structure.of_nodes(_of_node, _conditions)
 
 
 def gpus_without_near_nic(node: Node) -> list[Port]:
@@ -48,17 +46,17 @@ def _nearest(gpu: Port, rails: set[str]) -> str | None:
     return min(between, key=_NEAREST_FIRST.index, default=None)
 
 
-def _conditions(fabric: Fabric) -> tuple[Condition, ...]:
-    return tuple(condition for node in fabric.nodes for condition in _of_node(node))
+def _conditions(of_nodes: list[Condition | None]) -> tuple[Condition, ...]:
+    return tuple(each for each in of_nodes if each is not None)
 
 
-def _of_node(node: Node) -> Iterator[Condition]:
+def _of_node(node: Node) -> Condition | None:
     far = gpus_without_near_nic(node)
     if not far:
-        return
+        return None
     count = sum(port.role == GPU for port in node.ports)
     names = ", ".join(port.label for port in far)
-    yield Condition(
+    return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
         subject=node.name,

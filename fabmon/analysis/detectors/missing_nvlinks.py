@@ -15,7 +15,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import Rows
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
-from fabmon.fabric.model import Fabric, Port
+from fabmon.fabric.model import Node, Port
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wording import name_list
 
@@ -72,7 +72,7 @@ class _GpuLinks:
 def missing_nvlinks(inputs: DetectorInput) -> Iterator[Condition]:
     """One condition for each GPU that lacks links which were never up while it was watched."""
     snapshot = inputs.snapshot
-    for found in _missing(snapshot, inputs.structure.once(_links)):
+    for found in _missing(snapshot, inputs.structure.of_nodes(Node.gpu_links, _links)):
         went_down = sum(bool(snapshot.was_up[port.row]) for port in found.down)
         if found.active + went_down >= found.usual:
             continue
@@ -97,7 +97,7 @@ def gpus_with_missing_links(snapshot: Snapshot) -> list[LinkCount]:
 
     GPUs whose links, or the state of one of them, are unknown are left out.
     """
-    return _missing(snapshot, _links(snapshot.fabric))
+    return _missing(snapshot, _links([node.gpu_links() for node in snapshot.fabric.nodes]))
 
 
 def _missing(snapshot: Snapshot, links: _GpuLinks) -> list[LinkCount]:
@@ -119,12 +119,13 @@ def _missing(snapshot: Snapshot, links: _GpuLinks) -> list[LinkCount]:
     return found
 
 
-def _links(fabric: Fabric) -> _GpuLinks:
+def _links(nodes: list[list[tuple[Port, list[Port]]]]) -> _GpuLinks:
+    """The links of the GPUs of all nodes."""
     gpus: list[Port] = []
     rows: list[int] = []
     owner: list[int] = []
-    for node in fabric.nodes:
-        for gpu, links in node.gpu_links():
+    for of_node in nodes:
+        for gpu, links in of_node:
             rows += [port.row for port in links]
             owner += [len(gpus)] * len(links)
             gpus.append(gpu)

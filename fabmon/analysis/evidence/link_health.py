@@ -6,7 +6,7 @@ that holds for either end of a cable is reported, since a link that flaps has er
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -77,24 +77,31 @@ def link_condition(
     )
 
 
-def one_per_cable(inputs: DetectorInput, rows: Rows) -> Iterator[int]:
-    """Those of some rows whose cable was not reported at this tick, by whichever detector."""
+def one_per_cable(inputs: DetectorInput, rows: Rows) -> Rows:
+    """Those of some rows, in order, whose cable was not reported at this tick, by whichever
+    detector; of the two ends of a cable the first. They are reported from now on."""
     reported = inputs.once(_reported_ports)
-    for row in rows.tolist():
-        if row not in reported:
-            reported.update((row, int(inputs.structure.peer[row])))
-            yield row
+    peer = inputs.structure.peer
+    wanted = np.zeros(len(peer) + 1, np.bool_)
+    wanted[rows] = True
+    is_second = wanted[peer[rows]] & (peer[rows] < rows)
+    new: Rows = rows[~is_second & ~reported[rows]]
+    far = peer[new]
+    reported[new] = reported[far[far != NONE]] = True
+    return new
 
 
-def _reported_ports(_: DetectorInput) -> set[int]:
-    return set()
+def _reported_ports(inputs: DetectorInput) -> Mask:
+    return np.zeros(len(inputs.structure.peer), np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
-class _DamagedPort:
-    row: int
-    is_lossy: bool
-    is_lasting: bool
+class _DamagedPorts:
+    """Ports that receive damaged data, one of each cable; all arrays are parallel."""
+
+    rows: Rows
+    is_lossy: Mask
+    is_lasting: Mask
 
 
 class LinkDamage:
@@ -108,40 +115,36 @@ class LinkDamage:
         self._t = thresholds
         self._lossy = lossy
         self._burst = burst
-        self._saturated: set[tuple[int, str]] = set()
+        # [counters, ports]
+        self._saturated = np.zeros((len(_DAMAGE_COUNTERS), 0), np.bool_)
         self._places, self._columns = np.empty(0, np.intp), dict[str, int]()
-        self._saturated_at: dict[int, int] = {}
+        # [ports]: the tick, by its number.
+        self._saturated_at = np.empty(0, np.int64)
 
     def conditions(self, inputs: DetectorInput, cause: Cause) -> Iterator[Condition]:
         """One condition for each damaged port with one of the two causes."""
-        found = [
-            each for each in inputs.once(self._damaged) if each.is_lossy == (cause is self._lossy)
-        ]
-        if len(found) > _MAX_CABLES:
-            yield self._at_once(inputs, found, cause)
+        damaged = inputs.once(self._damaged)
+        ours = damaged.is_lossy == (cause is self._lossy)
+        rows = damaged.rows[ours]
+        if len(rows) > _MAX_CABLES:
+            yield self._at_once(inputs, rows, cause)
             return
-        for port in found:
-            yield self._condition(inputs, port, cause)
+        for row, is_lasting in zip(rows.tolist(), damaged.is_lasting[ours].tolist(), strict=True):
+            yield self._condition(inputs, row, cause, is_lasting)
 
-    def _damaged(self, inputs: DetectorInput) -> tuple[_DamagedPort, ...]:
+    def _damaged(self, inputs: DetectorInput) -> _DamagedPorts:
         errors = inputs.filled("damage")
         lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
         burst: Mask = np.any(errors[:, -_BURST_TICKS:] >= self._t.burst_per_s, axis=1)
-        burst[self._just_saturated(inputs)] = True
-        damaged = lasting | burst
-        if not damaged.any():
-            return ()
-        lossy = self._lossy_ports(inputs)
-        return tuple(
-            _DamagedPort(row, bool(lossy[row]), bool(lasting[row]))
-            for row in one_per_cable(inputs, np.flatnonzero(damaged))
-        )
+        burst |= self._just_saturated(inputs)
+        rows: Rows = np.flatnonzero(lasting | burst)
+        if not len(rows):
+            return _DamagedPorts(rows, lasting[rows], lasting[rows])
+        rows = one_per_cable(inputs, rows)
+        return _DamagedPorts(rows, self._lossy_ports(inputs)[rows], lasting[rows])
 
-    def _at_once(
-        self, inputs: DetectorInput, found: Sequence[_DamagedPort], cause: Cause
-    ) -> Condition:
+    def _at_once(self, inputs: DetectorInput, rows: Rows, cause: Cause) -> Condition:
         structure = inputs.structure
-        rows = np.array([each.row for each in found], np.intp)
         nodes = len(np.unique(structure.node[rows]))
         worst = float(inputs.filled("damage")[rows].max())
         return Condition(
@@ -162,14 +165,15 @@ class LinkDamage:
             confidence=0.8,
         )
 
-    def _condition(self, inputs: DetectorInput, port: _DamagedPort, cause: Cause) -> Condition:
-        row = port.row
+    def _condition(
+        self, inputs: DetectorInput, row: int, cause: Cause, is_lasting: bool
+    ) -> Condition:
         errors = inputs.filled("damage")[row]
         worst = float(errors.max())
         rate = "an error counter reached its maximum"
         if errors.any():
             rate = f"up to {worst:,.0f} errors/s{self._worst_counter(inputs, row)}"
-        loses = "loses much of its traffic to" if port.is_lossy else "receives"
+        loses = "loses much of its traffic to" if cause is self._lossy else "receives"
         return link_condition(
             inputs,
             row,
@@ -179,12 +183,12 @@ class LinkDamage:
                 Evidence("errors, at most", round(worst), "/s"),
                 Evidence("ticks with errors", int((errors > 0).sum()), f"of {TICKS}"),
             ),
-            confidence=0.95 if port.is_lasting else 0.9,
+            confidence=0.95 if is_lasting else 0.9,
         )
 
-    def _just_saturated(self, inputs: DetectorInput) -> list[int]:
-        """Ports one of whose error counters reached its maximum in the last ticks, so that its rate
-        is unknown.
+    def _just_saturated(self, inputs: DetectorInput) -> Mask:
+        """[ports]: whether one of the error counters reached its maximum in the last ticks, so that
+        its rate is unknown.
 
         A counter that was saturated when its port was first read has been so for long.
         """
@@ -193,17 +197,18 @@ class LinkDamage:
             snapshot.stuck, self._places
         ):
             # By name: the table gets wider when a node brings a metric that no other node has.
-            saturated = {
-                (row, name)
-                for name in _DAMAGE_COUNTERS
-                for row in np.flatnonzero(snapshot.is_stuck(name)).tolist()
-            }
-            for row in {row for row, _ in saturated - self._saturated}:
-                if np.isfinite(inputs.window("damage")[row, 0]):
-                    self._saturated_at[row] = snapshot.seq
+            saturated = np.stack([snapshot.is_stuck(name) for name in _DAMAGE_COUNTERS])
+            more = saturated.shape[1] - self._saturated.shape[1]
+            before = np.pad(self._saturated, ((0, 0), (0, more)))
+            self._saturated_at = np.pad(self._saturated_at, (0, more), constant_values=-TICKS)
+            new = (saturated & ~before).any(axis=0)
+            if new.any():
+                new &= np.isfinite(inputs.window("damage")[:, 0])
+                self._saturated_at[new] = snapshot.seq
             self._saturated = saturated
             self._columns, self._places = snapshot.columns, snapshot.stuck
-        return [row for row, seq in self._saturated_at.items() if snapshot.seq - seq < TICKS]
+        found: Mask = snapshot.seq - self._saturated_at < TICKS
+        return found
 
     def _lossy_ports(self, inputs: DetectorInput) -> Mask:
         """[ports]: whether damage takes a good part of the line rate."""

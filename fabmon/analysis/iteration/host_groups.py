@@ -62,6 +62,8 @@ class HostTraffic:
         self.host_of: NDArray[np.intp] = np.empty(0, np.intp)
         self.index_of: NDArray[np.intp] = np.empty(0, np.intp)
         self._ports: tuple[Port, ...] | None = None
+        # By host, its ports and the rows and indices of the rails among them.
+        self._rails_of: dict[str, tuple[tuple[Port, ...], NDArray[np.intp], NDArray[np.intp]]] = {}
         self._seq = -1
         self.ticks = 0
         """Number of known ticks, including those that were missed."""
@@ -105,21 +107,33 @@ class HostTraffic:
     def _lay_out(self, fabric: Fabric) -> None:
         """Arrange hosts and rails of a fabric that has changed; known traffic is kept."""
         self._ports = fabric.ports
-        nodes = [
-            (node.name, [port for port in node.ports if port.role == RAIL])
-            for node in fabric.nodes
-            if node.role == HOST
-        ]
-        nodes = [(name, rails) for name, rails in nodes if rails]
-        hosts = tuple(name for name, _ in nodes)
-        rails = np.array([port.row for _, ports in nodes for port in ports], np.intp)
-        self._hosts_sent = _rearranged(self._hosts_sent, self.hosts, hosts, np.nan)
-        self._rails_sent = _rearranged(
-            self._rails_sent, tuple(self.rails.tolist()), tuple(rails.tolist()), 0.0
-        )
+        rails_of = {}
+        for node in fabric.nodes:
+            if node.role == HOST:
+                known = self._rails_of.get(node.name)
+                if known is None or known[0] is not node.ports:
+                    own = [port for port in node.ports if port.role == RAIL]
+                    rows = np.array([port.row for port in own], np.intp)
+                    known = node.ports, rows, np.array([port.index for port in own], np.intp)
+                rails_of[node.name] = known
+        self._rails_of = rails_of
+        with_rails = {name: known for name, known in rails_of.items() if len(known[1])}
+        hosts = tuple(with_rails)
+        rails = _joined_rows([rows for _, rows, _ in with_rails.values()])
+        if hosts != self.hosts:
+            self._hosts_sent = _rearranged(self._hosts_sent, self.hosts, hosts, np.nan)
+        if not np.array_equal(rails, self.rails):
+            self._rails_sent = _rearranged(
+                self._rails_sent, tuple(self.rails.tolist()), tuple(rails.tolist()), 0.0
+            )
         self.hosts, self.rails = hosts, rails
-        self.host_of = np.repeat(np.arange(len(nodes)), [len(ports) for _, ports in nodes])
-        self.index_of = np.array([port.index for _, ports in nodes for port in ports], np.intp)
+        counts = [len(rows) for _, rows, _ in with_rails.values()]
+        self.host_of = np.repeat(np.arange(len(hosts)), counts)
+        self.index_of = _joined_rows([index for _, _, index in with_rails.values()])
+
+
+def _joined_rows(parts: list[NDArray[np.intp]]) -> NDArray[np.intp]:
+    return np.concatenate(parts) if parts else np.empty(0, np.intp)
 
 
 def _rearranged(

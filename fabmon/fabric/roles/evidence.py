@@ -72,20 +72,6 @@ class EvidenceMemory:
     def __init__(self) -> None:
         self._rates: dict[tuple[str, str], float] = {}
         self._carried: dict[str, Carried] = {}
-        self._evidence: dict[str, tuple[NodeFacts, list[str], tuple[PortEvidence, ...]]] = {}
-
-    def evidence(
-        self, host: str, fact: NodeFacts, leaves: list[str]
-    ) -> tuple[PortEvidence, ...] | None:
-        """The evidence of a host's NICs that was gathered from the same facts and cables."""
-        known = self._evidence.get(host)
-        return known[2] if known and known[0] is fact and known[1] == leaves else None
-
-    def keep(
-        self, host: str, fact: NodeFacts, leaves: list[str], evidence: tuple[PortEvidence, ...]
-    ) -> None:
-        """Keep what `evidence` returns."""
-        self._evidence[host] = fact, leaves, evidence
 
     def rate_bps(self, host: str, port: str, reported: object) -> float:
         """The highest line rate that a port has reported; 0 without one."""
@@ -119,16 +105,13 @@ def evidence_of(
     nics = {n: i for n, i in fact.ports.items() if i.get("kind") in ("ethernet", "infiniband")}
     cables = [wiring.cables.get((host, name)) for name in nics]
     leaves = [fabrics.get(each.node, each.node) if each is not None else "" for each in cables]
-    known = memory.evidence(host, fact, leaves)
-    if known is not None:
-        return known
     carried = memory.carried(host, fact)
     networks = _networks(fact)
     near = _near_gpus(gpus)
     on_card = Counter(_slot(info) for info in nics.values() if is_rdma(info))
     numbers: dict[object, int] = {}
     at: Counter[str] = Counter()
-    found = []
+    found: list[PortEvidence] = []
     for (name, info), leaf in zip(nics.items(), leaves, strict=True):
         devices = {str(info[key]) for key in ("netdev", "bond") if key in info} or {name}
         network = next((networks[dev] for dev in sorted(devices) if dev in networks), "")
@@ -155,9 +138,7 @@ def evidence_of(
                 is_usb=info.get("driver") in _USB_DRIVERS,
             )
         )
-    evidence = tuple(found)
-    memory.keep(host, fact, leaves, evidence)
-    return evidence
+    return tuple(found)
 
 
 def is_rdma(info: Mapping[str, Any]) -> bool:
@@ -165,8 +146,11 @@ def is_rdma(info: Mapping[str, Any]) -> bool:
     return "rdma" in info or "cxi" in info
 
 
-def connected_switches(wiring: Wiring, hosts: Iterable[str]) -> dict[str, str]:
-    """Each switch -> one of the switches that it is connected to without a host between."""
+def connected_switches(links: Iterable[tuple[str, str]], hosts: Iterable[str]) -> dict[str, str]:
+    """Each switch -> one of the switches that it is connected to without a host between.
+
+    `links` are the pairs of nodes that a cable connects.
+    """
     hosts = frozenset(hosts)
     above: dict[str, str] = {}
 
@@ -176,9 +160,9 @@ def connected_switches(wiring: Wiring, hosts: Iterable[str]) -> dict[str, str]:
             name = parent
         return name
 
-    for (node, _), cable in wiring.cables.items():
-        if node not in hosts and cable.node not in hosts:
-            one, other = sorted((root(node), root(cable.node)))
+    for node, far in links:
+        if node not in hosts and far not in hosts:
+            one, other = sorted((root(node), root(far)))
             above[other] = one
     return {name: root(name) for name in list(above)}
 

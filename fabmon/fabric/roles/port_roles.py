@@ -8,7 +8,7 @@ port is on most of its peers, so that one degraded or miscabled link stays a rai
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from fabmon.fabric import model
@@ -30,6 +30,9 @@ _SLOW_BPS = 1e9
 """Up to this line rate a NIC beside faster ones is for management."""
 
 _INFINIBAND = "InfiniBand"
+
+_MIN_DISTINCT = 64
+"""Evidence that is kept beyond twice that of all hosts, until what no host has is removed."""
 
 
 class PortRole(NamedTuple):
@@ -104,14 +107,52 @@ _TRAITS = (
 _RATE = _TRAITS[1]
 
 
+class _HostPorts(NamedTuple):
+    """What is known of a host's NICs without its peers, as long as facts and cables are the same.
+
+    `fact`, the `update` of its cables and the connected switches `fabrics` are what this is from.
+    `open` are those whose role depends on others. `places` say who the host's peers are.
+    """
+
+    fact: NodeFacts
+    update: int
+    fabrics: Mapping[str, str]
+    fixed: dict[str, PortRole]
+    open: tuple[PortEvidence, ...]
+    places: Hashable
+    positions: dict[str, str]
+    planned: dict[str, int]
+
+    def is_from(self, fact: NodeFacts, update: int, fabrics: Mapping[str, str]) -> bool:
+        """Whether it would be the same from these."""
+        return self.fact is fact and self.update == update and self.fabrics is fabrics
+
+
+class _Assigned(NamedTuple):
+    """The roles of a host from its fixed ones and those by its peers, and the places of its
+    rails."""
+
+    of: tuple[_HostPorts, dict[str, PortRole]]
+    roles: dict[str, PortRole]
+    rails: tuple[tuple[str, str], ...]
+
+
 class PortRoles:
     """Assigns roles. Keeps what earlier hellos reported, so that roles do not change back and
-    forth."""
+    forth; and, for the hosts of which nothing has changed, the roles themselves."""
 
     def __init__(self, rules: RoleRules | None = None) -> None:
         self.rules = rules or RoleRules()
         self._memory = EvidenceMemory()
-        self._known: dict[str, tuple[tuple[PortEvidence, ...], dict[str, PortRole]]] = {}
+        self._connected_by: tuple[Set[tuple[str, str]], list[str]] = frozenset(), []
+        self._fabrics: dict[str, str] = {}
+        self._ports: dict[str, _HostPorts] = {}
+        # Hosts of one model have equal evidence: each once, so that it is compared by identity.
+        self._distinct: dict[tuple[PortEvidence, ...], tuple[PortEvidence, ...]] = {}
+        self._by_peers = _RolesByPeers()
+        self._assigned: dict[str, _Assigned] = {}
+        self._order_of: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._roles: dict[str, tuple[_Assigned, HostRoles]] = {}
 
     def assign(
         self,
@@ -120,41 +161,88 @@ class PortRoles:
         cabled: Cabling,
         rails: Rails,
     ) -> dict[str, HostRoles]:
-        """The roles of the NICs of all hosts; not of their GPUs, and not of switches."""
+        """The roles of the NICs of all hosts; not of their GPUs, and not of switches.
+
+        Those of a host are the same object as before where they have not changed.
+        """
         names = [host.name for host in hosts if host.role != model.SWITCH]
-        unwatched = [name for name, tier in cabled.shape.tiers.items() if tier == 0]
-        fabrics = connected_switches(cabled.wiring, [*names, *unwatched])
-        fixed: dict[str, dict[str, PortRole]] = {}
-        open_ports: dict[str, tuple[PortEvidence, ...]] = {}
-        planned: dict[str, dict[str, int]] = {}
-        positions: dict[str, dict[str, str]] = {}
+        self._connect(cabled, names)
+        before, self._ports = self._ports, {}
         for name in names:
             fact = facts.get(name)
-            if fact is None or not fact.ports:
-                continue
-            gpus = [
-                rails.nearest(info, fact.ports)
-                for info in fact.ports.values()
-                if info.get("kind") == "gpu"
-            ]
-            evidence = evidence_of(name, fact, gpus, fabrics, cabled.wiring, self._memory)
-            positions[name] = {port.name: port.position for port in evidence}
-            planned[name] = rails.of(fact.ports)
-            before = self._known.get(name)
-            if before is None or before[0] is not evidence:
-                found = (self._fixed(name, port, fact, planned[name]) for port in evidence)
-                named = zip(evidence, found, strict=True)
-                roles = {port.name: role for port, role in named if role is not None}
-                before = self._known[name] = evidence, roles
-            known = fixed[name] = before[1]
-            open_ports[name] = tuple(port for port in evidence if port.name not in known)
-        assigned = {name: {**fixed[name], **its} for name, its in _by_peers(open_ports).items()}
-        places = {name: _rail_places(its, positions[name]) for name, its in assigned.items()}
-        numbers = _rail_numbers(places)
-        return {
-            name: HostRoles(its, _with_plan(numbers[name], planned[name], rails.count))
-            for name, its in assigned.items()
+            if fact is not None and fact.ports:
+                known = before.get(name)
+                update = cabled.changed.get(name, 0)
+                if known is None or not known.is_from(fact, update, self._fabrics):
+                    known = self._ports_of(name, fact, update, cabled, rails)
+                self._ports[name] = known
+        by_peers = self._by_peers.roles(self._ports)
+        self._assigned = {
+            name: self._assign(name, ports, by_peers[name]) for name, ports in self._ports.items()
         }
+        orders = Counter(_order(each.rails) for each in self._assigned.values())
+        order_of = {order: _complete(order, orders) for order in orders}
+        if order_of != self._order_of:
+            self._order_of, self._roles = order_of, {}
+        before_roles, self._roles = self._roles, {}
+        for name, assigned in self._assigned.items():
+            known_roles = before_roles.get(name)
+            if known_roles is None or known_roles[0] is not assigned:
+                order = order_of[_order(assigned.rails)]
+                numbers = {port: order.index(place) for place, port in assigned.rails}
+                planned = _with_plan(numbers, self._ports[name].planned, rails.count)
+                known_roles = assigned, HostRoles(assigned.roles, planned)
+            self._roles[name] = known_roles
+        return {name: roles for name, (_, roles) in self._roles.items()}
+
+    def _connect(self, cabled: Cabling, names: list[str]) -> None:
+        """Find the connected switches, if cables or hosts have changed."""
+        unwatched = [name for name, tier in cabled.shape.tiers.items() if tier == 0]
+        links, hosts = self._connected_by
+        if links is cabled.links and hosts == [*names, *unwatched]:
+            return
+        self._connected_by = cabled.links, [*names, *unwatched]
+        fabrics = connected_switches(*self._connected_by)
+        if fabrics != self._fabrics:
+            self._fabrics = fabrics
+
+    def _ports_of(
+        self,
+        name: str,
+        fact: NodeFacts,
+        update: int,
+        cabled: Cabling,
+        rails: Rails,
+    ) -> _HostPorts:
+        gpus = [
+            rails.nearest(info, fact.ports)
+            for info in fact.ports.values()
+            if info.get("kind") == "gpu"
+        ]
+        evidence = evidence_of(name, fact, gpus, self._fabrics, cabled.wiring, self._memory)
+        planned = rails.of(fact.ports)
+        found = ((port.name, self._fixed(name, port, fact, planned)) for port in evidence)
+        fixed = {port: role for port, role in found if role is not None}
+        left = tuple(port for port in evidence if port.name not in fixed)
+        if len(self._distinct) > 2 * len(self._ports) + _MIN_DISTINCT:
+            self._distinct = {each.open: each.open for each in self._ports.values()}
+        return _HostPorts(
+            fact=fact,
+            update=update,
+            fabrics=self._fabrics,
+            fixed=fixed,
+            open=self._distinct.setdefault(left, left),
+            places=_places(left),
+            positions={port.name: port.position for port in evidence},
+            planned=planned,
+        )
+
+    def _assign(self, name: str, ports: _HostPorts, by_peers: dict[str, PortRole]) -> _Assigned:
+        known = self._assigned.get(name)
+        if known is not None and known.of[0] is ports and known.of[1] is by_peers:
+            return known
+        roles = {**ports.fixed, **by_peers}
+        return _Assigned((ports, by_peers), roles, _rail_places(roles, ports.positions))
 
     def _fixed(
         self, host: str, port: PortEvidence, fact: NodeFacts, planned: Mapping[str, int]
@@ -174,30 +262,40 @@ class PortRoles:
         return None
 
 
-def _by_peers(ports: Mapping[str, tuple[PortEvidence, ...]]) -> dict[str, dict[str, PortRole]]:
-    """The roles by host and port. Every host says which of its ports are no rails; the majority of
-    its peers decides."""
-    peers: defaultdict[Hashable, list[str]] = defaultdict(list)
-    for host, own in ports.items():
-        peers[_places(own)].append(host)
-    found: dict[str, dict[str, PortRole]] = {}
-    for names in peers.values():
-        said: dict[Hashable, dict[str, str]] = {}
-        votes: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for host in names:
-            own = ports[host]
-            if own not in said:
-                said[own] = _no_rails(own, is_alone=len(names) == 1)
-            for port in own:
-                votes[port.position][said[own].get(port.name, "")] += 1
-        no_rails = {place: why for place, count in votes.items() if (why := _majority(count))}
-        made: dict[Hashable, dict[str, PortRole]] = {}
-        for host in names:
-            own = ports[host]
-            if own not in made:
-                made[own] = _roles(own, no_rails)
-            found[host] = made[own]
-    return found
+class _RolesByPeers:
+    """The roles by port of hosts that have peers. Every host says which of its ports are no rails;
+    the majority of its peers decides.
+
+    Hosts with equal evidence have one object of it, and get one object of roles.
+    """
+
+    def __init__(self) -> None:
+        # By the identity of the evidence: the evidence, why places are no rails, the roles.
+        self._known: dict[
+            int, tuple[tuple[PortEvidence, ...], dict[str, str], dict[str, PortRole]]
+        ] = {}
+
+    def roles(self, ports: Mapping[str, _HostPorts]) -> dict[str, dict[str, PortRole]]:
+        """The roles by host and port."""
+        peers: defaultdict[Hashable, Counter[int]] = defaultdict(Counter)
+        distinct: dict[int, tuple[PortEvidence, ...]] = {}
+        for each in ports.values():
+            peers[each.places][id(each.open)] += 1
+            distinct[id(each.open)] = each.open
+        known, self._known = self._known, {}
+        for hosts in peers.values():
+            votes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+            for number, count in hosts.items():
+                said = _no_rails(distinct[number], is_alone=hosts.total() == 1)
+                for port in distinct[number]:
+                    votes[port.position][said.get(port.name, "")] += count
+            no_rails = {place: why for place, count in votes.items() if (why := _majority(count))}
+            for number in hosts:
+                own, before = distinct[number], known.get(number)
+                if before is None or before[0] is not own or before[1] != no_rails:
+                    before = own, no_rails, _roles(own, no_rails)
+                self._known[number] = before
+        return {name: self._known[id(each.open)][2] for name, each in ports.items()}
 
 
 def _places(ports: Sequence[PortEvidence]) -> Hashable:
@@ -319,21 +417,15 @@ def _rail_places(
     return tuple(sorted(own, key=lambda each: (each[0] == each[1], each[0], natural(each[1]))))
 
 
-def _rail_numbers(
-    places: Mapping[str, tuple[tuple[str, str], ...]],
-) -> dict[str, dict[str, int]]:
-    """Host -> port -> number of the rail. A host that lacks NICs of its peers leaves their numbers
-    out: the other rails keep theirs."""
-    orders = {host: tuple(place for place, _ in own) for host, own in places.items()}
-    hosts = Counter(orders.values())
-    complete: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for order in hosts:
-        larger = [each for each in hosts if hosts[each] > hosts[order] and set(order) < set(each)]
-        complete[order] = max(larger, key=lambda each: hosts[each], default=order)
-    return {
-        host: {name: complete[orders[host]].index(place) for place, name in own}
-        for host, own in places.items()
-    }
+def _order(rails: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    return tuple(place for place, _ in rails)
+
+
+def _complete(order: tuple[str, ...], hosts: Counter[tuple[str, ...]]) -> tuple[str, ...]:
+    """The order by which a host's rails are numbered; `hosts` counts those with each order. A host
+    that lacks NICs of its peers leaves their numbers out: the other rails keep theirs."""
+    larger = [each for each in hosts if hosts[each] > hosts[order] and set(order) < set(each)]
+    return max(larger, key=lambda each: hosts[each], default=order)
 
 
 def _with_plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,23 +22,30 @@ class LinkAddress(NamedTuple):
     number: int
 
 
-def cables_by_address(facts: Mapping[str, NodeFacts]) -> dict[PortName, PortName]:
-    """Both directions of every certain cable.
+def link_addresses(fact: NodeFacts) -> Iterator[tuple[str, LinkAddress]]:
+    """The ports of a node that have an address on a point-to-point link, each with it."""
+    for item in fact.addresses:
+        port = fact.by_device.get(str(item.get("dev")))
+        if port is not None:
+            for text in item.get("addresses") or ():
+                own = _of_link(str(text))
+                if own is not None:
+                    yield port, own
+
+
+def cables_by_address(
+    addresses: Mapping[str, Iterable[tuple[str, LinkAddress]]],
+) -> dict[PortName, PortName]:
+    """Both directions of every certain cable, from the `link_addresses` of each node.
 
     A cable is certain if a point-to-point subnet has exactly two ports, with different addresses
     and on different nodes, and no other such subnet gives one of them another far end. Link-local
     addresses name no far end: every link may use them.
     """
     subnets: dict[str, set[tuple[int, PortName]]] = {}
-    for node, fact in facts.items():
-        by_device = fact.by_device() if fact.addresses else {}
-        for item in fact.addresses:
-            port = by_device.get(str(item.get("dev")))
-            if port is not None:
-                for text in item.get("addresses") or ():
-                    own = _of_link(str(text))
-                    if own is not None:
-                        subnets.setdefault(own.subnet, set()).add((own.number, (node, port)))
+    for node, of_node in addresses.items():
+        for port, own in of_node:
+            subnets.setdefault(own.subnet, set()).add((own.number, (node, port)))
     far: dict[PortName, set[PortName]] = {}
     for members in subnets.values():
         if len(members) != 2:

@@ -3,58 +3,27 @@ node."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from fabmon.fabric import model
 from fabmon.fabric.model import EcmpGroup, Host, Port, Shape
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.topology.address_cables import cables_by_address
-from fabmon.fabric.topology.claims import (
-    Wiring,
-    merge,
-    planned_claims,
-    reported_claims,
-    reported_roles,
-)
-from fabmon.fabric.topology.mac_cables import cables_by_mac
+from fabmon.fabric.topology.claims import Wiring
 from fabmon.fabric.topology.plan import Topology
-from fabmon.fabric.topology.port_lookup import PortLookup
-from fabmon.fabric.topology.tiers import shape
 
 
 class Cabling(NamedTuple):
-    """The cables, and the place of each node."""
+    """The cables, and the place of each node.
+
+    `links` are the pairs of nodes that a cable connects, watched or not. `changed` is the number of
+    the update in which a node's cables last changed.
+    """
 
     wiring: Wiring
     shape: Shape
-
-
-def cabling(hosts: Sequence[Host], facts: Mapping[str, NodeFacts], topology: Topology) -> Cabling:
-    """The cabling; `facts` are the reports by node."""
-    places = PortLookup(facts)
-    roles = {places.node(name): model.HOST for name in topology.hosts}
-    roles |= {places.node(name): model.SWITCH for name in topology.switches}
-    roles |= {places.node(name): role for name, role in reported_roles(facts).items()}
-    roles |= {host.name: host.role for host in hosts}
-    switches = {name for name, role in roles.items() if role == model.SWITCH}
-    claims = [*planned_claims(topology), *reported_claims(facts)]
-    seen = cables_by_mac({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
-    wiring = merge(claims, seen, places, switches, cables_by_address(facts))
-    # An equal-cost next hop of a switch is a router, hence a switch.
-    for name in switches:
-        for members, _ in facts[name].members() if name in facts else ():
-            for port in members:
-                cable = wiring.cables.get((name, port))
-                if cable is not None:
-                    roles.setdefault(cable.node, model.SWITCH)
-    links = {(end[0], cable.node) for end, cable in wiring.cables.items()}
-    named = Topology(
-        tiers={places.node(name): tier for name, tier in topology.tiers.items()},
-        planes={places.node(name): plane for name, plane in topology.planes.items()},
-        pods={places.node(name): pod for name, pod in topology.pods.items()},
-    )
-    return Cabling(wiring, shape(roles, links, named))
+    links: Set[tuple[str, str]]
+    changed: Mapping[str, int]
 
 
 Ports = Mapping[str, Mapping[str, Any]]
@@ -103,7 +72,7 @@ def uplinks_of(host: Host, fact: NodeFacts, cabled: Cabling) -> set[str]:
         return set()
     tiers = cabled.shape.tiers
     own = tiers.get(host.name)
-    found = {name for members, _ in fact.members() for name in members}
+    found = {name for members, _ in fact.members for name in members}
     if own is None:
         return found
     for name in fact.ports:
@@ -123,7 +92,7 @@ def groups_of(host: Host, fact: NodeFacts, ports: Sequence[Port], shape: Shape) 
     """
     own = {port.name: port for port in ports}
     destinations: dict[tuple[str, ...], int] = {}
-    for names, count in fact.members():
+    for names, count in fact.members:
         members = tuple(name for name in names if name in own)
         if len(members) > 1:
             destinations[members] = destinations.get(members, 0) + count

@@ -9,6 +9,7 @@ contradict nothing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def reported_claims(facts: Mapping[str, NodeFacts]) -> Iterator[Claim]:
     for node, fact in facts.items():
         if not fact.peers:
             continue
-        by_netdev = fact.by_device()
+        by_netdev = fact.by_device
         for reported in fact.peers:
             port = reported.port if reported.port in fact.ports else by_netdev.get(reported.port)
             if port is not None:
@@ -58,14 +59,13 @@ def reported_claims(facts: Mapping[str, NodeFacts]) -> Iterator[Claim]:
                 yield Claim(End(node, port), _end(reported), source, node)
 
 
-def reported_roles(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
-    """The roles that neighbours report, by their own names."""
-    return {
-        str(reported.peer.get("node")): str(reported.peer["role"])
-        for fact in facts.values()
+def reported_roles(fact: NodeFacts) -> Counter[tuple[str, str]]:
+    """How often a node reports a role of a neighbour, by the neighbour's own name and the role."""
+    return Counter(
+        (str(reported.peer.get("node")), str(reported.peer["role"]))
         for reported in fact.peers
         if reported.peer.get("role") in (HOST, SWITCH)
-    }
+    )
 
 
 def _end(reported: ReportedPeer) -> End:
@@ -116,11 +116,15 @@ class Dispute(NamedTuple):
 
 class Wiring(NamedTuple):
     """The known cables: the far end of each port, its peer where that is watched,
-    contradictions."""
+    contradictions by port.
+
+    `doubtful` are the ports about which sources name different far ends, perhaps of one node.
+    """
 
     cables: dict[PortName, Cable]
     peers: dict[PortName, PortName]
-    disputes: list[Dispute]
+    disputes: dict[PortName, list[Dispute]]
+    doubtful: set[PortName]
 
 
 def merge(
@@ -128,15 +132,18 @@ def merge(
     seen: Mapping[PortName, PortName],
     places: PortLookup,
     switches: Set[str],
+    named: Mapping[str, Set[str]],
     addressed: Mapping[PortName, PortName] | None = None,
 ) -> Wiring:
     """The cables. `seen` are those known from MAC addresses, in both directions, and `addressed`
-    those from the addresses of point-to-point links."""
-    by_port, named = _opinions(claims, places)
+    those from the addresses of point-to-point links; `named` are the nodes that each source names
+    anywhere."""
+    by_port = _opinions(claims, places)
     best: dict[PortName, Far] = {}
     first: dict[PortName, Opinion] = {}
     agreeing: dict[PortName, tuple[str, ...]] = {}
-    disputes: list[Dispute] = []
+    disputes: dict[PortName, list[Dispute]] = {}
+    doubtful: set[PortName] = set()
     for end, opinions in by_port.items():
         place = opinions[0].far.place
         if place is not None and all(each.far.place == place for each in opinions):
@@ -153,8 +160,11 @@ def merge(
         best[end] = next((each.far for each in agreed if each.far.place), believed.far)
         agreeing[end] = _by_trust({each.source for each in agreed})
         for doubted in clear:
-            if doubted not in agreed and _comparable(believed, doubted, places, named):
-                disputes.append(Dispute(end, _report(believed), _report(doubted)))
+            if doubted not in agreed:
+                doubtful.add(end)
+                if _comparable(believed, doubted, places, named):
+                    dispute = Dispute(end, _report(believed), _report(doubted))
+                    disputes.setdefault(end, []).append(dispute)
     peers = {
         end: far.place
         for end, far in best.items()
@@ -174,8 +184,9 @@ def merge(
             and not known.agrees(Far(*other, other))
             and switches >= {end[0], other[0], known.node}
         ):
-            disputes.append(Dispute(end, _report(first[end]), CableReport(MAC, end[0], *other)))
-    return Wiring(cables, peers, disputes)
+            dispute = Dispute(end, _report(first[end]), CableReport(MAC, end[0], *other))
+            disputes.setdefault(end, []).append(dispute)
+    return Wiring(cables, peers, disputes, doubtful)
 
 
 def _by_trust(sources: Set[str]) -> tuple[str, ...]:
@@ -184,24 +195,30 @@ def _by_trust(sources: Set[str]) -> tuple[str, ...]:
     return tuple(sorted(sources, key=lambda source: _RANK.get(source, 0)))
 
 
-def _opinions(
-    claims: Iterable[Claim], places: PortLookup
-) -> tuple[dict[PortName, list[Opinion]], dict[str, set[str]]]:
-    """The claims by watched port, and the nodes named by each source."""
+def _opinions(claims: Iterable[Claim], places: PortLookup) -> dict[PortName, list[Opinion]]:
+    """The claims by watched port."""
     by_port: dict[PortName, list[Opinion]] = {}
-    named: dict[str, set[str]] = {}
-    for claim in claims:
-        one, other = _far(claim.one, places), _far(claim.other, places)
-        if not one.node or not other.node or (one.place is not None and one.place == other.place):
-            continue
-        names = named.setdefault(claim.source, set())
-        names.add(one.node)
-        names.add(other.node)
+    for claim, one, other in _valid(claims, places):
         if one.place is not None:
             by_port.setdefault(one.place, []).append(Opinion(other, claim.source, claim.by))
         if other.place is not None:
             by_port.setdefault(other.place, []).append(Opinion(one, claim.source, claim.by))
-    return by_port, named
+    return by_port
+
+
+def named_nodes(claims: Iterable[Claim], places: PortLookup) -> Counter[tuple[str, str]]:
+    """How often each source names a node, by (source, node)."""
+    return Counter(
+        (claim.source, far.node) for claim, *ends in _valid(claims, places) for far in ends
+    )
+
+
+def _valid(claims: Iterable[Claim], places: PortLookup) -> Iterator[tuple[Claim, Far, Far]]:
+    """The claims about two ports, with both ends."""
+    for claim in claims:
+        one, other = _far(claim.one, places), _far(claim.other, places)
+        if one.node and other.node and (one.place is None or one.place != other.place):
+            yield claim, one, other
 
 
 def _far(end: End, places: PortLookup) -> Far:
@@ -231,7 +248,7 @@ def _clear(opinions: list[Opinion]) -> list[Opinion]:
 
 
 def _comparable(
-    one: Opinion, other: Opinion, places: PortLookup, named: Mapping[str, set[str]]
+    one: Opinion, other: Opinion, places: PortLookup, named: Mapping[str, Set[str]]
 ) -> bool:
     """Whether two different names certainly mean different nodes.
 
@@ -242,8 +259,8 @@ def _comparable(
     if nodes[0] == nodes[1] or all(map(places.is_watched, nodes)):
         return True
     return (
-        nodes[1] in named[one.source]
-        or nodes[0] in named[other.source]
+        nodes[1] in named.get(one.source, ())
+        or nodes[0] in named.get(other.source, ())
         or any(map(places.has_hostname, nodes))
     )
 

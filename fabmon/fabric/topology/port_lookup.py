@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fabmon.fabric.node_facts import NodeFacts
 from fabmon.fabric.topology.mac_cables import PortName
@@ -22,10 +23,20 @@ class PortLookup:
     """
 
     def __init__(self, facts: Mapping[str, NodeFacts]) -> None:
-        self._facts = facts
+        self._facts = dict(facts)
         self._nodes = _nodes(facts)
         self._ports: dict[str, dict[str, str]] = {}
         self._ids: dict[str, list[PortName]] | None = None
+
+    def replace(self, node: str, fact: NodeFacts) -> None:
+        """Set the facts of a node that is among them already, under the same hostname."""
+        if self._ids is not None:
+            for each, end in _ids_of(node, self._facts[node]):
+                self._ids[each].remove(end)
+            for each, end in _ids_of(node, fact):
+                self._ids.setdefault(each, []).append(end)
+        self._ports.pop(node, None)
+        self._facts[node] = fact
 
     def node(self, name: str) -> str:
         """The name of a watched node; for others the lower-case name without domain. Empty for an
@@ -62,7 +73,7 @@ class PortLookup:
         for each in end.ids:
             # Of several ports with this address the named node decides; without a node it is
             # ambiguous.
-            owners = self._by_id().get(_id(each), [])
+            owners = self._by_id().get(port_id(each), [])
             candidates = (
                 [own for own in owners if own[0] == node] if node in self._facts else owners
             )
@@ -74,9 +85,8 @@ class PortLookup:
         if self._ids is None:
             self._ids = {}
             for node, fact in self._facts.items():
-                for name, info in fact.ports.items():
-                    for each in {_id(str(info[key])) for key in _IDS if info.get(key)}:
-                        self._ids.setdefault(each, []).append((node, name))
+                for each, end in _ids_of(node, fact):
+                    self._ids.setdefault(each, []).append(end)
         return self._ids
 
 
@@ -115,6 +125,18 @@ def _names(fact: NodeFacts) -> dict[str, str]:
     return names
 
 
-def _id(text: str) -> str:
-    """`fc6a:1c03:0012:3456` and `0xfc6a1c0300123456` are the same, as are leading zeros."""
+def _ids_of(node: str, fact: NodeFacts) -> Iterator[tuple[str, PortName]]:
+    for name, info in fact.ports.items():
+        for each in {port_id(str(info[key])) for key in _IDS if info.get(key)}:
+            yield each, (node, name)
+
+
+def names_of(port: str, info: Mapping[str, Any]) -> set[str]:
+    """All names by which a port can be found on its node, in lower case."""
+    return {port.lower(), *(str(info[key]).lower() for key in _NAMES if info.get(key))}
+
+
+def port_id(text: str) -> str:
+    """An address in one notation: `fc6a:1c03:0012:3456` is `0xfc6a1c0300123456`, leading zeros or
+    not."""
     return text.lower().replace(":", "").replace(".", "").removeprefix("0x").lstrip("0")

@@ -9,7 +9,7 @@ fact of its own has the mode of the switch that its first rail is cabled to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from fabmon.fabric.forwarding_tables import ForwardingTables
@@ -70,31 +70,94 @@ def renamed(rules: Rules, names: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def routing_of_nodes(
-    nodes: Sequence[Node],
-    facts: Mapping[str, NodeFacts],
-    configured: Rules,
-    forwarding: ForwardingTables | None = None,
-) -> dict[str, Routing]:
-    """The routing of every node about which something is known, by name."""
-    rules = _rules(configured)
-    drivers = _drivers_at_switches(nodes)
-    fabric_drivers = {driver for each in drivers.values() for driver in each}
-    found: dict[str, Routing] = {}
-    for node in sorted(nodes, key=lambda each: each.role != SWITCH):
-        fact = facts.get(node.name) or NodeFacts()
-        behind = drivers.get(node.name, fabric_drivers if node.role == SWITCH else set())
-        routing = (
-            _configured(node, rules)
+class _NodeRouting(NamedTuple):
+    """The routing of a node, None if unknown, and from what: its own facts, the forwarding tables,
+    what sprays `behind` a switch, and the routing of the switch that a host is cabled to
+    (`leaf`)."""
+
+    node: Node
+    fact: NodeFacts | None
+    forwarding: ForwardingTables | None
+    behind: Set[str]
+    leaf: Routing | None
+    routing: Routing | None
+
+
+class KnownRouting:
+    """Keeps the routing of nodes: what has not changed is not found again."""
+
+    def __init__(self, configured: Rules) -> None:
+        self._rules = _rules(configured)
+        self._drivers: dict[str, tuple[tuple[Port, ...], set[tuple[str, str]]]] = {}
+        self._known: dict[str, _NodeRouting] = {}
+
+    def of_nodes(
+        self,
+        nodes: Sequence[Node],
+        facts: Mapping[str, NodeFacts],
+        forwarding: ForwardingTables | None = None,
+    ) -> dict[str, Routing]:
+        """The routing of every node about which something is known, by name."""
+        drivers = self._drivers_at_switches(nodes)
+        fabric_drivers = {driver for each in drivers.values() for driver in each}
+        before, self._known = self._known, {}
+        found: dict[str, Routing] = {}
+        for is_switch in (True, False):
+            for node in nodes:
+                if (node.role == SWITCH) != is_switch:
+                    continue
+                fact = facts.get(node.name)
+                behind = drivers.get(node.name, fabric_drivers) if is_switch else _NOTHING
+                leaf = None if is_switch else found.get(_leaf(node))
+                known = before.get(node.name)
+                if (
+                    known is None
+                    or known.node.ports is not node.ports
+                    or known.node.group != node.group
+                    or known.fact is not fact
+                    or known.forwarding is not forwarding
+                    or known.behind != behind
+                    or known.leaf != leaf
+                ):
+                    routing = self._routing(node, fact or NodeFacts(), behind, forwarding) or leaf
+                    known = _NodeRouting(node, fact, forwarding, behind, leaf, routing)
+                self._known[node.name] = known
+                if known.routing is not None:
+                    found[node.name] = known.routing
+        return found
+
+    def _routing(
+        self,
+        node: Node,
+        fact: NodeFacts,
+        behind: Set[str],
+        forwarding: ForwardingTables | None,
+    ) -> Routing | None:
+        return (
+            _configured(node, self._rules)
             or _reported_adaptive(fact)
             or _infiniband(node, forwarding)
             or _sprayed(node, behind)
             or _hashed(fact)
-            or _of_leaf(node, found)
         )
-        if routing is not None:
-            found[node.name] = routing
-    return found
+
+    def _drivers_at_switches(self, nodes: Sequence[Node]) -> dict[str, set[str]]:
+        """Switch -> what sprays among the NICs that are cabled to it; "" where one does not."""
+        before, self._drivers = self._drivers, {}
+        found: dict[str, set[str]] = {}
+        for node in nodes:
+            if node.role == SWITCH:
+                continue
+            known = before.get(node.name)
+            if known is None or known[0] is not node.ports:
+                known = node.ports, _drivers(node)
+            self._drivers[node.name] = known
+            for switch, driver in known[1]:
+                found.setdefault(switch, set()).add(driver)
+        return found
+
+
+_NOTHING: frozenset[str] = frozenset()
 
 
 def _configured(node: Node, rules: Sequence[_Rule]) -> Routing | None:
@@ -120,7 +183,7 @@ def _infiniband(node: Node, forwarding: ForwardingTables | None) -> Routing | No
     return Routing(STATIC, "InfiniBand forwards by tables, and no adaptive routing is reported")
 
 
-def _sprayed(node: Node, behind: set[str]) -> Routing | None:
+def _sprayed(node: Node, behind: Set[str]) -> Routing | None:
     """By the NICs of a host, or by those behind a switch where all of them spray."""
     if node.role == HOST:
         behind = {_spraying(port) for port in node.ports if port.role == RAIL} - {""}
@@ -139,22 +202,22 @@ def _hashed(fact: NodeFacts) -> Routing | None:
     return Routing(HASHED, f"equal-cost routes, {words}", policy)
 
 
-def _of_leaf(node: Node, found: Mapping[str, Routing]) -> Routing | None:
-    if node.role == SWITCH:
-        return None
-    cables = (port.cable for port in node.ports if port.role == RAIL and port.cable is not None)
-    first = next(cables, None)
-    return found.get(first.node) if first is not None else None
+def _leaf(node: Node) -> str:
+    """The switch that a host's first cabled rail leads to; empty if none is known."""
+    for port in node.ports:
+        if port.role == RAIL and port.cable is not None:
+            return port.cable.node
+    return ""
 
 
-def _drivers_at_switches(nodes: Sequence[Node]) -> dict[str, set[str]]:
-    """Switch -> what sprays among the NICs that are cabled to it; "" where one does not."""
-    found: dict[str, set[str]] = {}
-    for node in nodes:
-        for port in node.ports:
-            if node.role == HOST and port.role == RAIL and port.cable is not None:
-                found.setdefault(port.cable.node, set()).add(_spraying(port))
-    return found
+def _drivers(node: Node) -> set[tuple[str, str]]:
+    """(switch, what sprays) for the NICs of a host that are cabled to one; "" for one that does
+    not."""
+    return {
+        (port.cable.node, _spraying(port))
+        for port in node.ports
+        if node.role == HOST and port.role == RAIL and port.cable is not None
+    }
 
 
 def _spraying(port: Port) -> str:

@@ -40,6 +40,8 @@ def lines_of_a_probe(root: Path) -> list[bytes]:
     for source in sources:
         source.deadline_s = 30.0  # a busy machine is not what is tested here
     Probe(sources, lines.append, ABOUT).run(1)
+    for source in sources:
+        source.close()
     return lines
 
 

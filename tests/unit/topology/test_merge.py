@@ -175,7 +175,7 @@ def test_every_peer_has_this_end_as_its_peer_whatever_is_claimed(
     for fact in facts.values():
         fact.ports = {"p1": {}, "p2": {}}
     claims = [Claim(one, other, source, "x:1") for one, other, source in told]
-    wiring = merge(claims, {}, PortLookup(facts), set())
+    wiring = merge(claims, {}, PortLookup(facts), set(), {})
     assert all(wiring.peers[other] == end for end, other in wiring.peers.items())
     assert all(end in wiring.cables for end in wiring.peers)
     assert all(end != other for end, other in wiring.peers.items())
@@ -190,4 +190,4 @@ def test_one_source_alone_contradicts_nobody(source: str) -> None:
         Claim(End("a", "p1"), End("b", "p1"), source, "x:1"),
         Claim(End("a", "p1"), End("c", "p1"), source, "x:2"),
     ]
-    assert merge(claims, {}, PortLookup(facts), set()).disputes == []
+    assert merge(claims, {}, PortLookup(facts), set(), {}).disputes == {}
