@@ -76,19 +76,19 @@ def congested_paths(
 ) -> Iterator[Condition]:
     """At most one condition: the senders behind unwatched switches that are slowed."""
     structure = inputs.structure
-    if not structure.rails:
+    signals = queue_signals(inputs, queue)
+    if np.count_nonzero(signals.slowed) < t.min_senders:
         return
     known = _reporting_switches(inputs) | _switches_with_findings(inputs)
     if np.isnan(inputs.window("tx_bps")[structure.is_rail, 0]).all():
         return  # Every burst begins with marks: the first seconds say nothing.
     unwatched = structure.is_rail & ~_is_below(inputs, known)
-    signals = queue_signals(inputs, queue)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
     paused = pauses | (signals.waiting >= t.waiting)
     by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
-    slowed = signals.slowed & (by_cnps | paused) & unwatched & _lasting(inputs, t)
-    senders = np.flatnonzero(slowed)
+    senders = np.flatnonzero((by_cnps | paused) & signals.slowed & unwatched)
+    senders = senders[_lasting(inputs, t, senders)]
     if len(senders) < t.min_senders:
         return
     by_pause = bool(paused[senders].mean() > 0.5)
@@ -105,16 +105,16 @@ def congested_paths(
     yield _condition(inputs, signals, senders, receivers, by_pause)
 
 
-def _lasting(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
-    """[ports]: whether a sender handled CNPs, or waited, while it sent most of what it sent: the
-    end of an exchange that a late host draws out has little traffic."""
-    sent = inputs.filled("tx_bps")
-    waits = (inputs.filled("pause_rx") >= t.paused) | (inputs.filled("stall") >= t.waiting)
-    cnps = inputs.filled("cnp") >= t.cnps_per_gbit * sent / np.float32(1e9)
-    slowed = waits | (cnps & (sent > 0))
-    with np.errstate(invalid="ignore"):
-        share = np.where(slowed, sent, 0).sum(axis=1) / sent.sum(axis=1)
-    seen: Mask = (slowed[:, -t.of_ticks :].sum(axis=1) >= t.ticks) & (share >= _MOST)
+def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, rows: Rows) -> Mask:
+    """[rows]: whether a sender handled CNPs, or waited, while it sent most of what it sent: the end
+    of an exchange that a late host draws out has little traffic."""
+    sent, cnp, pause, stall = (
+        inputs.filled(column)[rows] for column in ("tx_bps", "cnp", "pause_rx", "stall")
+    )
+    slowed = (pause >= t.paused) | (stall >= t.waiting)
+    slowed |= (sent > 0) & (cnp >= t.cnps_per_gbit * sent / np.float32(1e9))
+    most = np.where(slowed, sent, 0).sum(axis=1) >= _MOST * sent.sum(axis=1)
+    seen: Mask = most & (slowed[:, -t.of_ticks :].sum(axis=1) >= t.ticks)
     return seen
 
 
@@ -132,10 +132,9 @@ def _condition(
     inputs: DetectorInput, signals: QueueSignals, senders: Rows, receivers: Rows, by_pause: bool
 ) -> Condition:
     structure = inputs.structure
-    sends = structure.is_rail & (inputs.sent.mean(axis=1) > 0.03)
-    active = int((sends | signals.slowed).sum())
+    active = int((signals.sends | signals.slowed).sum())
     subject, where = _place(inputs, signals, senders, receivers)
-    others = np.flatnonzero(sends & ~signals.slowed)
+    others = np.flatnonzero(signals.sends & ~signals.slowed)
     sent = inputs.sent.mean(axis=1)
     usual = median(sent[others]) if len(others) else float("nan")
     own = float(sent[senders].mean())

@@ -215,6 +215,8 @@ class _Group:
         is_up = np.isfinite(self._util[:, -TICKS:]).any(axis=1)
         is_up &= inputs.snapshot.up[group.rows] != 0
         self._util[~is_up] = np.nan
+        # Rates are never negative: the maximum with 0 replaces NaN, and is faster than nan_to_num.
+        self._known_util: Floats = np.fmax(self._util, np.float32(0))
         self._is_up = is_up
         is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
         self._full_util = t.full_util if is_rdma else t.full_util_tcp
@@ -222,7 +224,7 @@ class _Group:
 
     def full_links(self) -> list[FullLink]:
         """The members that are full, and slow flows while others of the group have room."""
-        full: Mask = np.nan_to_num(self._util) >= self._full_util
+        full: Mask = self._known_util >= self._full_util
         hot = (full.sum(axis=1) >= self._t.full_ticks) & full[:, -TICKS:].any(axis=1)
         if not hot.any():
             return []
@@ -293,7 +295,7 @@ class _Group:
 
     def _load(self, member: int, ticks: Mask) -> Floats:
         """[ticks that count]: bits/s on a member; 0 where it is not known."""
-        load: Floats = np.nan_to_num(self._bps[member][ticks])
+        load: Floats = np.fmax(self._bps[member][ticks], np.float32(0))
         return load
 
     def _are_known(self, feeds: Floats) -> bool:
@@ -320,9 +322,9 @@ class _Group:
 
     def full_group(self) -> FullGroup | None:
         """The group, where no member has room and ports that feed it are slowed; else None."""
-        known = self._util[self._is_up]
-        full: Mask = np.nan_to_num(known).min(axis=0) >= self._t.room_util
-        full &= np.nan_to_num(known).mean(axis=0) >= self._full_util - _NEARLY_FULL
+        known = self._known_util[self._is_up]
+        full: Mask = known.min(axis=0) >= self._t.room_util
+        full &= known.mean(axis=0) >= self._full_util - _NEARLY_FULL
         if full.sum() < self._t.full_ticks or not full[-TICKS:].any():
             return None
         feeds, lines = self._feeders()
@@ -350,7 +352,7 @@ class _Group:
         edges = self._group.edges
         inputs = self._inputs
         feeds = (inputs.leaving if self._group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
-        return np.nan_to_num(feeds), np.nan_to_num(inputs.snapshot.line_rate_bps[edges])
+        return np.fmax(feeds, np.float32(0)), np.nan_to_num(inputs.snapshot.line_rate_bps[edges])
 
     def _shares(self, feeds: Floats, lines: Floats, ticks: Mask) -> tuple[Floats, Floats]:
         """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of

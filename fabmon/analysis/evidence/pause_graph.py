@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.queue_signals import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
-from fabmon.analysis.median import quantile
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate, rounded_percent
@@ -26,10 +26,7 @@ _PAUSED = 0.15
 credits, is ordinary flow control."""
 
 _RISE = 3.0
-"""How many times the usual share of busy ports a paused port must have, at least ..."""
-
-_USUAL_SHARE, _MIN_PORTS = 0.25, 8
-"""... where the quieter quarter of so many busy ports or more is the usual."""
+"""How many times what is usual of busy ports a paused port must have."""
 
 _BUSY_UTIL = 0.03
 """Share of line rate, 0 to 1, above which a port is busy."""
@@ -150,10 +147,8 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
 def _least_share(inputs: DetectorInput, column: str, busy: Mask) -> float:
     """The share of time from which on a port counts as paused: well above what is usual now."""
     level = inputs.filled(column)[busy, -_OF_TICKS:].mean(axis=1)
-    if len(level) < _MIN_PORTS:
-        return _PAUSED
-    usual = quantile(level.astype(np.float64), _USUAL_SHARE)
-    return min(max(_PAUSED, _RISE * usual), _HALF)
+    usual = usual_level(level)
+    return _PAUSED if usual is None else min(max(_PAUSED, _RISE * usual), _HALF)
 
 
 def _share(inputs: DetectorInput, peer: Rows) -> Floats:

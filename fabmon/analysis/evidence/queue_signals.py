@@ -50,13 +50,15 @@ class QueueSignals:
 
     `cnps` are CNPs handled per gigabit sent, `marks` ECN marks received (or CNPs sent, where marks
     are not counted) per gigabit received, `waiting` is the share of time, 0 to 1, in which a port
-    was paused or had no credits. `slowed` are the rails whose CNPs or waiting are raised as
-    senders, `marked` those whose marks are raised as receivers.
+    was paused or had no credits. `sends` are the rails that send enough to be judged, `slowed`
+    those whose CNPs or waiting are raised as senders, `marked` those whose marks are raised as
+    receivers.
     """
 
     cnps: Floats
     marks: Floats
     waiting: Floats
+    sends: Mask
     slowed: Mask
     marked: Mask
 
@@ -83,7 +85,7 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     slowed |= rail & (waiting >= _ALWAYS)
     marked = _raised(marks, receives, t.marks_per_gbit, t.rise)
     marked |= _raised(acked, receives, t.cnps_per_gbit, t.rise)
-    return QueueSignals(cnps, np.fmax(marks, acked), waiting, slowed, marked)
+    return QueueSignals(cnps, np.fmax(marks, acked), waiting, sends, slowed, marked)
 
 
 def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
@@ -95,10 +97,16 @@ def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
 
 def _raised(level: Floats, counts: Mask, least: float, rise: float) -> Mask:
     """[ports]: whether a level is above a minimum and above `rise` times the usual one."""
-    known = level[counts]
-    if len(known) < _MIN_RAILS:
+    usual = usual_level(level[counts])
+    if usual is None:
         few: Mask = counts & (level >= _OF_FEW * least)
         return few
-    usual = quantile(known.astype(np.float64), _QUIET_SHARE)
     raised: Mask = counts & (level >= max(least, rise * usual))
     return raised
+
+
+def usual_level(levels: Floats) -> float | None:
+    """What the quieter quarter of some ports has at most; None of too few ports."""
+    if len(levels) < _MIN_RAILS:
+        return None
+    return quantile(levels.astype(np.float64), _QUIET_SHARE)

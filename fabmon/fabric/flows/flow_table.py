@@ -108,8 +108,11 @@ class Connections:
         """The flows if they can be joined within a tick, else None. The result depends only on the
         ticks, live or replayed.
         """
-        few = sum(len(each.lqpn) for each in self._reports.values()) <= _AT_ONCE
-        return self.flows if few else None
+        return self.flows if self._are_few else None
+
+    @cached_property
+    def _are_few(self) -> bool:
+        return sum(len(each.lqpn) for each in self._reports.values()) <= _AT_ONCE
 
     @cached_property
     def flows(self) -> FlowTable:
