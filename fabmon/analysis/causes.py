@@ -90,7 +90,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
 
     Of the three that report unhealthy links, the first one reports a cable.
     """
-    damage = LinkDamage(t.link_health, degraded_link.CAUSE, error_burst.CAUSE)
+    damage = LinkDamage(t.link_health, degraded_link.CAUSE)
     pauses = HostPauses(pause_storm.CAUSE)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),

@@ -1,7 +1,7 @@
 """A job that iterated exchanges nothing any more, and its queue pairs are still open.
 
 A job that ends destroys its queue pairs; one that hangs keeps them. Where hosts report none, a hung
-job and one that has ended look the same, and nothing is said.
+job and one that has ended look the same, and no finding is reported.
 """
 
 from __future__ import annotations

@@ -85,7 +85,6 @@ class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     full_ticks: Ticks
     unseen_ticks: Ticks
     room_util: Share
-    used_util: Share
     lost_min: Share
 
 
@@ -179,8 +178,9 @@ def _group_loads(
     links: list[FullLink] = []
     groups: list[FullGroup] = []
     peak = inputs.sent.max(axis=1)
+    least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
     for group in inputs.structure.groups:
-        if peak[group.rows].max(initial=0) < thresholds.used_util:
+        if peak[group.rows].max(initial=0) < least:
             continue
         measured = _Group(inputs, thresholds, queue, group)
         if measured.members < 2:

@@ -111,10 +111,9 @@ class LinkDamage:
     very many ports at once is one condition: cables do not fail together.
     """
 
-    def __init__(self, thresholds: LinkHealthThresholds, lossy: Cause, burst: Cause) -> None:
+    def __init__(self, thresholds: LinkHealthThresholds, lossy: Cause) -> None:
         self._t = thresholds
         self._lossy = lossy
-        self._burst = burst
         # [counters, ports]
         self._saturated = np.zeros((len(_DAMAGE_COUNTERS), 0), np.bool_)
         self._places, self._columns = np.empty(0, np.intp), dict[str, int]()
