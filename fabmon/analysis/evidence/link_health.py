@@ -107,7 +107,7 @@ class _DamagedPorts:
 class LinkDamage:
     """Finds ports that receive damaged data, for the two detectors that report them.
 
-    A `lossy` link loses a good part of its line rate to it, all others have a `burst`. Damage at
+    A `lossy` link loses a good part of its line rate to it, all others have bursts of it. Damage at
     very many ports at once is one condition: cables do not fail together.
     """
 
