@@ -47,6 +47,7 @@ def test_what_a_collision_loses_is_what_the_all_reduce_takes_longer(life: Life) 
 
 @pytest.mark.xfail(
     raises=AssertionError,
+    strict=False,  # Where a second begins in an iteration is up to chance.
     reason="the rank that sends to the late one in the ring is silent in the same seconds, since"
     " its send waits for the receive; the other six send for 1 to 2 s of the 4 s more, at a"
     " falling rate, and the rule counts 2 s or more with three quarters of the hosts active",
