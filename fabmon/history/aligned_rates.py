@@ -29,6 +29,9 @@ _TRAFFIC_SLOTS, _SLOTS = 48, 16
 detectors read of them (40 and 10 ticks), and some for samples that are early or late."""
 
 _SPARE_SLOTS = 6
+_SPARE_SHARE = 16
+"""One port in so many that exist is free for a new one."""
+
 _BANDS = (-2, -1, 0, 1, 2)
 """A sample is in the slot of the interval in which it was taken, or a neighbour (see `_slots`), and
 covers the slot before as well: the slots, counted from that of an instant, with samples of it."""
@@ -105,7 +108,8 @@ class AlignedRates:
         self._of_port = np.where(of_port >= 0, np.searchsorted(used, of_port), -1)
         room = self._tables[0].shape[2]
         if len(of_port) > room:
-            wider = ((0, 0), (0, 0), (0, max(len(of_port) - room, room)))
+            more = max(len(of_port) + len(of_port) // _SPARE_SHARE - room, room)
+            wider = ((0, 0), (0, 0), (0, more))
             traffic, rest = self._tables
             self._tables = np.pad(traffic, wider), np.pad(rest, wider)
 

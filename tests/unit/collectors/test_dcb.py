@@ -153,6 +153,7 @@ def test_setting_pfc_or_ecn_differently_is_seen(tmp_path: Path) -> None:
     second = dcb.signature()
     tree.dcb({"ens1np0": {"pfc_cap": 8, "pfc_en": 0}})
     third = dcb.signature()
+    dcb.close()
     assert len({str(first), str(second), str(third)}) == 3
 
 
