@@ -119,13 +119,13 @@ def incasts(
         ticks = last_ticks(ticks)
         each = _Receiver(row, ticks, np.nan_to_num(received[place][ticks]))
         others = free & (structure.node[nics] != structure.node[row])
-        sender = only_sender(sent[:, ticks], each.bps, others)
+        sender = only_sender(sent, np.nan_to_num(received[place]), ticks, others)
         if sender is not None:
             free[sender] = False
         elif not _exchanges(inputs, each):
             several.append(each)
     for each in several:
-        found = _shared_by(inputs, each, nics[free], sent[free])
+        found = _shared_by(inputs, queue, each, nics[free], sent[free])
         if found is None or found[1] < t.lost_min or _is_calm(inputs, queue, each, found[0]):
             continue
         yield _condition(inputs, queue, each, *found)
@@ -150,7 +150,7 @@ def _is_balanced(inputs: DetectorInput, full: Mask) -> bool:
 
 
 def _shared_by(
-    inputs: DetectorInput, receiver: _Receiver, nics: Rows, sent: Floats
+    inputs: DetectorInput, queue: QueueThresholds, receiver: _Receiver, nics: Rows, sent: Floats
 ) -> tuple[Rows, float] | None:
     """The slowed NICs that share a receiver, and the share of bandwidth that they lose; None where
     they do not explain what it gets."""
@@ -161,7 +161,7 @@ def _shared_by(
     slowed &= node[nics] != node[receiver.row]
     if rate[slowed].sum() < ACCOUNTED * receiver.bps.mean():
         return None
-    share = sharing(in_full, slowed, receiver.bps)
+    share = sharing(in_full, slowed, receiver.bps, queue_signals(inputs, queue).slowed[nics])
     if share.sum() < 2:
         return None
     return nics[share], 1.0 - float(rate[share].mean() / lines[share].mean())

@@ -72,6 +72,9 @@ _QUIET, _MIN_SILENT = 0.25, 3
 """Share of the others' rate, 0 to 1, below which a host is silent, and the ticks from which on its
 silence counts: samples that are taken up to a tick apart make it seem longer than it is."""
 
+_BEGIN_TICKS = 5
+"""Ticks of an exchange that are its beginning: a host that is slower all the time is not late."""
+
 _BEGUN = 0.1
 """Share of what the others move in an exchange, 0 to 1, from which on a host has begun."""
 
@@ -194,7 +197,8 @@ def _late_s(moved: Floats, usual: Floats) -> Floats:
     Where the others do not slow down, it is what they are ahead by over their rate; where they
     wait, the ticks in which it is silent are.
     """
-    ahead = np.cumsum(usual - moved, axis=1).max(axis=1) / usual.max()
+    begins = slice(_BEGIN_TICKS)
+    ahead = np.cumsum((usual - moved)[:, begins], axis=1).max(axis=1) / usual.max()
     before = np.cumsum(moved, axis=1) < _BEGUN * usual.sum()
     silent = ((moved < _QUIET * usual) & before).sum(axis=1)
     late: Floats = np.fmax(ahead, np.where(silent >= _MIN_SILENT, silent, 0))

@@ -49,9 +49,6 @@ is a rail that jobs use: a NIC for storage is used with the others for some seco
 _SAME_SPEED = 0.9
 """Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
 
-_CARRIES = 0.01
-"""Share of the busiest rail's traffic, 0 to 1, below which a NIC carries nothing of a job."""
-
 _ALL = 0.9
 """Share of the hosts that send, 0 to 1, from which on a rail that they leave out is left out by
 all of them."""
@@ -154,7 +151,7 @@ class UnevenRails:
         spares."""
         structure, lines = inputs.structure, inputs.snapshot.line_rate_bps[rows]
         sent = inputs.filled("tx_bps")[rows].mean(axis=1)
-        busy = sent > _CARRIES * sent.max(initial=0)
+        busy = sent >= self._t.low * sent.max(initial=0)
         found: Mask = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
         found &= busy | _on_fabric_of(structure, rows, rows[busy])
         found |= self._usage[rows] >= _IN_USE

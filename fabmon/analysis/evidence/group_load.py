@@ -240,9 +240,9 @@ class _Group:
         for member in hot:
             ticks = last_ticks(full[member])
             rate, possible = self._shares(feeds, lines, ticks)
-            free = (possible > 0) & (rate >= SLOWED_BELOW * possible)
+            free = possible > 0
             free[list(alone)] = False
-            lone = only_sender(feeds[:, ticks], self._load(member, ticks), free)
+            lone = only_sender(feeds, np.fmax(self._bps[member], 0), ticks, free)
             if lone is None:
                 shared.append((member, ticks, rate, possible))
             else:
@@ -257,7 +257,7 @@ class _Group:
             free[list(alone)] = False
             if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
                 continue
-            on_it = sharing(feeds[:, ticks], slowed, load)
+            on_it = sharing(feeds[:, ticks], slowed, load, self._is_queued())
             if on_it.sum() < 2:
                 continue
             achieved = float(rate[on_it].sum()) - self._dropped_bps(ticks, float(load.mean()))
@@ -385,6 +385,13 @@ class _Group:
         seen = signals.marks if self._group.is_inward else signals.cnps
         least = self._queue.marks_per_gbit if self._group.is_inward else self._queue.cnps_per_gbit
         return bool((seen[hosts] < least).all() and (signals.waiting[hosts] < _CALM).all())
+
+    def _is_queued(self) -> Mask:
+        """[edges]: whether the host behind an edge port shows a queue."""
+        signals = queue_signals(self._inputs, self._queue)
+        seen = signals.marked if self._group.is_inward else signals.slowed
+        queued: Mask = np.append(seen, False)[self._inputs.structure.peer[self._group.edges]]
+        return queued
 
     def _slowed_by(self, edges: Rows) -> str:
         """How a queue is seen at the hosts behind some edge ports; empty where it is not."""

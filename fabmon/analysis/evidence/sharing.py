@@ -31,6 +31,14 @@ _ALONE = 0.15
 _SAME_PART = 0.2
 """Ports that share a link fairly have rates within this share of each other."""
 
+_APART = 0.35
+"""By how much of it, on average, the part of a link may differ from what its port sends in single
+ticks."""
+
+_ALL_ON_IT = 2.2
+"""What slowed ports send over the load of a link, up to which all of them may be on it (two senders
+at line rate that do not slow down send twice its load): of more, most is on other links."""
+
 
 def last_ticks(counts: Mask, most: int = MOST_FULL_TICKS) -> Mask:
     """The last so many of the ticks that count."""
@@ -39,35 +47,49 @@ def last_ticks(counts: Mask, most: int = MOST_FULL_TICKS) -> Mask:
     return last
 
 
-def only_sender(sent: Floats, load: Floats, may: Mask) -> int | None:
-    """The place of the port that accounts for a link's load alone; None without one.
+def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | None:
+    """The place of the port that accounts for the load of a link alone; None without one.
 
-    `sent` is [ports, ticks] and `load` [ticks], in the same unit; `may` [ports] are the ports that
-    can be it.
+    `sent` is [ports, all ticks] and `load` [all ticks], in the same unit; `ticks` are those in
+    which the link was full, `may` [ports] are the ports that can be it. The ticks beside them count
+    as well: a port that is sampled at another moment moves the same in them together.
     """
     if not may.any():
         return None
-    differs = np.abs(sent - load).mean(axis=1) / load.mean()
-    best = int(np.argmin(np.where(may, differs, np.inf)))
-    return best if differs[best] <= _ALONE else None
+    wide = ticks.copy()
+    wide[1:] |= ticks[:-1]
+    wide[:-1] |= ticks[1:]
+    differs = np.abs(sent[:, wide].mean(axis=1) / max(float(load[wide].mean()), 1.0) - 1)
+    apart = np.abs(sent[:, ticks] - load[ticks]).mean(axis=1) / max(float(load[ticks].mean()), 1.0)
+    fits = may & (differs <= _ALONE) & (apart <= _APART)
+    return int(np.argmin(np.where(fits, differs + apart, np.inf))) if fits.any() else None
 
 
-def sharing(sent: Floats, slowed: Mask, load: Floats) -> Mask:
+def sharing(sent: Floats, slowed: Mask, load: Floats, queued: Mask) -> Mask:
     """[ports]: the slowed ports that share a link; none where they send one after the other.
 
-    `sent` is [ports, ticks] and `load` [ticks], as above. They are the fewest that have an equal
-    part of the load each; all slowed ones where no number of them does.
+    `sent` is [ports, ticks] and `load` [ticks], in the same unit, in ticks in which the link was
+    full; `queued` [ports] are those that show a queue. They are the fewest slowed ones that have an
+    equal part of the load each. Where no number of them does, they are those that show a queue, or
+    all, if all could be on the link.
     """
     rate, mean = sent.mean(axis=1), float(load.mean())
     order = np.flatnonzero(slowed)
-    found = slowed
+    nobody = np.zeros(len(slowed), np.bool_)
+    found = slowed & queued
+    if not queued.any() and rate[slowed].sum() <= _ALL_ON_IT * mean:
+        found = slowed
     for flows in range(2, len(order) + 1):
-        part = mean / flows
-        near = order[np.abs(rate[order] - part) <= _SAME_PART * part]
+        part = load / flows
+        apart = np.abs(sent[order] - part).mean(axis=1)
+        near = order[
+            (np.abs(rate[order] - part.mean()) <= _SAME_PART * part.mean())
+            & (apart <= _APART * part.mean())
+        ]
         if len(near) >= flows:
-            found = np.zeros(len(slowed), np.bool_)
-            found[near[np.argsort(np.abs(rate[near] - part), kind="stable")[:flows]]] = True
+            found = nobody.copy()
+            found[near[np.argsort(np.abs(rate[near] - mean / flows), kind="stable")[:flows]]] = True
             break
     largest = sent[found].max(axis=0, initial=0)
     takes_turns = float(np.median(largest / np.maximum(load, 1.0))) >= SLOWED_BELOW
-    return np.zeros(len(slowed), np.bool_) if takes_turns else found
+    return nobody if takes_turns else found
