@@ -109,9 +109,21 @@ class _Roots:
             root.cause != symptom.cause
             and any(trait in CAUSES[root.cause].traits for trait in symptom.unless)
             and self._carries_traffic(root)
-            and (root.cause not in _OF_LINK or self._is_near(root, symptom))
+            and (
+                self._is_near(root, symptom)
+                if root.cause in _OF_LINK
+                else self._meets(root, symptom)
+            )
             for root in (self._roots if symptom.unless else ())
         )
+
+    def _meets(self, root: Condition, symptom: Condition) -> bool:
+        """Whether a root that is no cable can reach a symptom: rails are uneven because of a queue
+        that their hosts meet; slowed senders may wait for any."""
+        if symptom.cause != uneven_rails.CAUSE.name:
+            return True
+        victims = {name.partition("/")[0] for name in root.victims}
+        return not (victims | self._nodes(root)).isdisjoint(self._nodes(symptom))
 
     def _is_near(self, cable: Condition, symptom: Condition) -> bool:
         """Whether traffic of a symptom's hosts can cross a cable: one of a host or a leaf carries

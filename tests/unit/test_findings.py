@@ -58,14 +58,14 @@ def as_json(finding: Finding) -> str:
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode() + "\n"
 
 
-def test_a_collision_is_reported_within_four_seconds_of_its_start_with_its_link() -> None:
+def test_a_collision_is_reported_within_five_seconds_of_its_start_with_its_link() -> None:
     leaf = WatchedLeaf()
     leaf.seconds(10)
     leaf.uplinks((0.49, 0.49), 0.05, 0.0, 0.30)
     leaf.seconds(5)
     ((seq, _, finding),) = leaf.changes
     assert finding.subject == "leaf1/up1"
-    assert seq <= 10 + 4
+    assert seq <= 10 + 5
     assert finding.lost == pytest.approx(0.51, abs=0.01)
     check_golden(GOLDENS / "finding_ecmp_collision.json", as_json(finding))
 

@@ -85,7 +85,7 @@ def sends(*gbps: float, hosts: int = 8, even_s: int = 0) -> list[str]:
     for second in range(60 + even_s):
         rates = [gbps[0]] * len(gbps) if second <= even_s else gbps
         sent = [count + rate * 1e9 / 8 for count, rate in zip(sent, rates, strict=True)]
-        values = [v for each in sent for v in (4, int(each), 0)]
+        values = [v for each in sent for v in (4, int(each), int(each))]
         heard = tick(
             second,
             {name: frame(second, *values) for name in names},

@@ -122,7 +122,7 @@ def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
     """[ports]: whether a receiver, or the link to it, explains a queue before it."""
     rail = inputs.structure.is_rail
     late = slice(TICKS - t.of_ticks, TICKS)
-    full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= t.ticks - 1
+    full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
     stalls = (inputs.filled("bus")[:, late] >= t.stalled).any(axis=1)
     found: Mask = (full | stalls | pause_graph(inputs).pauses) & rail
     return found

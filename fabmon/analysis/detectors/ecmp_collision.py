@@ -101,9 +101,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     )
     is_wrong = float(np.nanmax(level)) > _IMPOSSIBLE_UTIL
     feeders = len(link.feeders)
-    confidence = (_FULL if link.full_ticks and feeders else _UNKNOWN) + (
-        _QUEUE if link.slowed_by else 0
-    )
+    confidence = (_FULL if feeders else _UNKNOWN) + (_QUEUE if link.slowed_by else 0)
     return Condition(
         cause=CAUSE.name,
         severity=CRITICAL if link.lost >= _CRITICAL_LOST else CAUSE.severity,

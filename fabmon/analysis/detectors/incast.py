@@ -48,7 +48,7 @@ CAUSE = Cause(
 _MAX_RECEIVERS = 32
 """Receivers judged in a tick, those with most marks first: it bounds the time that a tick takes."""
 
-_MANY = 10.0
+_MANY = 30.0
 """Marks at a receiver, as a multiple of those that are more than background, from which on it need
 not be full for whole seconds: bursts that are shorter fill none."""
 
@@ -63,8 +63,9 @@ _BALANCE = 0.95
 """Share of what full receivers receive, 0 to 1, that senders at line rate must send for each of
 these receivers to have a sender of its own."""
 
-_CONFIDENCE, _MARKED = 0.88, 0.08
-"""Confidence, 0 to 1, and what marks at the receiver or pause before it add."""
+_CONFIDENCE, _SEEN, _MARKED = 0.8, 0.08, 0.08
+"""Confidence, 0 to 1, and what a queue at the senders adds, and marks at the receiver or pause
+before it."""
 
 
 class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,31 +99,32 @@ def incasts(
     signals = queue_signals(inputs, queue)
     least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
     least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
+    # Receivers that one sender fills are looked at as well: its traffic is not another's.
+    claims = np.fmin(least, SLOWED_BELOW)
     with np.errstate(invalid="ignore"):
-        full = (inputs.received >= least[:, None]) & structure.is_rail[:, None]
-    is_full = full.any(axis=1) & ~pause_graph(inputs).pauses
-    if not is_full.any() or _is_balanced(inputs, full):
+        busy = (inputs.received >= claims[:, None]) & structure.is_rail[:, None]
+        full = ((inputs.received >= least[:, None]) & busy).any(axis=1)
+    full &= ~pause_graph(inputs).pauses
+    if not full.any() or _is_balanced(inputs, busy):
         return
-    rows = np.flatnonzero(is_full)
-    if len(rows) > _MAX_RECEIVERS:
-        rows = rows[np.argsort(-signals.marks[rows], kind="stable")[:_MAX_RECEIVERS]]
-    received = inputs.entering(rows, WINDOW_TICKS)
+    rows = np.flatnonzero(busy.any(axis=1))
+    rows = rows[np.lexsort((-signals.marks[rows], ~full[rows]))[:_MAX_RECEIVERS]]
+    received = np.nan_to_num(inputs.entering(rows, WINDOW_TICKS))
     nics = np.flatnonzero(structure.is_rail & (inputs.sent.max(axis=1) > _SENDS))
     sent = np.nan_to_num(inputs.leaving(nics, WINDOW_TICKS))
     free = np.ones(len(nics), np.bool_)
     several = []
     for place in np.argsort(signals.marks[rows], kind="stable").tolist():
-        row = int(rows[place])
-        ticks = np.nan_to_num(received[place]) >= least[row] * lines[row]
-        if ticks.sum() < t.full_ticks:
-            continue
-        ticks = last_ticks(ticks)
-        each = _Receiver(row, ticks, np.nan_to_num(received[place][ticks]))
+        row, gets = int(rows[place]), received[place]
+        ticks = last_ticks(gets >= claims[row] * lines[row])
         others = free & (structure.node[nics] != structure.node[row])
-        sender = only_sender(sent, np.nan_to_num(received[place]), ticks, others)
+        sender = only_sender(sent, gets, ticks, others)
         if sender is not None:
             free[sender] = False
-        elif not _exchanges(inputs, each):
+            continue
+        ticks = gets >= least[row] * lines[row]
+        each = _Receiver(row, last_ticks(ticks), gets[last_ticks(ticks)])
+        if full[row] and ticks.sum() >= t.full_ticks and not _exchanges(inputs, each):
             several.append(each)
     for each in several:
         found = _shared_by(inputs, queue, each, nics[free], sent[free])
@@ -138,13 +140,13 @@ def _exchanges(inputs: DetectorInput, receiver: _Receiver) -> bool:
     return bool(sent.sum() >= _EXCHANGES * receiver.bps.sum())
 
 
-def _is_balanced(inputs: DetectorInput, full: Mask) -> bool:
-    """Whether senders at line rate account for all full receivers, in most ticks with any."""
+def _is_balanced(inputs: DetectorInput, busy: Mask) -> bool:
+    """Whether senders at line rate account for all busy receivers, in most ticks with any."""
     lines = np.nan_to_num(inputs.snapshot.line_rate_bps)[:, None]
-    ticks = full.any(axis=0)
+    ticks = busy.any(axis=0)
     rail = inputs.structure.is_rail[:, None]
     sends = np.where(rail & (inputs.sent >= SLOWED_BELOW), inputs.sent * lines, 0).sum(axis=0)
-    gets = np.where(full, inputs.received_filled * lines, 0).sum(axis=0)
+    gets = np.where(busy, inputs.received_filled * lines, 0).sum(axis=0)
     balanced: Mask = sends[ticks] >= _BALANCE * gets[ticks]
     return bool(balanced.mean() > 0.5) if len(balanced) else True
 
@@ -219,7 +221,12 @@ def _condition(
             Evidence("ports that wait for it", len(waiting), "ports"),
         ),
         advice=CAUSE.advice,
-        confidence=round(_CONFIDENCE + (_MARKED if is_marked or queues else 0), 2),
+        confidence=round(
+            _CONFIDENCE
+            + (_SEEN if signals.slowed[senders].any() else 0)
+            + (_MARKED if is_marked or queues else 0),
+            2,
+        ),
         lost=round(lost, 3),
         victims=tuple(dict.fromkeys(ports[each].id for each in waiting)),
         unseen="" if edge != NONE else "the switch in front of it",

@@ -13,7 +13,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import FabricStructure, Rows
-from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.time_wording import duration
 
@@ -21,7 +21,7 @@ CAUSE = Cause(
     name="job_stalled",
     title="Job stalled",
     meaning="a job exchanges nothing any more, and its queue pairs are still open",
-    severity=CRITICAL,
+    severity=WARNING,
     picture="last_traffic",
     advice=(
         "Look at the ranks: a crashed or stopped process, a collective that one rank did not enter"
@@ -35,6 +35,10 @@ _SILENT_UTIL = 0.005
 _LEAST_S, _STEPS = 30.0, 4.0
 """A job is stalled after so many seconds without an exchange, and after so many of its steps:
 evaluation and checkpoints take longer than a step."""
+
+_LONG_S = 300.0
+"""Seconds without an exchange from which on it is critical: few evaluations and checkpoints take
+longer."""
 
 _OPEN_SHARE = 0.5
 """Share of the queue pairs of its last exchange, 0 to 1, that must still be open."""
@@ -120,7 +124,7 @@ def _queue_pairs(connections: Connections, rows: Rows) -> int:
 def _condition(job: _Job, silent_s: float, open_pairs: int, before: int) -> Condition:
     return Condition(
         cause=CAUSE.name,
-        severity=CAUSE.severity,
+        severity=CRITICAL if silent_s >= _LONG_S else CAUSE.severity,
         subject=job.name,
         rows=tuple(job.rows.tolist()),
         text=(

@@ -55,7 +55,7 @@ stage of a pipeline."""
 _NEARLY_ALL = 0.75
 """Share of the hosts that move as much, 0 to 1, that must do so at the same times to be a job."""
 
-_IN_STEP, _FOLLOWS = 0.8, 0.5
+_IN_STEP, _FOLLOWS = 0.8, 0.7
 """Pearson's correlation of the other hosts with their median, and of the late host with it at the
 best lag, from which on they are one job."""
 
@@ -154,7 +154,7 @@ def _lateness(
     if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)) or usual.max() < _COMMUNICATES:
         return None
     own, interval_s = moved[host], inputs.snapshot.interval_s
-    lags = range(1 + round(_MAX_LATE_S / interval_s))
+    lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
     if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
         return None
     waits, level = [], []

@@ -63,6 +63,9 @@ that of the one that does not: fewer may be the senders of single large flows.""
 _EXCHANGED = 0.5
 """Received over sent from which on hosts exchange data with each other."""
 
+_SPARE = 2
+"""NICs of a host that may serve storage beside its rails."""
+
 _SUSPECT = 0.4
 """Share of `lost_min` over the last ticks from which on a host is examined closely."""
 
@@ -89,8 +92,9 @@ class UnevenRails:
         """One condition for all hosts with two rails or more that leave out the same rails."""
         self._note_usage(inputs)
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
-        for rows in _suspects(inputs, self._t):
-            used = rows[self._is_rail_of_jobs(inputs, rows)]
+        by_most = self._used_by_most(inputs)
+        for rows in self._suspects(inputs):
+            used = rows[self._is_rail_of_jobs(inputs, rows, by_most)]
             level = _level(self._t, _sent(inputs, used)) if len(used) > 1 else None
             if level is None:
                 continue
@@ -103,6 +107,23 @@ class UnevenRails:
                 _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
             )
             yield _condition(inputs, subject, low_rails, hosts)
+
+    def _suspects(self, inputs: DetectorInput) -> Iterator[Rows]:
+        """The rails of hosts that may be uneven: all have data now, their totals differ, and those
+        that were in use together do not carry the same, or many NICs carry next to nothing."""
+        known = np.isfinite(inputs.util("tx")[:, -1])
+        total = inputs.filled("tx_bps").sum(axis=1)
+        used = self._usage >= _IN_USE
+        for _, rows in inputs.structure.rail_tables:
+            if rows.shape[1] < _MIN_BUSY:
+                continue
+            sums = total[rows]
+            top = sums.max(axis=1)
+            uneven = top - sums.mean(axis=1) >= _SUSPECT * self._t.lost_min * top
+            # One busy NIC of many is no collective, unless the others were part of one.
+            carries = (sums >= self._t.low * top[:, None]).sum(axis=1)
+            uneven &= (2 * carries >= rows.shape[1] - _SPARE) | (used[rows].sum(axis=1) > carries)
+            yield from rows[uneven & (top > 0) & known[rows].all(axis=1)]
 
     def _note_usage(self, inputs: DetectorInput) -> None:
         usage = np.zeros(len(inputs.structure.peer), np.float32)
@@ -125,38 +146,38 @@ class UnevenRails:
         """Whether some hosts leave out their rails `low`: others use them, these hosts did, or so
         do all that send. The only busy rail of a host may carry a single large flow."""
         rows, level = hosts[0]
-        left_out = np.concatenate(
-            [each[np.isin(inputs.structure.rail[each], low)] for each, _ in hosts]
-        )
-        if (self._usage[left_out] >= _IN_USE).any() or self._is_used_by_others(inputs, low):
+        every = np.concatenate([each for each, _ in hosts])
+        if not _exchange(inputs, every):
+            return False
+        left_out = every[np.isin(inputs.structure.rail[every], low)]
+        if (self._usage[left_out] >= _IN_USE).any() or self._used_by_most(inputs).issuperset(low):
             is_one = len(level) - len(low) < _MIN_BUSY
             return not is_one or _even_hosts(inputs, rows) >= _MIN_HOSTS
-        return len(hosts) >= max(_MIN_HOSTS, _ALL * _sending_hosts(inputs, self._t)) and (
-            _exchange(inputs, np.concatenate([each for each, _ in hosts]))
-        )
+        # Jobs may be started on half of the GPUs of their hosts.
+        is_half = len(level) > _MIN_BUSY and 2 * len(low) >= len(level)
+        sending = _sending_hosts(inputs, self._t)
+        return not is_half and len(hosts) >= max(_MIN_HOSTS, _ALL * sending)
 
-    def _is_used_by_others(self, inputs: DetectorInput, low: tuple[int, ...]) -> bool:
-        """Whether most hosts use some rails together with their others."""
+    def _used_by_most(self, inputs: DetectorInput) -> set[int]:
+        """The rails that most hosts use together with their others."""
         structure = inputs.structure
-        known = structure.is_rail & (self._usage > 0)
-        return all(
-            2 * (self._usage[known & (structure.rail == rail)] >= _IN_USE).sum()
-            > (known & (structure.rail == rail)).sum()
-            for rail in low
-        )
+        rail = structure.rail[structure.is_rail & (self._usage > 0)]
+        used = structure.rail[structure.is_rail & (self._usage >= _IN_USE)]
+        known = np.bincount(rail, minlength=1)
+        return set(np.flatnonzero(2 * np.bincount(used, minlength=len(known)) > known).tolist())
 
-    def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows) -> Mask:
-        """[rows]: whether a NIC of a host may be a rail: it was in use before, is one that others
-        use, or is as fast as the busy ones and on their fabric. Others serve storage, or are
+    def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows, by_most: set[int]) -> Mask:
+        """[rows]: whether a NIC of a host may be a rail: it was in use before, is one that most
+        hosts use, or is as fast as the busy ones and on their fabric. Others serve storage, or are
         spares."""
         structure, lines = inputs.structure, inputs.snapshot.line_rate_bps[rows]
         sent = inputs.filled("tx_bps")[rows].mean(axis=1)
         busy = sent >= self._t.low * sent.max(initial=0)
-        found: Mask = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
-        found &= busy | _on_fabric_of(structure, rows, rows[busy])
-        found |= self._usage[rows] >= _IN_USE
-        for place in np.flatnonzero(~found).tolist():
-            found[place] = self._is_used_by_others(inputs, (int(structure.rail[rows[place]]),))
+        found: Mask = self._usage[rows] >= _IN_USE
+        found |= busy | np.array([each in by_most for each in structure.rail[rows].tolist()])
+        if not found.all():
+            is_fast = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
+            found |= is_fast & _on_fabric_of(structure, rows, rows[busy])
         return found
 
 
@@ -207,18 +228,6 @@ def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
     """The number of hosts one of whose rails is busy in some recent tick."""
     busy = inputs.sent.max(axis=1) > t.busy_util
     return sum(int(busy[rows].any(axis=1).sum()) for _, rows in inputs.structure.rail_tables)
-
-
-def _suspects(inputs: DetectorInput, t: UnevenRailsThresholds) -> Iterator[Rows]:
-    """The rails of hosts that may be uneven: all have data now, and their totals differ."""
-    known = np.isfinite(inputs.util("tx")[:, -1])
-    total = inputs.filled("tx_bps").sum(axis=1)
-    for _, rows in inputs.structure.rail_tables:
-        if rows.shape[1] > 1:
-            sums = total[rows]
-            top = sums.max(axis=1)
-            lost = top - sums.mean(axis=1) >= _SUSPECT * t.lost_min * top
-            yield from rows[lost & (top > 0) & known[rows].all(axis=1)]
 
 
 def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:

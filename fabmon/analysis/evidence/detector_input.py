@@ -124,8 +124,9 @@ class DetectorInput:
     def has_rdma_counters(self) -> NDArray[np.bool_]:
         """[ports]: whether a port counts CNPs, marks or credits: RDMA fills links to 97 % and more,
         TCP to 93 %."""
-        known = np.isfinite(self.window("cnp")[:, -1]) | np.isfinite(self.window("stall")[:, -1])
-        found: NDArray[np.bool_] = known | np.isfinite(self.window("ecn")[:, -1])
+        found: NDArray[np.bool_] = np.zeros(len(self.structure.peer), np.bool_)
+        for column in ("cnp", "stall", "ecn"):
+            found |= np.isfinite(self.window(column)).any(axis=1)
         return found
 
     def is_idle(self, rows: Sequence[int]) -> bool:

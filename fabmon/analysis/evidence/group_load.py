@@ -266,7 +266,9 @@ class _Group:
             slowed_by = self._slowed_by(edges)
             # Senders that nothing slows may be what fills it: then a queue must be seen at others.
             is_excused = rate[free].sum() >= ACCOUNTED * carried
-            if lost < self._t.lost_min or (not slowed_by and (is_excused or self._is_calm(edges))):
+            is_short = full[member].sum() < self._t.unseen_ticks
+            is_unlikely = is_short or is_excused or self._is_calm(edges)
+            if lost < self._t.lost_min or (not slowed_by and is_unlikely):
                 continue
             yield FullLink(
                 row=int(self._group.rows[member]),
@@ -336,15 +338,23 @@ class _Group:
         slowed = is_big & (rate < SLOWED_BELOW * lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
-        if slowed.sum() < max(2, _MOST * is_big.sum()) or ratio <= _SAME_RATIO:
+        crossing = self._crossing(rate, is_big, ticks)
+        if slowed.sum() < max(2, _MOST * crossing) or ratio <= _SAME_RATIO:
             return None
         lost = 1.0 - float(rate[slowed].sum() / lines[slowed].sum())
         if lost < self._t.lost_min:
             return None
         edges = self._group.edges[slowed]
-        return FullGroup(
-            self._group, self._level(ticks), edges, lost, ratio, self._slowed_by(edges)
-        )
+        slowed_by = self._slowed_by(edges)
+        if not slowed_by and self._is_calm(edges):
+            return None
+        return FullGroup(self._group, self._level(ticks), edges, lost, ratio, slowed_by)
+
+    def _crossing(self, rate: Floats, is_big: Mask, ticks: Mask) -> float:
+        """How many of the ports that send much send it over the group: traffic between two ports of
+        the same switch does not."""
+        carried = float(np.fmax(self._bps[:, ticks], 0).mean(axis=1).sum())
+        return float(is_big.sum()) * min(1.0, carried / max(float(rate.sum()), 1.0))
 
     def _feeders(self) -> tuple[Floats, Floats]:
         """[edges, ticks] bits/s that the switch's other ports bring to the group (or take from it,
@@ -360,7 +370,7 @@ class _Group:
         rate: Floats = feeds[:, ticks].mean(axis=1)
         is_big = _takes_part(rate, lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
-        fair = (capacity - float(rate[~is_big].sum())) / max(int(is_big.sum()), 1)
+        fair = (capacity - float(rate[~is_big].sum())) / max(self._crossing(rate, is_big, ticks), 1)
         possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
         return rate, possible
 

@@ -59,10 +59,13 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
     wide = ticks.copy()
     wide[1:] |= ticks[:-1]
     wide[:-1] |= ticks[1:]
-    differs = np.abs(sent[:, wide].mean(axis=1) / max(float(load[wide].mean()), 1.0) - 1)
-    apart = np.abs(sent[:, ticks] - load[ticks]).mean(axis=1) / max(float(load[ticks].mean()), 1.0)
-    fits = may & (differs <= _ALONE) & (apart <= _APART)
-    return int(np.argmin(np.where(fits, differs + apart, np.inf))) if fits.any() else None
+    mean = max(float(load[wide].mean()), 1.0)
+    differs = np.abs(sent[:, wide].mean(axis=1) / mean - 1)
+    near = np.flatnonzero(may & (differs <= _ALONE))
+    full = max(float(load[ticks].mean()), 1.0)
+    apart = np.abs(sent[near][:, ticks] - load[ticks]).mean(axis=1) / full
+    best = int(np.argmin(differs[near] + apart)) if len(near) else 0
+    return int(near[best]) if len(near) and apart[best] <= _APART else None
 
 
 def sharing(sent: Floats, slowed: Mask, load: Floats, queued: Mask) -> Mask:
