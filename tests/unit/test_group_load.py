@@ -91,3 +91,29 @@ def test_what_a_switch_drops_is_not_achieved() -> None:
 def test_two_slower_ports_in_a_full_group_are_no_oversubscription() -> None:
     """Six of eight hosts send all they can; what slows the others is elsewhere."""
     assert found(Leaf(*[(390,)] * 6, (380,), (200, 180))) == ()
+
+
+def test_traffic_between_ports_of_a_leaf_is_not_that_of_its_uplinks() -> None:
+    """Half of a leaf's hosts share four uplinks of eight; the other half is a ring below it."""
+    for local_gbps in (0, 380):
+        metrics = ("rdma_cnp_handled",)
+        watched = Watched(LeafSpine(uplinks=4, hosts=20, rate_bps=400 * GBPS, metrics=metrics))
+        for number in range(1, 9):
+            host = f"gpu{number:03}/eth0"
+            watched.fabric.send(195 * GBPS, host, f"leaf1/up{1 + number % 4}")
+            watched.fabric.counted[host, "rdma_cnp_handled"] = 20_000
+        for number in range(9, 21):
+            receiver = 9 + (number - 8) % 12
+            watched.fabric.send(local_gbps * GBPS, f"gpu{number:03}/eth0", f"leaf1/down{receiver}")
+        (finding,) = watched.seconds(SECONDS).findings
+        assert finding.cause == "oversubscription"
+        assert finding.lost == pytest.approx(0.51, abs=0.01)
+
+
+def test_a_full_group_whose_hosts_count_no_cnps_slows_nobody() -> None:
+    """They send what their jobs have to send, and the links just carry it."""
+    metrics = ("rdma_cnp_handled",)
+    watched = Watched(LeafSpine(uplinks=4, hosts=8, rate_bps=400 * GBPS, metrics=metrics))
+    for number in range(1, 9):
+        watched.fabric.send(190 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 4}")
+    assert watched.seconds(SECONDS).findings == ()

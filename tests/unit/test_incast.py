@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from tests.builders import LeafSpine, Watched
 
 GBPS = 1e9
@@ -78,5 +81,32 @@ def test_the_slowest_host_of_an_all_to_all_is_no_incast() -> None:
     for other in range(1, 8):
         send(watched, other, 8, 56)
         send(watched, 8, other, 56)
+    watched.seconds(SECONDS)
+    assert watched.changes == []
+
+
+@pytest.mark.parametrize("elephant_gbps", [0, 380])
+def test_an_elephant_elsewhere_hides_no_incast(elephant_gbps: float) -> None:
+    metrics = ("rdma_ecn_marked", "rdma_cnp_handled")
+    watched = Watched(LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS, metrics=metrics))
+    send(watched, 1, 2, elephant_gbps)
+    for sender in (9, 10, 11):
+        send(watched, sender, 12, 130)
+        watched.fabric.counted[f"gpu{sender:03}/eth0", "rdma_cnp_handled"] = 6_000
+    watched.fabric.counted["gpu012/eth0", "rdma_ecn_marked"] = 1e6
+    watched.seconds(SECONDS)
+    assert watched.opened() == ["incast gpu012/eth0"]
+
+
+def test_a_late_frame_does_not_make_an_incast_of_two_senders_that_wait_for_nothing() -> None:
+    """Without its counters for a second, an RDMA NIC is still one."""
+    metrics = ("rdma_ecn_marked", "rdma_cnp_handled")
+    watched = Watched(LeafSpine(uplinks=2, hosts=6, rate_bps=400 * GBPS, metrics=metrics))
+    for sender in (1, 2):
+        send(watched, sender, 6, 190)
+    watched.seconds(SECONDS)
+    made = watched.fabric.step()
+    without = tuple(each for each in made.frames if each[0] != "gpu006")
+    watched.pipeline.accept(msgspec.structs.replace(made, frames=without))
     watched.seconds(SECONDS)
     assert watched.changes == []

@@ -72,20 +72,21 @@ def test_a_finding_keeps_its_name_when_another_rail_is_left_out_too() -> None:
     assert told == ["open rails r3", "close rails r3"]
 
 
-def sends(*gbps: float, hosts: int = 8, even_s: int = 0) -> list[str]:
+def sends(*gbps: float, hosts: int = 8, even_s: int = 0, receives: bool = True) -> list[str]:
     """What opens where each rail of 400G sends at these rates, Gb/s, for a minute, after all of
-    them sent at the first rate for `even_s`."""
+    them sent at the first rate for `even_s`; it `receives` as much, or nothing in this minute."""
     names = [f"gpu{number:03}" for number in range(1, hosts + 1)]
     rails = [f"mlx5_{rail}" for rail in range(len(gbps))]
     metrics = ("ib_state", "ib_tx_bytes", "ib_rx_bytes")
     ports = [Object(each, "infiniband", each, {}, metrics) for each in rails]
     pipeline = new_pipeline([Host(name=name, speeds=(("*", 400e9),)) for name in names])
     opened = []
-    sent = [0.0] * len(gbps)
+    sent = received = [0.0] * len(gbps)
     for second in range(60 + even_s):
         rates = [gbps[0]] * len(gbps) if second <= even_s else gbps
         sent = [count + rate * 1e9 / 8 for count, rate in zip(sent, rates, strict=True)]
-        values = [v for each in sent for v in (4, int(each), int(each))]
+        received = sent if receives or second <= even_s else received
+        values = [v for pair in zip(sent, received, strict=True) for v in (4, *map(int, pair))]
         heard = tick(
             second,
             {name: frame(second, *values) for name in names},
@@ -123,3 +124,23 @@ def test_a_rail_that_all_hosts_leave_out_from_the_start_is_reported() -> None:
     """It is as fast as the others, and cabled to the same spines."""
     opened = lives(JOB + LEFT_OUT_BY_ALL, 40, lambda _, tick: tick)
     assert opened == ["open rails r3"]
+
+
+def test_a_checkpoint_over_some_rails_is_not_judged() -> None:
+    """Hosts that only send write to a file system."""
+    assert sends(350, 350, 20, 20, even_s=50, receives=False) == []
+    assert sends(350, 350, 20, 20, even_s=50) == ["uneven_rails:rails r2, r3"]
+
+
+HALF_OF_THE_RAILS = """
+[[fault]]
+kind = "uneven_rails"
+at = 0.0
+for = 60.0
+shares = [1.0, 1.0, 0.001, 0.001]
+"""
+
+
+def test_half_of_the_rails_may_be_left_out_on_purpose() -> None:
+    """A job on half of the GPUs of its hosts, from its start."""
+    assert lives(JOB + HALF_OF_THE_RAILS, 40, lambda _, tick: tick) == []

@@ -54,7 +54,7 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
     which the link was full, `may` [ports] are the ports that can be it. The ticks beside them count
     as well: a port that is sampled at another moment moves the same in them together.
     """
-    if not may.any():
+    if not may.any() or not ticks.any():
         return None
     wide = ticks.copy()
     wide[1:] |= ticks[:-1]
