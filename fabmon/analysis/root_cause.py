@@ -122,8 +122,20 @@ class _Roots:
         that their hosts meet; slowed senders may wait for any."""
         if symptom.cause != uneven_rails.CAUSE.name:
             return True
-        victims = {name.partition("/")[0] for name in root.victims}
-        return not (victims | self._nodes(root)).isdisjoint(self._nodes(symptom))
+        ports, names = self._structure.fabric.ports, set(root.victims)
+        rows = [row for row, port in enumerate(ports) if port.id in names or port.node in names]
+        reached = {ports[row].node for row in self._ends(rows)} | self._nodes(root)
+        hosts = self._nodes(symptom)
+        # A full uplink slows hosts of its leaf, whichever of them it names.
+        own = hosts | self._leaves_of(hosts) if root.cause in _OF_GROUP else hosts
+        return not reached.isdisjoint(own)
+
+    def _leaves_of(self, hosts: set[str]) -> set[str]:
+        """The leaves that some hosts are cabled to."""
+        structure = self._structure
+        rails = np.flatnonzero(structure.is_rail & (structure.leaf != NONE)).tolist()
+        ports = structure.fabric.ports
+        return {structure.leaves[structure.leaf[row]] for row in rails if ports[row].node in hosts}
 
     def _is_near(self, cable: Condition, symptom: Condition) -> bool:
         """Whether traffic of a symptom's hosts can cross a cable: one of a host or a leaf carries
@@ -136,12 +148,7 @@ class _Roots:
         if not local:
             return True
         own = {name.partition("/")[0] for name in symptom.victims} | self._nodes(symptom)
-        rails = np.flatnonzero(structure.is_rail & (structure.leaf != NONE))
-        own |= {
-            structure.leaves[int(structure.leaf[row])]
-            for row in rails.tolist()
-            if ports[row].node in own
-        }
+        own |= self._leaves_of(own)
         return bool(local & own)
 
     def _carries_traffic(self, root: Condition) -> bool:
