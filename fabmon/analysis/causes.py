@@ -34,7 +34,7 @@ from fabmon.analysis.detectors import (
     uneven_rails,
 )
 from fabmon.analysis.evidence.detector_input import Detector
-from fabmon.analysis.evidence.group_load import EcmpGroupThresholds
+from fabmon.analysis.evidence.full_link import EcmpGroupThresholds
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
 from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.evidence.queue_signals import QueueThresholds

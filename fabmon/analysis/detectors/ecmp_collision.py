@@ -8,12 +8,8 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
-from fabmon.analysis.evidence.group_load import (
-    LINK_UTIL,
-    EcmpGroupThresholds,
-    FullLink,
-    group_loads,
-)
+from fabmon.analysis.evidence.full_link import LINK_UTIL, EcmpGroupThresholds, FullLink
+from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.group_load import EcmpGroupThresholds, FullGroup, group_loads
+from fabmon.analysis.evidence.full_link import EcmpGroupThresholds, FullGroup
+from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.wording import number, rounded_percent

@@ -13,7 +13,8 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
-from fabmon.analysis.evidence.group_load import EcmpGroupThresholds, FullLink, group_loads
+from fabmon.analysis.evidence.full_link import EcmpGroupThresholds, FullLink
+from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait

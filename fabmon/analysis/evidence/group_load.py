@@ -10,13 +10,16 @@ that compute phases and the edges of bursts say nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
-from fabmon.analysis.evidence.null_model import effective_flows
+from fabmon.analysis.evidence.full_link import (
+    EcmpGroupThresholds,
+    FullGroup,
+    FullLink,
+    GroupLoads,
+)
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
@@ -27,14 +30,7 @@ from fabmon.analysis.evidence.sharing import (
     sharing,
 )
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
-from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.snapshot import Floats
-
-LINK_UTIL = "link util"
-"""Name of the evidence that has the utilisation of a finding's link, in %."""
-
-_USED = 0.1
-"""Share of the fullest link's load, 0 to 1, above which a link counts as used."""
 
 _BIG, _LEAST = 0.1, 0.01
 """Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
@@ -75,94 +71,6 @@ _MOST = 0.5
 _DROPPED = 0.05
 """Share of a link's load, 0 to 1, above which what enters a switch and does not leave it was
 dropped: clocks and counters differ by less."""
-
-
-class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [ecmp_groups]; shares are of line rate and of bandwidth."""
-
-    full_util: Share
-    full_util_tcp: Share
-    full_ticks: Ticks
-    unseen_ticks: Ticks
-    room_util: Share
-    lost_min: Share
-
-
-@dataclass(frozen=True, slots=True)
-class FullLink:
-    """A link of a group that is full and slows its flows.
-
-    `row` is the port that sends into it. `feeders` are the ports whose traffic it slows (edge ports
-    of the switch before it, or behind it for links into a switch). `level` [members] is the mean
-    utilisation of the group's members while the link was full, NaN of those that are down.
-    `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
-    slowed ports send over what they could (the smaller of their line rate and their fair share of
-    the group). `slowed_by` says how a queue was seen at the hosts (`CNPs or marks`, `pause or
-    credits`; empty where it was not). `active` is the number of ports that take part in sharing the
-    group; 0 where it is not known who feeds it: then `feeders` is empty, and `lost` the imbalance.
-    """
-
-    row: int
-    group: LinkGroup
-    level: Floats
-    full_ticks: int
-    feeders: Rows
-    lost: float
-    slowed_by: str
-    active: int
-
-    @property
-    def links(self) -> int:
-        """Members that are up."""
-        return int(np.isfinite(self.level).sum())
-
-    @property
-    def mean(self) -> float:
-        """Mean utilisation of the members."""
-        return float(np.nanmean(self.level))
-
-    @property
-    def util(self) -> float:
-        """Utilisation of the link itself."""
-        return float(self.level[self.group.rows == self.row][0])
-
-    @property
-    def imbalance(self) -> float:
-        """1 - mean/max of the group, 0 to 1."""
-        return max(0.0, 1.0 - self.mean / float(np.nanmax(self.level)))
-
-    @property
-    def used(self) -> int:
-        """Members that carry a notable part of the traffic."""
-        return int((self.level > _USED * float(np.nanmax(self.level))).sum())
-
-    @property
-    def effective_flows(self) -> float:
-        """The number of equal flows, hashed at random, that would be as uneven."""
-        return effective_flows(self.level[np.isfinite(self.level)])
-
-
-@dataclass(frozen=True, slots=True)
-class FullGroup:
-    """A group none of whose links has room while ports that feed it are slowed; `lost` as above.
-
-    `ratio` is the line rate of the ports that feed the group over that of its links.
-    """
-
-    group: LinkGroup
-    level: Floats
-    feeders: Rows
-    lost: float
-    ratio: float
-    slowed_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLoads:
-    """What is wrong with the groups of a tick."""
-
-    links: tuple[FullLink, ...]
-    groups: tuple[FullGroup, ...]
 
 
 def group_loads(
