@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 
 import numpy as np
@@ -100,18 +101,48 @@ async def test_lines_in_every_colour_mode(depth: Depth, digits: bool) -> None:
     golden.check(name, "\n".join(texts))
 
 
-async def test_what_is_sent_to_the_terminal_shows_what_the_segments_say() -> None:
-    shown = look()
-    codes = states(shown)
+_MODES = {"1": "bold", "2": "dim", "7": "reverse"}
+
+
+def sent_modes(sent: str) -> list[tuple[str, frozenset[str]]]:
+    """What a terminal makes of escape sequences: per character its modes, colours left out."""
+    shown: list[tuple[str, frozenset[str]]] = []
+    modes: frozenset[str] = frozenset()
+    for part in sent.split("\x1b[")[1:]:
+        parameters, _, text = part.partition("m")
+        parameters = re.sub(r"[34]8;(5;\d+|2;\d+;\d+;\d+)", "", parameters)
+        for parameter in parameters.split(";"):
+            if parameter == "0":
+                modes = frozenset()
+            elif parameter in _MODES:
+                modes |= {_MODES[parameter]}
+        shown += [(char, modes) for char in text]
+    return shown
+
+
+@pytest.mark.parametrize("depth", list(Depth))
+@pytest.mark.parametrize(("width", "gap"), [(1, 0), (2, 0), (2, 1)])
+async def test_what_is_sent_to_the_terminal_shows_what_the_segments_say(
+    depth: Depth, width: int, gap: int
+) -> None:
+    shown = look(depth)
     app = GridApp(shown)
+    codes = states(shown)
+    codes[:4, ::2] = codes[4, ::2]
     async with app.run_test(size=(30, 6)):
-        app.grid.show(codes, plain_rows(*GRID, 2, 1))
-        for strip in app.grid.render_lines(Region(0, 0, 30, 4)):
+        app.grid.show(codes, plain_rows(*GRID, width, gap))
+        for strip in app.grid.render_lines(Region(0, 0, 30, len(codes))):
             sent = strip.render(app.console)
-            assert sent.startswith("\x1b[0;")
             assert sent.endswith("\x1b[0m")
-            plain = "".join(part.partition("m")[2] for part in sent.split("\x1b[")[1:])
-            assert plain == strip.text
+            wanted = [
+                (char, frozenset(mode for mode in _MODES.values() if getattr(style, mode, False)))
+                for text, style, _ in strip
+                for char in text
+            ]
+            blanks = str.maketrans("█", " ")
+            assert [(char.translate(blanks), modes) for char, modes in sent_modes(sent)] == [
+                (char.translate(blanks), modes) for char, modes in wanted
+            ]
 
 
 async def test_only_rows_that_changed_are_made_anew() -> None:

@@ -55,14 +55,12 @@ def escape_sequence(segment: Segment, depth: Depth) -> str:
 
 
 def as_background(segment: Segment, depth: Depth) -> str:
-    """Full blocks as blanks on a background of their colour.
+    """Full blocks as blanks on a background of their colour, independent of the style before.
 
     They look the same, fill the cell in every font, and are half of the bytes, all ASCII.
     """
     colour = segment.style.color if segment.style is not None else None
-    style = Style(bgcolor=colour)
-    ansi = Strip.render_ansi(style, _SYSTEMS.get(depth, ColorSystem.STANDARD))
-    return f"\x1b[{ansi}m{' ' * len(segment.text)}"
+    return escape_sequence(Segment(" " * len(segment.text), Style(bgcolor=colour)), depth)
 
 
 _FULL = "█"
