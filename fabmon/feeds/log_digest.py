@@ -5,24 +5,34 @@ from __future__ import annotations
 import logging
 
 from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.redaction import Redactor
 
 _LOG = logging.getLogger("fabmon.feeds")
 
 
 class LogDigest:
-    """Collects lost and recovered nodes until `flush` and logs them grouped by cause."""
+    """Collects lost and recovered nodes until `flush` and logs them grouped by cause.
+
+    With a `redactor` nodes are logged by their pseudonyms, and the cause in place of the reason,
+    which may quote the node.
+    """
 
     def __init__(self) -> None:
+        self.redactor: Redactor | None = None
         self._lost: dict[str, dict[str, str]] = {}
         self._recovered: list[str] = []
 
     def lost(self, node: str, cause: str, reason: str) -> None:
         """Note a node that cannot be watched now."""
+        if self.redactor is not None:
+            # Before names are folded: a folded name is not recognised any more.
+            node, cause = self.redactor.node(node), self.redactor.text(cause)
+            reason = cause
         self._lost.setdefault(cause, {})[node] = reason
 
     def recovered(self, node: str) -> None:
         """Note that a node whose loss was logged can be watched again."""
-        self._recovered.append(node)
+        self._recovered.append(node if self.redactor is None else self.redactor.node(node))
 
     def flush(self) -> None:
         """Log what was noted since the last call."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Protocol, Self
 
+from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 from fabmon.feeds.log_digest import LogDigest
@@ -71,6 +72,10 @@ class TickFeed(AsyncIterator[Tick]):
         self._log_digest = LogDigest()
         self._closed = asyncio.Event()
         self._seq = 0
+
+    def redact_log(self, redactor: Redactor | None) -> None:
+        """Log nodes by their pseudonyms from now on. The ticks keep their names."""
+        self._log_digest.redactor = redactor
 
     async def __aenter__(self) -> Self:
         return self

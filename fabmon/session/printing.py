@@ -11,13 +11,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import IO
+from traceback import extract_tb
+from typing import IO, Any
 
 import msgspec
 import numpy as np
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Node
+from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wording import file_error
 from fabmon.report.scene_report import JsonLines, nodes_up, report_json, table
@@ -102,6 +104,35 @@ def log_to_stderr() -> None:
     """Print warnings, as of nodes that are lost, to standard error."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def redacted_log(redactor: Redactor | None) -> Iterator[None]:
+    """Within it names are replaced in every line that is logged, in any thread.
+
+    Of an exception only the type and the place in the code are logged: its message may quote data.
+    None changes nothing.
+    """
+    make_record = logging.getLogRecordFactory()
+
+    def make_redacted(*args: Any, **keywords: Any) -> logging.LogRecord:
+        record = make_record(*args, **keywords)
+        assert redactor is not None
+        text = redactor.text(record.getMessage())
+        kind, _, trace = record.exc_info or (None, None, None)
+        if kind is not None:
+            last = extract_tb(trace)[-1:]
+            place = "".join(f" at {Path(each.filename).name}:{each.lineno}" for each in last)
+            text = f"{text}: {kind.__name__}{place}"
+        record.msg, record.args, record.exc_info = text, (), None
+        return record
+
+    if redactor is not None:
+        logging.setLogRecordFactory(make_redacted)
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(make_record)
 
 
 def print_json(value: object) -> None:

@@ -13,6 +13,7 @@ from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,6 +34,7 @@ from fabmon.session.presentation import (
     show,
     warn_of_simulation,
 )
+from fabmon.session.printing import redacted_log
 from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
 from fabmon.session.session import Session, selected_hosts
 
@@ -130,52 +132,64 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
     title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
     title = _REDACTED_TITLE if redactor else title or socket.gethostname()
     setup = ScreenSetup(title, options.color or settings.color, ask_burst=_burst(feed, redactor))
-    async with aclosing(feed):
-        return await _Run(
-            session.redacted(redactor),
-            options,
-            setup,
-            redacted(feed, redactor),
-            _hosts(hosts, redactor),
-            interval_s,
-        ).show()
+    feed.redact_log(redactor)
+    with redacted_log(redactor):
+        async with aclosing(feed):
+            return await _Run(
+                session.redacted(redactor),
+                options,
+                setup,
+                redacted(feed, redactor),
+                _hosts(hosts, redactor),
+                interval_s,
+            ).show()
 
 
 async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> Exit:
+    is_named = options.hosts is not None or bool(options.nodesets)
+    hosts = selected_hosts(options.hosts, options.nodesets) if is_named else []
+    feed = _prometheus_feed(url, session.settings.prometheus, options, hosts)
+    redactor = Redactor(hosts) if options.redact else None
+    if redactor is not None:
+        redactor.node(urlsplit(url).hostname or "")
+    feed.redact_log(redactor)
+    with redacted_log(redactor):
+        async with aclosing(feed):
+            return await _show_prometheus(session, options, feed, redactor)
+
+
+async def _show_prometheus(
+    session: Session, options: RunOptions, feed: PrometheusFeed, redactor: Redactor | None
+) -> Exit:
     from fabmon.feeds.prometheus.responses import PrometheusError
 
     settings = session.settings
-    is_named = options.hosts is not None or bool(options.nodesets)
-    hosts = selected_hosts(options.hosts, options.nodesets) if is_named else []
-    feed = _prometheus_feed(url, settings.prometheus, options, hosts)
     is_drawn = options.style is None and not options.once
     past_s = settings.prometheus.history_minutes * 60 if is_drawn else 0.0
-    async with aclosing(feed):
-        try:
-            await feed.open()
-        except PrometheusError as error:
-            print(f"fabmon: {error}", file=sys.stderr)
-            return Exit.NO_NODE
-        redactor = Redactor(feed.hosts) if options.redact else None
-        title = _REDACTED_TITLE if redactor else feed.title
 
-        def nothing() -> str:
-            return feed.why_empty if redactor is None else redactor.text(feed.why_empty)
+    def shown(text: str) -> str:
+        return text if redactor is None else redactor.text(text)
 
-        setup = ScreenSetup(
-            f"every {interval(feed.interval_s)}: {title}",
-            options.color or settings.color,
-            nothing=nothing,
-        )
-        return await _Run(
-            session.redacted(redactor),
-            options,
-            setup,
-            redacted(feed, redactor),
-            _hosts(feed.hosts, redactor),
-            feed.interval_s,
-            redacted(feed.past(past_s), redactor),
-        ).show()
+    try:
+        await feed.open()
+    except PrometheusError as error:
+        print(f"fabmon: {shown(str(error))}", file=sys.stderr)
+        return Exit.NO_NODE
+    title = _REDACTED_TITLE if redactor else feed.title
+    setup = ScreenSetup(
+        f"every {interval(feed.interval_s)}: {title}",
+        options.color or settings.color,
+        nothing=lambda: shown(feed.why_empty),
+    )
+    return await _Run(
+        session.redacted(redactor),
+        options,
+        setup,
+        redacted(feed, redactor),
+        _hosts(feed.hosts, redactor),
+        feed.interval_s,
+        redacted(feed.past(past_s), redactor),
+    ).show()
 
 
 def _prometheus_feed(

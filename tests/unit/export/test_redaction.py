@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +28,7 @@ from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
+from fabmon.session.printing import redacted_log
 from fabmon.session.recorded_past import RecordedPast
 from fabmon.session.session import Session
 from fabmon.tui.time.findings_at_the_time import findings_open_at
@@ -394,3 +396,32 @@ def test_bursts_notices_and_hellos_are_redacted() -> None:
     assert "acme" not in str(
         (redacted.answers, redacted.notices, [each.probe for _, each in redacted.hellos])
     )
+
+
+def test_names_of_nodes_are_not_on_standard_error(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    said = "echo aurora-gpu2.acme.example: alice may not >&2; exit 3"
+    hosts.write_text(f"aurora-gpu[1-3] command=\"sh -c '{said}'\"\n")
+    done = fabmon("--hosts", str(hosts), "--redact", "--format", "jsonl", "--duration", "2")
+    assert done.stderr.startswith("fabmon: host-[1-3]: ")
+    assert [each for each in SECRETS if each in done.stderr.lower()] == []
+
+
+def test_the_address_of_a_server_is_not_on_standard_error() -> None:
+    url = "http://prometheus.acme.invalid:9090"
+    done = fabmon("--prometheus", url, "--redact", "--once", "--host", "aurora-gpu1")
+    assert done.stderr.startswith("fabmon: no address for device-1: ")
+    assert "acme" not in done.stderr
+
+
+def test_an_internal_error_is_logged_without_names(capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("test.redacted")
+    log.addHandler(logging.StreamHandler(sys.stderr))
+    with redacted_log(Redactor([Host(name="aurora-gpu2")])):
+        try:
+            raise KeyError("project-x")
+        except KeyError:
+            log.exception("%s: internal error, 100 %%", "aurora-gpu2")
+    line = capsys.readouterr().err
+    assert line.startswith("host-1: internal error, 100 %: KeyError at test_redaction.py:")
+    assert "project-x" not in line
