@@ -155,6 +155,11 @@ class ScreenState:
         return (self.live.snapshot.time_ns - self.shown.snapshot.time_ns) / SECOND_NS
 
     @property
+    def refused_actions(self) -> frozenset[str]:
+        """The actions that this screen always refuses: no footer and no command offers them."""
+        return frozenset({"bookmark"} if self.recording.bookmark_problem else ())
+
+    @property
     def palette(self) -> Palette:
         """The current colours."""
         return palette(self.depth, self.choices.ramp)
