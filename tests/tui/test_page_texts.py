@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+import pytest
 
 from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import Unit
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import Choices, ScreenState
@@ -144,6 +146,30 @@ def test_the_cursor_is_not_set_into_the_title_of_the_strip() -> None:
         assert top.replace("▼", "═").startswith(title)
         heads += "▼" in top
     assert heads > 20
+
+
+@dataclass(frozen=True)
+class _ImpossibleLoad(World):
+    def worst(self, ticks: int, end_seq: int) -> Floats:
+        return np.full(ticks, 92_935.0, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ((120, 3), "now >100 % ── a line rate is wrong"),
+        ((60, 3), "now >100 %"),
+        ((60, 1), ">100 %"),
+    ],
+)
+def test_an_impossible_load_is_no_percentage(size: tuple[int, int], said: str) -> None:
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(_ImpossibleLoad().scene(70))
+    ctx = screen_state.timeline_context(*size)
+    assert ctx is not None
+    first = timeline(ctx)[0].text
+    assert said in first
+    assert "93" not in first
 
 
 def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
