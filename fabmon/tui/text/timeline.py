@@ -200,9 +200,11 @@ def _with_times(line: Line, ctx: TimelineContext, head: int | None) -> Line:
 
 
 def _with_head(line: Line, head: int | None, palette: Palette) -> Line:
-    """`line` with the cursor set in, except into a word: the curve below marks its column, too."""
+    """`line` with the cursor set into its strokes and marks, not into the title or a time: the
+    curve below marks its column, too.
+    """
     cells = [(char, style) for text, style in line.spans for char in text]
-    if head is None or any(char.isalnum() for char, _ in cells[head : head + 1]):
+    if head is None or cells[head][0] not in _STROKES + _IN + _OUT:
         return line
     cells[head] = (_HEAD, palette.accent)
     return Line(tuple(_joined(cells)))
