@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -13,6 +14,8 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import Unit
+from fabmon.report.page.digest import Bins, digest
+from fabmon.report.page.page import cards
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import Choices, ScreenState
 from fabmon.tui.text.header import header
@@ -68,6 +71,17 @@ def test_a_link_that_a_finding_says_is_down_is_counted_in_the_header() -> None:
     for shown, count in ((scene, 1), (replace(scene, findings=()), 0)):
         screen_state.take(shown)
         assert f"✖ {count} down" in header(screen_state.header_context(120)).text
+
+
+def test_the_report_counts_links_as_the_header_does() -> None:
+    scene = HEALTHY.scene(70)
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    links = re.search(r"(\d+) links", header(screen_state.header_context(160)).text)
+    assert links is not None
+    time_ns = scene.snapshot.time_ns
+    shown = str(cards(digest([scene], Bins(time_ns, time_ns, 1.0)), ()))
+    assert f"<b>{links[1]}</b><span>links</span>" in shown
 
 
 def test_many_links_that_were_down_before_are_counted() -> None:
