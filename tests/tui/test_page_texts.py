@@ -21,7 +21,10 @@ from fabmon.tui.screen_state import Choices, ScreenState
 from fabmon.tui.text.header import header
 from fabmon.tui.text.pages import findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
+from fabmon.tui.time.cursor import TimeCursor
+from fabmon.tui.time.past_reader import RecordingContents
 from tests.tui.fabrics import fabric
+from tests.tui.recordings import at
 from tests.tui.scenes import World, row_of
 from tests.tui.worlds import COLLISION, HEALTHY
 
@@ -184,6 +187,18 @@ def test_an_impossible_load_is_no_percentage(size: tuple[int, int], said: str) -
     first = timeline(ctx)[0].text
     assert said in first
     assert "93" not in first
+
+
+def test_a_short_recording_fills_the_strip() -> None:
+    cursor = TimeCursor(recorded=RecordingContents(at(0), at(7 * 60 - 1)))
+    assert cursor.window(at(300), None) == (at(0), at(7 * 60))
+    cursor.zoom_by(1, has_now=False)
+    assert cursor.span_s(has_now=False) == 600
+    cursor.zoom = None
+    cursor.zoom_by(-1, has_now=False)
+    assert cursor.span_s(has_now=False) == 300
+    cursor.zoom_by(1, has_now=False)
+    assert cursor.span_s(has_now=False) == 600
 
 
 def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:

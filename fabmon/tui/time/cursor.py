@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.time.past_reader import Curve, RecordingContents
@@ -53,18 +55,21 @@ class TimeCursor:
         return min(self.mark_in_ns, self.mark_out_ns), max(self.mark_in_ns, self.mark_out_ns)
 
     def span_s(self, has_now: bool) -> int:
-        """The span of the timeline; without live data by default all of a short recording."""
+        """The span of the timeline; without live data by default all of a short recording, in whole
+        minutes.
+        """
         if self.zoom is not None:
             return SPANS_S[self.zoom]
         if has_now or self.recorded is None:
             return USUAL_S
         length_s = (self.recorded.until_ns - self.recorded.start_ns) / SECOND_NS
-        return next((each for each in SPANS_S if each >= min(length_s, HOUR_S)), HOUR_S)
+        return MINUTE_S * max(1, ceil(min(length_s, HOUR_S) / MINUTE_S))
 
     def zoom_by(self, by: int, has_now: bool) -> None:
         """Show more time in the timeline (`by` > 0) or less."""
-        now = SPANS_S.index(self.span_s(has_now))
-        self.zoom = min(max(now + by, 0), len(SPANS_S) - 1)
+        now_s = self.span_s(has_now)
+        place = bisect_right(SPANS_S, now_s) - 1 if by > 0 else bisect_left(SPANS_S, now_s)
+        self.zoom = min(max(place + by, 0), len(SPANS_S) - 1)
 
     def window(self, at_ns: int, now_ns: int | None) -> tuple[int, int]:
         """(from, until) in ns: the range of the timeline with the cursor at `at_ns`.
