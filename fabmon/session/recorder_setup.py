@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -32,6 +34,7 @@ DEMO_MARK = "SIMULATED"
 
 _DEMO_DIRECTORY = "demo"
 _RING_FILES = 8
+_ELSEWHERE = "set recording.directory to a directory of your own"
 _RING = re.compile(r".+-\d+-\d+")
 _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
           "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}  # fmt: skip
@@ -111,13 +114,16 @@ def ring_recorder(
     if title.startswith(DEMO_MARK):
         home /= _DEMO_DIRECTORY
     rotation = Rotation(every_bytes=max_bytes // _RING_FILES, keep_bytes=max_bytes)
+    path = home / _ring_name(os.getpid()) / "live.fabrec"
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if home.stat().st_uid != os.getuid():
-            return f"not recording: {home} belongs to another user"
+        base = _home(config)
+        base.parent.mkdir(parents=True, exist_ok=True)
+        for each in (base, home, path.parent):
+            # Not parents=True: that gives the mode to the last one only.
+            with suppress(FileExistsError):
+                each.mkdir(mode=0o700)
+            _check_private(each, base)
         _remove_old_rings(home)
-        path = home / _ring_name(os.getpid()) / "live.fabrec"
-        path.parent.mkdir(mode=0o700, exist_ok=True)
         return recorder_for(path, hosts, interval_s, title, rotation, console)
     except OSError as error:
         return f"not recording: {error.filename or home}: {file_error(error)}"
@@ -126,8 +132,14 @@ def ring_recorder(
 
 
 def last_ring(config: RecordingConfig) -> Path | None:
-    """The ring of the screen that was shown last, live or demo; None if there is none."""
+    """The ring of the screen that was shown last, live or demo; None if there is none.
+
+    Raises UsageError if another user could have put it there.
+    """
     home = _home(config)
+    for each in (home, home / _DEMO_DIRECTORY):
+        if each.is_symlink() or each.exists():
+            _check_private(each, home)
     rings = [*ring_directories(home), *ring_directories(home / _DEMO_DIRECTORY)]
     return max(rings, key=_changed_s, default=None)
 
@@ -147,11 +159,39 @@ def recorded_files(recorder: Recorder) -> list[Path]:
 def _home(config: RecordingConfig) -> Path:
     """The directory of rings: as configured, else `$XDG_RUNTIME_DIR/fabmon`, else in /tmp."""
     if config.directory:
-        return Path(config.directory).expanduser()
+        return Path(config.directory).expanduser().resolve()
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime:
         return Path(runtime) / "fabmon"
     return Path(tempfile.gettempdir()) / f"fabmon-{os.getuid()}"
+
+
+def _check_private(directory: Path, home: Path) -> None:
+    """Raise UsageError unless only this user can put files into a directory.
+
+    `home` and the directories below it, to `directory`, must be this user's own, no links, and not
+    writable by others. Those above it must belong to this user or root, so that nobody else can
+    replace it; where everyone can write, as in /tmp, only with the sticky bit.
+    """
+    user = os.getuid()
+    below = directory.relative_to(home).parts
+    for each in (home.joinpath(*below[:depth]) for depth in range(len(below) + 1)):
+        found = each.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise UsageError(f"{each}: not a directory: remove it")
+        if found.st_uid != user:
+            raise UsageError(f"{each} belongs to another user: {_ELSEWHERE}")
+        if found.st_mode & 0o022:
+            raise UsageError(f"{each}: others can write to it: chmod go-w {each}")
+    above = home.parent.resolve()
+    # In a user namespace the owner of / may not be 0.
+    trusted = {user, 0, Path("/").stat().st_uid}
+    for each in (above, *above.parents):
+        found = each.lstat()
+        if found.st_uid not in trusted:
+            raise UsageError(f"{each} belongs to another user: {_ELSEWHERE}")
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise UsageError(f"{each}: everyone can replace files in it: {_ELSEWHERE}")
 
 
 def _changed_s(directory: Path) -> float:

@@ -103,8 +103,13 @@ class LiveRecording(RunRecording):
         """Why nothing is recorded, or nothing any more."""
         return super().problem if self._recorder is None else self._recorder.status.trouble
 
+    @property
+    def bookmark_problem(self) -> str:
+        """Why bookmarks cannot be set; empty while a recorder is running."""
+        return super().bookmark_problem if self._recorder is None else ""
+
     def bookmark(self, note: Note) -> str:
-        """Record a bookmark. Returns why that is impossible, else an empty string."""
+        """Record a bookmark. Returns why that failed, else an empty string."""
         if self._recorder is None:
             return super().bookmark(note)
         if self._hides_notes:
@@ -124,6 +129,7 @@ class ReplayedRecording(RunRecording):
         past = RecordedPast(timeline, session, until_ns)
         super().__init__(session, lambda: [file.path for file in timeline.files], past)
 
-    def bookmark(self, note: Note) -> str:
+    @property
+    def bookmark_problem(self) -> str:
         """A recording that is replayed is not written to."""
         return "a recording is not changed: set bookmarks while it is being made"

@@ -133,8 +133,11 @@ def _size(path: Path) -> int:
 
 
 def _last_screen(config: RecordingConfig) -> Path:
-    """The ring of the screen that was shown last. Raises UsageError if there is none."""
-    ring = last_ring(config)
+    """The ring of the screen that was shown last. Raises UsageError if there is none to trust."""
+    try:
+        ring = last_ring(config)
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {file_error(error)}") from None
     if ring is None:
         raise UsageError("name a recording: no screen was recorded on this machine")
     return ring

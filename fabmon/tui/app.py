@@ -355,7 +355,7 @@ class FabmonApp(TimeKeys):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette: the keys with a title."""
         for key in keys.KEYS:
-            if key.title:
+            if key.title and key.action not in self.screen_state.refused_actions:
                 text = f"{key.help} ({key.shown})"
                 yield SystemCommand(key.title, text, partial(self.run_action, key.action))
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+import pytest
 
 from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import FRONTEND
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import Unit
+from fabmon.report.page.digest import Bins, digest
+from fabmon.report.page.page import cards
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import Choices, ScreenState
 from fabmon.tui.text.header import header
@@ -52,6 +58,30 @@ def test_links_that_were_down_before_are_no_finding_and_are_said() -> None:
     assert "○ No findings " in text
     assert "1 link has been down since the start: gpu002 r3" in text
     assert "no link is flagged" not in text
+
+
+def test_a_link_that_a_finding_says_is_down_is_counted_in_the_header() -> None:
+    row = row_of(HEALTHY, "gpu002/mlx5_3")
+    ports = list(HEALTHY.fabric.ports)
+    ports[row] = msgspec.structs.replace(ports[row], role=FRONTEND, peer=None)
+    made = msgspec.structs.replace(HEALTHY.fabric, ports=tuple(ports))
+    scene = World(fabric=made, down=(row,)).scene(70)
+    assert [finding.cause for finding in scene.findings] == ["link_down"]
+    screen_state = ScreenState("pod7", Depth.NONE)
+    for shown, count in ((scene, 1), (replace(scene, findings=()), 0)):
+        screen_state.take(shown)
+        assert f"✖ {count} down" in header(screen_state.header_context(120)).text
+
+
+def test_the_report_counts_links_as_the_header_does() -> None:
+    scene = HEALTHY.scene(70)
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    links = re.search(r"(\d+) links", header(screen_state.header_context(160)).text)
+    assert links is not None
+    time_ns = scene.snapshot.time_ns
+    shown = str(cards(digest([scene], Bins(time_ns, time_ns, 1.0)), ()))
+    assert f"<b>{links[1]}</b><span>links</span>" in shown
 
 
 def test_many_links_that_were_down_before_are_counted() -> None:
@@ -117,18 +147,43 @@ def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
     assert not [text for text in shown if "every" in text and "m util" not in text]
 
 
-def test_the_cursor_is_not_set_into_a_word_of_the_strip() -> None:
+def test_the_cursor_is_not_set_into_the_title_of_the_strip() -> None:
     screen_state = ScreenState("pod7", Depth.TRUECOLOR)
-    screen_state.take(HEALTHY.scene(300))
+    screen_state.take(HEALTHY.scene(600))
     heads = 0
-    for seq in range(1, 300):
+    for seq in range(1, 600, 7):
         screen_state.show(HEALTHY.scene(seq))
         ctx = screen_state.timeline_context(100, 3)
         assert ctx is not None
         top = timeline(ctx)[0].text
-        assert "Busiest link, % of line rate" in top
+        title = "═ Last 10 min ══ Busiest link, % of line rate ══ here "
+        assert top.replace("▼", "═").startswith(title)
         heads += "▼" in top
-    assert heads > 100
+    assert heads > 20
+
+
+@dataclass(frozen=True)
+class _ImpossibleLoad(World):
+    def worst(self, ticks: int, end_seq: int) -> Floats:
+        return np.full(ticks, 92_935.0, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ((120, 3), "now >100 % ── a line rate is wrong"),
+        ((60, 3), "now >100 %"),
+        ((60, 1), ">100 %"),
+    ],
+)
+def test_an_impossible_load_is_no_percentage(size: tuple[int, int], said: str) -> None:
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(_ImpossibleLoad().scene(70))
+    ctx = screen_state.timeline_context(*size)
+    assert ctx is not None
+    first = timeline(ctx)[0].text
+    assert said in first
+    assert "93" not in first
 
 
 def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:

@@ -198,8 +198,13 @@ async def test_a_recording_is_not_changed(recording: tuple[Path, list[Scene]]) -
     before = path.read_bytes()
     async with replaying(path) as run:
         await at_end(run)
-        await run.press("b", *"here", "enter")
+        await run.press("b")
         await run.says("a recording is not changed")
+        await run.shows("faster")
+        assert "bookmark" not in run.lines[-1]
+        offered = [each.title for each in run.app.get_system_commands(run.app.screen)]
+        assert "Save" in offered
+        assert "Bookmark" not in offered
     assert path.read_bytes() == before
 
 

@@ -150,7 +150,9 @@ async def test_what_is_written_anew_and_rotated_meanwhile_is_read(tmp_path: Path
 async def test_a_bookmark_is_kept_and_found_again(tmp_path: Path) -> None:
     async with watching(tmp_path) as (run, live):
         await live.pass_s(run, 10)
-        await run.press("space", "[", "[", "b", *"odd here", "enter")
+        await run.press("space")
+        await run.shows("b bookmark")
+        await run.press("[", "[", "b", *"odd here", "enter")
         await run.says("◆ odd here, at 14:06:47Z")
         await run.press("`")
         await live.pass_s(run, 5)
@@ -185,7 +187,8 @@ async def test_where_nothing_is_recorded_it_says_so_and_goes_as_far_as_it_can(
         await run.press("t", *"-1h", "enter")
         await run.says("recording is turned off (recording.ring): no further back than 14:06:40Z")
         assert second_of(run) == 0
-        await run.press("b", "enter")
+        assert "bookmark" not in run.lines[-1]
+        await run.press("b")
         await run.says("nothing is recorded: a bookmark cannot be kept")
     live.recorder.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,10 @@ from hypothesis import strategies as st
 
 from fabmon.fabric.hosts import host_line, hosts_file
 from fabmon.fabric.hosts.hosts_file import HostsFileError
+from fabmon.fabric.input_files import read_input
 from fabmon.fabric.model import Host
+from fabmon.fabric.topology import plan_files
+from fabmon.fabric.topology.plan import TopologyError
 from fabmon.feeds.scrape.exporter_tables import exporter_tables
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +133,32 @@ def test_files_that_are_not_utf_8(tmp_path: Path, data: bytes, expected: str) ->
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HostsFileError, match="no such file"):
         hosts_file.read(tmp_path / "none.txt")
+
+
+def test_a_pipe_without_a_writer_does_not_block(tmp_path: Path) -> None:
+    pipe = tmp_path / "hosts.txt"
+    os.mkfifo(pipe)
+    with pytest.raises(HostsFileError, match="no nodes"):
+        hosts_file.read(pipe)
+    with pytest.raises(TopologyError, match="topology"):
+        plan_files.read(pipe)
+
+
+def test_a_pipe_that_does_not_end_is_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "hosts.txt"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    os.write(writer, b"gpu1")
+    with pytest.raises(TimeoutError, match="the pipe did not end within"):
+        read_input(pipe, 1000, wait_s=0.2)
+    os.close(writer)
+
+
+def test_the_output_of_a_command_is_a_hosts_file() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 0.2; echo gpu1"], stdout=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        hosts = hosts_file.read(Path(f"/dev/fd/{command.stdout.fileno()}"))
+    assert [host.name for host in hosts] == ["gpu1"]
 
 
 def test_host_options() -> None:

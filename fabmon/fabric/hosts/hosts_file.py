@@ -18,6 +18,7 @@ from typing import Any
 
 from fabmon.fabric.hosts import host_line, nodesets
 from fabmon.fabric.hosts.host_line import Bad, LineProblem, Speed, Word
+from fabmon.fabric.input_files import read_input
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import is_loopback
 from fabmon.fabric.wire.messages import clean
@@ -55,8 +56,7 @@ def read(path: Path) -> list[Host]:
     """The hosts of a file. Raises HostsFileError, also for a file that cannot be read."""
     filename = clean(str(path))
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        data = read_input(path, _MAX_BYTES + 1)
     except OSError as error:
         problem = LineProblem(0, 0, file_error(error), "")
         raise HostsFileError(filename, [problem]) from None

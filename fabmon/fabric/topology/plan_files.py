@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from fabmon.fabric.input_files import read_input
 from fabmon.fabric.topology import csv_cables, ibnetdiscover, nccl, slurm, toml_plan
 from fabmon.fabric.topology.plan import PlanProblem, Topology, TopologyError, joined
 from fabmon.fabric.wording import file_error
@@ -26,8 +27,7 @@ def read(path: Path) -> Topology:
     """The topology of a file. Raises TopologyError, also if the file cannot be read."""
     name = str(path)
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        data = read_input(path, _MAX_BYTES + 1)
     except OSError as error:
         problem = PlanProblem(0, file_error(error), "")
         raise TopologyError(name, [problem]) from None

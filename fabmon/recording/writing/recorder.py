@@ -34,8 +34,8 @@ class RecorderStatus:
 
     `path` is the file that is being written. `bytes` is the size of it and of the files before it:
     it grows, and falls whenever the last ticks are written again as a block, ten times smaller.
-    `kept_s` is the age of the oldest tick in a file that still exists. `lost_ticks` could not be
-    written.
+    `kept_s` is the age of the oldest tick in a file that still exists. `ticks` were
+    recorded, or wait in memory for room on the disk; `lost_ticks` could not be written.
     """
 
     path: Path
@@ -157,6 +157,7 @@ class Recorder:
             try:
                 self._writer.close()
                 self._update(self._writer)
+                self._count_given_up(self._writer)
             except OSError as error:
                 self._write_failed(error)
 
@@ -192,6 +193,7 @@ class Recorder:
             self._not_written(_Item(tick, None, notes))
             raise
         self._update(writer, ticks=1)
+        self._count_given_up(writer)
         since_ns = min([self._began_ns, *self._before_ns.values()])
         self._set(kept_s=max(0.0, (now_ns - since_ns) / 1e9))
         if self.status.trouble:
@@ -210,7 +212,10 @@ class Recorder:
         """Open the next file of a rotation, which begins with the state of the one before."""
         self._state = before.state
         self._writer = None
-        before.close()
+        try:
+            before.close()
+        finally:
+            self._count_given_up(before)
         self._bytes_before += before.size
         self._before_ns[before.path] = self._began_ns
         self._writer = self._open(now_ns)
@@ -236,9 +241,7 @@ class Recorder:
         if self._writer is None or not self._writer.is_open:
             self._drop_writer(self._message(error))
             return
-        lost = self._writer.take_lost_ticks()
-        if lost:
-            self._count_lost(lost)
+        if self._count_given_up(self._writer):
             self._unwritten.add(self._writer.state.tick(0, 0))
         self._set_trouble(self._message(error))
 
@@ -246,6 +249,7 @@ class Recorder:
         if self._writer is not None:
             self._state = self._writer.state
             self._writer.abandon()
+            self._count_given_up(self._writer)
         self._writer = None
         self._retry_at_s = time.monotonic() + self._retry_s
         self._set_trouble(trouble)
@@ -258,6 +262,14 @@ class Recorder:
     def _update(self, writer: Writer, ticks: int = 0) -> None:
         size = self._bytes_before + writer.size
         self._set(path=writer.path, bytes=size, ticks=self.status.ticks + ticks)
+
+    def _count_given_up(self, writer: Writer) -> int:
+        """Count as lost what a writer took and gave up since; returns how many ticks."""
+        lost = writer.take_lost_ticks()
+        with self._lock:
+            self._set(ticks=self.status.ticks - lost)
+            self._count_lost(lost)
+        return lost
 
     def _count_lost(self, ticks: int) -> None:
         with self._lock:

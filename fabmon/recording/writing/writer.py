@@ -55,6 +55,10 @@ class Writer:
         self._state_ns = 0
         self._peak_utilisation = float("nan")
         self._lost_ticks = 0
+        # Of the ticks in memory: how many are not in the file, not even provisionally.
+        self._unwritten_ticks = 0
+        # Provisional ticks in the file that are not in memory: the next block replaces them.
+        self._doomed_ticks = 0
 
     @classmethod
     def create(
@@ -120,15 +124,23 @@ class Writer:
         rows = self._rows.add(tick, peak)
         self._peak_utilisation = float(np.fmax(self._peak_utilisation, peak))
         self._last_tick = (tick.seq, tick.time_ns)
-        if self._rows.is_full():
-            self.settle()
-            return
-        for frame in frames:
-            self._file.append(frame)
-        self._file.append_block(self._rows.last(rows), tick.time_ns)
+        self._unwritten_ticks += 1
+        try:
+            if self._rows.is_full():
+                self.settle()
+                return
+            for frame in frames:
+                self._file.append(frame)
+            self._file.append_block(self._rows.last(rows), tick.time_ns)
+        except OSError:
+            raise
+        except Exception:
+            self._unwritten_ticks -= 1  # The caller has to give up this tick.
+            raise
+        self._unwritten_ticks -= 1
 
     def take_lost_ticks(self) -> int:
-        """How many ticks were given up since the last call."""
+        """How many ticks were given up since the last call: they are not in the file."""
         lost, self._lost_ticks = self._lost_ticks, 0
         return lost
 
@@ -154,9 +166,12 @@ class Writer:
             self._file.settle(frames)
         except OSError:
             if self._rows.is_full(_MAX_UNWRITTEN_BLOCKS):
-                self._lost_ticks += len(self._rows)
+                self._doomed_ticks += len(self._rows) - self._unwritten_ticks
+                self._give_up_unwritten()
                 self._clear([each for each in self._unsettled if each.kind == FrameKind.NOTE])
             raise
+        self._lost_ticks += self._doomed_ticks
+        self._unwritten_ticks = self._doomed_ticks = 0
         self._clear([])
 
     def close(self) -> None:
@@ -173,12 +188,18 @@ class Writer:
             self._file.settle([PendingFrame(FrameKind.END, b"", last_ns, last_ns)])
             self._file.write_index()
         finally:
+            self._give_up_unwritten()
             self._file.close()
 
     def abandon(self) -> None:
         """Close the file as it is."""
+        self._give_up_unwritten()
         if self._file.is_open:
             self._file.close()
+
+    def _give_up_unwritten(self) -> None:
+        self._lost_ticks += self._unwritten_ticks
+        self._unwritten_ticks = 0
 
     def _clear(self, unsettled: list[PendingFrame]) -> None:
         self._unsettled = unsettled

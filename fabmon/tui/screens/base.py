@@ -99,7 +99,8 @@ class ViewScreen(Contained, Screen[None]):
     def _paint(self) -> None:
         state, width = self.screen_state, self.size.width
         self.put("#header", [header(state.header_context(width))])
-        self.put("#footer", [footer(self.VIEW, width, self.palette, state.shown is not None)])
+        is_past, refused = state.shown is not None, state.refused_actions
+        self.put("#footer", [footer(self.VIEW, width, self.palette, is_past, refused)])
         self._paint_caption(width)
         ctx = self.context()
         if ctx is None:

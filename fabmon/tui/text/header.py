@@ -9,6 +9,7 @@ import re
 import numpy as np
 from rich.style import Style
 
+from fabmon.analysis.detectors.link_down import CAUSE as LINK_DOWN
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
@@ -180,15 +181,20 @@ def nodes_up(scene: Scene) -> tuple[int, int]:
 def down_links(scene: Scene) -> list[int]:
     """The port rows of links that are down, one end of each.
 
-    Onboard NICs without a cable are usual: management and frontend ports do not count.
+    Onboard NICs without a cable are usual: management and frontend ports count only where a finding
+    says that they were up before.
     """
-    down = set(np.flatnonzero(scene.snapshot.up == 0).tolist())
     ports = scene.snapshot.fabric.ports
+    down = {
+        row for finding in scene.findings if finding.cause == LINK_DOWN.name for row in finding.rows
+    }
+    for row in np.flatnonzero(scene.snapshot.up == 0).tolist():
+        if ports[row].role not in (MANAGEMENT, FRONTEND):
+            down.add(row)
     return [
         row
         for row in sorted(down)
-        if ports[row].role not in (MANAGEMENT, FRONTEND)
-        and not ((peer := ports[row].peer) is not None and peer in down and peer < row)
+        if not ((peer := ports[row].peer) is not None and peer in down and peer < row)
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rich.cells import cell_len
 from rich.style import Style
 
@@ -11,12 +13,18 @@ from fabmon.tui.line import Line, Span, fit, line, width_of, wrap
 from fabmon.tui.palette import Palette
 
 
-def footer(view: str, width: int, palette: Palette, is_away: bool = False) -> Line:
+def footer(
+    view: str,
+    width: int,
+    palette: Palette,
+    is_away: bool = False,
+    refused: Collection[str] = (),
+) -> Line:
     """As many keys as `width` cells hold; help and quit are at the right and left out last.
 
-    Clicking a key has the effect of pressing it.
+    Clicking a key has the effect of pressing it. Actions that are `refused` are not offered.
     """
-    shown = keys.footer(view, is_away)
+    shown = [key for key in keys.footer(view, is_away) if key.action not in refused]
     between: Span = ("  ", palette.text)
     help_, quit_ = (_part(key, palette) for key in shown[-2:])
     last = [*help_, between, *quit_]

@@ -137,9 +137,14 @@ class RecordingAccess:
         """Why nothing is recorded, or nothing any more; empty if there is no problem."""
         return self._problem
 
-    def bookmark(self, note: Note) -> str:
-        """Record a bookmark. Returns why that is impossible, else an empty string."""
+    @property
+    def bookmark_problem(self) -> str:
+        """Why bookmarks cannot be set here; empty where they can."""
         return "nothing is recorded: a bookmark cannot be kept"
+
+    def bookmark(self, note: Note) -> str:
+        """Record a bookmark. Returns why that failed, else an empty string."""
+        return self.bookmark_problem
 
     def table(self, snapshot: Snapshot, ports: Mask | None) -> bytes:
         """CSV of the selected ports of a snapshot (None: all ports)."""

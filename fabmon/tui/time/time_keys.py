@@ -156,6 +156,9 @@ class TimeKeys(ContainingApp):
         scene = self.screen_state.scene
         if scene is None:
             return
+        if self.recording.bookmark_problem:
+            self.say(self.recording.bookmark_problem)
+            return
         snapshot, at = scene.snapshot, time_of_day(scene.snapshot.time_ns)
 
         def keep(text: str | None) -> None:

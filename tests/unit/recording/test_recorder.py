@@ -205,6 +205,25 @@ def test_a_full_disk_is_logged_once_and_recording_continues_when_there_is_room(
     assert ticks_in(path) == ticks
 
 
+@pytest.mark.parametrize(("count", "size"), [(60, 20_000), (700, 4_000)])
+@pytest.mark.parametrize("has_room_at_the_end", [False, True])
+def test_ticks_that_are_not_in_the_file_are_counted_as_lost(
+    tmp_path: Path, count: int, size: int, has_room_at_the_end: bool
+) -> None:
+    path = tmp_path / "a.fabrec"
+    recorder = Recorder(Segments(path, Rotation()), session(LeafSpine()))
+    with no_file_larger_than(size):
+        for tick in quiet_ticks(count):
+            recorder.accept(tick)
+            wait_for(lambda: not recorder.waiting)
+        if not has_room_at_the_end:
+            recorder.close()
+    status = recorder.status if not has_room_at_the_end else recorder.close()
+    assert (status.ticks, status.lost_ticks) == (len(ticks_in(path)), count - status.ticks)
+    assert bool(status.lost_ticks) == (count == 700 or not has_room_at_the_end)
+    assert status.ticks > 0
+
+
 def test_a_disk_that_is_full_from_the_start_leaves_no_file(
     tmp_path: Path,
 ) -> None:

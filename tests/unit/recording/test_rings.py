@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from pathlib import Path
+
+import pytest
 
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import RecordingConfig
-from fabmon.session.recorder_setup import ring_directories, ring_recorder
+from fabmon.session.errors import UsageError
+from fabmon.session.recorder_setup import last_ring, ring_directories, ring_recorder
 from tests.builders import LeafSpine
 from tests.unit.recording.builders import quiet_ticks, write
 
@@ -42,3 +46,70 @@ def test_only_rings_of_ended_consoles_of_this_machine_are_removed(tmp_path: Path
     assert ours.exists()
     assert last.exists()
     assert again.status.path.parent == ours
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where rings are without XDG_RUNTIME_DIR: in a directory that everyone can write to."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    return shared / f"fabmon-{os.getuid()}"
+
+
+def refusals() -> list[str]:
+    """Why no ring is recorded, and why none is replayed."""
+    recorder = ring_recorder(RecordingConfig(), LeafSpine().hosts, 1.0, "")
+    assert isinstance(recorder, str), recorder.close()
+    with pytest.raises(UsageError) as caught:
+        last_ring(RecordingConfig())
+    return [recorder.removeprefix("not recording: "), str(caught.value)]
+
+
+def test_rings_are_private(home: Path) -> None:
+    recorder = ring_recorder(RecordingConfig(), LeafSpine().hosts, 1.0, "SIMULATED: tour")
+    assert isinstance(recorder, Recorder)
+    path = recorder.close().path
+    modes = [each.stat().st_mode & 0o777 for each in (path, *path.parents[:3])]
+    assert modes == [0o600, 0o700, 0o700, 0o700]
+    assert last_ring(RecordingConfig()) == path.parent
+
+
+def test_a_planted_link_is_not_followed(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    left(elsewhere, "evil-1-1", 1)
+    before = sorted(elsewhere.rglob("*"))
+    home.symlink_to(elsewhere)
+    assert refusals() == [f"{home}: not a directory: remove it"] * 2
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_a_directory_that_others_can_write_to_is_refused(home: Path) -> None:
+    home.mkdir()
+    left(home, "evil-1-1", 1)
+    home.chmod(0o777)
+    assert refusals() == [f"{home}: others can write to it: chmod go-w {home}"] * 2
+
+
+def test_a_directory_that_others_could_replace_is_refused(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    home.parent.chmod(0o777)
+    for why in refusals():
+        assert why.startswith(f"{home.parent}: everyone can replace files in it: ")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+@pytest.mark.parametrize("part", ["", "demo"])
+def test_a_directory_of_another_user_is_refused(home: Path, part: str) -> None:
+    (home / part).mkdir(parents=True)
+    home.chmod(0o700)
+    left(home / part, "evil-1-1", 1)
+    os.chown(home / part, 12345, 12345)
+    recorder = ring_recorder(RecordingConfig(), LeafSpine().hosts, 1.0, "SIMULATED: tour")
+    assert isinstance(recorder, str)
+    assert "belongs to another user" in recorder
+    with pytest.raises(UsageError, match="belongs to another user"):
+        last_ring(RecordingConfig())

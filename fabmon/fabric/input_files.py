@@ -1,0 +1,44 @@
+"""Reads files that a user names, which may be the output of a command: `<(command)` is a pipe."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+import time
+from pathlib import Path
+
+_WAIT_S = 10.0
+_CHUNK_BYTES = 1 << 20
+
+
+def read_input(path: Path, max_bytes: int, wait_s: float = _WAIT_S) -> bytes:
+    """The content of a file or pipe, at most `max_bytes` of it.
+
+    A pipe is read to its end; one without a writer is empty. Raises OSError, also for a
+    directory, and where a pipe has not ended after `wait_s`.
+    """
+    # O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        until_s = time.monotonic() + wait_s
+        data = bytearray()
+        while len(data) < max_bytes:
+            try:
+                chunk = os.read(fd, min(_CHUNK_BYTES, max_bytes - len(data)))
+            except BlockingIOError:
+                left_s = max(0.0, until_s - time.monotonic())
+                if select.select([fd], [], [], left_s)[0]:
+                    continue
+                text = f"the pipe did not end within {wait_s:g} s"
+                raise TimeoutError(errno.ETIMEDOUT, text, str(path)) from None
+            if not chunk:
+                break
+            data += chunk
+        return bytes(data)
+    finally:
+        os.close(fd)
