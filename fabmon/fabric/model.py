@@ -224,6 +224,13 @@ class Fabric(msgspec.Struct, frozen=True):
         known = {port.id: port.display_name for port in self.ports if port.node in nodes}
         return [known.get(each, each) for each in wanted]
 
+    def watched_cables(self) -> int:
+        """The number of cables between nodes with a watched end; two watched ends are one cable."""
+        ends = {port.row for port in self.ports if port.role in FABRIC and port.node}
+        return sum(
+            self.ports[row].peer not in ends or row < (self.ports[row].peer or 0) for row in ends
+        )
+
     def group_of(self, row: int) -> EcmpGroup | None:
         """The ECMP group of a port, or None."""
         for group in self.groups:

@@ -83,6 +83,9 @@ require(
 _US_PER_S = 1e6
 _IB_ACTIVE = 4
 
+_SLOWEST_BPS, _FASTEST_BPS = 1e6, 1e14
+"""Line rates that a port can have: below is no network, above no port and no GPU's NVLinks."""
+
 
 class MetricDeriver:
     """Computes a snapshot's arrays from the table of rates; `columns` maps metric to table column.
@@ -274,9 +277,11 @@ class MetricDeriver:
 def line_rates(reported_bps: Floats, overrides_bps: Floats) -> Floats:
     """[ports] line rates: the override where there is one, else what the port reports.
 
-    A port that is down reports 0 or less: unknown, NaN.
+    A port that is down reports 0 or less, a faulty driver anything (1 bit/s was seen): a rate that
+    no port has is unknown, NaN, and no percentage is made of it.
     """
-    reported_bps = np.where(reported_bps > 0, reported_bps, np.float32(np.nan))
+    is_possible = (reported_bps >= _SLOWEST_BPS) & (reported_bps <= _FASTEST_BPS)
+    reported_bps = np.where(is_possible, reported_bps, np.float32(np.nan))
     rates = np.where(np.isnan(overrides_bps), reported_bps, overrides_bps)
     return rates.astype(np.float32)
 

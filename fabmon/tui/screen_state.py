@@ -15,11 +15,10 @@ import numpy as np
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
-from fabmon.fabric.model import FABRIC, Fabric
+from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
-from fabmon.tui.line import peer
 from fabmon.tui.metrics import HeatMetric, heat_metric, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, palette
 from fabmon.tui.text.draw_context import (
@@ -221,12 +220,7 @@ class ScreenState:
 
     def cables(self, fabric: Fabric) -> int:
         """The number of watched cables; two watched ends are one cable."""
-
-        def count() -> int:
-            ports = [port for port in fabric.ports if port.role in FABRIC and port.node]
-            return sum(peer(port, fabric) is None or port.row < (port.peer or 0) for port in ports)
-
-        return self._cables.get(count, fabric)
+        return self._cables.get(fabric.watched_cables, fabric)
 
     def timeline_window(self) -> tuple[int, int] | None:
         """(from, until) in ns: the range of the timeline; None before the first scene."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+import pytest
 
 from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import Unit
+from fabmon.report.page.digest import Bins, digest
+from fabmon.report.page.page import cards
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import Choices, ScreenState
 from fabmon.tui.text.header import header
@@ -66,6 +71,17 @@ def test_a_link_that_a_finding_says_is_down_is_counted_in_the_header() -> None:
     for shown, count in ((scene, 1), (replace(scene, findings=()), 0)):
         screen_state.take(shown)
         assert f"✖ {count} down" in header(screen_state.header_context(120)).text
+
+
+def test_the_report_counts_links_as_the_header_does() -> None:
+    scene = HEALTHY.scene(70)
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    links = re.search(r"(\d+) links", header(screen_state.header_context(160)).text)
+    assert links is not None
+    time_ns = scene.snapshot.time_ns
+    shown = str(cards(digest([scene], Bins(time_ns, time_ns, 1.0)), ()))
+    assert f"<b>{links[1]}</b><span>links</span>" in shown
 
 
 def test_many_links_that_were_down_before_are_counted() -> None:
@@ -144,6 +160,30 @@ def test_the_cursor_is_not_set_into_the_title_of_the_strip() -> None:
         assert top.replace("▼", "═").startswith(title)
         heads += "▼" in top
     assert heads > 20
+
+
+@dataclass(frozen=True)
+class _ImpossibleLoad(World):
+    def worst(self, ticks: int, end_seq: int) -> Floats:
+        return np.full(ticks, 92_935.0, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ((120, 3), "now >100 % ── a line rate is wrong"),
+        ((60, 3), "now >100 %"),
+        ((60, 1), ">100 %"),
+    ],
+)
+def test_an_impossible_load_is_no_percentage(size: tuple[int, int], said: str) -> None:
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(_ImpossibleLoad().scene(70))
+    ctx = screen_state.timeline_context(*size)
+    assert ctx is not None
+    first = timeline(ctx)[0].text
+    assert said in first
+    assert "93" not in first
 
 
 def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:

@@ -56,6 +56,17 @@ def test_on_roce_the_wire_counter_is_taken_and_nothing_is_added() -> None:
     assert snapshot.line_rate_bps.tolist() == pytest.approx([400 * GBPS])
 
 
+def test_a_line_rate_that_no_port_has_is_not_used() -> None:
+    history = History([Host(name="gpu001")])
+    said = hello(port("mlx5_0", metrics=RDMA))
+    history.accept(tick(0, {"gpu001": frame(0, 4, 1, 0, 0, 0)}, {"gpu001": said}))
+    snapshot = history.accept(tick(1, {"gpu001": frame(1, 4, 1, 900, 1000, 50)}))
+    assert snapshot.column("tx_bps").tolist() == [8000]
+    assert np.isnan(snapshot.line_rate_bps).all()
+    assert np.isnan(snapshot.tx_util).all()
+    assert np.isnan(snapshot.worst(1)).all()
+
+
 def test_without_a_wire_counter_rdma_bytes_are_shown() -> None:
     history = History([Host(name="gpu001")])
     said = hello(port("mlx5_0", metrics=RDMA))

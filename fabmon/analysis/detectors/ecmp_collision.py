@@ -47,7 +47,7 @@ _IDLE_UTIL = 0.02
 _MAX_IDLE_NAMED = 4
 """Idle links named in the sentence."""
 
-_IMPOSSIBLE_UTIL = 1.05
+IMPOSSIBLE_UTIL = 1.05
 """Share of line rate above which the line rate must be wrong: counters are read up to a few per
 cent earlier or later than a second apart."""
 
@@ -95,7 +95,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         if group.is_inward
         else f"the {link.links} links of its group"
     )
-    is_wrong = float(np.nanmax(level)) > _IMPOSSIBLE_UTIL
+    is_wrong = float(np.nanmax(level)) > IMPOSSIBLE_UTIL
     feeders = len(link.feeders)
     confidence = (_FULL if feeders else _UNKNOWN) + (_QUEUE if link.slowed_by else 0)
     return Condition(

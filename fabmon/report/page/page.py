@@ -62,8 +62,8 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
         ("nodes", str(nodes), f"{up} up at the end"),
         (
             "links",
-            str(sum(ports.get(role, 0) for role in _ROLES)),
-            ", ".join(f"{ports[role]} {role}s" for role in _ROLES if ports.get(role)),
+            str(digest.fabric.watched_cables() if digest.fabric is not None else 0),
+            ", ".join(plural(ports[role], role) for role in _ROLES if ports.get(role)),
         ),
         (
             "ticks",

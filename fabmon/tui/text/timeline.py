@@ -8,6 +8,7 @@ from math import ceil
 import numpy as np
 from rich.style import Style
 
+from fabmon.analysis.detectors.ecmp_collision import IMPOSSIBLE_UTIL
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event
 from fabmon.fabric.snapshot import Floats
@@ -40,7 +41,7 @@ def timeline(ctx: TimelineContext) -> list[Line]:
     named = palette.cursor if ctx.is_focused else palette.strong
     here = _here(ctx)
     if ctx.height <= 1:
-        label, now = f" {interval(span_s)} ", f" {percent(here):>6} "
+        label, now = f" {interval(span_s)} ", f" {_load(here):>6} "
         row = _rows(ctx, max(1, width - len(label) - len(now)), 1, is_alone=True)[0]
         first = (label, named if ctx.is_focused else palette.dim)
         lines = [Line((first, *row.spans, (now, palette.text)))]
@@ -51,8 +52,10 @@ def timeline(ctx: TimelineContext) -> list[Line]:
         title: list[list[Span]] = [
             [(f"{last}{interval(span_s)}", named)],
             [("Busiest link, % of line rate" if width >= 100 else "Busiest link", palette.dim)],
-            [(f"{where} {percent(here)}", palette.text)],
+            [(f"{where} {_load(here)}", palette.text)],
         ]
+        if here > IMPOSSIBLE_UTIL:
+            title.append([("a line rate is wrong", palette.accent)])
         head = _head(ctx, width)
         top = _with_times(panel_title(title, width, palette, ctx.time.is_paused), ctx, head)
         lines = [_with_head(top, head, palette), *_rows(ctx, width, ctx.height - 1)]
@@ -73,6 +76,11 @@ def _here(ctx: TimelineContext) -> float:
         end_ns = ctx.scene.snapshot.time_ns
         known = float(spread(ctx.curve, (end_ns - SECOND_NS, end_ns), 1)[0])
     return known
+
+
+def _load(util: float) -> str:
+    """A utilisation as text; one that is impossible is not a number: its line rate is wrong."""
+    return ">100 %" if util > IMPOSSIBLE_UTIL else percent(util)
 
 
 def column_of(time_ns: int, window: tuple[int, int], columns: int) -> int:
