@@ -177,7 +177,8 @@ class EventLog:
         for each in (*before, *after):
             if all(name in self._hellos for _, name in record.hellos):
                 break
-            self._hellos |= self._reader.json(each, dict[str, Hello], _check_named) or {}
+            named = self._reader.json(each, dict[str, Hello], _check_named)
+            self._hellos |= named or {}
         return self._hellos
 
 
