@@ -22,6 +22,9 @@ _GATHER_S = 0.05
 
 _WARM_UP_S = 15.0
 _CHECK_S = 0.5
+_SUSPENDED_S = 2.0
+"""A check that is later than this: the console was suspended, or too busy to read."""
+
 _CLOSE_S = 3.0
 _MAX_FILES = 1 << 20
 
@@ -173,9 +176,14 @@ class LiveFeed(TickFeed):
     async def _check_nodes(self) -> None:
         """Renew leases and notice silent nodes, whether or not ticks are taken."""
         while True:
-            await self._clock.sleep(min(_CHECK_S, self.interval_s / 2))
+            pause_s = min(_CHECK_S, self.interval_s / 2)
+            due_s = self._clock.monotonic() + pause_s
+            await self._clock.sleep(pause_s)
             now_s = self._clock.monotonic()
             for watch in self._watches.values():
+                if now_s - due_s > _SUSPENDED_S:
+                    # What the nodes sent meanwhile still waits in the pipes.
+                    watch.resume(now_s)
                 watch.check(now_s)
             self._log_digest.flush()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -105,6 +106,7 @@ class NodeWatch:
         self._deadline: asyncio.Timeout | None = None
         self._last_hello: Hello | None = None
         self._renewed_at_s = 0.0
+        self._resumed_at_s = -math.inf
         self._up_since_s = 0.0
         self._was_up = False
         self._failures = 0
@@ -130,11 +132,15 @@ class NodeWatch:
         if now_s - self._renewed_at_s >= self._renew_s:
             self._renewed_at_s = now_s
             self._session.send(b"{}\n")
-        silent_s = now_s - self._reader.last_frame_s
+        silent_s = now_s - max(self._reader.last_frame_s, self._resumed_at_s)
         if self.status.state is NodeState.UP and silent_s > _STALE_INTERVALS * self._frame_s:
             self._set(NodeState.STALE, f"no frame for {silent_s:.1f} s", "stale")
         if self.status.state is NodeState.STALE and silent_s > self._max_silence_s:
             self._set_deadline(0.0)
+
+    def resume(self, now_s: float) -> None:
+        """Count silence from now on: the console was suspended, and did not read."""
+        self._resumed_at_s = now_s
 
     def send(self, command: ProbeCommand) -> str:
         """Send a command to the probe. Returns why that is not possible, or an empty string."""

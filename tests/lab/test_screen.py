@@ -74,7 +74,7 @@ def test_the_screen_goes_back_while_recording_goes_on(lab: Lab, terminal: Tmux) 
 def test_from_the_fabric_to_the_node_to_the_port_and_back(terminal: Tmux) -> None:
     terminal.until(r"14/14 nodes")
     terminal.keys("Enter")
-    terminal.until(r"netdev eth0")
+    terminal.until(r"netdev (eth0|swp1)")  # of a host or a switch, whichever is shown first
     terminal.keys("Enter")
     terminal.until(r"netdev_[rt]x_bytes")
     terminal.keys("Escape")

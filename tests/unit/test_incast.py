@@ -110,3 +110,15 @@ def test_a_late_frame_does_not_make_an_incast_of_two_senders_that_wait_for_nothi
     watched.pipeline.accept(msgspec.structs.replace(made, frames=without))
     watched.seconds(SECONDS)
     assert watched.changes == []
+
+
+def test_senders_that_do_not_slow_down_lose_what_is_dropped() -> None:
+    """UDP: 960 Gb/s are sent, 400 arrive."""
+    watched = below_one_leaf(hosts=6)
+    for sender in (1, 2, 3):
+        watched.fabric.sent[f"gpu{sender:03}/eth0"] = 320 * GBPS
+        watched.fabric.received[f"leaf1/down{sender}"] = 320 * GBPS
+    watched.fabric.sent["leaf1/down6"] = watched.fabric.received["gpu006/eth0"] = 400 * GBPS
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("incast", "gpu006/eth0")
+    assert finding.lost == pytest.approx(0.67, abs=0.02)

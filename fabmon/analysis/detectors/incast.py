@@ -56,6 +56,10 @@ _EXCHANGES = 0.85
 """What a receiver sends over what it receives, from which on it is the slowest host of an
 all-to-all, which the others wait for at the end of a step: that is no incast."""
 
+_DROPPED = 0.05
+"""Share of what a receiver gets, 0 to 1, above which what NICs send and none receives was dropped:
+clocks and counters differ by less."""
+
 _SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
 
@@ -163,10 +167,28 @@ def _shared_by(
     slowed &= node[nics] != node[receiver.row]
     if rate[slowed].sum() < ACCOUNTED * receiver.bps.mean():
         return None
-    share = sharing(in_full, slowed, receiver.bps, queue_signals(inputs, queue).slowed[nics])
+    dropped = _dropped_bps(inputs, receiver)
+    queued = queue_signals(inputs, queue).slowed[nics]
+    share = sharing(in_full, slowed, receiver.bps + dropped, queued)
     if share.sum() < 2:
         return None
-    return nics[share], 1.0 - float(rate[share].mean() / lines[share].mean())
+    achieved = max(float(rate[share].sum() - dropped.mean()), 0.0)
+    return nics[share], 1.0 - achieved / float(lines[share].sum())
+
+
+def _dropped_bps(inputs: DetectorInput, receiver: _Receiver) -> Floats:
+    """[ticks in which a receiver is full]: bits/s that NICs send and none receives, where that is
+    more than counters differ by. Senders that do not slow down (UDP) lose them; RDMA loses none."""
+    rails = np.flatnonzero(inputs.structure.is_rail)
+    sent, received = (
+        np.nan_to_num(of(rails, WINDOW_TICKS)[:, receiver.ticks]).sum(axis=0)
+        for of in (inputs.leaving, inputs.entering)
+    )
+    dropped: Floats = np.fmax(sent - received, 0)
+    is_lost = not inputs.has_rdma_counters[receiver.row] and (
+        dropped.mean() > _DROPPED * receiver.bps.mean()
+    )
+    return dropped if is_lost else np.zeros_like(dropped)
 
 
 def _is_calm(

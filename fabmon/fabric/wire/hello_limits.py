@@ -17,7 +17,7 @@ from fabmon.fabric.flows.queue_pairs import KIND, MOST_PAIRS, PortPairs
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello, ObjectInfo, WireError
 
-_LONGEST_INTERVAL_S = 86_400.0
+LONGEST_INTERVAL_S = 86_400.0
 _MOST_EVERY = 86_400
 _MOST_HOPS = 4096
 
@@ -113,11 +113,7 @@ class HelloLimits:
 
     def admit(self, hello: Hello) -> None:
         """Raise WireError, with what is wrong and where, if the hello cannot be used."""
-        if not 0 < hello.interval_s <= _LONGEST_INTERVAL_S:
-            raise WireError("hello: interval_s must be more than 0 and at most a day")
-        for block in hello.blocks:
-            if not 1 <= block.every <= _MOST_EVERY:
-                raise WireError(f"hello: {block.source}: every must be 1 to {_MOST_EVERY} ticks")
+        check_periods(hello)
         objects = [item for block in hello.blocks for item in block.objects]
         _bound("objects", len(objects), _MOST_VALUES)
         _bound("values", hello.width(), _MOST_VALUES)
@@ -144,6 +140,15 @@ class HelloLimits:
                     _admit_facts(block.source, item)
         _bound("queue pairs", pairs, MOST_PAIRS)
         self._ports, self._unknown = ever, unknown
+
+
+def check_periods(hello: Hello) -> None:
+    """Raise WireError if the interval of a hello, or a multiple of it, cannot be used."""
+    if not 0 < hello.interval_s <= LONGEST_INTERVAL_S:
+        raise WireError("hello: interval_s must be more than 0 and at most a day")
+    for block in hello.blocks:
+        if not 1 <= block.every <= _MOST_EVERY:
+            raise WireError(f"hello: {block.source}: every must be 1 to {_MOST_EVERY} ticks")
 
 
 def _bound(what: str, count: int, most: int) -> None:

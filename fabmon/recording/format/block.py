@@ -165,7 +165,7 @@ def decode_block(payload: bytes) -> Block:
         raise Damaged("a block has no columns")
     try:
         layouts = decode_sanitised(unpack_section(sections[_LAYOUTS]), tuple[RowLayout, ...])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"the layouts of a block do not decode: {error}") from None
     ticks = RowTicks.unpacked(sections[_TICKS])
     rows, width = len(ticks.seq), sum(layout.columns for layout in layouts)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.wire.hello_limits import LONGEST_INTERVAL_S
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, printable
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     format: tuple[int, int] = FORMAT
     started_ns: int
-    interval_s: float
+    interval_s: Annotated[float, msgspec.Meta(ge=1e-3, le=LONGEST_INTERVAL_S)]
     hosts: tuple[Host, ...]
     tool: str = ""
     recorder: str = ""
@@ -137,7 +138,7 @@ def decode_sanitised(data: bytes, kind: type[T]) -> T:
     """The value of a JSON document, with `?` for every character that is not printable.
 
     A recording may come from another site, and its texts are shown on the terminal. Raises
-    msgspec.DecodeError or UnicodeDecodeError.
+    msgspec.DecodeError or UnicodeDecodeError, and RecursionError for values nested too deeply.
     """
     text = data.decode()
     # fabmon sanitises texts before it writes them: such a document costs only this look.

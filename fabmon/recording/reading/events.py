@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fabmon.fabric.model import Host
-from fabmon.fabric.wire.messages import Hello
-from fabmon.recording.format.errors import NotARecording, TooNew
+from fabmon.fabric.wire.hello_limits import check_periods
+from fabmon.fabric.wire.messages import Hello, WireError
+from fabmon.recording.format.errors import Damaged, NotARecording, TooNew
 from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
 from fabmon.recording.format.records import (
     FORMAT,
@@ -157,7 +158,7 @@ class EventLog:
     def _record(self, entry: FrameEntry) -> EventsRecord | None:
         """The events of one tick, cached: decoding a thousand hellos takes a tenth of a second."""
         if entry.offset not in self._records:
-            self._records[entry.offset] = self._reader.json(entry, EventsRecord)
+            self._records[entry.offset] = self._reader.json(entry, EventsRecord, _check_events)
             if len(self._records) > _CACHED_RECORDS:
                 self._records.popitem(last=False)
         return self._records[entry.offset]
@@ -176,5 +177,23 @@ class EventLog:
         for each in (*before, *after):
             if all(name in self._hellos for _, name in record.hellos):
                 break
-            self._hellos |= self._reader.json(each, dict[str, Hello]) or {}
+            named = self._reader.json(each, dict[str, Hello], _check_named)
+            self._hellos |= named or {}
         return self._hellos
+
+
+def _check_events(record: EventsRecord) -> None:
+    _check_hellos(hello for _, hello in record.hellos)
+
+
+def _check_named(hellos: Mapping[str, Hello]) -> None:
+    _check_hellos(hellos.values())
+
+
+def _check_hellos(hellos: Iterable[Hello]) -> None:
+    """Raise Damaged for a hello that no console would have accepted."""
+    try:
+        for hello in hellos:
+            check_periods(hello)
+    except WireError as error:
+        raise Damaged(str(error)) from None

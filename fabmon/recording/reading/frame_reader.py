@@ -151,13 +151,25 @@ class FrameReader:
             return None
         try:
             return decode(self.payload(entry))
-        except (Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError, MemoryError) as error:
+        except (
+            *(Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError),
+            *(MemoryError, RecursionError),
+        ) as error:
             self.report_loss(entry, error)
             return None
 
-    def json(self, entry: FrameEntry, kind: type[T]) -> T | None:
-        """A JSON record; None, and a loss, where it is damaged."""
-        return self.decoded(entry, lambda payload: decode_sanitised(decompress(payload), kind))
+    def json(
+        self, entry: FrameEntry, kind: type[T], check: Callable[[T], object] | None = None
+    ) -> T | None:
+        """A JSON record; None, and a loss, where it is damaged or `check` raises Damaged."""
+
+        def decode(payload: bytes) -> T:
+            record = decode_sanitised(decompress(payload), kind)
+            if check is not None:
+                check(record)
+            return record
+
+        return self.decoded(entry, decode)
 
     def _read(self, offset: int, length: int) -> bytes:
         """Bytes from an offset on; fewer at the end of the file."""

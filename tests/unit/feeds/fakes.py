@@ -35,6 +35,10 @@ class FakeClock:
     def step_wall(self, seconds: float) -> None:
         self._wall_s += seconds
 
+    def suspend(self, seconds: float) -> None:
+        """Let time pass in which nothing runs, as after SIGSTOP."""
+        self._now += seconds
+
     async def run(self, seconds: float) -> None:
         """Let that much time pass, waking sleepers in order."""
         until = self._now + seconds

@@ -145,6 +145,24 @@ async def test_a_silent_session_is_closed_and_opened_again(two: Rig) -> None:
     assert two.nodes.opened.count("a") == 2
 
 
+async def test_a_suspended_console_loses_no_node_that_kept_sending(two: Rig) -> None:
+    await two.run(0.0)
+    for name in ("a", "b"):
+        two.nodes.sessions[name].greet()
+    await two.seconds(3, "a", "b")
+    two.clock.suspend(40.0)
+    await two.run(0.6)  # Nodes are checked before what waits in the pipes is read.
+    two.nodes.sessions["a"].put(*[frame_line(1)] * 40)
+    await two.run(2.0)
+    assert two.state("a") == two.state("b") == "up"
+    assert not {"stale", "lost"} & {*two.states("a"), *two.states("b")}
+    await two.seconds(3, "a")
+    assert two.state("b") == "stale"
+    await two.seconds(32, "a")
+    assert two.state("a") == "up"
+    assert "lost" in two.states("b")
+
+
 async def test_the_lease_is_renewed_four_times_per_lease(two: Rig) -> None:
     await two.run(0.0)
     two.nodes.sessions["a"].greet()
