@@ -19,8 +19,7 @@ an injected fault, {hours} hours of healthy training; seeds from {first} on. The
 (`tests/world`) shares no code with the demo or the detectors. It was written from the physics,
 without reading the detectors; these were written from what `--explain SEED` prints of runs with
 other seeds. Their author has read parts of the simulator since (how fabrics are drawn, the
-straggler, what counts as an incast); the seeds of this page were drawn after the last change of
-a rule.
+straggler, what counts as an incast). The seeds of this page were used for nothing else.
 
 ## How it is measured
 
