@@ -26,13 +26,15 @@ def read_input(path: Path, max_bytes: int, wait_s: float = _WAIT_S) -> bytes:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         until_s = time.monotonic() + wait_s
+        readable = select.poll()  # select() refuses descriptors above 1,023
+        readable.register(fd, select.POLLIN)
         data = bytearray()
         while len(data) < max_bytes:
             try:
                 chunk = os.read(fd, min(_CHUNK_BYTES, max_bytes - len(data)))
             except BlockingIOError:
                 left_s = max(0.0, until_s - time.monotonic())
-                if select.select([fd], [], [], left_s)[0]:
+                if readable.poll(left_s * 1000):
                     continue
                 text = f"the pipe did not end within {wait_s:g} s"
                 raise TimeoutError(errno.ETIMEDOUT, text, str(path)) from None
