@@ -57,8 +57,8 @@ _EXCHANGES = 0.85
 all-to-all, which the others wait for at the end of a step: that is no incast."""
 
 _DROPPED = 0.05
-"""Share of what a receiver gets, 0 to 1, above which what NICs send and none receives was dropped:
-clocks and counters differ by less."""
+"""Share of what a receiver gets, and of what all NICs send, 0 to 1, above which what none receives
+was dropped: clocks and counters differ by less."""
 
 _SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
@@ -186,7 +186,7 @@ def _dropped_bps(inputs: DetectorInput, receiver: _Receiver) -> Floats:
     )
     dropped: Floats = np.fmax(sent - received, 0)
     is_lost = not inputs.has_rdma_counters[receiver.row] and (
-        dropped.mean() > _DROPPED * receiver.bps.mean()
+        dropped.mean() > _DROPPED * max(receiver.bps.mean(), sent.mean())
     )
     return dropped if is_lost else np.zeros_like(dropped)
 
