@@ -41,7 +41,7 @@ from fabmon.tui.screens.line_screens import (
 from fabmon.tui.screens.matrix import MatrixScreen, PairScreen
 from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.screens.port import BurstRequested, PortScreen
-from fabmon.tui.terminal import TerminalDriver, console_of, theme
+from fabmon.tui.terminal import TerminalDriver, console_of, theme_name, widget_themes
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
@@ -129,8 +129,9 @@ class FabmonApp(TimeKeys):
     def on_mount(self) -> None:
         """Set up the views, and start to receive scenes or to play."""
         state = self.screen_state
-        self.register_theme(theme(state.depth))
-        self.theme = f"fabmon-{state.depth}"
+        for theme in widget_themes(state.depth):
+            self.register_theme(theme)
+        self._apply_theme()
         for view in (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen):
             self.install_screen(view(state), view.VIEW)
         fluctuation = FluctuationScreen(state, self.recording.reader)
@@ -149,6 +150,10 @@ class FabmonApp(TimeKeys):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """No filter of Textual's that changes colours: ours fit the depth."""
         return [NoColor()] if self.screen_state.depth is Depth.NONE else []
+
+    def _apply_theme(self) -> None:
+        """Give Textual's own widgets the theme of the screen."""
+        self.theme = theme_name(self.screen_state.depth, self.screen_state.theme)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """End the app when the scenes fail; contain errors of other workers."""

@@ -16,19 +16,27 @@ from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.theme import BUILTIN_THEMES, Theme
+from textual.theme import BUILTIN_THEMES
+from textual.theme import Theme as WidgetTheme
 
-from fabmon.tui.palette import Depth
+from fabmon.tui.palette import Depth, Theme
 
 _OURS = {
     # background, surface, panel, foreground, primary, accent, rule
-    Depth.TRUECOLOR: (
+    (Depth.TRUECOLOR, Theme.DARK): (
         "#0f1419", "#151c23", "#1d2731", "#c3ccd4", "#3a88c4", "#ff9e2c", "#35414c",
     ),
-    Depth.EIGHT_BIT: (
+    (Depth.EIGHT_BIT, Theme.DARK): (
         "#121212", "#1c1c1c", "#303030", "#c6c6c6", "#0087d7", "#ffaf00", "#444444",
     ),
+    (Depth.TRUECOLOR, Theme.LIGHT): (
+        "#fafbfc", "#eef2f5", "#e6edf3", "#24303a", "#1a5f96", "#a34900", "#c3ccd4",
+    ),
+    (Depth.EIGHT_BIT, Theme.LIGHT): (
+        "#ffffff", "#eeeeee", "#eeeeee", "#303030", "#005faf", "#875f00", "#c6c6c6",
+    ),
 }  # fmt: skip
+"""The colours of Textual's own widgets; those of `fabmon.tui.palette` where they are the same."""
 _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
     Depth.TRUECOLOR: "truecolor",
     Depth.EIGHT_BIT: "256",
@@ -54,25 +62,36 @@ def console_of(depth: Depth) -> Console:
     )
 
 
-def theme(depth: Depth) -> Theme:
-    """The theme of a colour depth; with 16 colours or none, the colours of the terminal."""
-    if depth not in _OURS:
-        base = BUILTIN_THEMES["ansi-dark"]
-        return Theme(
-            name=f"fabmon-{depth}",
+def widget_themes(depth: Depth) -> list[WidgetTheme]:
+    """The themes of Textual's own widgets at a depth, named as `theme_name` does."""
+    return [_widget_theme(depth, theme) for theme in Theme]
+
+
+def theme_name(depth: Depth, theme: Theme) -> str:
+    """The name of a theme of Textual's own widgets."""
+    return f"fabmon-{depth}-{theme}"
+
+
+def _widget_theme(depth: Depth, theme: Theme) -> WidgetTheme:
+    """With 16 colours or none, the colours of the terminal."""
+    is_dark = theme is Theme.DARK
+    if not depth.rgb:
+        return WidgetTheme(
+            name=theme_name(depth, theme),
             primary="ansi_blue",
-            accent="ansi_yellow",
+            accent="ansi_yellow" if is_dark else "ansi_red",
             foreground="ansi_default",
             background="ansi_default",
             surface="ansi_default",
             panel="ansi_default",
             boost="ansi_default",
-            variables=base.variables,
+            dark=is_dark,
+            variables=BUILTIN_THEMES["ansi-dark" if is_dark else "ansi-light"].variables,
             ansi=True,
         )
-    background, surface, panel, foreground, primary, accent, rule = _OURS[depth]
-    return Theme(
-        name=f"fabmon-{depth}",
+    background, surface, panel, foreground, primary, accent, rule = _OURS[depth, theme]
+    return WidgetTheme(
+        name=theme_name(depth, theme),
         primary=primary,
         secondary=primary,
         accent=accent,
@@ -83,7 +102,7 @@ def theme(depth: Depth) -> Theme:
         background=background,
         surface=surface,
         panel=panel,
-        dark=True,
+        dark=is_dark,
         variables={
             "scrollbar": rule,
             "scrollbar-hover": primary,
