@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fabmon.fabric import model
-from fabmon.fabric.model import Host, Port
+from fabmon.fabric.model import Host, Port, PortRole
 from fabmon.fabric.names import matches, natural
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.roles.port_roles import HostRoles, PortRole
+from fabmon.fabric.roles.port_roles import HostRoles
 from fabmon.fabric.roles.rules import FRONT_PANEL, RoleRules, names_of_port
 from fabmon.fabric.topology.cabling import Cabling, Rails, uplinks_of
 
