@@ -110,7 +110,7 @@ def test_the_busiest_link_of_the_fabric_is_none_inside_a_node(tree: Tree) -> Non
     assert np.isfinite(worst[inside]).all()
 
 
-def test_an_nvlink_that_goes_down_is_told_with_what_to_do(tree: Tree) -> None:
+def test_an_nvlink_that_goes_down_is_reported_with_what_to_do(tree: Tree) -> None:
     node = Node(tree)
     node.frames(3)
     tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
@@ -178,7 +178,7 @@ def test_gpus_near_their_nics_are_no_finding(tree: Tree) -> None:
     assert "gpu_nic_numa" not in {f.check for f in audit(node.surveyor.survey(node.frames(1)))}
 
 
-def test_gpus_far_from_every_nic_are_told_once_for_the_node(
+def test_gpus_far_from_every_nic_are_reported_once_for_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))

@@ -46,15 +46,15 @@ def lives(text: str, seconds: int, heard: Callable[[int, Tick], Tick]) -> list[s
     """What opens and closes; `heard` is what of a tick comes through."""
     feed = DemoFeed(parse(text))
     pipeline = new_pipeline(feed.hosts)
-    told = []
+    changes = []
     for second in range(seconds):
         scene = pipeline.accept(heard(second, feed.step()))
-        told += [
+        changes += [
             f"{change} {finding.subject}"
             for change, finding in scene.changes
             if change is not Change.UPDATE
         ]
-    return told
+    return changes
 
 
 def test_hosts_that_are_heard_late_join_the_finding_of_the_first() -> None:
@@ -68,8 +68,8 @@ def test_hosts_that_are_heard_late_join_the_finding_of_the_first() -> None:
 
 
 def test_a_finding_keeps_its_name_when_another_rail_is_left_out_too() -> None:
-    told = lives(JOB + LEAVES_OUT_R3 + THEN_R2_TOO, 80, lambda _, tick: tick)
-    assert told == ["open rails r3", "close rails r3"]
+    changes = lives(JOB + LEAVES_OUT_R3 + THEN_R2_TOO, 80, lambda _, tick: tick)
+    assert changes == ["open rails r3", "close rails r3"]
 
 
 def sends(*gbps: float, hosts: int = 8, even_s: int = 0, receives: bool = True) -> list[str]:
