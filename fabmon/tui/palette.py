@@ -33,6 +33,13 @@ class Depth(StrEnum):
         return self in (Depth.TRUECOLOR, Depth.EIGHT_BIT)
 
 
+class Theme(StrEnum):
+    """The background that the colours are made for."""
+
+    DARK = "dark"
+    LIGHT = "light"
+
+
 @dataclass(frozen=True, slots=True)
 class Ramp:
     """Colours from low to high: `stops` are interpolated in truecolor, `eight_bit` is used as is.
@@ -73,23 +80,52 @@ RAMPS = (
     ),
 )
 
-_BACKGROUND = {Depth.TRUECOLOR: "#0f1419", Depth.EIGHT_BIT: "color(233)"}
-_ROLES: dict[str, tuple[str, str, str, str]] = {
+_BACKGROUND = {
+    Theme.DARK: {Depth.TRUECOLOR: "#0f1419", Depth.EIGHT_BIT: "color(233)"},
+    Theme.LIGHT: {Depth.TRUECOLOR: "#fafbfc", Depth.EIGHT_BIT: "color(231)"},
+}
+_ROLES: dict[Theme, dict[str, tuple[str, str, str, str]]] = {
     # role: truecolor, 256, 16, no colour
-    "text": ("#c3ccd4", "color(251)", "default", "default"),
-    "dim": ("#7d8a96", "color(245)", "dim default", "dim default"),
-    "rule": ("#35414c", "color(238)", "dim default", "dim default"),
-    "strong": ("bold #f1f5f8", "bold color(255)", "bold default", "bold default"),
-    "gone": ("bold #f07fb9", "bold color(212)", "bold bright_magenta", "bold default"),
-    "tx": ("#62a8de", "color(74)", "bright_blue", "default"),
-    "rx": ("#b59bea", "color(141)", "bright_cyan", "default"),
-    "key": ("bold #9acbf0", "bold color(117)", "bold bright_blue", "bold default"),
+    Theme.DARK: {
+        "text": ("#c3ccd4", "color(251)", "default", "default"),
+        "dim": ("#8b98a4", "color(247)", "dim default", "dim default"),
+        "rule": ("#35414c", "color(238)", "dim default", "dim default"),
+        "strong": ("bold #f1f5f8", "bold color(255)", "bold default", "bold default"),
+        "gone": ("bold #f07fb9", "bold color(212)", "bold bright_magenta", "bold default"),
+        "tx": ("#62a8de", "color(74)", "bright_blue", "default"),
+        "rx": ("#b59bea", "color(141)", "bright_cyan", "default"),
+        "key": ("bold #9acbf0", "bold color(117)", "bold bright_blue", "bold default"),
+    },
+    Theme.LIGHT: {
+        "text": ("#24303a", "color(236)", "default", "default"),
+        "dim": ("#56626d", "color(241)", "default", "dim default"),
+        "rule": ("#c3ccd4", "color(251)", "dim default", "dim default"),
+        "strong": ("bold #0b1016", "bold color(232)", "bold default", "bold default"),
+        "gone": ("bold #a3186d", "bold color(125)", "bold magenta", "bold default"),
+        "tx": ("#1a5f96", "color(25)", "blue", "default"),
+        "rx": ("#6f4fb8", "color(55)", "magenta", "default"),
+        "key": ("bold #1a5f96", "bold color(25)", "bold blue", "bold default"),
+    },
+}
+_LIGHT_ACCENT = {
+    Depth.TRUECOLOR: "bold #a34900",
+    Depth.EIGHT_BIT: "bold color(94)",
+    Depth.SIXTEEN: "bold red",
+    Depth.NONE: "bold",
 }
 _CURSOR_ROW = {
-    Depth.TRUECOLOR: Style(bgcolor="#23303c"),
-    Depth.EIGHT_BIT: Style(bgcolor="color(237)"),
-    Depth.SIXTEEN: Style(reverse=True),
-    Depth.NONE: Style(reverse=True),
+    Theme.DARK: {
+        Depth.TRUECOLOR: Style(bgcolor="#23303c"),
+        Depth.EIGHT_BIT: Style(bgcolor="color(236)"),
+        Depth.SIXTEEN: Style(reverse=True),
+        Depth.NONE: Style(reverse=True),
+    },
+    Theme.LIGHT: {
+        Depth.TRUECOLOR: Style(bgcolor="#dde6ee"),
+        Depth.EIGHT_BIT: Style(bgcolor="color(254)"),
+        Depth.SIXTEEN: Style(reverse=True),
+        Depth.NONE: Style(reverse=True),
+    },
 }
 _DENSITY = "░▒▓█"
 
@@ -98,7 +134,7 @@ _DENSITY = "░▒▓█"
 class Palette:
     """The styles of one ramp at one depth; each style has its own background.
 
-    There is one object per ramp and depth; they are compared by identity.
+    There is one object per ramp, depth and theme; they are compared by identity.
 
     `levels` rise with the value; `faded` are the same for stale samples; `inked` are for digits on
     a background in the colour of the level. `glyphs` fill the cells of each level.
@@ -106,6 +142,7 @@ class Palette:
 
     depth: Depth
     ramp: str
+    theme: Theme
     text: Style
     dim: Style
     rule: Style
@@ -129,13 +166,15 @@ class Palette:
 
 
 @lru_cache
-def palette(depth: Depth, ramp: str = RAMPS[0].name) -> Palette:
-    """The palette of a ramp at a depth."""
+def palette(depth: Depth, ramp: str = RAMPS[0].name, theme: Theme = Theme.DARK) -> Palette:
+    """The palette of a ramp at a depth, on a dark or a light background."""
     selected = next(item for item in RAMPS if item.name == ramp)
-    paper = Style(bgcolor=_BACKGROUND[depth]) if depth.rgb else Style()
+    paper = Style(bgcolor=_BACKGROUND[theme][depth]) if depth.rgb else Style()
     column = list(Depth).index(depth)
-    roles = {role: paper + Style.parse(row[column]) for role, row in _ROLES.items()}
+    roles = {role: paper + Style.parse(row[column]) for role, row in _ROLES[theme].items()}
     colours = _colours(selected, depth)
+    if theme is Theme.LIGHT and depth.rgb:
+        colours.reverse()
     levels = tuple(paper + Style(color=colour) for colour in colours)
     accent = {
         Depth.TRUECOLOR: Style(color=selected.accent[0], bold=True),
@@ -143,14 +182,17 @@ def palette(depth: Depth, ramp: str = RAMPS[0].name) -> Palette:
         Depth.SIXTEEN: Style(color="bright_yellow", bold=True),
         Depth.NONE: Style(bold=True),
     }[depth]
+    if theme is Theme.LIGHT:
+        accent = Style.parse(_LIGHT_ACCENT[depth])
     return Palette(
         depth=depth,
         ramp=ramp,
+        theme=theme,
         accent=paper + accent,
         paused=paper + accent + Style(reverse=True),
-        cursor=_CURSOR_ROW[depth],
+        cursor=_CURSOR_ROW[theme][depth],
         levels=levels,
-        faded=tuple(paper + _fade(colour, depth) for colour in colours),
+        faded=tuple(paper + _fade(colour, depth, theme) for colour in colours),
         inked=tuple(_inked(colour, depth) for colour in colours),
         glyphs="█" * len(levels) if depth.rgb else _DENSITY,
         **roles,
@@ -197,9 +239,9 @@ def _colours(ramp: Ramp, depth: Depth) -> list[Color]:
     return colours
 
 
-def _fade(colour: Color, depth: Depth) -> Style:
+def _fade(colour: Color, depth: Depth, theme: Theme) -> Style:
     if depth is Depth.TRUECOLOR:
-        paper = Color.parse(_BACKGROUND[depth]).get_truecolor()
+        paper = Color.parse(_BACKGROUND[theme][depth]).get_truecolor()
         parts = (a * 0.55 + b * 0.45 for a, b in zip(colour.get_truecolor(), paper, strict=True))
         return Style(color=Color.from_rgb(*parts))
     return Style(color=colour, dim=True)

@@ -13,7 +13,6 @@ from fabmon.tui import keys
 from fabmon.tui.cells import Look, scale
 from fabmon.tui.line import Line, PortTarget, Span
 from fabmon.tui.metrics import heat_metric
-from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ZoomableScreen
 from fabmon.tui.text import labels
@@ -90,9 +89,7 @@ class WaterfallScreen(ZoomableScreen):
         depth = self.screen_state.depth
         yield Painted(id="title")
         with Vertical(id="fall"):
-            yield HeatGrid(
-                Look(palette(depth), scale(heat_metric("util"), depth, False)), id="heat"
-            )
+            yield HeatGrid(Look(self.palette, scale(heat_metric("util"), depth, False)), id="heat")
             yield Painted(id="axis")
             yield Painted(id="inspect")
 

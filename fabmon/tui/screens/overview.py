@@ -17,7 +17,6 @@ from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, build_grid
 from fabmon.tui.line import Line, NodeTarget, Span, line
 from fabmon.tui.metrics import heat_metric
-from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import iteration
@@ -66,7 +65,7 @@ class OverviewScreen(ViewScreen):
             with Vertical(id="left"):
                 yield Painted(id="grid-title")
                 yield HeatGrid(
-                    Look(palette(depth), scale(heat_metric("util"), depth, False)), id="heat"
+                    Look(self.palette, scale(heat_metric("util"), depth, False)), id="heat"
                 )
                 yield Painted(id="inspect")
             yield Painted(id="between")
