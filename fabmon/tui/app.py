@@ -26,6 +26,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, interval
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
 from fabmon.tui.palette import Depth, Theme, detect
 from fabmon.tui.preferences import Preferences
@@ -61,11 +62,6 @@ _INTERRUPTED = 130
 _FLASH_S = 0.1
 """The first picture waits so long for the terminal to report its background."""
 _AUTO = "auto"
-_THEMES = {
-    _AUTO: "the theme for the terminal's background, dark if it does not report one",
-    Theme.DARK: "colours for a dark background",
-    Theme.LIGHT: "colours for a light background",
-}
 _SAVE = "save"
 _SCENES = "scenes"
 
@@ -107,7 +103,7 @@ class FabmonApp(TimeKeys):
     """
 
     CSS_PATH = "screen.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.EVERYWHERE)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.EVERYWHERE)]
     TITLE = "fabmon"
 
     def __init__(
@@ -137,6 +133,7 @@ class FabmonApp(TimeKeys):
             captions=Tips(captions),
             nothing=nothing,
             choices=preferences.choices,
+            keys=preferences.keys,
             terminal_theme=theme_without_answer(os.environ),
         )
         self._scenes = scenes
@@ -154,6 +151,7 @@ class FabmonApp(TimeKeys):
         for theme in widget_themes(state.depth):
             self.register_theme(theme)
         self._apply_theme()
+        self.set_keymap(keymap(state.keys))
         await self._ask_background()
         for view in (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen):
             self.install_screen(view(state), view.VIEW)
@@ -412,12 +410,10 @@ class FabmonApp(TimeKeys):
         return without_web_fonts(self.export_screenshot(title="fabmon"))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The commands of the palette: the keys with a title, and the themes."""
-        for name, text in _THEMES.items():
-            yield SystemCommand(f"Theme: {name}", text, partial(self.action_theme, name))
-        for key in keys.KEYS:
+        """The commands of the palette: the keys with a title."""
+        for key in self.screen_state.keys:
             if key.title and key.action not in self.screen_state.refused_actions:
-                text = f"{key.help} ({key.shown})"
+                text = f"{key.help} ({key.shown})" if key.shown else key.help
                 yield SystemCommand(key.title, text, partial(self.run_action, key.action))
 
 
