@@ -29,6 +29,7 @@ ThemeName = Annotated[
     Literal["auto", "dark", "light"], msgspec.Meta(description="auto, dark or light, in quotes")
 ]
 UnitName = Annotated[Unit, msgspec.Meta(description='"Gb/s", "GB/s" or "%"')]
+Share = Annotated[int, msgspec.Meta(ge=0, le=70, description="0, or 20 to 70 percent")]
 KeyNames = str | list[str]
 Minutes = Annotated[float, msgspec.Meta(ge=0, le=1440, description="0 to 1440 minutes")]
 
@@ -61,6 +62,7 @@ class ScreenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str | None = None
     units: UnitName | None = None
     digits: bool | None = None
+    findings_share: Share | None = None
     remember: bool = True
 
 

@@ -132,6 +132,7 @@ def test_every_setting_is_in_the_example_with_its_default() -> None:
         "metric": Choices().metric,
         "units": Choices().unit.value,
         "digits": Choices().digits,
+        "findings_share": Choices().findings_share,
     }
     said = tomllib.loads(_uncommented())
     msgspec.convert({**said, "thresholds": defaults["thresholds"]}, Config)
@@ -207,4 +208,7 @@ def test_a_mistake_has_the_line_of_its_key(tmp_path: Path) -> None:
         load(path)
     path.write_text("[screen]\ntheme = 'black'\n")
     with pytest.raises(UsageError, match=r"fabmon.toml:2: .*write auto, dark or light"):
+        load(path)
+    path.write_text("[screen]\nfindings_share = 10\n")
+    with pytest.raises(UsageError, match=r"fabmon.toml:2: .* = 10: write 0, or 20 to 70 percent"):
         load(path)
