@@ -237,7 +237,13 @@ def _range(message: str) -> str:
     for key in place[1].split(".") if place else ():
         kind = msgspec.structs.fields(kind) if isinstance(kind, type) else ()
         kind = next((field.type for field in kind if field.name == key), None)
-    said = [meta.description for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta)]
+    # An optional key is a union of its annotated type and None.
+    said = [
+        meta.description
+        for each in (kind, *get_args(kind))
+        for meta in get_args(each)[1:]
+        if isinstance(meta, msgspec.Meta)
+    ]
     return f": write {said[0]}" if said else ""
 
 
