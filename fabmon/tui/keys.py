@@ -34,6 +34,14 @@ _NAMES = {
     "zoom(-1)": "zoom_in",
     "zoom(1)": "zoom_out",
     "zoom(0)": "zoom_default",
+    "metric(1)": "metric",
+    "metric(-1)": "previous_metric",
+    "match(1)": "next_match",
+    "match(-1)": "previous_match",
+    "level(1)": "finer_rows",
+    "level(-1)": "coarser_rows",
+    "share(5)": "more_findings",
+    "share(-5)": "fewer_findings",
     "began": "finding_start",
     "display('ramp')": "palette",
     "display('unit')": "units",
@@ -231,6 +239,7 @@ KEYS = (
     Key("theme('auto')", "", "", "colours for the terminal's background", title="Theme: auto"),
     Key("theme('dark')", "", "", "colours for a dark background", title="Theme: dark"),
     Key("theme('light')", "", "", "colours for a light background", title="Theme: light"),
+    Key("usual_panels", "", "", "panels in their usual sizes", title="Usual sizes of the panels"),
     Key("maximise", "z", "z", "maximise or restore the focused panel", title="Maximise the panel"),
     Key(
         "save",
@@ -269,6 +278,8 @@ KEYS = (
         PORT,
         "burst",
     ),
+    Key("share(5)", "left_parenthesis", "(", "more room for the findings", OVERVIEW),
+    Key("share(-5)", "right_parenthesis", ")", "less room for the findings", OVERVIEW),
     Key("app.time_zoom(-1)", "plus,equals_sign", "+", "less time in the timeline", OVERVIEW),
     Key("app.time_zoom(1)", "minus", "-", "more time in the timeline, up to 30 d", OVERVIEW),
     Key("app.time_zoom(0)", "0", "0", "default time in the timeline", OVERVIEW),
@@ -373,6 +384,11 @@ def scopes(view: str, table: Sequence[Key] = KEYS) -> list[tuple[str, list[Key]]
         for scope in order
         if scope in _TITLES
     ]
+
+
+def shown_key(name: str, table: Sequence[Key]) -> str:
+    """The key of the action with this name, as texts name it."""
+    return next(key.shown.split()[0] for key in table if key.name == name)
 
 
 def steps(direction: str, page: int, every: int) -> tuple[int, int]:
