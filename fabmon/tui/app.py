@@ -356,12 +356,13 @@ class FabmonApp(TimeKeys):
         self.exit(return_code=_INTERRUPTED)
 
     def action_display(self, what: str) -> None:
-        """Change the `unit`, the `metric`, the `digits` or the `ramp` of colours."""
+        """Change the `unit`, `metric`, `digits`, `peaks` of the cells, or the `ramp` of colours."""
         state = self.screen_state
         changes = {
             "unit": state.next_unit,
             "metric": state.next_metric,
             "digits": state.toggle_digits,
+            "peaks": state.toggle_peaks,
             "ramp": state.next_ramp,
         }
         changes[what]()

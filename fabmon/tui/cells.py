@@ -129,14 +129,18 @@ def encode(
     flagged: Iterable[int],
     line_rate_bps: Floats,
     broken: Iterable[int] = (),
+    ticks: int = 1,
 ) -> Codes:
-    """[ports]: the code of every port. `flagged` are the rows of ports that findings name,
-    `broken` those that are drawn as down because links of theirs are.
+    """[ports]: the code of every port, of the highest value in the last `ticks` ticks. `flagged`
+    are the rows of ports that findings name, `broken` those that are drawn as down because links
+    of theirs are.
 
     `line_rate_bps` [ports] are the last known line rates: a stale port keeps its last colour.
     """
     stale = stale_ports(snapshot)
-    values = np.where(stale, heat.last_values(snapshot, line_rate_bps), heat.values(snapshot))
+    values = np.where(
+        stale, heat.last_values(snapshot, line_rate_bps), heat.peak_values(snapshot, ticks)
+    )
     absent = np.isnan(values)
     codes = levels.levels_of(values)
     rows = np.fromiter(flagged, dtype=np.intp)

@@ -15,6 +15,8 @@ from fabmon.fabric.wording import Unit, per_second, percent, rate
 
 IDLE = 0.005
 """Below this share of the scale a cell is drawn as idle."""
+PEAK_S = 10
+"""Cells show the highest value of this time, or of an iteration that is longer."""
 _TINY = 1e-9
 
 
@@ -51,11 +53,25 @@ class HeatMetric:
         """[ports]: shares of line rate or of time (0 to 1), or events per second; NaN: absent."""
         return measure(self.name).values(snapshot)
 
+    def peak_values(self, snapshot: Snapshot, ticks: int) -> Floats:
+        """[ports]: the highest values of the last `ticks` ticks, where they are kept."""
+        if ticks <= 1 or self.columns[0] not in HEAT:
+            return self.values(snapshot)
+        ports = range(len(snapshot.up))
+        peaks = [
+            np.fmax.reduce(snapshot.window(column, ports, ticks), axis=1) for column in self.columns
+        ]
+        return self._shares(greatest(peaks), snapshot.line_rate_bps)
+
     def last_values(self, snapshot: Snapshot, line_rate_bps: Floats) -> Floats:
         """[ports]: the values of the last sample of each port, where those are kept."""
         if self.columns[0] not in HEAT:
             return self.values(snapshot)
         values = greatest([snapshot.last_heat[HEAT.index(column)] for column in self.columns])
+        return self._shares(values, line_rate_bps)
+
+    def _shares(self, values: Floats, line_rate_bps: Floats) -> Floats:
+        """Traffic as shares of line rate, other values as they are."""
         if not self.traffic:
             return values
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -103,7 +119,7 @@ def _events(name: str, title: str, short: str) -> HeatMetric:
 
 
 _TRAFFIC = (
-    _traffic("util", "% of line rate, max of tx and rx", "% of line rate"),
+    _traffic("util", "% of line rate, busier direction", "% of line rate"),
     _traffic("tx", "% of line rate, tx", "tx, % of line"),
     _traffic("rx", "% of line rate, rx", "rx, % of line"),
 )

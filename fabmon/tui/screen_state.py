@@ -16,7 +16,7 @@ from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
 from fabmon.fabric.model import Fabric
-from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
 from fabmon.tui.keys import KEYS, Key
@@ -30,6 +30,7 @@ from fabmon.tui.text.draw_context import (
     TimelineContext,
     selection_of,
 )
+from fabmon.tui.text.fabric_total import FabricTotal, fabric_total
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
 from fabmon.tui.time.past_reader import Curve, RecordingAccess
@@ -86,6 +87,7 @@ class Choices:
     unit: Unit = Unit.GBIT
     metric: str = "util"
     digits: bool = False
+    peaks: bool = True
     ramp: str = RAMPS[0].name
     theme: Theme | None = None
     findings_share: int = 0
@@ -142,6 +144,7 @@ class ScreenState:
     _selection: _Memo[Selection] = field(default_factory=_Memo)
     _recorded_events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
     _events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
+    _total: _Memo[FabricTotal | None] = field(default_factory=_Memo)
     _cables: _Memo[int] = field(default_factory=_Memo)
     _index: _Memo[Index] = field(default_factory=_Memo)
     _matched: _Memo[Matched] = field(default_factory=_Memo)
@@ -237,6 +240,10 @@ class ScreenState:
         """The number of watched cables; two watched ends are one cable."""
         return self._cables.get(fabric.watched_cables, fabric)
 
+    def total(self, snapshot: Snapshot) -> FabricTotal | None:
+        """The traffic of the whole fabric."""
+        return self._total.get(lambda: fabric_total(snapshot), snapshot)
+
     def timeline_window(self) -> tuple[int, int] | None:
         """(from, until) in ns: the range of the timeline; None before the first scene."""
         if self.scene is None:
@@ -306,6 +313,7 @@ class ScreenState:
             unit=self.choices.unit,
             metric_name=self.choices.metric,
             cables=0 if self.scene is None else self.cables(self.scene.snapshot.fabric),
+            total=None if self.scene is None else self.total(self.scene.snapshot),
             palette=self.palette,
             width=width,
             keys=self.keys,
@@ -342,6 +350,7 @@ class ScreenState:
             unit=self.choices.unit,
             metric=self.metric,
             digits=self.choices.digits,
+            peaks=self.choices.peaks,
             terms=self.choices.terms,
             matched=self.matched(scene),
             selection=self.selection(scene),
@@ -381,6 +390,10 @@ class ScreenState:
     def toggle_digits(self) -> None:
         """Show or hide the digits in the cells."""
         self.choices = replace(self.choices, digits=not self.choices.digits)
+
+    def toggle_peaks(self) -> None:
+        """Show the highest value of the last seconds in the cells, or that of the tick."""
+        self.choices = replace(self.choices, peaks=not self.choices.peaks)
 
     def filter(self, text: str) -> None:
         """Set the filter. Raises FilterError and changes nothing if it cannot be parsed."""

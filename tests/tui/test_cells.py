@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
+from fabmon.analysis.iteration.results import IterationReport, JobIteration
 from fabmon.fabric.measures import Measure
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
@@ -21,6 +25,7 @@ from fabmon.tui.cells import (
 )
 from fabmon.tui.metrics import HEAT_METRICS, HeatMetric, heat_metric
 from fabmon.tui.palette import Depth, palette
+from fabmon.tui.screen_state import ScreenState
 from tests.tui.scenes import World, row_of
 from tests.tui.worlds import troubled
 
@@ -214,3 +219,41 @@ def test_a_metric_with_a_misspelt_catalog_name_is_refused_at_import() -> None:
         Measure("discards", ("phy_rx_discard",))
     with pytest.raises(KeyError, match="ib_tx_weight"):
         HeatMetric("x", "x", "x", ("tx_bps",), True, 0, 1, ("0", "1"), counted_by="ib_tx_weight")
+
+
+def paused_after(world: World, seq: int) -> Snapshot:
+    """A snapshot in which all traffic pauses, after the ticks before it."""
+    snapshot = world.scene(seq).snapshot
+    silent = np.zeros_like(snapshot.tx_util)
+    return replace(
+        snapshot, tx_util=silent, rx_util=silent, heat=np.zeros_like(snapshot.heat), seq=seq + 1
+    )
+
+
+def test_cells_keep_the_highest_value_of_the_last_seconds() -> None:
+    world = World()
+    snapshot, row = paused_after(world, 70), row_of(world, "gpu001/mlx5_0")
+    levels = scale(UTIL, Depth.TRUECOLOR, True)
+    now, held = (
+        encode(snapshot, UTIL, levels, [], snapshot.line_rate_bps, ticks=ticks)[row]
+        for ticks in (1, 10)
+    )
+    before = world.scene(70).snapshot
+    window = before.window("tx_bps", [row], 9), before.window("rx_bps", [row], 9)
+    highest = np.nanmax(window) / before.line_rate_bps[row]
+    assert now == 0
+    assert held == np.searchsorted(levels.edges, highest, "right")
+
+
+def test_the_title_names_the_time_of_the_highest_value() -> None:
+    scene = World().scene(70)
+    state = ScreenState("x", Depth.TRUECOLOR)
+    titles = []
+    for _ in range(2):
+        titles.append(state.draw_context(scene, 120).heat_title("% of line rate"))
+        state.toggle_peaks()
+    assert titles == ["% of line rate, max of 10 s", "% of line rate"]
+    job = cast("JobIteration", SimpleNamespace(step_s=14.2))
+    slow = replace(scene, iteration_report=IterationReport(3.0, 16, 200, (job,)))
+    title = state.draw_context(slow, 120).heat_title("% of line rate")
+    assert title == "% of line rate, max of 14 s (an iteration)"

@@ -165,7 +165,7 @@ class OverviewScreen(ViewScreen):
             *self.filter_part(),
             *self.selection_part(),
             colour_legend(metric, ctx.digits, tone),
-            [(metric.short if width < _SHORT_TITLE else metric.title, tone.text)],
+            [(ctx.heat_title(metric.short if width < _SHORT_TITLE else metric.title), tone.text)],
             *mark_legend(tone),
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,13 +14,14 @@ from fabmon.analysis.finding import Finding, Trait
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched, Term
 from fabmon.fabric.model import GPU, NVLINK, Fabric
-from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import SELECTED, Codes, Scale, encode
 from fabmon.tui.keys import KEYS, Key, shown_key
-from fabmon.tui.metrics import HeatMetric
+from fabmon.tui.metrics import PEAK_S, HeatMetric
 from fabmon.tui.palette import Palette
+from fabmon.tui.text.fabric_total import FabricTotal
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.past_reader import Curve
 
@@ -88,6 +90,7 @@ class HeaderContext:
     unit: Unit
     metric_name: str
     cables: int
+    total: FabricTotal | None
     palette: Palette
     width: int
     keys: tuple[Key, ...] = KEYS
@@ -130,6 +133,7 @@ class DrawContext:
     unit: Unit
     metric: HeatMetric
     digits: bool
+    peaks: bool
     terms: tuple[Term, ...]
     matched: Matched | None
     selection: Selection | None
@@ -169,8 +173,27 @@ class DrawContext:
         bps = float(self.snapshot.column(f"{direction}_bps")[row])
         return rate(bps, float(self.snapshot.line_rate_bps[row]), unit or self.unit)
 
+    @cached_property
+    def peak_s(self) -> float:
+        """The time of which the cells of the heatmap show the highest value: PEAK_S, or the longest
+        iteration if that is longer; 0 where they show this tick."""
+        if not self.peaks or self.metric.columns[0] not in HEAT:
+            return 0.0
+        jobs = self.scene.iteration_report.jobs
+        return max([PEAK_S, *(job.step_s for job in jobs)])
+
+    def heat_title(self, title: str) -> str:
+        """The title of the metric, and of which time the cells show the maximum."""
+        if not self.peak_s:
+            return title
+        is_step = self.peak_s > PEAK_S
+        return f"{title}, max of {self.peak_s:.0f} s" + (" (an iteration)" if is_step else "")
+
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
-        """[ports]: the codes of the cells in `metric`, or else in the chosen one."""
+        """[ports]: the codes of the cells of the heatmap; those of `metric`, if given, at this tick
+        alone."""
+        interval_s = self.snapshot.interval_s
+        ticks = math.ceil(self.peak_s / interval_s) if metric is None and interval_s > 0 else 1
         codes = encode(
             self.snapshot,
             metric or self.metric,
@@ -178,6 +201,7 @@ class DrawContext:
             self.flagged_rows,
             self.line_rate_bps,
             broken_gpu_rows(self.scene),
+            ticks,
         )
         if self.selection is not None:
             codes[self.selection.rows] |= SELECTED

@@ -14,12 +14,15 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
+from fabmon.fabric.wording import rate
 from fabmon.tui.cells import FULL
 from fabmon.tui.keys import shown_key
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Depth, Palette
+from fabmon.tui.text.chart import GAP, spark
 from fabmon.tui.text.draw_context import HeaderContext, TimeContext, flagged_rows
+from fabmon.tui.text.fabric_total import CURVE_COLUMNS
 from fabmon.tui.time.cursor import speed_text
 
 _COUNTED = re.compile(r" (nodes|flagged|down)$|(?<=● REC) .*")
@@ -29,6 +32,7 @@ _SPARED = re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay
 _Part = tuple[int, list[Span]]
 _TITLE = 5
 _LEAST_TITLE = 6
+_RATE_WIDTH = len("21.4 Tb/s")
 _HALF_A_DAY_S = 43_200
 
 
@@ -39,7 +43,7 @@ def header(ctx: HeaderContext) -> Line:
     """
     palette, width, scene = ctx.palette, ctx.width, ctx.time.scene
     parts: list[_Part] = [
-        (6, [("fabmon", palette.strong)]),
+        (7, [("fabmon", palette.strong)]),
         (_TITLE, [(fit(ctx.title, min(len(ctx.title), 24)), palette.text)]),
         *([(0, [(f" {ctx.mark} ", palette.paused)])] if ctx.mark else []),
         (0, time_state(ctx.time, palette)),
@@ -48,9 +52,10 @@ def header(ctx: HeaderContext) -> Line:
     units, metric, help_ = (f"{shown_key(each, ctx.keys)} " for each in ("units", "metric", "help"))
     if scene is not None:
         parts += _counts(scene, ctx.cables, palette)
+        parts += _total(ctx, palette)
         parts.append((4, [(units, palette.key), (str(ctx.unit), palette.dim)]))
         parts.append((3, [(metric, palette.key), (ctx.metric_name, palette.dim)]))
-    parts.append((7, [(help_, palette.key), ("help", palette.dim)]))
+    parts.append((9, [(help_, palette.key), ("help", palette.dim)]))
     while True:
         for gap in (4, 3, 2):
             if _width(parts, gap) <= width:
@@ -169,6 +174,20 @@ def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
         (2, [(str(cables), palette.text), (" link" if cables == 1 else " links", palette.dim)]),
         (0, [(f"▲ {flagged} flagged", palette.accent if flagged else palette.dim)]),
         (0, [(f"✖ {down} down", palette.gone if down else palette.dim)]),
+    ]
+
+
+def _total(ctx: HeaderContext, palette: Palette) -> list[_Part]:
+    """What all hosts send, in a fixed width, and its curve over the last seconds."""
+    if ctx.total is None:
+        return []
+    bps = rate(ctx.total.bps, ctx.total.line_rate_bps, ctx.unit)
+    top = float(np.fmax.reduce(ctx.total.curve))
+    # A gap at the start, where the run has just begun, would look like a value.
+    curve = spark(ctx.total.curve, CURVE_COLUMNS, top).replace(GAP, " ")
+    return [
+        (6, [("fabric ", palette.dim), (bps.rjust(_RATE_WIDTH), palette.text)]),
+        (8, [(curve, palette.tx)]),
     ]
 
 

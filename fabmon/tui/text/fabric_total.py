@@ -1,0 +1,52 @@
+"""The traffic of the whole fabric, for the header."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabmon.fabric.model import RAIL, STORAGE, SWITCH, UPLINK, Fabric
+from fabmon.fabric.snapshot import Floats, Snapshot
+
+CURVE_COLUMNS = 8
+_COLUMN_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FabricTotal:
+    """What all hosts send into the fabric: `bps`, of `line_rate_bps`. `curve` [CURVE_COLUMNS] is
+    its highest value in each part of the last seconds, oldest first; NaN where nothing is known.
+    """
+
+    bps: float
+    line_rate_bps: float
+    curve: Floats
+
+
+def fabric_total(snapshot: Snapshot) -> FabricTotal | None:
+    """The sum of what rails and storage NICs send; without any, of what uplinks send. None where
+    there are no such ports, or nothing is known of them."""
+    rows = _senders(snapshot.fabric)
+    if not rows:
+        return None
+    each = max(1, round(_COLUMN_S / max(snapshot.interval_s, 1e-3)))
+    # Columns begin at fixed ticks, so that the curve moves only when one is complete.
+    begun = snapshot.seq % each + 1
+    window = snapshot.window("tx_bps", rows, (CURVE_COLUMNS - 1) * each + begun)
+    known = np.isfinite(window)
+    sums = np.where(known.any(axis=0), np.where(known, window, 0).sum(axis=0), np.nan)
+    starts = np.arange(CURVE_COLUMNS) * each
+    curve = np.fmax.reduceat(sums, starts).astype(np.float32)
+    now = snapshot.column("tx_bps")[rows]
+    if not np.isfinite(now).any():
+        return None
+    rates = snapshot.line_rate_bps[rows]
+    return FabricTotal(float(np.nansum(now)), float(np.nansum(rates)), curve)
+
+
+def _senders(fabric: Fabric) -> list[int]:
+    hosts = {node.name for node in fabric.nodes if node.role != SWITCH}
+    ports = fabric.ports
+    nics = [p.row for p in ports if p.role in (RAIL, STORAGE) and p.node in hosts]
+    return nics or [port.row for port in ports if port.role == UPLINK]
