@@ -19,6 +19,7 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
+from fabmon.tui.keys import KEYS, Key
 from fabmon.tui.metrics import HeatMetric, heat_metric, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, Theme, palette
 from fabmon.tui.text.draw_context import (
@@ -129,6 +130,7 @@ class ScreenState:
     nothing: Callable[[], str] = str
     selected_key: str = ""
     terminal_theme: Theme = Theme.DARK
+    keys: tuple[Key, ...] = KEYS
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _closed: dict[str, Finding] = field(default_factory=dict)
     _selection: _Memo[Selection] = field(default_factory=_Memo)
@@ -358,6 +360,10 @@ class ScreenState:
         names = [ramp.name for ramp in RAMPS]
         ramp = names[(names.index(self.choices.ramp) + 1) % len(names)]
         self.choices = replace(self.choices, ramp=ramp)
+
+    def choose_theme(self, theme: Theme | None) -> None:
+        """Use this theme; None: that of the terminal."""
+        self.choices = replace(self.choices, theme=theme)
 
     def toggle_digits(self) -> None:
         """Show or hide the digits in the cells."""

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind, Level
 from fabmon.tui.heatmap_levels import LevelChoice, build_grid
@@ -49,7 +50,7 @@ class OverviewScreen(ViewScreen):
     """Heatmap, findings, training, timeline."""
 
     VIEW = "overview"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.OVERVIEW)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.OVERVIEW)]
 
     def __init__(self, screen_state: ScreenState) -> None:
         """Nothing is drawn yet."""
