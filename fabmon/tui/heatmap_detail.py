@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from fabmon.fabric.model import RAIL, SWITCH, Node, Port
 from fabmon.tui.heatmap_layout import (
+    AGE,
     BLOCK_GAP,
     NOTE,
     SHAPES,
@@ -83,14 +84,23 @@ def common_captions(unit: Unit, frame: Frame, columns: Columns) -> list[Piece]:
 def _uplink_caption(unit: Unit, frame: Frame, columns: Columns) -> Piece:
     ports = max((ports for _, ports in unit.uplinks), key=len, default=())
     strip = _uplink_strip(ports, frame, columns)
-    labels = ticks(strip, _numbers(strip, ports))
-    return Piece(Kind.CAPTION, frame.x, labels=(_lead("uplinks", frame.cells_x), *labels))
+    labels = [_lead("uplinks", frame.cells_x), *ticks(strip, _numbers(strip, ports))]
+    return Piece(Kind.CAPTION, frame.x, labels=(*labels, *beside_labels(frame, strip.end, NOTE)))
 
 
 def _numbers(strip: Strip, ports: Sequence[Port]) -> list[int]:
     """The number, from 1, of the first port of each cell."""
     number_of = {port.row: port.index + 1 for port in ports}
     return [number_of.get(members[0], 0) if members else 0 for members in strip.cells]
+
+
+def beside_labels(frame: Frame, end: int, note: int) -> list[tuple[int, str]]:
+    """Labels of the busiest port and of the curve after cells that end before column `end`."""
+    noted, curve = rest(frame, end, note)
+    if noted[1]:
+        return [(noted[0], "   max")]
+    text = f"traffic of the last {curve[1]} ticks"
+    return [(curve[0], text)] if curve[1] > cell_len(text) else []
 
 
 def _lead(text: str, x: int) -> tuple[int, str]:
@@ -108,6 +118,7 @@ def _node_caption(unit: Unit, frame: Frame, columns: Columns) -> Piece:
         strips = _node_strips(node, frame, columns)
         for strip, ports in zip(strips, (row_ports(node), second_ports(node)), strict=False):
             labels += ticks(strip, _numbers(strip, ports))
+        labels += beside_labels(frame, strips[-1].end, 0)
         return Piece(Kind.CAPTION, frame.x, title, unit.title, labels=tuple(labels))
     named: dict[int, str] = {}
     for node in nodes:
@@ -124,6 +135,8 @@ def _node_caption(unit: Unit, frame: Frame, columns: Columns) -> Piece:
         shown = label if cell_len(label) <= room else label[-room:]
         shift = gap if place >= columns.first else 0
         labels.append((frame.cells_x + shift + place * pitch, shown))
+    end = frame.cells_x + (columns.first + columns.second) * pitch + gap
+    labels += beside_labels(frame, end, 0)
     has_rails = any(port.role == RAIL for node in nodes for port in row_ports(node))
     if has_rails and not title:
         labels.insert(0, _lead("rail", frame.cells_x))
@@ -182,8 +195,13 @@ def rows_of(unit: Unit, frame: Frame, columns: Columns, detail: Detail) -> list[
         made.append(_node_caption(unit, frame, columns))
     for node in _row_nodes(unit):
         strips = _node_strips(node, frame, columns)
-        _, curve = rest(frame, strips[-1].end, 0)
-        made.append(Piece(Kind.NODE, frame.x, node.name, unit.title, (node,), strips, curve=curve))
+        end = strips[-1].end
+        _, curve = rest(frame, end, 0)
+        left = min(AGE, frame.x + frame.width - end)
+        age = (end + AGE - left, left) if left >= AGE - 1 else (0, 0)
+        made.append(
+            Piece(Kind.NODE, frame.x, node.name, unit.title, (node,), strips, note=age, curve=curve)
+        )
         if detail.links:
             made += _link_rows(unit, node, frame)
     if detail.spaced:

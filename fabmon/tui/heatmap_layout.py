@@ -30,6 +30,8 @@ MARK = 3
 """Columns before a name, for the mark of a row."""
 NOTE = 16
 """Columns for `max 98.2 % up5` after the cells."""
+AGE = 5
+"""Columns for the age of a node's samples after its cells."""
 BLOCK_GAP = 3
 """Columns between two strips of one row."""
 _LEAST_CURVE, _MOST_CURVE = 8, 120
@@ -145,6 +147,17 @@ class HeatmapGrid:
         members: list[int] = self.members[self.starts[first] : end].tolist()
         return members
 
+    def first_place(self) -> tuple[int, int] | None:
+        """The first cell of a port in the row of a node, else the first cell; None without any."""
+        places = np.argwhere(self.cells >= 0).tolist()
+        in_nodes = (
+            (y, x)
+            for y, x in places
+            if (part := self.part((y, x))) is not None and part.kind is Kind.NODE
+        )
+        first = next(in_nodes, None) if self.level >= Level.PORTS else None
+        return first or next(((y, x) for y, x in places), None)
+
     def place(self, port: int) -> tuple[int, int] | None:
         """(row, column) of the cell of a port, else of an aggregate with it; None without one."""
         if port < 0:
@@ -177,15 +190,15 @@ class HeatmapGrid:
         return np.array(ends, np.intp)
 
     def ports_of(self, room: str) -> list[tuple[int, ...]]:
-        """For every part, the ports that its `note` or its `curve` is about: those of its last
-        strip; none for parts without that room."""
+        """For every part, the ports that its `note` (those of its last strip) or its `curve` (of
+        its first) is about; none for parts without that room."""
         found: list[tuple[int, ...]] = []
         for y, parts in enumerate(self.rows):
             for part in parts:
                 ports: tuple[int, ...] = ()
                 if getattr(part, room)[1] and part.blocks:
-                    last = part.blocks[-1]
-                    cells = range(last.first, last.first + last.count)
+                    block = part.blocks[-1 if room == "note" else 0]
+                    cells = range(block.first, block.first + block.count)
                     ports = tuple(row for x in cells for row in self.ports_at((y, x)))
                 found.append(ports)
         return found

@@ -83,6 +83,7 @@ def caption(units: Sequence[Unit], frame: Frame, summary: Summary, title: str = 
         if room >= len("uplinks"):
             labels.append((strips[-1].x - len("uplinks") - 1, "uplinks"))
         labels += ticks(strips[-1], numbers)
+    labels.append((frame.cells_x + summary.width + 1, "   max"))
     return Piece(Kind.CAPTION, frame.x, title, labels=tuple(labels))
 
 
@@ -207,5 +208,6 @@ def pod_caption(frame: Frame, plan: PodPlan, title: str) -> Piece:
     """The labels above the rows of pods."""
     gap = 1 if plan.hosts > 1 else 0
     x = frame.cells_x + plan.per_row * (plan.hosts + gap) * sum(plan.shape) + BLOCK_GAP - gap
-    labels = ((frame.cells_x, "hosts"), (x, "uplinks"))
+    end = frame.cells_x + plan.width() + 1
+    labels = ((frame.cells_x, "hosts"), (x, "uplinks"), (end, "   max"))
     return Piece(Kind.CAPTION, frame.x, title, labels=labels)

@@ -223,14 +223,13 @@ async def test_the_palette_has_our_actions() -> None:
 async def test_the_mouse_selects_then_opens() -> None:
     async with running(COLLISION) as run:
         grid = run.app.screen.query_one(HeatGrid)
-        line = run.lines[3]
-        assert "gpu001" in line
-        x = line.index("[") + 4
-        await run.pilot.click(grid, offset=(x, 2))
+        y = next(y for y, line in enumerate(run.lines) if "gpu002" in line)
+        x = run.lines[y - 1].index("[") + 7
+        await run.pilot.click(grid, offset=(x, y - 2))
         await run.settle()
         assert run.view == "overview"
-        assert grid.cursor == (2, 1)
-        await run.pilot.click(grid, offset=(x, 2))
+        assert grid.cursor == (y - 2, 1)
+        await run.pilot.click(grid, offset=(x, y - 2))
         await run.settle()
         assert run.view == "node"
         assert "gpu002" in run.lines[1]
@@ -239,7 +238,8 @@ async def test_the_mouse_selects_then_opens() -> None:
 async def test_hovering_shows_a_port_and_leaving_shows_the_cursors_again() -> None:
     async with running(COLLISION) as run:
         grid = run.app.screen.query_one(HeatGrid)
-        await run.pilot.hover(grid, offset=(14, 3))
+        y = next(y for y, line in enumerate(run.lines) if "gpu003" in line)
+        await run.pilot.hover(grid, offset=(11, y - 2))
         await run.settle()
         assert "gpu003 r0" in run.text
         await run.pilot.hover("#findings")

@@ -15,7 +15,7 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.cells import NOTHING, Look, scale
+from fabmon.tui.cells import Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind, Level
 from fabmon.tui.heatmap_levels import LevelChoice, build_grid
 from fabmon.tui.heatmap_units import Unit, units_of, units_with_findings
@@ -142,9 +142,8 @@ class OverviewScreen(ViewScreen):
             self._rows = HeatmapRows(grid, ctx.palette)
         view.show(cells, self._rows.of(cells, ctx), Look(ctx.palette, levels))
         place = grid.place(self._port) if self._port is not None else None
-        if place is None and (cells != NOTHING).any():
-            row, column = np.argwhere(cells != NOTHING)[0].tolist()
-            place, self._port = (row, column), grid.ports_at((row, column))[0]
+        if place is None and (place := grid.first_place()) is not None:
+            self._port = self._port_at(place)
         if place != view.cursor:
             view.put(place, scroll=False)
         self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])

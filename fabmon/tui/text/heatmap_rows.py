@@ -205,7 +205,11 @@ class HeatmapRows:
     def _noted(self) -> tuple[list[int], NDArray[np.intp], NDArray[np.intp]]:
         """(parts with a note, their ports, the start of each part's)."""
         every = self._grid.ports_of("note")
-        numbers = [number for number, ports in enumerate(every) if ports]
+        numbers = [
+            number
+            for number, ports in enumerate(every)
+            if ports and self._parts[number].kind is not Kind.NODE
+        ]
         sizes = [len(every[number]) for number in numbers]
         ports = np.array([row for number in numbers for row in every[number]], np.intp)
         return numbers, ports, np.cumsum([0, *sizes[:-1]]) if sizes else np.empty(0, np.intp)
@@ -324,12 +328,9 @@ def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed
     sign = texts.mark[-1]
     accent = {"✖": palette.gone, "▲": palette.accent}.get(sign, palette.text)
     style = palette.text if part.kind is Kind.NODE else palette.strong
-    shown = part.title
-    if texts.age and not part.curve[1]:
-        shown = f"{fit(part.title, max(1, name - len(texts.age) - 1))} {texts.age}"
     made = [
         (x + 2 - len(texts.mark), texts.mark, accent),
-        (x + MARK, fit(shown, name), palette.gone if texts.gone else style),
+        (x + MARK, fit(part.title, name), palette.gone if texts.gone else style),
     ]
     if texts.status:
         room = max(12, part.curve[0] + part.curve[1] - x - MARK - name - 1)
@@ -342,6 +343,8 @@ def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed
     if texts.age and part.curve[1]:
         stale = f"stale {texts.age}"
         made.append((part.curve[0], fit(stale, min(part.curve[1], len(stale))), palette.dim))
+    elif texts.age and part.kind is Kind.NODE and part.note[1]:
+        made.append((part.note[0], right(texts.age, part.note[1]), palette.dim))
     elif texts.curve:
         made.append((part.curve[0], texts.curve, palette.tx))
     return made
