@@ -30,6 +30,8 @@ _NAMES = {
     "`": "grave_accent",
     ".": "full_stop",
     ",": "comma",
+    "(": "left_parenthesis",
+    ")": "right_parenthesis",
     "+": "plus",
     "-": "minus",
 }

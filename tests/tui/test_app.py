@@ -12,6 +12,7 @@ from fabmon.tui.app import FabmonApp
 from fabmon.tui.palette import RAMPS
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
+from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView
 from fabmon.tui.widgets.prompts import SaveMenu
@@ -118,6 +119,7 @@ async def test_the_cursor_moves_with_letters_and_with_arrows(size: tuple[int, in
         async with running(troubled(), size=size) as run:
             first = run.app.focused
             assert isinstance(first, HeatGrid | LineView)
+            await run.press("g")
             place = _cursor(first)
             await run.press(down)
             assert _cursor(first) != place
@@ -172,9 +174,9 @@ async def test_colours_change_and_come_back() -> None:
 async def test_digits() -> None:
     async with running(COLLISION) as run:
         await run.press("C")
-        assert "[86]83" in run.text
+        assert "gpu001[86  ]83" in run.text
         await run.press("C")
-        assert "[██]██" in run.text
+        assert "gpu001[████]██" in run.text
 
 
 async def test_failures_that_are_alike_unfold() -> None:
@@ -383,7 +385,7 @@ async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter")
         lines = run.app.screen.query_one(LineView)
-        screens = (FindingScreen, FluctuationScreen, WaterfallScreen, SaveMenu)
+        screens = (OverviewScreen, FindingScreen, FluctuationScreen, WaterfallScreen, SaveMenu)
         targets = (run.app, run.app.screen, lines, *screens)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")
