@@ -61,6 +61,7 @@ class OverviewScreen(ViewScreen):
         self._units: tuple[Fabric, frozenset[str] | None, tuple[Unit, ...]] | None = None
         self._choice = LevelChoice()
         self._findings: frozenset[str] = frozenset()
+        self._widest = 1
         self._port: int | None = None
         self._hovered_port: int | None = None
         self._training_lines = 0
@@ -137,8 +138,8 @@ class OverviewScreen(ViewScreen):
         width, height = view.outer_size
         if width < 2:
             return
-        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits)
         grid = self._layout(ctx, width - 1, height)
+        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
         cells = spread(grid, ctx.codes(levels))
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
@@ -160,6 +161,8 @@ class OverviewScreen(ViewScreen):
         known = self._grid_of
         if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
             self._grid, self._grid_of = build_grid(*of), of
+            parts = (part for row in self._grid.rows for part in row)
+            self._widest = max((each.width for part in parts for each in part.blocks), default=1)
         return self._grid
 
     def _update_order(self, ctx: DrawContext, keep: frozenset[str] | None) -> None:
