@@ -31,8 +31,6 @@ _NAMES = {
     "event(1)": "next_event",
     "speed(-1)": "slower",
     "speed(1)": "faster",
-    "level(1)": "finer_rows",
-    "level(-1)": "coarser_rows",
     "zoom(-1)": "zoom_in",
     "zoom(1)": "zoom_out",
     "zoom(0)": "zoom_default",
