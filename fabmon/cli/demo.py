@@ -17,6 +17,7 @@ from fabmon.cli.options import (
     hint_options,
     once_option,
     picture_option,
+    record_option,
     style_option,
 )
 from fabmon.session.errors import UsageError
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 @config_option
 @color_option
 @picture_option
+@record_option
 @hint_options
 def demo(
     topology: str | None,
@@ -67,6 +69,7 @@ def demo(
     config: Path | None,
     color: str | None,
     picture: Path | None,
+    record: Path | None,
     hints: JobHints | None,
 ) -> None:
     """Try fabmon on a simulated fabric: jobs train, and faults are injected.
@@ -87,6 +90,7 @@ def demo(
         config=config,
         color=color,
         picture=picture,
+        record=record,
         hints=hints,
     )
     sys.exit(watch_demo(options, scenario, topology, hosts, seed, speed))

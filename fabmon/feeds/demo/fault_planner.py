@@ -88,7 +88,7 @@ class FaultPlanner:
                 raise ScenarioError(f"{fault.kind}: {fault.where} is no host")
             return number
         hosts = [host for each in self.hosts for host in each]
-        return self.any_of(hosts or range(self.hardware.hosts))
+        return self.any_of(hosts or range(self.hardware.training_hosts))
 
     def nic(self, fault: Fault) -> int:
         """The NIC that a fault names, else a random one of a host that has a job."""

@@ -35,11 +35,11 @@ def test_the_seed_draws_them() -> None:
 
 
 def test_captions_have_the_causes_and_ports_as_the_screen_does() -> None:
-    lines = captions(World(tour("leaf-spine")), 70, title)
+    lines = captions(World(tour("leaf-spine")), 132, title)
     assert [(line.at, line.duration, line.text) for line in lines] == [
-        (75, 25, "Demo: injected Degraded link on leaf3 up12"),
-        (110, 30, "Demo: injected Straggler on gpu003"),
-        (150, 20, "Demo: injected Incast on leaf4 dn17"),
-        (180, 20, "Demo: injected Flapping link on leaf2 up7"),
-        (215, 30, "Demo: injected Polarization on leaf4"),
+        (150, 25, "Demo: injected Degraded link on leaf3 up12"),
+        (205, 40, "Demo: injected Straggler on gpu009"),
+        (285, 25, "Demo: injected Incast on leaf4 dn17"),
+        (350, 20, "Demo: injected Flapping link on leaf2 up7"),
+        (420, 30, "Demo: injected Polarization on leaf4"),
     ]
