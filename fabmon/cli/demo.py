@@ -19,6 +19,7 @@ from fabmon.cli.options import (
     picture_option,
     record_option,
     style_option,
+    theme_option,
 )
 from fabmon.session.errors import UsageError
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 @duration_option
 @config_option
 @color_option
+@theme_option
 @picture_option
 @record_option
 @hint_options
@@ -68,6 +70,7 @@ def demo(
     duration: float | None,
     config: Path | None,
     color: str | None,
+    theme: str | None,
     picture: Path | None,
     record: Path | None,
     hints: JobHints | None,
@@ -89,6 +92,7 @@ def demo(
         duration_s=duration,
         config=config,
         color=color,
+        theme=theme,
         picture=picture,
         record=record,
         hints=hints,

@@ -19,8 +19,9 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
+from fabmon.tui.keys import KEYS, Key
 from fabmon.tui.metrics import HeatMetric, heat_metric, next_metric_name
-from fabmon.tui.palette import RAMPS, Depth, Palette, palette
+from fabmon.tui.palette import RAMPS, Depth, Palette, Theme, palette
 from fabmon.tui.text.draw_context import (
     DrawContext,
     HeaderContext,
@@ -75,12 +76,13 @@ class Tips:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """How the user wants data to be shown."""
+    """How the user wants data to be shown. `theme` is None for that of the terminal."""
 
     unit: Unit = Unit.GBIT
     metric: str = "util"
     digits: bool = False
     ramp: str = RAMPS[0].name
+    theme: Theme | None = None
     filter: str = ""
     terms: tuple[Term, ...] = ()
 
@@ -109,7 +111,7 @@ class ScreenState:
     without a tick, 0 while that is normal. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
     returns why there are no nodes, empty if that is not known. `selected_key` is the key of the
-    selected finding, empty for none.
+    selected finding, empty for none. `terminal_theme` fits the terminal's background.
     """
 
     title: str
@@ -127,6 +129,8 @@ class ScreenState:
     captions: Tips = field(default_factory=Tips)
     nothing: Callable[[], str] = str
     selected_key: str = ""
+    terminal_theme: Theme = Theme.DARK
+    keys: tuple[Key, ...] = KEYS
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _closed: dict[str, Finding] = field(default_factory=dict)
     _selection: _Memo[Selection] = field(default_factory=_Memo)
@@ -159,9 +163,14 @@ class ScreenState:
         return frozenset({"bookmark"} if self.recording.bookmark_problem else ())
 
     @property
+    def theme(self) -> Theme:
+        """The theme that the user chose, else that of the terminal."""
+        return self.choices.theme or self.terminal_theme
+
+    @property
     def palette(self) -> Palette:
         """The current colours."""
-        return palette(self.depth, self.choices.ramp)
+        return palette(self.depth, self.choices.ramp, self.theme)
 
     @property
     def metric(self) -> HeatMetric:
@@ -351,6 +360,10 @@ class ScreenState:
         names = [ramp.name for ramp in RAMPS]
         ramp = names[(names.index(self.choices.ramp) + 1) % len(names)]
         self.choices = replace(self.choices, ramp=ramp)
+
+    def choose_theme(self, theme: Theme | None) -> None:
+        """Use this theme; None: that of the terminal."""
+        self.choices = replace(self.choices, theme=theme)
 
     def toggle_digits(self) -> None:
         """Show or hide the digits in the cells."""

@@ -13,11 +13,11 @@ from textual.widget import Widget
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, build_grid
 from fabmon.tui.line import Line, NodeTarget, Span, line
 from fabmon.tui.metrics import heat_metric
-from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import iteration
@@ -47,7 +47,7 @@ class OverviewScreen(ViewScreen):
     """Heatmap, findings, training, timeline."""
 
     VIEW = "overview"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.OVERVIEW)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.OVERVIEW)]
 
     def __init__(self, screen_state: ScreenState) -> None:
         """Nothing is drawn yet."""
@@ -66,7 +66,7 @@ class OverviewScreen(ViewScreen):
             with Vertical(id="left"):
                 yield Painted(id="grid-title")
                 yield HeatGrid(
-                    Look(palette(depth), scale(heat_metric("util"), depth, False)), id="heat"
+                    Look(self.palette, scale(heat_metric("util"), depth, False)), id="heat"
                 )
                 yield Painted(id="inspect")
             yield Painted(id="between")
