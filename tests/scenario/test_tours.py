@@ -8,7 +8,7 @@ import pytest
 
 from fabmon.analysis.finding import Change
 from fabmon.feeds.demo.feed import DemoFeed
-from fabmon.feeds.demo.scenario import KINDS, Scenario, resized, tour
+from fabmon.feeds.demo.scenario import KINDS, Scenario, tour
 from tests.builders import new_pipeline
 
 AFTER_S = 30
