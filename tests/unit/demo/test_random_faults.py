@@ -18,7 +18,7 @@ def test_after_the_tour_one_fault_follows_the_other(fabric: str) -> None:
     world = World(scenario)
     assert scenario.fault[: len(guided.fault)] == guided.fault
     after = scenario.fault[len(guided.fault) :]
-    kinds = set(KINDS) - ({"polarization"} if fabric == "fat-tree" else set())
+    kinds = set(KINDS) - (set() if fabric == "leaf-spine" else {"polarization"})
     assert {fault.kind for fault in after[: len(kinds)]} == kinds
     pairs = list(zip(scenario.fault[len(guided.fault) - 1 :], after, strict=False))
     assert all(20 <= later.at - fault.until <= 35 for fault, later in pairs)
