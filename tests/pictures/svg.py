@@ -65,7 +65,7 @@ def animated(frames: Sequence[Frame], seconds: Sequence[float]) -> str:
             continue
         a, b = 100 * begin / total, 100 * end / total
         shown = f"{a:.4g}%{{visibility:visible}}"
-        before = "" if begin == 0 else f"0%{{visibility:hidden}}"
+        before = "" if begin == 0 else "0%{visibility:hidden}"
         after = "" if end == total else f"{b:.4g}%{{visibility:hidden}}"
         styles.rules.append(f"@keyframes k{number}{{{before}{shown}{after}}}")
         styles.rules.append(
@@ -103,10 +103,10 @@ class _Shapes:
     def add(self, row: Sequence[tuple[str, Look]], y: int, paper: str) -> None:
         """Draw row `y` on a `paper` of this colour."""
         x = 0
-        for text, look in _same_paper(row):
+        for text, colour in _same_paper(row):
             width = cell_len(text)
-            if look != paper:
-                self.papers[look].append(_box(x * W, y * H, width * W, H))
+            if colour != paper:
+                self.papers[colour].append(_box(x * W, y * H, width * W, H))
             x += width
         x, letters = 0, _Letters()
         for text, look in row:
@@ -126,7 +126,9 @@ class _Shapes:
         """The elements, from back to front."""
         parts = []
         for colour, boxes in self.papers.items():
-            parts.append(f'<path class="{self.styles.name(f"fill:{colour}")}" d="{"".join(boxes)}"/>')
+            parts.append(
+                f'<path class="{self.styles.name(f"fill:{colour}")}" d="{"".join(boxes)}"/>'
+            )
         for (colour, alpha), boxes in self.fills.items():
             rule = f"fill:{colour}" + (f";opacity:{alpha:g}" if alpha < 1 else "")
             parts.append(f'<path class="{self.styles.name(rule)}" d="{"".join(boxes)}"/>')
@@ -190,7 +192,7 @@ def _boxes(char: str) -> Iterator[tuple[float, float, float, float]]:
         height = H * _LOWER.index(char) / 8
         yield 0, H - height, W, height
     elif char in _LEFT:
-        yield 0, 0, W * (8 - _LEFT.index(char) + 1) / 8 if char == " " else W * _LEFT.index(char) / 8, H
+        yield 0, 0, W * _LEFT.index(char) / 8, H
     elif char in _QUADRANTS:
         places = {"a": (0.0, 0.0), "b": (half_w, 0.0), "c": (0.0, half_h), "d": (half_w, half_h)}
         for part in _QUADRANTS[char]:

@@ -210,7 +210,7 @@ def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario
     shape = msgspec.structs.replace(
         scenario.topology,
         hosts=hosts,
-        storage=scenario.topology.storage * hosts // before,
+        storage=scenario.topology.storage * hosts // before if hosts > before else 0,
         nvlinks=scenario.topology.nvlinks if hosts <= before else 0,
     )
     return msgspec.structs.replace(
