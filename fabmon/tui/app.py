@@ -367,6 +367,11 @@ class FabmonApp(TimeKeys):
         changes[what]()
         self.repaint()
 
+    def action_usual_panels(self) -> None:
+        """Give the panels the sizes that fit the terminal."""
+        self.screen_state.share_with_findings(0)
+        self.repaint()
+
     async def action_theme(self, name: str) -> None:
         """Use the `dark` or the `light` theme, or that of the terminal (`auto`)."""
         state = self.screen_state
