@@ -81,7 +81,7 @@ def congested_paths(
         return
     known = _reporting_switches(inputs) | _switches_with_findings(inputs)
     if np.isnan(inputs.window("tx_bps")[structure.is_rail, 0]).all():
-        return  # Every burst begins with marks: the first seconds say nothing.
+        return  # Every burst begins with marks: the first seconds are no evidence.
     unwatched = structure.is_rail & ~_is_below(inputs, known)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused

@@ -4,7 +4,7 @@ A full link by itself is no fault: one flow at the line rate of its sender fills
 all links of a 1:1 leaf whose hosts send all they can. A link is too small for what it is given when
 it is full while ports that feed it stay below what they could send, and when the ports that do send
 all they can do not account for its load. Only seconds in which the link was full are compared, so
-that compute phases and the edges of bursts say nothing.
+that compute phases and the edges of bursts do not count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput
 from fabmon.analysis.evidence.full_link import (
     EcmpGroupThresholds,
     FullGroup,
@@ -24,7 +24,6 @@ from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signal
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
     SLOWED_BELOW,
-    WINDOW_TICKS,
     last_ticks,
     only_sender,
     sharing,
@@ -293,8 +292,7 @@ class _Group:
 
         Then their flows just fit, and what limits them is elsewhere.
         """
-        inputs, hosts = self._inputs, self._inputs.structure.peer[edges]
-        hosts = hosts[hosts != NONE]
+        inputs, hosts = self._inputs, self._hosts(edges)
         signals = queue_signals(inputs, self._queue)
         cnps = inputs.window("ecn" if self._group.is_inward else "cnp")[hosts]
         waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
@@ -311,10 +309,15 @@ class _Group:
         queued: Mask = np.append(seen, False)[self._inputs.structure.peer[self._group.edges]]
         return queued
 
+    def _hosts(self, edges: Rows) -> Rows:
+        """The NICs behind some edge ports."""
+        peer = self._inputs.structure.peer[edges]
+        hosts: Rows = peer[peer != NONE]
+        return hosts
+
     def _slowed_by(self, edges: Rows) -> str:
         """How a queue is seen at the hosts behind some edge ports; empty where it is not."""
-        hosts = self._inputs.structure.peer[edges]
-        hosts = hosts[hosts != NONE]
+        hosts = self._hosts(edges)
         signals = queue_signals(self._inputs, self._queue)
         if (signals.waiting[hosts] >= self._queue.waiting).any():
             return "pause or credits"
