@@ -163,9 +163,13 @@ def _lateness(
     aligned, seq = inputs.snapshot.aligned, inputs.snapshot.seq
     is_together = aligned.spread_s(moved.shape[1], seq) <= _TOGETHER_S
     min_silent = _MIN_SILENT if is_together else _MIN_SILENT + 1
+    # Hosts with less to do, as the first stage of a pipeline, are not late at every step of it.
+    shares = moved * (usual.sum() / np.maximum(total, usual.sum() * (1 - _SAME_TOTAL)))[:, None]
     waits, level = [], []
     for first, last in _exchanges(usual, t.busy_util):
-        late_s = _late_s(moved[:, first:last], usual[first:last], min_silent) * interval_s
+        during = slice(first, last)
+        late_s = _late_s(moved[:, during], shares[:, during], usual[during], min_silent)
+        late_s *= interval_s
         also = float((late_s[in_step] >= _ALSO_LATE * late_s[host]).mean())
         if late_s[host] >= t.late_s and also <= _MAX_LATE:
             waits.append(float(late_s[host]))
@@ -196,15 +200,15 @@ def _exchanges(usual: Floats, busy: float) -> list[tuple[int, int]]:
     return found
 
 
-def _late_s(moved: Floats, usual: Floats, min_silent: int) -> Floats:
+def _late_s(moved: Floats, shares: Floats, usual: Floats, min_silent: int) -> Floats:
     """[hosts], ticks: how late a host begins an exchange in which hosts move `moved` [hosts, ticks]
-    and most of them `usual` [ticks].
+    and most of them `usual` [ticks]; `shares` are `moved`, were they all to move the same in all.
 
     Where the others do not slow down, it is what they are ahead by over their rate; where they
     wait, the ticks in which it is silent are, `min_silent` or more.
     """
     begins = slice(_BEGIN_TICKS)
-    ahead = np.cumsum((usual - moved)[:, begins], axis=1).max(axis=1) / usual.max()
+    ahead = np.cumsum((usual - shares)[:, begins], axis=1).max(axis=1) / usual.max()
     before = np.cumsum(moved, axis=1) < _BEGUN * usual.sum()
     silent = ((moved < _QUIET * usual) & before).sum(axis=1)
     late: Floats = np.fmax(ahead, np.where(silent >= min_silent, silent, 0))

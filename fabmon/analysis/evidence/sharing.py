@@ -15,9 +15,9 @@ from fabmon.fabric.snapshot import Floats
 MOST_FULL_TICKS = 10
 """The latest full ticks that are compared: what was full longer ago may have had other flows."""
 
-SLOWED_BELOW = 0.9
-"""Share of what a port could send, 0 to 1, below which it is slowed: a NIC that nothing limits
-reaches 93 % and more."""
+SLOWED_BELOW, SLOWED_BELOW_TCP = 0.9, 0.85
+"""Share of what a port could send, 0 to 1, below which it is slowed: RDMA that nothing limits
+reaches 93 % and more, TCP 88 %."""
 
 ACCOUNTED = 0.85
 """Share of a link's load, 0 to 1, that the slowed ports must send to be the ones that share it."""
