@@ -53,7 +53,7 @@ _SAME_LOAD = 0.06
 _NEARLY = 0.9
 """Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
 
-_NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.5
+_NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.25
 """Share of a full link's load, 0 to 1, from which on a tick is nearly full, and the share of these
 ticks that must be full: what limits its flows is full whenever they are fast, and not by chance."""
 
