@@ -55,6 +55,7 @@ class OverviewScreen(ViewScreen):
         self._grid: HeatmapGrid | None = None
         self._rows: HeatmapRows | None = None
         self._grid_of: tuple[Fabric, int, int, frozenset[str] | None] | None = None
+        self._widest = 1
         self._port: int | None = None
         self._hovered_port: int | None = None
         self._training_lines = 0
@@ -131,8 +132,8 @@ class OverviewScreen(ViewScreen):
         width, height = view.outer_size
         if width < 2:
             return
-        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits)
         grid = self._layout(ctx, width - 1, height)
+        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
         cells = spread(grid, ctx.codes(levels))
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
@@ -153,6 +154,8 @@ class OverviewScreen(ViewScreen):
         known = self._grid_of
         if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
             self._grid, self._grid_of = build_grid(*of), of
+            parts = (part for row in self._grid.rows for part in row)
+            self._widest = max((each.width for part in parts for each in part.blocks), default=1)
         return self._grid
 
     def _grid_title(self, ctx: DrawContext, width: int) -> list[list[Span]]:
