@@ -12,6 +12,7 @@ from fabmon.tui.app import FabmonApp
 from fabmon.tui.palette import RAMPS
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
+from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView
 from fabmon.tui.widgets.prompts import SaveMenu
@@ -383,7 +384,13 @@ async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter")
         lines = run.app.screen.query_one(LineView)
-        screens = (FindingScreen, FluctuationScreen, WaterfallScreen, SaveMenu)
+        screens = (
+            OverviewScreen,
+            FindingScreen,
+            FluctuationScreen,
+            WaterfallScreen,
+            SaveMenu,
+        )
         targets = (run.app, run.app.screen, lines, *screens)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")
