@@ -385,7 +385,13 @@ async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter")
         lines = run.app.screen.query_one(LineView)
-        screens = (OverviewScreen, FindingScreen, FluctuationScreen, WaterfallScreen, SaveMenu)
+        screens = (
+            OverviewScreen,
+            FindingScreen,
+            FluctuationScreen,
+            WaterfallScreen,
+            SaveMenu,
+        )
         targets = (run.app, run.app.screen, lines, *screens)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")
