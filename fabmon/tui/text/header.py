@@ -15,7 +15,7 @@ from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
 from fabmon.fabric.wording import rate
-from fabmon.tui.cells import FULL
+from fabmon.tui.cells import FULL, NUMBERED
 from fabmon.tui.keys import shown_key
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
@@ -237,18 +237,20 @@ def colour_legend(heat: HeatMetric, digits: bool, palette: Palette, width: int =
     """The colour scale of a metric: its ends with the colours between, or what the digits mean."""
     low, high = heat.ends
     if digits or palette.depth is Depth.NONE:
-        return [(_digits(heat, palette.depth, width), palette.dim)]
+        return [(_digits(heat, width), palette.dim)]
     steps = len(palette.levels)
     shown = range(steps) if steps <= 12 else [round(n / 11 * (steps - 1)) for n in range(12)]
     ramp = [(palette.glyphs[step], palette.levels[step]) for step in shown]
     return [(f"{low} ", palette.dim), *ramp, (f" {high}", palette.dim)]
 
 
-def _digits(heat: HeatMetric, depth: Depth, width: int) -> str:
+def _digits(heat: HeatMetric, width: int) -> str:
+    """What the digits in cells of this width mean."""
     if heat.high != 1:
-        return "digits 10ⁿ/s"
-    tens = depth is Depth.NONE or not heat.linear or width < 2
-    return f"{'tens of %' if tens else '%'}, {FULL} full"
+        return "events /s" if width >= NUMBERED else "digits 10ⁿ/s"
+    if width >= NUMBERED:
+        return "%"
+    return f"{'tens of %' if width < 2 else '%'}, {FULL} full"
 
 
 def mark_legend(palette: Palette) -> list[list[Span]]:
