@@ -40,6 +40,9 @@ FULL = "#"
 SELECTED = 0x400
 """A link of the selected finding; a flag, also of special codes."""
 
+MUTED = 0x800
+"""A port that the filter does not match; a flag, also of special codes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -113,6 +116,8 @@ class Look:
     def picture(self, code: int, width: int) -> tuple[str, Style]:
         """The text of a cell, `width` columns wide, and its style."""
         palette = self.palette
+        if code & MUTED:
+            return self.picture(code & ~(MUTED | SELECTED), width)[0], palette.rule
         if code & SELECTED:
             return self._selected(code & ~SELECTED, width)
         kind = code & ~STALE
@@ -197,12 +202,13 @@ class CellRow:
     """A row of the heatmap: `texts` are (x, text, style), left to right, beside the cells.
 
     `heading` is the index of the row that labels the columns of this one (-1: none): it stays
-    visible while its rows scroll.
+    visible while its rows scroll. `names` are (x, width, node) of the names among the texts.
     """
 
     texts: tuple[tuple[int, str, Style], ...]
     blocks: tuple[CellBlock, ...]
     heading: int = -1
+    names: tuple[tuple[int, int, str], ...] = ()
 
     def block(self, column: int) -> CellBlock | None:
         """The block of a column; None if it is in none."""

@@ -12,10 +12,11 @@ from textual.widget import Widget
 
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.fabric.wording import plural
 from fabmon.tui import keys
-from fabmon.tui.cells import NOTHING, Look, scale
+from fabmon.tui.cells import Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, build_grid
-from fabmon.tui.line import Line, NodeTarget, Span, line
+from fabmon.tui.line import Line, NodeTarget, PortTarget, Span, line
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
@@ -53,8 +54,10 @@ class OverviewScreen(ViewScreen):
         super().__init__(screen_state)
         self._grid: HeatmapGrid | None = None
         self._rows: HeatmapRows | None = None
-        self._grid_of: tuple[Fabric, int, int, frozenset[str] | None] | None = None
+        self._grid_of: tuple[Fabric, int, int] | None = None
         self._port: int | None = None
+        self._name = ""
+        self._followed_key = ""
         self._hovered_port: int | None = None
         self._training_lines = 0
 
@@ -130,23 +133,33 @@ class OverviewScreen(ViewScreen):
             return
         levels = scale(ctx.metric, ctx.palette.depth, ctx.digits)
         grid = self._layout(ctx, width - 1, height)
-        cells = spread(grid, ctx.codes(levels))
+        cells = spread(grid, ctx.muted_codes(levels))
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
         view.show(cells, self._rows.of(cells, ctx.scene), Look(ctx.palette, levels))
-        place = grid.place(self._port) if self._port is not None else None
-        if place is None and (cells != NOTHING).any():
-            row, column = np.argwhere(cells != NOTHING)[0].tolist()
-            place, self._port = (row, column), int(grid.ports[row, column])
-        if place != view.cursor:
-            view.put(place, scroll=False)
+        self._place_cursor(ctx, grid, view)
         self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
         self._draw_port(ctx)
 
+    def _place_cursor(self, ctx: DrawContext, grid: HeatmapGrid, view: HeatGrid) -> None:
+        """Put the cursor on its port, which may be elsewhere now; on the first finding's port until
+        the user moves."""
+        key = ctx.selected_key if self.screen_state.follows_first else ""
+        if key != self._followed_key:
+            self._followed_key = key
+            self._reveal(ctx)
+        if self._name and view.cursor is not None and view.node_at(view.cursor) == self._name:
+            return
+        place = grid.place(self._port) if self._port is not None else None
+        if place is None and (grid.ports >= 0).any():
+            row, column = np.argwhere(grid.ports >= 0)[0].tolist()
+            place, self._port = (row, column), int(grid.ports[row, column])
+        if place != view.cursor:
+            view.put(place, scroll=False)
+
     def _layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
-        """The layout, computed again only when the fabric, the size or the filter changes."""
-        keep = None if ctx.matched is None else ctx.matched.nodes
-        of = (ctx.fabric, width, height, keep)
+        """The layout, computed again only when the fabric or the size changes."""
+        of = (ctx.fabric, width, height)
         known = self._grid_of
         if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
             self._grid, self._grid_of = build_grid(*of), of
@@ -155,7 +168,7 @@ class OverviewScreen(ViewScreen):
     def _grid_title(self, ctx: DrawContext, width: int) -> list[list[Span]]:
         tone, metric = ctx.palette, ctx.metric
         return [
-            [("Fabric", tone.strong)],
+            [self.panel_name("Fabric", "#heat")],
             *self.filter_part(),
             *self.selection_part(),
             colour_legend(metric, ctx.digits, tone),
@@ -165,8 +178,12 @@ class OverviewScreen(ViewScreen):
 
     def _draw_port(self, ctx: DrawContext | None) -> None:
         """Describe the port under the mouse, else the one under the cursor."""
-        if ctx is not None:
-            row = self._port if self._hovered_port is None else self._hovered_port
+        if ctx is None:
+            return
+        row = self._port if self._hovered_port is None else self._hovered_port
+        if self._name and self._hovered_port is None:
+            self.put("#inspect", [_node_summary(ctx, self._name)])
+        else:
             width = self.query_one("#inspect").size.width
             self.put("#inspect", [port_summary(ctx.sized(width), row)])
 
@@ -178,12 +195,16 @@ class OverviewScreen(ViewScreen):
         ctx = ctx.sized(width - 1, height)
         count = len(findings.shown(ctx))
         title: list[list[Span]] = [
-            [("Findings", tone.strong), (f" {count}" if count else "", tone.accent)]
+            [
+                self.panel_name("Findings", "#findings"),
+                (f" {count}" if count else "", tone.accent),
+            ]
         ]
         if not self.query_one("#left").display:
             title += [*self.filter_part(), *self.selection_part()]
         self.put("#findings-title", [self.title_rule(title, width)])
-        view.show(findings.panel(ctx), tone.text, tone.cursor)
+        first = self.selected_target()
+        view.show(findings.panel(ctx), tone.text, tone.cursor, first=first)
         self._draw_training(ctx.sized(width))
 
     def _draw_training(self, ctx: DrawContext) -> None:
@@ -214,23 +235,35 @@ class OverviewScreen(ViewScreen):
 
     def on_screen_resume(self) -> None:
         """Put the cursor of the findings on the selected one."""
-        self.query_one("#findings", LineView).restore(self.selected_target())
+        if not self.screen_state.follows_first:
+            self.query_one("#findings", LineView).restore(self.selected_target())
         super().on_screen_resume()
 
     def reveal_selected(self) -> None:
-        """Scroll the heatmap to the first port of the selected finding."""
+        """Put the cursor of the heatmap on the selected finding, in the middle of the panel."""
         ctx = self.context()
-        if ctx is None or ctx.selection is None or self._grid is None:
+        if ctx is not None:
+            self._reveal(ctx)
+
+    def _reveal(self, ctx: DrawContext) -> None:
+        if ctx.selection is None or self._grid is None:
             return
         places = (self._grid.place(row) for row in ctx.selection.finding.rows)
         place = next((each for each in places if each is not None), None)
         if place is not None and self.query_one("#left").display:
-            self.query_one("#heat", HeatGrid).reveal(place)
+            view = self.query_one("#heat", HeatGrid)
+            self._port, self._name = int(self._grid.ports[place]), ""
+            view.put(place, scroll=False)
+            view.centre(place)
+            self._draw_port(ctx)
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
-        """Describe the port under the cursor."""
+        """Describe the port or the node under the cursor."""
         if self._grid is not None:
-            self._port = int(self._grid.ports[event.cell])
+            self._name = self.query_one("#heat", HeatGrid).node_at(event.cell)
+            if not self._name:
+                self._port = int(self._grid.ports[event.cell])
+            self.screen_state.keep_selection()
             self._draw_port(self.context())
 
     def on_heat_grid_hovered(self, event: HeatGrid.Hovered) -> None:
@@ -241,12 +274,22 @@ class OverviewScreen(ViewScreen):
             self._draw_port(self.context())
 
     def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
-        """Open the node of a cell at its port."""
-        scene = self.screen_state.scene
-        if self._grid is not None and scene is not None:
-            row = int(self._grid.ports[event.cell])
-            node = scene.snapshot.fabric.ports[row].node
-            self.post_message(OpenRequested(NodeTarget(node, row)))
+        """Open the port of a cell; until the user moves, the first finding."""
+        first = self.selected_target() if self.screen_state.follows_first else None
+        if self._grid is not None:
+            port = PortTarget(int(self._grid.ports[event.cell]))
+            self.post_message(OpenRequested(first or port))
+
+    def on_heat_grid_name_opened(self, event: HeatGrid.NameOpened) -> None:
+        """Open the node of a name."""
+        self.post_message(OpenRequested(NodeTarget(event.node)))
+
+    def next_match(self, by: int) -> bool:
+        """Go to the next port that the filter matches; where there is no heatmap, to the next
+        line."""
+        if self.query_one("#left").display:
+            return self.query_one("#heat", HeatGrid).next_match(by)
+        return super().next_match(by)
 
     def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""
@@ -258,6 +301,13 @@ class OverviewScreen(ViewScreen):
         if 0 <= event.column - first < count:
             self.post_message(SeekRequested(time_at(event.column - first, window, count)))
 
+    def restore_panel(self) -> bool:
+        """Restore a maximised panel; returns whether there was one."""
+        is_maximised = self.has_class("-max-grid") or self.has_class("-max-findings")
+        if is_maximised:
+            self.maximise()
+        return is_maximised
+
     def maximise(self) -> None:
         """Maximise or restore the focused panel."""
         if self.has_class("-max-grid") or self.has_class("-max-findings"):
@@ -267,3 +317,12 @@ class OverviewScreen(ViewScreen):
         elif not self.has_class("-tiny"):
             self.add_class("-max-grid")
         self.call_after_refresh(self.paint)
+
+
+def _node_summary(ctx: DrawContext, name: str) -> Line:
+    """One line on the node under the cursor."""
+    node = ctx.fabric.node(name)
+    status = ctx.snapshot.statuses.get(name)
+    state = "" if status is None else f"{status.state}, "
+    text = f"{node.role}, {state}{plural(len(node.ports), 'port')}: enter opens it"
+    return line((f" {name}  ", ctx.palette.strong), (text, ctx.palette.dim))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,7 +17,7 @@ from fabmon.fabric.model import GPU, NVLINK, Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
-from fabmon.tui.cells import SELECTED, Codes, Scale, encode
+from fabmon.tui.cells import MUTED, SELECTED, Codes, Scale, encode
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
 from fabmon.tui.time.cursor import TimeCursor
@@ -27,17 +28,19 @@ _GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims."""
+    """A selected finding: `rows` are both ends of the marked links, `nodes` those of the links, its
+    subjects and victims.
+    """
 
     finding: Finding
     rows: NDArray[np.intp]
     nodes: frozenset[str]
 
 
-def selection_of(finding: Finding, fabric: Fabric) -> Selection:
-    """The ports and nodes of a finding in a fabric."""
+def selection_of(finding: Finding, fabric: Fabric, rows: Sequence[int]) -> Selection:
+    """A finding of which the links with these rows are marked, and its nodes."""
     ports = fabric.ports
-    own = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
+    own = [row for row in rows if 0 <= row < len(ports) and ports[row].node]
     peers = [peer for row in own if (peer := ports[row].peer) is not None and peer < len(ports)]
     known = {node.name for node in fabric.nodes}
     named = {
@@ -173,6 +176,13 @@ class DrawContext:
         )
         if self.selection is not None:
             codes[self.selection.rows] |= SELECTED
+        return codes
+
+    def muted_codes(self, levels: Scale) -> Codes:
+        """[ports]: the codes of the cells; ports that the filter does not match are muted."""
+        codes = self.codes(levels)
+        if self.matched is not None:
+            codes[~self.matched.ports] |= MUTED
         return codes
 
 

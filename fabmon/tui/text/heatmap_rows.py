@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from rich.cells import cell_len
 from rich.style import Style
 
 from fabmon.analysis.scene import Scene
@@ -15,6 +16,7 @@ from fabmon.tui.cells import (
     ABSENT,
     DOWN,
     FLAGGED,
+    MUTED,
     NOTHING,
     SELECTED,
     STALE,
@@ -45,6 +47,7 @@ class _Texts(NamedTuple):
     age: str = ""
     note: str = ""
     gone: bool = False
+    muted: bool = False
 
 
 class HeatmapRows:
@@ -55,6 +58,8 @@ class HeatmapRows:
         self._grid = grid
         self._palette = palette
         self._made: dict[int, tuple[list[_Texts], CellRow]] = {}
+        parts = [part for row in grid.rows for part in row]
+        self._nodes = {each.name for part in parts for each in (part.node, part.beside) if each}
 
     def are_of(self, grid: HeatmapGrid, palette: Palette) -> bool:
         """Whether they were made for this grid and these colours."""
@@ -80,7 +85,13 @@ class HeatmapRows:
         grid = self._grid
         if parts[0].heading:
             headings = [_heading(part, grid.name, self._palette) for part in parts]
-            return CellRow(tuple(text for each in headings for text in each), (), -1)
+            texts_ = tuple(text for each in headings for text in each)
+            return CellRow(
+                texts_,
+                (),
+                -1,
+                tuple(_switch_name(part, grid) for part in parts if part.group in self._nodes),
+            )
         joined = [
             _part(part, each, grid, self._palette) for part, each in zip(parts, texts, strict=True)
         ]
@@ -88,6 +99,7 @@ class HeatmapRows:
             tuple(text for placed, _ in joined for text in placed),
             tuple(block for _, blocks in joined for block in blocks),
             heading,
+            tuple(name for part in parts for name in _names(part, grid)),
         )
 
 
@@ -96,11 +108,14 @@ class _Marks:
 
     def __init__(self, grid: HeatmapGrid, cells: Codes, scene: Scene) -> None:
         selected = (cells & SELECTED) > 0
-        bare = cells & ~np.uint16(SELECTED)
+        bare = cells & ~np.uint16(SELECTED | MUTED)
+        muted = (cells & MUTED) > 0
         flags = (
             (bare == DOWN) | (bare == DOWN | STALE),
             (bare < ABSENT) & ((bare & FLAGGED) > 0),
             selected,
+            muted,
+            (cells != NOTHING) & ~muted,
         )
         # Cumulative sums: whether there is one in any run of columns, in two look-ups.
         sums = np.zeros((len(flags), len(cells), cells.shape[1] + 1), np.intp)
@@ -111,7 +126,7 @@ class _Marks:
         self._ages = np.append(ages, 0)[grid.ports] if ages.any() else None
 
     def any(self, y: int, own: slice) -> list[bool]:
-        """Whether one of the columns of a row is down, flagged, selected."""
+        """Whether one of the columns of a row is down, flagged, selected, muted, not muted."""
         return [of[y][own.stop] > of[y][own.start] for of in self._sums]
 
     def age_s(self, y: int, own: slice) -> float:
@@ -125,7 +140,7 @@ def _texts_of(part: GridPart, scene: Scene, marks: _Marks, y: int, palette: Pale
     left = part.blocks[:_LEFT]
     own = slice(left[0].first, left[-1].first + left[-1].count)
     note, gone = _state(part, scene)
-    down, flagged, selected = marks.any(y, own)
+    down, flagged, selected, muted, matched = marks.any(y, own)
     mark = "✖" if gone or down else "▲" if flagged else " "
     age_s = marks.age_s(y, own)
     return _Texts(
@@ -133,6 +148,7 @@ def _texts_of(part: GridPart, scene: Scene, marks: _Marks, y: int, palette: Pale
         time_wording.age(age_s) if age_s else "",
         note,
         gone,
+        muted and not matched,
     )
 
 
@@ -148,6 +164,26 @@ def _state(part: GridPart, scene: Scene) -> tuple[str, bool]:
 
 
 _Placed = tuple[tuple[int, str, Style], ...]
+_Names = list[tuple[int, int, str]]
+"""(x, width, node) of names that open their node."""
+
+
+def _switch_name(part: GridPart, grid: HeatmapGrid) -> tuple[int, int, str]:
+    """The heading of a group that has the name of its switch."""
+    return part.x + 1, min(cell_len(part.group), grid.name + AGE), part.group
+
+
+def _names(part: GridPart, grid: HeatmapGrid) -> _Names:
+    """The names of the node and of the switch beside it."""
+    names: _Names = []
+    if part.node is not None and part.node.name:
+        width = min(cell_len(part.node.name), grid.name)
+        names.append((part.x + MARK, width, part.node.name))
+    uplinks = part.blocks[_LEFT:]
+    if part.beside is not None and part.beside.name and grid.beside and uplinks:
+        width = grid.beside - 1
+        names.append((uplinks[0].x - width - 1, width, part.beside.name))
+    return names
 
 
 def _heading(part: GridPart, name: int, palette: Palette) -> _Placed:
@@ -165,10 +201,11 @@ def _part(
     name = part.node.name if part.node is not None else ""
     beside = part.beside.name if part.beside is not None and grid.beside else ""
     accent = {"✖": palette.gone, "▲": palette.accent}.get(texts.mark[-1], palette.text)
+    accent = palette.rule if texts.muted else accent
     made: list[tuple[int, str, Style]] = []
     if name:
         made.append((x + 2 - len(texts.mark), texts.mark, accent))
-        style = palette.gone if texts.gone else palette.text
+        style = palette.gone if texts.gone else palette.rule if texts.muted else palette.text
         made.append((x + MARK, fit(name, grid.name), style))
         made.append((x + MARK + grid.name, right(texts.age, AGE - 1), palette.dim))
     left, uplinks = blocks[:_LEFT], blocks[_LEFT:]
