@@ -27,6 +27,7 @@ from fabmon.cli.options import (
     redact_option,
     ssh_config_option,
     style_option,
+    theme_option,
     token_option,
     topology_option,
 )
@@ -118,6 +119,7 @@ class Commands(click.Group):
 @config_option
 @ssh_config_option
 @color_option
+@theme_option
 @picture_option
 @hint_options
 @click.option("--record", type=FILE, help="Record everything to a file (*.fabrec).")
@@ -139,6 +141,7 @@ def cli(
     config: Path | None,
     ssh_config: Path | None,
     color: str | None,
+    theme: str | None,
     picture: Path | None,
     hints: JobHints | None,
     record: Path | None,
@@ -172,6 +175,7 @@ def cli(
         topologies=topologies,
         ssh_config=ssh_config,
         color=color,
+        theme=theme,
         picture=picture,
         hints=hints,
         record=record,

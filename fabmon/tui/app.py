@@ -5,9 +5,11 @@ It knows neither the feed that scenes come from, nor whether they are live.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,7 +35,8 @@ from fabmon.tui.line import (
     fit,
 )
 from fabmon.tui.names import Entry, NameIndex, commands, metric_entries, scene_entries
-from fabmon.tui.palette import Depth, detect
+from fabmon.tui.palette import Depth, Theme, detect
+from fabmon.tui.preferences import Preferences
 from fabmon.tui.saving import save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState, Tip, Tips
 from fabmon.tui.screens.base import ViewScreen
@@ -50,6 +53,7 @@ from fabmon.tui.screens.matrix import MatrixScreen, PairScreen
 from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.screens.port import BurstRequested, PortScreen
 from fabmon.tui.terminal import TerminalDriver, console_of, theme_name, widget_themes
+from fabmon.tui.terminal_background import theme_without_answer
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
@@ -63,6 +67,14 @@ _TOAST_EVERY_S = 3
 _SILENT_TICKS = 3
 """So many missed ticks are reported."""
 _INTERRUPTED = 130
+_FLASH_S = 0.1
+"""The first picture waits so long for the terminal to report its background."""
+_AUTO = "auto"
+_THEMES = {
+    _AUTO: "the theme for the terminal's background, dark if it does not report one",
+    Theme.DARK: "colours for a dark background",
+    Theme.LIGHT: "colours for a light background",
+}
 _SAVE = "save"
 _SCENES = "scenes"
 
@@ -99,7 +111,8 @@ class FabmonApp(TimeKeys):
     `none`. `mark` is a word that always stays in the header. `captions` are tips. `ask_burst`
     requests fast samples, None where that is impossible. `nothing` returns why there are no nodes.
     `recording` is the access to the recording of what is shown; `start` says how to begin to play
-    it. `clock` returns seconds; it is only used to notice that ticks are missing.
+    it. `clock` returns seconds; it is only used to notice that ticks are missing. `preferences` are
+    the choices of the user to begin with.
     """
 
     CSS_PATH = "screen.tcss"
@@ -120,30 +133,40 @@ class FabmonApp(TimeKeys):
         recording: RecordingAccess | None = None,
         start: ReplayStart | None = None,
         clock: Callable[[], float] = time.monotonic,
+        preferences: Preferences | None = None,
     ) -> None:
         """Nothing is shown before `run_async`."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
+        preferences = preferences or Preferences()
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
         self.console = console_of(depth)
         self.screen_state = ScreenState(
-            title, depth, mark=mark, captions=Tips(captions), nothing=nothing
+            title,
+            depth,
+            mark=mark,
+            captions=Tips(captions),
+            nothing=nothing,
+            choices=preferences.choices,
+            terminal_theme=theme_without_answer(os.environ),
         )
         self._scenes = scenes
         self._ask_burst = ask_burst
         self._clock = clock
         self._received_s = clock()
         self._toasts = Toasts()
+        self._notice = preferences.notice
         self._has_left_nodes = False
         self._views_before: list[str] = []
         self._name_index: NameIndex | None = None
         self.set_up_time(recording or RecordingAccess(), start)
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Set up the views, and start to receive scenes or to play."""
         state = self.screen_state
         for theme in widget_themes(state.depth):
             self.register_theme(theme)
         self._apply_theme()
+        await self._ask_background()
         for view in (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen):
             self.install_screen(view(state), view.VIEW)
         fluctuation = FluctuationScreen(state, self.recording.reader)
@@ -153,6 +176,8 @@ class FabmonApp(TimeKeys):
             receiving = self._receive(self._scenes)
             self.run_worker(receiving, name=_SCENES, exclusive=True, exit_on_error=False)
         self.begin_to_play()
+        if self._notice:
+            self.say(self._notice, 8)
         self.set_interval(1.0, self._check_silence)
 
     async def on_unmount(self) -> None:
@@ -166,6 +191,27 @@ class FabmonApp(TimeKeys):
     def _apply_theme(self) -> None:
         """Give Textual's own widgets the theme of the screen."""
         self.theme = theme_name(self.screen_state.depth, self.screen_state.theme)
+
+    async def _ask_background(self) -> None:
+        """Ask the terminal for its background, and wait so long that nothing flashes.
+
+        An answer that comes later, but within a second, changes the colours.
+        """
+        state, driver = self.screen_state, self._driver
+        if state.choices.theme or not state.depth.rgb or not isinstance(driver, TerminalDriver):
+            return
+        answered = asyncio.Event()
+
+        def accept(theme: Theme) -> None:
+            state.terminal_theme = theme
+            self._apply_theme()
+            self.repaint()
+            answered.set()
+
+        driver.ask_background(accept)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FLASH_S):
+                await answered.wait()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """End the app when the scenes fail; contain errors of other workers."""
@@ -406,6 +452,10 @@ class FabmonApp(TimeKeys):
         return (self._name_index or NameIndex(None)).with_others(
             [
                 *commands(self.screen_state.refused_actions),
+                *(
+                    Entry(f"Theme: {name}", "command", text, f"theme({name!r})")
+                    for name, text in _THEMES.items()
+                ),
                 *metric_entries(snapshot),
                 *([] if scene is None else scene_entries(scene)),
             ]
@@ -430,6 +480,14 @@ class FabmonApp(TimeKeys):
             self.say("no filter is set: / sets one")
         elif isinstance(self.screen, ViewScreen) and not self.screen.next_match(by):
             self.say("nothing here matches the filter")
+
+    async def action_theme(self, name: str) -> None:
+        """Use the `dark` or the `light` theme, or that of the terminal (`auto`)."""
+        state = self.screen_state
+        state.choose_theme(None if name == _AUTO else Theme(name))
+        await self._ask_background()
+        self._apply_theme()
+        self.repaint()
 
     def action_filter(self) -> None:
         """Open the filter line."""

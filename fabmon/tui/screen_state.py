@@ -386,6 +386,10 @@ class ScreenState:
         ramp = names[(names.index(self.choices.ramp) + 1) % len(names)]
         self.choices = replace(self.choices, ramp=ramp)
 
+    def choose_theme(self, theme: Theme | None) -> None:
+        """Use this theme; None: that of the terminal."""
+        self.choices = replace(self.choices, theme=theme)
+
     def toggle_digits(self) -> None:
         """Show or hide the digits in the cells."""
         self.choices = replace(self.choices, digits=not self.choices.digits)

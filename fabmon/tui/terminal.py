@@ -1,14 +1,17 @@
-"""The terminal: colours of Textual's own widgets, the console at our depth, the input driver."""
+"""The terminal: colours of Textual's own widgets, the console at our depth, the driver."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import re
 import selectors
 import signal
 import sys
+import time
 from codecs import getincrementaldecoder
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Literal
 
 from rich.console import Console
@@ -20,6 +23,7 @@ from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as WidgetTheme
 
 from fabmon.tui.palette import Depth, Theme
+from fabmon.tui.terminal_background import ANSWER, ANSWER_BEGUN, QUERY, theme_of
 
 _OURS = {
     # background, surface, panel, foreground, primary, accent, rule
@@ -45,8 +49,11 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 _X10_MOUSE = re.compile(rb"\x1b\[M[\x00-\xff]{3}", re.DOTALL)
 """An X10 mouse report; its last three bytes can have any value and need not be UTF-8."""
 _X10_BEGUN = re.compile(rb"\x1b\[(M[\x00-\xff]{0,2})?\Z", re.DOTALL)
+_ESC = b"\x1b"
 _READ_BYTES = 4096
 _POLL_S = 0.1
+_ANSWER_WITHIN_S = 1.0
+"""An answer of the terminal that comes later has no effect."""
 
 
 def console_of(depth: Depth) -> Console:
@@ -116,19 +123,35 @@ def _widget_theme(depth: Depth, theme: Theme) -> WidgetTheme:
 
 
 class InputDecoder:
-    """Decodes input as UTF-8; drops bytes that are not UTF-8, and X10 mouse reports."""
+    """Decodes input as UTF-8; drops bytes that are not UTF-8, and X10 mouse reports.
+
+    Answers to the query of the background are not input either: `take_answers` returns them.
+    """
 
     def __init__(self) -> None:
         """With empty buffers."""
         self._decode = getincrementaldecoder("utf-8")(errors="ignore").decode
         self._rest = b""
+        self._answers: list[str] = []
 
-    def feed(self, data: bytes) -> str:
-        """Decode the next bytes. An incomplete character or report is kept for the next call."""
+    def feed(self, data: bytes, awaits_answer: bool = False) -> str:
+        """Decode the next bytes. An incomplete character or report is kept for the next call.
+
+        So is a single ESC at the end while an answer is awaited: it may begin the answer.
+        """
         data = _X10_MOUSE.sub(b"", self._rest + data)
-        begun = _X10_BEGUN.search(data)
+        self._answers += [each.decode("ascii", "replace") for each in ANSWER.findall(data)]
+        data = ANSWER.sub(b"", data)
+        begun = _X10_BEGUN.search(data) or ANSWER_BEGUN.search(data)
         self._rest = begun.group() if begun else b""
+        if self._rest == _ESC and not awaits_answer:
+            self._rest = b""
         return self._decode(data[: len(data) - len(self._rest)])
+
+    def take_answers(self) -> list[str]:
+        """The background colours that the terminal has reported since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
 
 
 class _Output:
@@ -154,7 +177,10 @@ class _Output:
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver with a tolerant input decoder; the end of input raises SIGHUP."""
+    """Textual's driver with a tolerant input decoder; the end of input raises SIGHUP.
+
+    It can ask the terminal for its background.
+    """
 
     def __init__(
         self,
@@ -168,6 +194,29 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         assert sys.__stderr__ is not None
         self._file = _Output(sys.__stderr__)  # type: ignore[assignment]
+        self._answer: Callable[[Theme], object] = lambda _: None
+        self._answer_until_s = 0.0
+
+    def ask_background(self, answer: Callable[[Theme], None]) -> None:
+        """Ask the terminal for its background; `answer` is called in the event loop.
+
+        It is not called if the terminal does not answer within a second.
+        """
+        loop = asyncio.get_running_loop()
+        self._answer = lambda theme: loop.call_soon_threadsafe(answer, theme)
+        self._answer_until_s = time.monotonic() + _ANSWER_WITHIN_S
+        self.write(QUERY)
+        self.flush()
+
+    @property
+    def _awaits_answer(self) -> bool:
+        return time.monotonic() < self._answer_until_s
+
+    def _accept_answers(self, answers: Sequence[str]) -> None:
+        for theme in filter(None, map(theme_of, answers)):
+            if self._awaits_answer:
+                self._answer_until_s = 0.0
+                self._answer(theme)
 
     def _run_input_thread(self) -> None:
         try:
@@ -180,16 +229,21 @@ class TerminalDriver(LinuxDriver):
         parser, decoder = XTermParser(self._debug), InputDecoder()
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
-            while not self.exit_event.is_set():
-                if selector.select(_POLL_S):
-                    data = self._read()
-                    if not data:
-                        os.kill(os.getpid(), signal.SIGHUP)
-                        break
-                    text = decoder.feed(data)
-                    # An empty text means the end of input to the parser.
-                    for event in parser.feed(text) if text else ():
-                        self.process_message(event)
+            # At the end an answer that is under way is awaited: the shell would take it for keys.
+            while not self.exit_event.is_set() or self._awaits_answer:
+                is_ready = bool(selector.select(_POLL_S))
+                data = self._read() if is_ready else b""
+                if is_ready and not data:
+                    self._answer_until_s = 0.0
+                    os.kill(os.getpid(), signal.SIGHUP)
+                    break
+                text = decoder.feed(data, self._awaits_answer)
+                self._accept_answers(decoder.take_answers())
+                if self.exit_event.is_set():
+                    continue
+                # An empty text means the end of input to the parser.
+                for event in parser.feed(text) if text else ():
+                    self.process_message(event)
                 for event in parser.tick():
                     self.process_message(event)
         try:

@@ -32,7 +32,7 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "waterfall": ("enter", "w"),
     "help": ("question_mark",),
 }
-MENUS = {
+MENUS: dict[str, tuple[str, str, type]] = {
     "save": ("x", keys.SAVE, SaveMenu),
     "go to": ("colon", keys.JUMP, JumpPrompt),
     "metrics": ("v", keys.METRICS, MetricMenu),
@@ -102,15 +102,18 @@ async def test_every_key_in_every_menu(menu: str) -> None:
             for part in own.keys.split(","):
                 await _open(run, "overview")
                 await run.press(key)
-                assert isinstance(run.app.screen, kind)
+                assert type(run.app.screen) is kind
                 await run.press(part)
                 _nothing_failed(run, f"{part} in {menu}")
-                await run.settle()
-        await _open(run, "overview")
+
+
+async def test_a_question_is_left_with_esc() -> None:
+    async with running(WORLD) as run:
         await run.press("t")
         assert isinstance(run.app.screen, Prompt)
         await run.press(*"nonsense", "enter", "escape")
         _nothing_failed(run, "a wrong time")
+        assert run.view == "overview"
 
 
 @pytest.mark.parametrize("menu", MENUS)
@@ -183,6 +186,7 @@ async def test_every_name_of_the_list_in_every_view(view: str) -> None:
 
 async def _choose(run: Running, entry: Entry) -> None:
     await run.press("colon")
-    assert isinstance(run.app.screen, JumpPrompt)
-    run.app.screen.dismiss(entry)
+    prompt = run.app.screen
+    assert isinstance(prompt, JumpPrompt)
+    prompt.dismiss(entry)
     await run.settle()

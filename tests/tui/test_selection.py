@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 
 from fabmon.analysis.finding import Change
@@ -16,6 +17,7 @@ from fabmon.tui.line import FindingTarget, PortTarget
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView
 from tests.tui import golden
 from tests.tui.running import Running, running
@@ -26,11 +28,33 @@ BIG = big()
 VIEWS = {"overview": "1", "switches": "2", "nodes": "3", "findings": "4", "matrix": "5"}
 
 
-async def test_nothing_is_marked_before_a_finding_is_pointed_at() -> None:
+async def test_until_the_user_moves_the_first_finding_is_selected_and_only_its_cause_marked() -> (
+    None
+):
     async with running(COLLISION) as run:
-        for key in VIEWS.values():
-            await run.press(key)
-            assert "◉" not in run.text
+        grid = run.app.screen.query_one(HeatGrid)
+        assert "◉▲ ECMP collision" in run.text
+        assert np.count_nonzero(grid._codes & SELECTED) == 2, "both ends of the hot link"
+        assert grid.cursor is not None
+        assert grid._codes[grid.cursor] & SELECTED
+        await run.press("enter")
+        assert run.view == "finding"
+        await run.press("escape", "enter")
+        assert run.view == "finding"
+        await run.press("escape", "h", "enter")
+        assert run.view == "port"
+
+
+async def test_the_finding_under_the_cursor_is_in_the_middle_of_the_heatmap() -> None:
+    hot = next(node for node in BIG.fabric.nodes if node.name == "gpu512").ports[0].row
+    scene = BIG.scene(70)
+    finding = msgspec.structs.replace(scene.findings[0], rows=(hot,))
+    async with running(BIG, size=(120, 40)) as run:
+        await run.send(replace(BIG.scene(71), findings=(finding,)))
+        grid = run.app.screen.query_one(HeatGrid)
+        assert grid.cursor is not None
+        line = grid.cursor[0] - grid.scroll_offset.y
+        assert abs(line - grid.size.height / 2) <= 2
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -183,7 +207,7 @@ async def test_a_finding_that_closed_is_opened_from_the_list() -> None:
         assert "Closed, latest first" not in run.text
 
 
-def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() -> None:
+def test_of_two_closures_the_last_is_shown_after_a_look_at_the_first() -> None:
     finding = COLLISION.scene(60).findings[0]
 
     def closes(seq: int) -> Scene:
@@ -196,8 +220,8 @@ def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() 
     screen_state.take(now)
     screen_state.show(closes(61))
     screen_state.follow()
-    (told,) = screen_state.closed(now)
-    assert told.until_ns == now.snapshot.time_ns
+    (shown,) = screen_state.closed(now)
+    assert shown.until_ns == now.snapshot.time_ns
 
 
 async def test_the_first_finding_is_selected_until_the_user_moves() -> None:

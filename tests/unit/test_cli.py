@@ -184,7 +184,9 @@ def test_a_mistake_in_the_hosts_file_has_its_place(tmp_path: Path) -> None:
 def test_an_unknown_key_of_the_configuration_is_refused_with_the_nearest(tmp_path: Path) -> None:
     path = tmp_path / "fabmon.toml"
     path.write_text("[thresholds.ecmp_groups]\nfull_utli = 0.9\n")
-    with pytest.raises(UsageError, match=r"fabmon.toml: .*`full_utli`.* did you mean `full_util`"):
+    with pytest.raises(
+        UsageError, match=r"fabmon.toml:2: .*`full_utli`.* did you mean `full_util`"
+    ):
         load(path)
 
 

@@ -66,6 +66,8 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         self._strips: list[Strip | None] = []
         self._hover: Cell | None = None
         self.cursor: Cell | None = None
+        self._goal: int | None = None
+        """The column that moves up and down keep to, where a row has no cell in it."""
 
     def show(self, codes: Codes, rows: Sequence[CellRow], look: Look | None = None) -> None:
         """Show `codes` [rows, columns]; render only rows that differ from the last call."""
@@ -134,7 +136,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
 
     def put(self, cell: Cell | None, *, scroll: bool = True) -> None:
         """Move the cursor to a cell and scroll to it."""
-        old, self.cursor = self.cursor, cell
+        old, self.cursor, self._goal = self.cursor, cell, None
         self._redraw([place[0] for place in (old, cell) if place and place[0] < len(self._strips)])
         if cell is None or not scroll:
             return
@@ -222,7 +224,9 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         row = _step(np.flatnonzero(there.any(axis=1)), y, down)
         if row is not None:
             cells = np.flatnonzero(there[row])
-            self.put((row, int(cells[np.argmin(abs(cells - x))])))
+            goal = x if self._goal is None else self._goal
+            self.put((row, int(cells[np.argmin(abs(cells - goal))])))
+            self._goal = goal
 
     def on_focus(self) -> None:
         """Draw the cursor as focused; put it on the first cell if it is nowhere."""
