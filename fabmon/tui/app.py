@@ -25,6 +25,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, interval
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.line import (
     EventTarget,
     FindingTarget,
@@ -70,11 +71,6 @@ _INTERRUPTED = 130
 _FLASH_S = 0.1
 """The first picture waits so long for the terminal to report its background."""
 _AUTO = "auto"
-_THEMES = {
-    _AUTO: "the theme for the terminal's background, dark if it does not report one",
-    Theme.DARK: "colours for a dark background",
-    Theme.LIGHT: "colours for a light background",
-}
 _SAVE = "save"
 _SCENES = "scenes"
 
@@ -116,7 +112,7 @@ class FabmonApp(TimeKeys):
     """
 
     CSS_PATH = "screen.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.EVERYWHERE)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.EVERYWHERE)]
     ENABLE_COMMAND_PALETTE = False
     TITLE = "fabmon"
 
@@ -147,6 +143,7 @@ class FabmonApp(TimeKeys):
             captions=Tips(captions),
             nothing=nothing,
             choices=preferences.choices,
+            keys=preferences.keys,
             terminal_theme=theme_without_answer(os.environ),
         )
         self._scenes = scenes
@@ -166,6 +163,7 @@ class FabmonApp(TimeKeys):
         for theme in widget_themes(state.depth):
             self.register_theme(theme)
         self._apply_theme()
+        self.set_keymap(keymap(state.keys))
         await self._ask_background()
         for view in (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen):
             self.install_screen(view(state), view.VIEW)
@@ -451,11 +449,7 @@ class FabmonApp(TimeKeys):
             self._name_index = NameIndex(snapshot.fabric)
         return (self._name_index or NameIndex(None)).with_others(
             [
-                *commands(self.screen_state.refused_actions),
-                *(
-                    Entry(f"Theme: {name}", "command", text, f"theme({name!r})")
-                    for name, text in _THEMES.items()
-                ),
+                *commands(self.screen_state.keys, self.screen_state.refused_actions),
                 *metric_entries(snapshot),
                 *([] if scene is None else scene_entries(scene)),
             ]

@@ -13,24 +13,6 @@ from fabmon.tui.keys import Key
 
 FIXED = frozenset({"escape", "enter", "up", "down", "left", "right", "ctrl+c", "ctrl+q"})
 """These keys keep their actions: texts name them, and nobody is to be locked out."""
-_NAMES = {
-    "step(-1)": "tick_back",
-    "step(1)": "tick_forward",
-    "step(-10)": "ten_ticks_back",
-    "step(10)": "ten_ticks_forward",
-    "event(-1)": "previous_event",
-    "event(1)": "next_event",
-    "speed(-1)": "slower",
-    "speed(1)": "faster",
-    "zoom(-1)": "zoom_in",
-    "zoom(1)": "zoom_out",
-    "zoom(0)": "zoom_default",
-    "began": "finding_start",
-    "display('ramp')": "palette",
-    "display('unit')": "units",
-    "choose('')": "cancel",
-}
-"""Names of actions with numbers and of those whose own name would not be understood."""
 _CHARACTERS = {
     "solidus": "slash",
     "reverse_solidus": "backslash",
@@ -62,23 +44,12 @@ class KeyMapError(ValueError):
         self.action = action
 
 
-def action_name(key: Key) -> str:
-    """The name of an action in fabmon.toml: `overview`, `freeze`, `tick_back`."""
-    action = re.sub(r"^app\.(time_)?", "", key.action)
-    verb, _, argument = action.partition("(")
-    argument = argument.strip(")'").replace("-", "minus_")
-    named = argument if verb in ("view", "display") else f"{verb}_{argument}" if argument else verb
-    name = _NAMES.get(action, named)
-    # The timeline moves with the keys of a cursor, beside those that work everywhere.
-    return f"timeline_{name}" if key.scope == keys.STRIP else name
-
-
 def mapped(table: Sequence[Key], mapping: Mapping[str, Sequence[str]]) -> tuple[Key, ...]:
     """The table with the keys of a mapping: name of an action -> its keys, as a person writes them.
 
     Raises KeyMapError for names and keys that do not exist, and for keys with two meanings.
     """
-    known = {action_name(key) for key in table}
+    known = {key.name for key in table} - {""}
     wanted: dict[str, list[str]] = {}
     for action, texts in mapping.items():
         if action not in known:
@@ -89,20 +60,12 @@ def mapped(table: Sequence[Key], mapping: Mapping[str, Sequence[str]]) -> tuple[
         if not wanted[action]:
             raise KeyMapError(action, f"{action} needs at least one key")
         taken = FIXED.intersection(wanted[action])
-        own = {part for key in table if action_name(key) == action for part in _parts(key)}
+        own = {part for key in table if key.name == action for part in _parts(key)}
         if taken - own:
             raise KeyMapError(action, f"{shown(min(taken - own))} cannot be mapped: it is fixed")
-    result = tuple(_with(key, wanted.get(action_name(key))) for key in table)
+    result = tuple(_with(key, wanted.get(key.name)) for key in table)
     _refuse_two_meanings(result, wanted)
     return result
-
-
-def key_map(table: Sequence[Key]) -> dict[str, str]:
-    """The keys of a table as Textual's keymap: name of the action -> keys.
-
-    An action that exists in several scopes has the same keys in all of them.
-    """
-    return {action_name(key): key.keys for key in table if key.keys}
 
 
 def shown(key: str) -> str:
@@ -128,28 +91,22 @@ def _with(key: Key, names: Iterable[str] | None) -> Key:
 
 def _refuse_two_meanings(table: Sequence[Key], wanted: Mapping[str, Sequence[str]]) -> None:
     """Raise KeyMapError if a key that was mapped has another action in the same place."""
-    for mine in table:
-        action = action_name(mine)
-        for other in table if action in wanted else ():
-            same = set(wanted[action]).intersection(_parts(other))
-            if other is mine or not same or not _meet(mine.scope, other.scope):
-                continue
-            name = action_name(other)
-            if name == action:
+    for mine in (key for key in table if key.name in wanted):
+        for other in table:
+            same = set(wanted[mine.name]).intersection(_parts(other))
+            if not same or other.name == mine.name or not _meet(mine.scope, other.scope):
                 continue
             key = shown(min(same))
             raise KeyMapError(
-                action,
-                f"{action} = {key!r}: {key} is the key of {name} ({other.help}): "
-                f"map one of the two to another key",
+                mine.name,
+                f"{mine.name} = {key!r}: {key} is the key of {other.name} ({other.help}): "
+                "map one of the two to another key",
             )
 
 
 def _meet(one: str, other: str) -> bool:
     """Whether keys of two scopes work at the same time."""
     scopes = {one, other}
-    if keys.SAVE in scopes:
-        return one == other
     if len(scopes) == 1:
         return True
     if scopes == {keys.STRIP, keys.CURSOR}:

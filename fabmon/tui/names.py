@@ -15,7 +15,7 @@ from itertools import islice
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.tui import keys
+from fabmon.tui.keys import Key
 from fabmon.tui.line import FindingTarget, NodeTarget, PortTarget, SubjectTarget, Target
 from fabmon.tui.metrics import metrics_of
 from fabmon.tui.text import labels
@@ -132,15 +132,19 @@ def _patterns(words: Sequence[str]) -> list[tuple[re.Pattern[str], bool]]:
     return [(re.compile(text, re.MULTILINE), is_fuzzy) for text, is_fuzzy in texts]
 
 
-def commands(refused: Collection[str]) -> list[Entry]:
-    """The views, then the other commands: the keys that have a title."""
-    every = [key for key in keys.KEYS if key.title and key.action not in refused]
+def commands(table: Sequence[Key], refused: Collection[str]) -> list[Entry]:
+    """The views, then the other commands: the keys that have a title, as the user has them."""
+    every = [key for key in table if key.title and key.action not in refused]
     views = [key for key in every if key.action.startswith("view(")]
     rest = [key for key in every if key not in views]
     return [
-        *(Entry(key.title, "view", f"{key.help} ({key.shown})", key.action) for key in views),
-        *(Entry(key.title, "command", f"{key.help} ({key.shown})", key.action) for key in rest),
+        *(Entry(key.title, "view", _about(key), key.action) for key in views),
+        *(Entry(key.title, "command", _about(key), key.action) for key in rest),
     ]
+
+
+def _about(key: Key) -> str:
+    return f"{key.help} ({key.shown})" if key.shown else key.help
 
 
 def metric_entries(snapshot: Snapshot | None) -> list[Entry]:

@@ -20,6 +20,7 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
+from fabmon.tui.keys import KEYS, Key
 from fabmon.tui.metrics import HeatMetric, heat_metric, next_metric_name
 from fabmon.tui.palette import RAMPS, Depth, Palette, Theme, palette
 from fabmon.tui.text.draw_context import (
@@ -131,6 +132,7 @@ class ScreenState:
     follows_first: bool = True
     _selected_key: str = ""
     terminal_theme: Theme = Theme.DARK
+    keys: tuple[Key, ...] = KEYS
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _closed: dict[str, Finding] = field(default_factory=dict)
     _selection: _Memo[Selection] = field(default_factory=_Memo)

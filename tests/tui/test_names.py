@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from fabmon.tui.keys import KEYS
 from fabmon.tui.line import FindingTarget, NodeTarget, PortTarget
 from fabmon.tui.names import MOST, NameIndex, commands, metric_entries, scene_entries
 from fabmon.tui.widgets.choosers import JumpPrompt
@@ -16,7 +17,7 @@ from tests.tui.worlds import COLLISION, big
 
 SCENE = COLLISION.scene(70)
 INDEX = NameIndex(COLLISION.fabric).with_others(
-    [*commands(()), *metric_entries(SCENE.snapshot), *scene_entries(SCENE)]
+    [*commands(KEYS, ()), *metric_entries(SCENE.snapshot), *scene_entries(SCENE)]
 )
 
 

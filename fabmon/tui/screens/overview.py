@@ -14,6 +14,7 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import plural
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, build_grid
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Span, line
@@ -47,7 +48,7 @@ class OverviewScreen(ViewScreen):
     """Heatmap, findings, training, timeline."""
 
     VIEW = "overview"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.OVERVIEW)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.OVERVIEW)]
 
     def __init__(self, screen_state: ScreenState) -> None:
         """Nothing is drawn yet."""

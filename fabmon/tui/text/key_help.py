@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
 from rich.cells import cell_len
@@ -20,12 +20,13 @@ def footer(
     palette: Palette,
     is_away: bool = False,
     refused: Collection[str] = (),
+    table: Sequence[keys.Key] = keys.KEYS,
 ) -> Line:
     """As many keys as `width` cells hold; help and quit are at the right and left out last.
 
     Clicking a key has the effect of pressing it. Actions that are `refused` are not offered.
     """
-    shown = [key for key in keys.footer(view, is_away) if key.action not in refused]
+    shown = [key for key in keys.footer(view, is_away, table) if key.action not in refused]
     between: Span = ("  ", palette.text)
     help_, quit_ = (_part(key, palette) for key in shown[-2:])
     last = [*help_, between, *quit_]
@@ -82,19 +83,21 @@ _KEY, _WHAT = 12, 14
 """Columns of a key, and of what the mouse does."""
 
 
-def help_page(view: str, width: int, palette: Palette) -> list[Line]:
+def help_page(
+    view: str, width: int, palette: Palette, table: Sequence[keys.Key] = keys.KEYS
+) -> list[Line]:
     """The whole of help: keys and words, side by side where the terminal is wide."""
     about = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
     if width < _TWO_COLUMNS:
-        return [*about, *_keys(view, width, palette), *_words(width, palette)]
+        return [*about, *_keys(view, width, palette, table), *_words(width, palette)]
     column = (width - _COLUMN_GAP) // 2
-    sides = _keys(view, column, palette), _words(column, palette)
+    sides = _keys(view, column, palette, table), _words(column, palette)
     return [*about, *_side_by_side(*sides, column, palette)]
 
 
-def _keys(view: str, width: int, palette: Palette) -> list[Line]:
+def _keys(view: str, width: int, palette: Palette, table: Sequence[keys.Key]) -> list[Line]:
     lines: list[Line] = []
-    for title, own in keys.scopes(view):
+    for title, own in keys.scopes(view, table):
         lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
         for key in own:
             lines += _entry(key.shown, key.help, _KEY, width, palette)

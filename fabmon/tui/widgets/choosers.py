@@ -16,6 +16,7 @@ from textual.widgets import Input
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import per_second, percent
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.containment import Contained
 from fabmon.tui.line import EntryTarget, Line, MetricTarget, fit, line, right
 from fabmon.tui.metrics import HeatMetric, metrics_of
@@ -33,7 +34,7 @@ _HINT = "a node, port, job, finding, metric, view or command: gpu012  l1u5  coll
 class JumpPrompt(Contained, ModalScreen[Entry | None]):
     """A list of names that match what is typed. Its result is the chosen one, None if cancelled."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.JUMP)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.JUMP)]
 
     def __init__(self, names: NameIndex, palette: Palette) -> None:
         """Search these names."""
@@ -146,7 +147,7 @@ _ABOUT = {
 class MetricMenu(Contained, ModalScreen[str | None]):
     """The list of metrics. Its result is the name of the chosen one, None if cancelled."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.METRICS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.METRICS)]
 
     def __init__(self, scene: Scene | None, palette: Palette, current: HeatMetric) -> None:
         """With the cursor on the current metric; with the highest values of a scene."""

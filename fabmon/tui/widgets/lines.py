@@ -17,6 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.containment import Contained
 from fabmon.tui.line import FindingTarget, Hit, Line, Target
 
@@ -71,7 +72,7 @@ class TimelineView(Painted, can_focus=True):
     The screen converts columns to times.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.STRIP)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.STRIP)]
     FOCUS_ON_CLICK = False
     """A click goes to a time and leaves the focus where it is: here, up and down do nothing."""
 
@@ -103,7 +104,7 @@ class LineView(Contained, ScrollView, can_focus=True):
     are rendered.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CURSOR)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.CURSOR)]
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         """No lines."""
