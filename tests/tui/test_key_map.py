@@ -137,10 +137,9 @@ async def test_the_screen_obeys_the_keys_of_the_user_and_no_others() -> None:
         await run.press("escape")
 
 
-async def test_the_command_palette_has_the_themes() -> None:
+async def test_the_list_of_names_has_the_themes() -> None:
     async with running(HEALTHY) as run:
-        commands = {each.title: each for each in run.app.get_system_commands(run.app.screen)}
-        await commands["Theme: light"].callback()
-        assert run.app.screen_state.palette.theme == "light"
-        await commands["Theme: auto"].callback()
-        assert run.app.screen_state.palette.theme == "dark"
+        await run.press("colon", *"theme light", "enter")
+        await run.until(lambda: run.app.screen_state.palette.theme == "light")
+        await run.press("colon", *"theme auto", "enter")
+        await run.until(lambda: run.app.screen_state.palette.theme == "dark")
