@@ -267,7 +267,6 @@ KEYS = (
         "colon,ctrl+p",
         ": ctrl+p",
         "go to a node, port, job, finding, metric, view or command by its name",
-        label="go to",
     ),
     Key("close", "q", "q", "go back; from the views 1 to 6: quit", label="quit"),
     Key("quit", "ctrl+q", "ctrl+q", "quit", title="Quit"),

@@ -242,11 +242,10 @@ class ScreenState:
         found = next((each for each in scene.findings if key and each.key == key), None)
         if found is None:
             return None
-        # What nobody has chosen is marked at the cause only: it shall not cover the picture.
-        rows = found.rows[:1] if self.follows_first else found.rows
-        return self._selection.get(
-            lambda: selection_of(found, fabric, rows), found, fabric, self.follows_first
-        )
+        if self.follows_first:
+            # What nobody has chosen is marked in the list only: marks would cover the picture.
+            return Selection(found, np.empty(0, np.intp), frozenset())
+        return self._selection.get(lambda: selection_of(found, fabric), found, fabric)
 
     def cables(self, fabric: Fabric) -> int:
         """The number of watched cables; two watched ends are one cable."""

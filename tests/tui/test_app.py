@@ -153,10 +153,10 @@ async def test_the_cursor_moves_from_uplink_to_uplink() -> None:
         assert "leaf1 up3" in run.lines[1]
 
 
-async def test_the_cursor_stays_on_its_port_when_a_filter_moves_it() -> None:
-    async with running(COLLISION) as run:
-        await run.press("j", "j", *["h"] * 6)
-        assert "gpu003 r1" in run.text
+async def test_the_cursor_stays_on_its_port_when_a_filter_is_set() -> None:
+    async with running(HEALTHY) as run:
+        await run.press("j", "j", "l")
+        assert "gpu003 r1" in run.lines[-4]
         run.app.screen_state.filter("gpu003")
         run.app.repaint()
         await run.settle()
@@ -188,11 +188,11 @@ async def test_colours_change_and_come_back() -> None:
 
 
 async def test_digits() -> None:
-    async with running(COLLISION) as run:
-        await run.press("C", *["h"] * 5)
-        assert "[86]" in run.text
+    async with running(HEALTHY) as run:
         await run.press("C")
-        assert "[██]" in run.text
+        assert "[86]83" in run.text
+        await run.press("C")
+        assert "[██]██" in run.text
 
 
 async def test_failures_that_are_alike_unfold() -> None:
@@ -238,7 +238,7 @@ async def test_the_list_of_names_has_our_actions() -> None:
 
 
 async def test_the_mouse_selects_then_opens() -> None:
-    async with running(COLLISION) as run:
+    async with running(HEALTHY) as run:
         grid = run.app.screen.query_one(HeatGrid)
         line = run.lines[3]
         assert "gpu001" in line
@@ -327,6 +327,8 @@ async def test_messages_are_one_line_above_the_footer() -> None:
     async with running(HEALTHY, size=(100, 30), toasts=True) as run:
         for text in ("first", "second", "third"):
             run.app.say(text, 60)
+        assert [note.message for note in run.app._notifications] == ["third"]
+        await run.pilot.pause(0.5)
         await run.until(lambda: "third" in run.text)
         assert "third" in run.lines[-2]
         assert "first" not in run.text

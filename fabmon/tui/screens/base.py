@@ -159,7 +159,7 @@ class ViewScreen(Contained, Screen[None]):
         """The mark of the selected finding and its cause; empty where nothing is marked."""
         state, tone = self.screen_state, self.palette
         selection = state.selection(state.scene) if state.scene is not None else None
-        if selection is None or self.VIEW not in _MARKING_VIEWS:
+        if selection is None or state.follows_first or self.VIEW not in _MARKING_VIEWS:
             return []
         cause = f" {labels.cause_title(selection.finding)}"
         return [[(tone.selection_mark, tone.strong), (cause, tone.text)]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,8 +27,8 @@ _GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selected finding: `rows` are both ends of the marked links, `nodes` those of the links, its
-    subjects and victims.
+    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims; empty
+    where they are not to be marked.
     """
 
     finding: Finding
@@ -37,10 +36,10 @@ class Selection:
     nodes: frozenset[str]
 
 
-def selection_of(finding: Finding, fabric: Fabric, rows: Sequence[int]) -> Selection:
-    """A finding of which the links with these rows are marked, and its nodes."""
+def selection_of(finding: Finding, fabric: Fabric) -> Selection:
+    """The ports and nodes of a finding in a fabric."""
     ports = fabric.ports
-    own = [row for row in rows if 0 <= row < len(ports) and ports[row].node]
+    own = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
     peers = [peer for row in own if (peer := ports[row].peer) is not None and peer < len(ports)]
     known = {node.name for node in fabric.nodes}
     named = {
