@@ -261,9 +261,12 @@ class FabmonApp(TimeKeys):
         self.notify(text, timeout=seconds, markup=False)
 
     def notify(self, message: str, **options: Any) -> None:
-        """Show a message in one line, in place of the one before."""
-        self.clear_notifications()
+        """Show a message in one line."""
         super().notify(fit(message, max(1, self.size.width - 4)).rstrip(), **options)
+
+    def on_notify(self) -> None:
+        """Make room for the message that is about to be shown: there is one line."""
+        self.clear_notifications()
 
     def _toast(self, scene: Scene) -> None:
         text = self._toasts.accept(scene)

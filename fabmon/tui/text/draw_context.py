@@ -27,8 +27,8 @@ _GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims; empty
-    where they are not to be marked.
+    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims. Both
+    are empty where nothing is marked.
     """
 
     finding: Finding
