@@ -61,6 +61,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "cut": ("recordings:cut", "Copy a part of a recording to a new recording."),
     "export": ("export:export", "Convert a recording for other tools."),
     "report": ("report:report", "Make an HTML page of a recording."),
+    "config": ("config:config", "Show every setting and its origin, or write fabmon.toml."),
     "agent": ("agent:agent", "Serve the counters of this machine over HTTP."),
 }
 """Name -> `module:command` in fabmon.cli, and what it does in a line."""

@@ -29,6 +29,7 @@ ThemeName = Annotated[
     Literal["auto", "dark", "light"], msgspec.Meta(description="auto, dark or light, in quotes")
 ]
 UnitName = Annotated[Unit, msgspec.Meta(description='"Gb/s", "GB/s" or "%"')]
+Share = Annotated[int, msgspec.Meta(ge=0, le=70, description="0, or 20 to 70 percent")]
 KeyNames = str | list[str]
 Minutes = Annotated[float, msgspec.Meta(ge=0, le=1440, description="0 to 1440 minutes")]
 
@@ -61,6 +62,7 @@ class ScreenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str | None = None
     units: UnitName | None = None
     digits: bool | None = None
+    findings_share: Share | None = None
     remember: bool = True
 
 
@@ -237,7 +239,13 @@ def _range(message: str) -> str:
     for key in place[1].split(".") if place else ():
         kind = msgspec.structs.fields(kind) if isinstance(kind, type) else ()
         kind = next((field.type for field in kind if field.name == key), None)
-    said = [meta.description for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta)]
+    # An optional key is a union of its annotated type and None.
+    said = [
+        meta.description
+        for each in (kind, *get_args(kind))
+        for meta in get_args(each)[1:]
+        if isinstance(meta, msgspec.Meta)
+    ]
     return f": write {said[0]}" if said else ""
 
 

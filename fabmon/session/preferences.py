@@ -75,6 +75,7 @@ class ScreenMemory:
             metric=values["metric"],
             digits=values["digits"],
             ramp=values["palette"],
+            findings_share=values["findings_share"],
             theme=None if values["theme"] == AUTO else Theme(values["theme"]),
         )
         return Preferences(choices, key_table(self.config.keys), self.problem)
@@ -109,4 +110,5 @@ def as_settings(choices: Choices) -> dict[str, Any]:
         "metric": choices.metric,
         "units": choices.unit.value,
         "digits": choices.digits,
+        "findings_share": choices.findings_share,
     }

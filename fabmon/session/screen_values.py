@@ -11,6 +11,7 @@ from fabmon.tui.key_map import KeyMapError, mapped
 from fabmon.tui.keys import KEYS, Key
 from fabmon.tui.metrics import METRIC_NAMES
 from fabmon.tui.palette import RAMPS, Theme
+from fabmon.tui.screen_state import SHARES
 
 AUTO = "auto"
 VALUES: Mapping[str, Sequence[object]] = {
@@ -19,6 +20,7 @@ VALUES: Mapping[str, Sequence[object]] = {
     "metric": METRIC_NAMES,
     "units": [unit.value for unit in Unit],
     "digits": (False, True),
+    "findings_share": (0, *SHARES),
 }
 """Name in the table [screen] -> its values."""
 Place = Callable[[Sequence[str]], str]
@@ -39,7 +41,7 @@ def key_table(keys: Mapping[str, str | Sequence[str]]) -> tuple[Key, ...]:
 
 
 def check_names(choices: Mapping[str, object], place: Place) -> None:
-    """Raise UsageError with the line of a palette or a metric that does not exist."""
+    """Raise UsageError with the line of a value that the screen does not have."""
     for name in ("palette", "metric"):
         value, names = choices.get(name), [str(each) for each in VALUES[name]]
         if value is not None and value not in names:
@@ -47,6 +49,13 @@ def check_names(choices: Mapping[str, object], place: Place) -> None:
             hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(names)}"
             where = place(["screen", name])
             raise UsageError(f"{where}: [screen] there is no {name} {value!r}: {hint}")
+
+    share = choices.get("findings_share")
+    if share is not None and share not in VALUES["findings_share"]:
+        where = place(["screen", "findings_share"])
+        raise UsageError(
+            f"{where}: [screen] findings_share = {share}: write 0, or 20 to 70 percent"
+        )
 
 
 def check_keys(keys: Mapping[str, str | Sequence[str]], place: Place) -> None:

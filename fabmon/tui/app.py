@@ -362,7 +362,7 @@ class FabmonApp(TimeKeys):
         state, screen = self.screen_state, self.screen
         if len(self.screen_stack) > 2:
             self.pop_screen()
-        elif isinstance(screen, ViewScreen) and screen.restore_panel():
+        elif isinstance(screen, ViewScreen) and (screen.restore_panel() or screen.go_back()):
             return
         elif self._root_view() != OverviewScreen.VIEW and state.scene is not None:
             if state.choices.filter:
@@ -477,6 +477,11 @@ class FabmonApp(TimeKeys):
             self.say("no filter is set: / sets one")
         elif isinstance(self.screen, ViewScreen) and not self.screen.next_match(by):
             self.say("nothing here matches the filter")
+
+    def action_usual_panels(self) -> None:
+        """Give the panels the sizes that fit the terminal."""
+        self.screen_state.share_with_findings(0)
+        self.repaint()
 
     async def action_theme(self, name: str) -> None:
         """Use the `dark` or the `light` theme, or that of the terminal (`auto`)."""

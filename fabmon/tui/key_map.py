@@ -92,9 +92,9 @@ def _with(key: Key, names: Iterable[str] | None) -> Key:
 def _refuse_two_meanings(table: Sequence[Key], wanted: Mapping[str, Sequence[str]]) -> None:
     """Raise KeyMapError if a key that was mapped has another action in the same place."""
     for mine in (key for key in table if key.name in wanted):
-        for other in table:
+        for other in (key for key in table if key.name not in ("", mine.name)):
             same = set(wanted[mine.name]).intersection(_parts(other))
-            if not same or other.name == mine.name or not _meet(mine.scope, other.scope):
+            if not same or not _meet(mine.scope, other.scope):
                 continue
             key = shown(min(same))
             raise KeyMapError(

@@ -235,6 +235,14 @@ def detect(environ: Mapping[str, str]) -> Depth:
     return Depth.EIGHT_BIT if "256color" in term else Depth.SIXTEEN
 
 
+def deciding_variable(environ: Mapping[str, str]) -> str:
+    """The environment variable that `detect` decided by."""
+    if environ.get("NO_COLOR"):
+        return "NO_COLOR"
+    by_colorterm = detect(environ) is Depth.TRUECOLOR
+    return "COLORTERM" if by_colorterm else "TERM"
+
+
 def lightness(colour: Color) -> float:
     """CIE L* of a colour, 0 black to 100 white."""
     linear = []

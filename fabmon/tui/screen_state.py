@@ -39,6 +39,8 @@ _MOST_SHOWN_CLOSED = 5
 """Closed findings that are listed, at most."""
 _MOST_KEPT_CLOSED = 50
 """Closed findings that are kept: some of them may be open again."""
+SHARES = range(20, 71)
+"""The parts of the overview, in %, that a user can give to the findings."""
 _REMEMBERED_TICKS = 900
 """Ticks for which every snapshot knows the busiest link."""
 
@@ -77,13 +79,17 @@ class Tips:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """How the user wants data to be shown. `theme` is None for that of the terminal."""
+    """How the user wants data to be shown. `theme` is None for that of the terminal.
+
+    `findings_share` is the part of the overview that the findings have, in %; 0: by its size.
+    """
 
     unit: Unit = Unit.GBIT
     metric: str = "util"
     digits: bool = False
     ramp: str = RAMPS[0].name
     theme: Theme | None = None
+    findings_share: int = 0
     filter: str = ""
     terms: tuple[Term, ...] = ()
 
@@ -390,6 +396,11 @@ class ScreenState:
     def choose_theme(self, theme: Theme | None) -> None:
         """Use this theme; None: that of the terminal."""
         self.choices = replace(self.choices, theme=theme)
+
+    def share_with_findings(self, percent: int) -> None:
+        """Give the findings this part of the overview, within limits; 0: as much as usual."""
+        share = min(max(percent, SHARES[0]), SHARES[-1]) if percent else 0
+        self.choices = replace(self.choices, findings_share=share)
 
     def toggle_digits(self) -> None:
         """Show or hide the digits in the cells."""

@@ -13,6 +13,7 @@ from fabmon.tui.app import FabmonApp
 from fabmon.tui.palette import RAMPS
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
+from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.widgets.choosers import JumpPrompt
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView
@@ -136,6 +137,7 @@ async def test_the_cursor_moves_with_letters_and_with_arrows(size: tuple[int, in
         async with running(troubled(), size=size) as run:
             first = run.app.focused
             assert isinstance(first, HeatGrid | LineView)
+            await run.press("g")
             place = _cursor(first)
             await run.press(down)
             assert _cursor(first) != place
@@ -190,9 +192,9 @@ async def test_colours_change_and_come_back() -> None:
 async def test_digits() -> None:
     async with running(HEALTHY) as run:
         await run.press("C")
-        assert "[86]83" in run.text
+        assert "gpu001[86  ]83" in run.text
         await run.press("C")
-        assert "[██]██" in run.text
+        assert "gpu001[████]██" in run.text
 
 
 async def test_failures_that_are_alike_unfold() -> None:
@@ -240,14 +242,13 @@ async def test_the_list_of_names_has_our_actions() -> None:
 async def test_the_mouse_selects_then_opens() -> None:
     async with running(HEALTHY) as run:
         grid = run.app.screen.query_one(HeatGrid)
-        line = run.lines[3]
-        assert "gpu001" in line
-        x = line.index("[") + 4
-        await run.pilot.click(grid, offset=(x, 2))
+        y = next(y for y, line in enumerate(run.lines) if "gpu002" in line)
+        x = run.lines[y - 1].index("[") + 7
+        await run.pilot.click(grid, offset=(x, y - 2))
         await run.settle()
         assert run.view == "overview"
-        assert grid.cursor == (2, 1)
-        await run.pilot.click(grid, offset=(x, 2))
+        assert grid.cursor == (y - 2, 1)
+        await run.pilot.click(grid, offset=(x, y - 2))
         await run.settle()
         assert run.view == "port"
         assert "gpu002 r1" in run.lines[1]
@@ -338,7 +339,8 @@ async def test_messages_are_one_line_above_the_footer() -> None:
 async def test_hovering_shows_a_port_and_leaving_shows_the_cursors_again() -> None:
     async with running(COLLISION) as run:
         grid = run.app.screen.query_one(HeatGrid)
-        await run.pilot.hover(grid, offset=(14, 3))
+        y = next(y for y, line in enumerate(run.lines) if "gpu003" in line)
+        await run.pilot.hover(grid, offset=(11, y - 2))
         await run.settle()
         assert "gpu003 r0" in run.text
         await run.pilot.hover("#findings")
@@ -482,7 +484,8 @@ async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("l", "enter")
         lines = run.app.screen.query_one(LineView)
-        screens = (FindingScreen, FluctuationScreen, WaterfallScreen, SaveMenu, JumpPrompt)
+        pages = (FindingScreen, FluctuationScreen, WaterfallScreen)
+        screens = (OverviewScreen, *pages, SaveMenu, JumpPrompt)
         targets = (run.app, run.app.screen, lines, *screens)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")

@@ -14,6 +14,7 @@ from fabmon.tui.key_map import FIXED, KeyMapError, mapped, shown
 from fabmon.tui.keys import KEYS, Key
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.preferences import Preferences
+from fabmon.tui.screen_state import Choices
 from fabmon.tui.text.key_help import footer, help_page
 from tests.tui.running import running
 from tests.tui.worlds import HEALTHY
@@ -143,3 +144,33 @@ async def test_the_list_of_names_has_the_themes() -> None:
         await run.until(lambda: run.app.screen_state.palette.theme == "light")
         await run.press("colon", *"theme auto", "enter")
         await run.until(lambda: run.app.screen_state.palette.theme == "dark")
+
+
+@pytest.mark.parametrize(("size", "axis"), [((160, 40), "width"), ((90, 40), "height")])
+async def test_the_panel_of_the_findings_has_the_size_that_the_user_gives_it(
+    size: tuple[int, int], axis: str
+) -> None:
+    async with running(HEALTHY, size=size) as run:
+        right = run.app.screen.query_one("#right")
+
+        def part() -> int:
+            return int(getattr(right.size, axis))
+
+        usual = part()
+        await run.press("(", "(")
+        await run.until(lambda: part() > usual)
+        larger = part()
+        await run.press("z")
+        await run.press("z")
+        await run.until(lambda: part() == larger)
+        await run.press(*")" * 20)
+        await run.until(lambda: part() < usual)
+        assert run.app.screen_state.choices.findings_share == 20
+        await run.app.run_action("usual_panels")
+        await run.until(lambda: part() == usual)
+
+
+async def test_a_size_that_was_kept_is_there_from_the_start() -> None:
+    chosen = Preferences(choices=Choices(findings_share=60))
+    async with running(HEALTHY, size=(160, 40), preferences=chosen) as run:
+        await run.until(lambda: run.app.screen.query_one("#right").size.width == 96)

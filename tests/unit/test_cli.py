@@ -237,10 +237,6 @@ def test_roles_are_given_by_host_and_port_or_by_port(tmp_path: Path) -> None:
     assert rules.overrides == (("gpu*", "mlx5_8", "storage"), ("*", "eno1", "rail"))
 
 
-def test_the_example_configuration_says_the_defaults() -> None:
-    assert load(ROOT / "config" / "fabmon.example.toml") == load(Path("/dev/null"))
-
-
 def test_the_demo_as_lines_says_on_stderr_that_it_is_simulated() -> None:
     done = fabmon("demo", "--format", "jsonl", "--duration", "1", "--speed", "20", "--seed", "3")
     assert done.returncode == 0, done.stderr

@@ -40,6 +40,7 @@ def test_choices_of_one_run_are_there_in_the_next(state: Path, tmp_path: Path) -
         unit=Unit.PERCENT,
         digits=True,
         theme=Theme.LIGHT,
+        findings_share=45,
         filter="leaf1",
     )
     assert ScreenMemory.load(mine, is_live=True).keep(before, after) == ""
@@ -78,6 +79,7 @@ def test_options_and_the_file_win_over_what_was_kept(state: Path, tmp_path: Path
         "units": ("GB/s", "state"),
         "metric": ("util", "default"),
         "digits": (False, "default"),
+        "findings_share": (0, "default"),
     }
 
 

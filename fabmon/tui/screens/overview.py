@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,9 @@ from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import Look, scale
-from fabmon.tui.heatmap_layout import HeatmapGrid, build_grid
+from fabmon.tui.heatmap_layout import HeatmapGrid, Kind, Level
+from fabmon.tui.heatmap_levels import LevelChoice, build_grid
+from fabmon.tui.heatmap_units import Unit, units_of, units_with_findings
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Span, line
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.screen_state import ScreenState
@@ -55,12 +58,16 @@ class OverviewScreen(ViewScreen):
         super().__init__(screen_state)
         self._grid: HeatmapGrid | None = None
         self._rows: HeatmapRows | None = None
-        self._grid_of: tuple[Fabric, int, int] | None = None
+        self._grid_of: tuple[Fabric, int, int, LevelChoice] | None = None
+        self._units: tuple[Fabric, tuple[Unit, ...]] | None = None
+        self._choice = LevelChoice()
+        self._findings: frozenset[str] = frozenset()
         self._port: int | None = None
         self._name = ""
         self._followed_key = ""
         self._hovered_port: int | None = None
         self._training_lines = 0
+        self._share = (0, False)
 
     def body(self) -> ComposeResult:
         """The panels."""
@@ -110,6 +117,7 @@ class OverviewScreen(ViewScreen):
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the visible panels."""
+        self._share_space()
         if self.query_one("#left").display:
             self._draw_grid(ctx)
         if self.query_one("#right").display:
@@ -137,7 +145,7 @@ class OverviewScreen(ViewScreen):
         cells = spread(grid, ctx.muted_codes(levels))
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
-        view.show(cells, self._rows.of(cells, ctx.scene), Look(ctx.palette, levels))
+        view.show(cells, self._rows.of(cells, ctx), Look(ctx.palette, levels))
         self._place_cursor(ctx, grid, view)
         self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
         self._draw_port(ctx)
@@ -152,19 +160,34 @@ class OverviewScreen(ViewScreen):
         if self._name and view.cursor is not None and view.node_at(view.cursor) == self._name:
             return
         place = grid.place(self._port) if self._port is not None else None
-        if place is None and (grid.ports >= 0).any():
-            row, column = np.argwhere(grid.ports >= 0)[0].tolist()
-            place, self._port = (row, column), int(grid.ports[row, column])
+        if place is None and (place := grid.first_place()) is not None:
+            self._port = self._port_at(place)
         if place != view.cursor:
             view.put(place, scroll=False)
 
     def _layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
-        """The layout, computed again only when the fabric or the size changes."""
-        of = (ctx.fabric, width, height)
+        """The layout, computed again only when the fabric, the size or the level changes, or a
+        finding opens or closes."""
+        self._update_order(ctx)
+        of = (ctx.fabric, width, height, self._choice)
         known = self._grid_of
         if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
-            self._grid, self._grid_of = build_grid(*of), of
+            self._grid, self._grid_of = (
+                build_grid(ctx.fabric, width, height, choice=self._choice),
+                of,
+            )
         return self._grid
+
+    def _update_order(self, ctx: DrawContext) -> None:
+        """Put the units with findings first, in an order that is kept while the same are open."""
+        known = self._units
+        is_same = known is not None and known[0] is ctx.fabric
+        if known is None or not is_same:
+            known = self._units = (ctx.fabric, units_of(ctx.fabric, None))
+        keys = frozenset(finding.key for finding in ctx.scene.findings)
+        if not is_same or keys != self._findings:
+            first = units_with_findings(known[1], ctx.fabric, ctx.scene.findings)
+            self._choice, self._findings = replace(self._choice, first=first), keys
 
     def _grid_title(self, ctx: DrawContext, width: int) -> list[list[Span]]:
         tone, metric = ctx.palette, ctx.metric
@@ -249,11 +272,14 @@ class OverviewScreen(ViewScreen):
     def _reveal(self, ctx: DrawContext) -> None:
         if ctx.selection is None or self._grid is None:
             return
-        places = (self._grid.place(row) for row in ctx.selection.finding.rows)
-        place = next((each for each in places if each is not None), None)
+        rows = ctx.selection.finding.rows
+        row, place = next(
+            ((row, place) for row in rows if (place := self._grid.place(row)) is not None),
+            (None, None),
+        )
         if place is not None and self.query_one("#left").display:
             view = self.query_one("#heat", HeatGrid)
-            self._port, self._name = int(self._grid.ports[place]), ""
+            self._port, self._name = row, ""
             view.put(place, scroll=False)
             view.centre(place)
             self._draw_port(ctx)
@@ -263,23 +289,39 @@ class OverviewScreen(ViewScreen):
         if self._grid is not None:
             self._name = self.query_one("#heat", HeatGrid).node_at(event.cell)
             if not self._name:
-                self._port = int(self._grid.ports[event.cell])
+                self._port = self._port_at(event.cell)
             self.screen_state.keep_selection()
             self._draw_port(self.context())
 
     def on_heat_grid_hovered(self, event: HeatGrid.Hovered) -> None:
         """Describe the port under the mouse."""
-        if self._grid is not None:
-            cell = event.cell
-            self._hovered_port = None if cell is None else int(self._grid.ports[cell])
-            self._draw_port(self.context())
+        self._hovered_port = None if event.cell is None else self._port_at(event.cell)
+        self._draw_port(self.context())
+
+    def _port_at(self, cell: tuple[int, int]) -> int | None:
+        """The port of a cell; of several, the one with the highest value."""
+        ctx = self.context()
+        ports = [] if self._grid is None else self._grid.ports_at(cell)
+        if ctx is None or len(ports) < 2:
+            return ports[0] if ports else None
+        values = np.nan_to_num(ctx.metric.values(ctx.snapshot)[ports], nan=-1)
+        return ports[int(values.argmax())]
 
     def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
-        """Open the port of a cell; until the user moves, the first finding."""
+        """Open the port of a cell; expand or collapse the unit of an aggregate. Until the user
+        moves, open the first finding."""
+        scene, grid = self.screen_state.scene, self._grid
         first = self.selected_target() if self.screen_state.follows_first else None
-        if self._grid is not None:
-            port = PortTarget(int(self._grid.ports[event.cell]))
-            self.post_message(OpenRequested(first or port))
+        if first is not None:
+            self.post_message(OpenRequested(first))
+            return
+        if grid is None or scene is None or not grid.ports_at(event.cell):
+            return
+        part = grid.part(event.cell)
+        if part is not None and part.kind in (Kind.UNIT, Kind.POD):
+            self._expand(scene.snapshot.fabric.ports[grid.ports_at(event.cell)[0]].node)
+        elif (row := self._port_at(event.cell)) is not None:
+            self.post_message(OpenRequested(PortTarget(row)))
 
     def on_heat_grid_name_opened(self, event: HeatGrid.NameOpened) -> None:
         """Open the node of a name."""
@@ -291,6 +333,42 @@ class OverviewScreen(ViewScreen):
         if self.query_one("#left").display:
             return self.query_one("#heat", HeatGrid).next_match(by)
         return super().next_match(by)
+
+    def _expand(self, node: str) -> None:
+        """Expand the unit of a node in place, or collapse it."""
+        units = () if self._units is None else self._units[1]
+        title = next((u.title for u in units if any(each.name == node for each in u.nodes)), None)
+        if title is not None:
+            opened = self._choice.opened
+            others = tuple(each for each in opened if each != title)
+            opened = others if title in opened else (*opened, title)
+            self._choice = replace(self._choice, opened=opened)
+            self.paint()
+
+    def go_back(self) -> bool:
+        """Collapse the unit that was expanded last, else return to the level that fits; False
+        where there is nothing to go back from."""
+        choice = self._choice
+        if choice.opened:
+            self._choice = replace(choice, opened=choice.opened[:-1])
+        elif choice.level is not None:
+            self._choice = replace(choice, level=None)
+        else:
+            return False
+        self.paint()
+        return True
+
+    def action_level(self, by: int) -> None:
+        """Show finer rows (`by` > 0: from pods to leaves, ports, NVLinks) or coarser ones."""
+        if self._grid is None:
+            return
+        has_links = self._units is not None and any(
+            node.gpu_links() for unit in self._units[1] for node in unit.hosts
+        )
+        finest = Level.LINKS if has_links else Level.PORTS
+        level = Level(min(max(self._grid.level + by, Level.PODS), finest))
+        self._choice = replace(self._choice, level=level, opened=())
+        self.paint()
 
     def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""
@@ -308,6 +386,41 @@ class OverviewScreen(ViewScreen):
         if is_maximised:
             self.maximise()
         return is_maximised
+
+    def _share_space(self) -> None:
+        """Give the findings the share of the screen that the user chose."""
+        is_fixed = any(self.has_class(each) for each in ("-tiny", "-max-grid", "-max-findings"))
+        share = (
+            0 if is_fixed else self.screen_state.choices.findings_share,
+            self.has_class("-narrow"),
+        )
+        if share == self._share:
+            return
+        self._share = share
+        percent, is_below = share
+        right, size = self.query_one("#right").styles, f"{percent}%" if percent else None
+        # None is what the style sheet says.
+        right.width = right.max_width = right.height = None
+        if is_below:
+            right.height = size
+        else:
+            right.width, right.max_width = size, "100%" if size else None
+        self.call_after_refresh(self.paint)
+
+    def action_share(self, by: int) -> None:
+        """Give the findings more of the screen (`by` > 0, in %) or less."""
+        right, is_below = self.query_one("#right"), self.has_class("-narrow")
+        part, whole = (
+            (right.size.height, self.size.height)
+            if is_below
+            else (
+                right.size.width,
+                self.size.width,
+            )
+        )
+        now = self.screen_state.choices.findings_share or round(100 * part / max(1, whole))
+        self.screen_state.share_with_findings(now + by)
+        self.paint()
 
     def maximise(self) -> None:
         """Maximise or restore the focused panel."""
