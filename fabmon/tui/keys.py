@@ -33,8 +33,6 @@ _NAMES = {
     "event(1)": "next_event",
     "speed(-1)": "slower",
     "speed(1)": "faster",
-    "level(1)": "finer_rows",
-    "level(-1)": "coarser_rows",
     "zoom(-1)": "zoom_in",
     "zoom(1)": "zoom_out",
     "zoom(0)": "zoom_default",
@@ -43,6 +41,8 @@ _NAMES = {
     "match(1)": "next_match",
     "match(-1)": "previous_match",
     "jump": "go_to",
+    "level(1)": "finer_rows",
+    "level(-1)": "coarser_rows",
     "share(5)": "more_findings",
     "share(-5)": "fewer_findings",
     "began": "finding_start",
@@ -417,6 +417,11 @@ def scopes(view: str, table: Sequence[Key] = KEYS) -> list[tuple[str, list[Key]]
         for scope in order
         if scope in _TITLES
     ]
+
+
+def shown_key(name: str, table: Sequence[Key]) -> str:
+    """The key of the action with this name, as texts name it."""
+    return next(key.shown.split()[0] for key in table if key.name == name)
 
 
 def steps(direction: str, page: int, every: int) -> tuple[int, int]:

@@ -160,15 +160,28 @@ def test_an_answer_that_comes_too_late_changes_nothing_and_presses_no_key(start:
     assert terminal.wait() == 0
 
 
-def test_a_person_who_quits_at_once_finds_no_answer_on_the_command_line(start: Start) -> None:
-    terminal = start()
-    terminal.until(QUERY)
-    terminal.send(b"q")
-    answering = threading.Timer(0.4, terminal.send, [_WHITE])
-    answering.start()
-    assert terminal.wait() == 0
-    answering.join()
-    assert terminal.unread() == b""
+_QUITS_AT_ONCE = """
+from textual.app import App
+from fabmon.tui.terminal import TerminalDriver
+class Asks(App):
+    def on_mount(self):
+        self._driver.ask_background(lambda theme: None)
+        self.exit()
+Asks(driver_class=TerminalDriver).run()
+"""
+
+
+def test_a_person_who_quits_at_once_finds_no_answer_on_the_command_line() -> None:
+    terminal = Pty([sys.executable, "-c", _QUITS_AT_ONCE], os.environ)
+    try:
+        terminal.until(QUERY)
+        answering = threading.Timer(0.6, terminal.send, [_WHITE])
+        answering.start()
+        assert terminal.wait() == 0
+        answering.join()
+        assert terminal.unread() == b""
+    finally:
+        terminal.close()
 
 
 @pytest.mark.parametrize(

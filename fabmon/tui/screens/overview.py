@@ -59,6 +59,7 @@ class OverviewScreen(ViewScreen):
         self._grid: HeatmapGrid | None = None
         self._rows: HeatmapRows | None = None
         self._grid_of: tuple[Fabric, int, int, LevelChoice] | None = None
+        self._widest = 1
         self._units: tuple[Fabric, tuple[Unit, ...]] | None = None
         self._choice = LevelChoice()
         self._findings: frozenset[str] = frozenset()
@@ -140,8 +141,8 @@ class OverviewScreen(ViewScreen):
         width, height = view.outer_size
         if width < 2:
             return
-        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits)
         grid = self._layout(ctx, width - 1, height)
+        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
         cells = spread(grid, ctx.muted_codes(levels))
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
@@ -172,10 +173,10 @@ class OverviewScreen(ViewScreen):
         of = (ctx.fabric, width, height, self._choice)
         known = self._grid_of
         if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
-            self._grid, self._grid_of = (
-                build_grid(ctx.fabric, width, height, choice=self._choice),
-                of,
-            )
+            self._grid = build_grid(ctx.fabric, width, height, choice=self._choice)
+            self._grid_of = of
+            parts = (part for row in self._grid.rows for part in row)
+            self._widest = max((each.width for part in parts for each in part.blocks), default=1)
         return self._grid
 
     def _update_order(self, ctx: DrawContext) -> None:

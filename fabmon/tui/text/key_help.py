@@ -66,7 +66,7 @@ _ABOUT = {
     "half is the traffic up, its right half the traffic down, on the busiest link between the two.",
     "pair": "The links between two switches: what each carries in each direction, its errors.",
     "fluctuation": "How much the bandwidth varied, by job, rail, pair of switches and link: over "
-    "the last minutes, the marked range, or the whole recording (r cycles through them).",
+    "the last minutes, the marked range, or the whole recording.",
     "node": "The ports of one node: traffic, errors and congestion, and facts.",
     "port": "One port: its traffic, every counter with its meaning, and facts.",
     "finding": "One finding: a picture, advice, the evidence and the affected ports.",

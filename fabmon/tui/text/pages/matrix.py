@@ -11,7 +11,18 @@ from fabmon.analysis.finding import sentence
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix, down_up, ratio_text
 from fabmon.fabric.wording import ABSENT, Unit, plural, rate
-from fabmon.tui.cells import DOWN, FLAGGED, LEVEL, NOTHING, SELECTED, STALE, Codes, Look, scale
+from fabmon.tui.cells import (
+    DOWN,
+    FLAGGED,
+    LEVEL,
+    NOTHING,
+    NUMBERED,
+    SELECTED,
+    STALE,
+    Codes,
+    Look,
+    scale,
+)
 from fabmon.tui.line import (
     FindingTarget,
     Hit,
@@ -48,7 +59,7 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
     Columns for which there is no room follow below.
     """
     palette, matched = ctx.palette, ctx.matched
-    levels = scale(heat_metric("tx"), palette.depth, ctx.digits)
+    levels = scale(heat_metric("tx"), palette.depth, ctx.digits, NUMBERED)
     look = Look(palette, levels)
     codes = _Codes(ctx.codes(levels, heat_metric("tx")), ctx.codes(levels, heat_metric("rx")))
     lines: list[Line] = []
