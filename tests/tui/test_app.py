@@ -192,9 +192,10 @@ async def test_colours_change_and_come_back() -> None:
 async def test_digits() -> None:
     async with running(HEALTHY) as run:
         await run.press("C")
-        assert "gpu001[86  ]83" in run.text
+        assert "%, # full" in run.lines[1]
+        assert "gpu001[ 86 ] 83" in run.text
         await run.press("C")
-        assert "gpu001[████]██" in run.text
+        assert "%, # full" not in run.lines[1]
 
 
 async def test_failures_that_are_alike_unfold() -> None:
@@ -257,8 +258,9 @@ async def test_the_mouse_selects_then_opens() -> None:
 async def test_a_click_on_a_name_selects_then_opens_the_node() -> None:
     async with running(COLLISION) as run:
         grid = run.app.screen.query_one(HeatGrid)
+        y = next(n for n, line in enumerate(run.lines) if " gpu002" in line[:12])
         for view in ("overview", "node"):
-            await run.pilot.click(grid, offset=(5, 2))
+            await run.pilot.click(grid, offset=(5, y - grid.region.y))
             await run.settle()
             assert run.view == view
         assert "gpu002" in run.lines[1]

@@ -49,8 +49,10 @@ async def test_the_finding_under_the_cursor_is_in_the_middle_of_the_heatmap() ->
     finding = msgspec.structs.replace(scene.findings[0], rows=(hot,))
     async with running(BIG, seq=20, size=(120, 40)) as run:
         await run.send(replace(BIG.scene(71), findings=(finding,)))
+        await run.press("full_stop", "full_stop", "tab")
         grid = run.app.screen.query_one(HeatGrid)
         assert grid.cursor is not None
+        assert grid.cursor[0] > grid.size.height / 2
         line = grid.cursor[0] - grid.scroll_offset.y
         assert abs(line - grid.size.height / 2) <= 2
 
