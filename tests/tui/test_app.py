@@ -190,12 +190,11 @@ async def test_colours_change_and_come_back() -> None:
 
 
 async def test_digits() -> None:
-    async with running(HEALTHY) as run:
+    async with running(HEALTHY, size=(80, 24)) as run:
         await run.press("C")
-        assert "%, # full" in run.lines[1]
-        assert "gpu001[ 86 ] 83" in run.text
+        assert "gpu001[86]83" in run.text
         await run.press("C")
-        assert "%, # full" not in run.lines[1]
+        assert "gpu001[██]██" in run.text
 
 
 async def test_failures_that_are_alike_unfold() -> None:

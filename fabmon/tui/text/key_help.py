@@ -54,9 +54,10 @@ def _part(key: keys.Key, palette: Palette) -> list[Span]:
 
 _ABOUT = {
     "overview": "Every link of the fabric. A row is a node, a column a rail; the uplinks of a leaf "
-    "are to the right of its hosts. Bright cells are busy, blank cells idle. ▲ marks a link with a "
-    "finding. Until you move, enter explains the first finding; then it opens the port or the node "
-    "under the cursor.",
+    "are in the row of the leaf, above its hosts. Where there are more nodes than rows, a row is a "
+    "leaf or several: those with findings come first, a cell is the busiest of its ports, enter "
+    "expands a leaf in place. ▲ marks a link with a finding. Until you move, enter explains the "
+    "first finding; then it opens the port or the node under the cursor.",
     "switches": "What each switch sends and receives on each of its uplinks. Bars of one height "
     "are an even spread; one tall bar among short ones is a collision.",
     "nodes": "The connections to all nodes. Nodes with the same failure are one line: enter "
