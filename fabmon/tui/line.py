@@ -27,7 +27,7 @@ class PortTarget(NamedTuple):
 
 
 class FindingTarget(NamedTuple):
-    """A finding, by key."""
+    """A finding, or a group of findings, by key."""
 
     key: str
 

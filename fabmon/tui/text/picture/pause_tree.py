@@ -7,12 +7,13 @@ from itertools import groupby
 
 import numpy as np
 
+from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import label_runs, percent, plural, rate
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Target, fit, line, peer, right
 from fabmon.tui.text.labels import finding_mark
-from fabmon.tui.text.picture.canvas import RECENT_S, Canvas
+from fabmon.tui.text.picture.canvas import Canvas
 
 _BAR = 10
 _NAME = 16
