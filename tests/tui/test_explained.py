@@ -20,7 +20,7 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.finding_groups import finding_groups
 from fabmon.tui.text.pages import finding as page
 from fabmon.tui.text.pages.findings import finding_lines
-from fabmon.tui.text.pages.nodes import node_page
+from fabmon.tui.text.pages.node import node_page
 from fabmon.tui.text.picture.pictures import PICTURES
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host

@@ -7,7 +7,7 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.key_help import help_page
-from fabmon.tui.text.pages import findings, nodes, switches
+from fabmon.tui.text.pages import findings, node, nodes, switches
 from fabmon.tui.widgets.lines import FoldRequested, LineView, OpenRequested
 
 
@@ -87,7 +87,7 @@ class NodeScreen(LineScreen):
             found = ctx.fabric.node(self._node)
         except KeyError:
             return self.message(f"{self._node} is not watched")
-        return nodes.node_page(ctx, found)
+        return node.node_page(ctx, found)
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the page; the first time, select the port of the target."""

@@ -66,10 +66,10 @@ def _root(canvas: Canvas) -> Line:
     if other is not None:
         shares = np.fmax(shares, _shares(canvas, [other.row], *_WAITING))
     share = float(shares[0])
-    bps = np.nan_to_num(canvas.window("rx_bps", [port.row], RECENT_S)[0])
-    moving = bps[bps > 0]
+    bps = canvas.window("rx_bps", [port.row], RECENT_S)[0]
+    known = bps[np.isfinite(bps)]
     received = rate(
-        float(moving.mean()) if len(moving) else float("nan"),
+        float(known.mean()) if len(known) else float("nan"),
         float(canvas.snapshot.line_rate_bps[port.row]),
         canvas.ctx.unit,
     )
