@@ -12,7 +12,7 @@ from rich.style import Style
 from fabmon.fabric.model import NVLINK, ROLE_ORDER, Node, Port
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS, duration
-from fabmon.fabric.wording import RATE, Unit, compact, percent, plural
+from fabmon.fabric.wording import NO_BREAK_SPACE, RATE, Unit, compact, percent, plural
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import combined_traffic_text, unit_of
 from fabmon.tui.text import chart
@@ -198,7 +198,7 @@ class _Table:
             facts.append((", ".join(self._own[place]), ctx.palette.dim))
         lines = [Line(tuple(spans), target)]
         lines += paragraph(self._active[place], ctx.width, does, target, indent=_INDENT)
-        known = [(text, style) for text, style in facts if text]
+        known = [(text.replace(NO_BREAK_SPACE, " "), style) for text, style in facts if text]
         texts = "; ".join(text for text, _ in known)
         if known and len(texts) + _INDENT < ctx.width:
             between: list[Span] = []
