@@ -25,6 +25,8 @@ HEALTHY ?= 200
 FAULTS ?= 400
 HOURS ?= 24
 RUNS ?= 3
+FUZZ_S ?= 3600
+SEED ?= 1000
 
 .PHONY: help
 help: ## what can be made
@@ -80,6 +82,10 @@ test: setup system $(VENV39)/.ready ## every test
 .PHONY: bench
 bench: setup system ## the measurements behind the README's table, as JSON lines
 	@$(BIN)/python -m tests.bench
+
+.PHONY: fuzz
+fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is read or refused
+	FABMON_FUZZ_S=$(FUZZ_S) FABMON_FUZZ_SEED=$(SEED) $(BIN)/pytest tests/unit/recording/test_fuzz.py
 
 .PHONY: score
 score: setup ## how good the findings are, on random simulated fabrics: docs/score.md

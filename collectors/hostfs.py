@@ -15,13 +15,15 @@ _PAGE_BYTES = 4096
 class File:
     """A file kept open and read again from its start: 0.8 us a counter instead of 12.
 
-    `fd` is its descriptor, for loops that cannot afford a call; -1 once it is closed.
+    `fd` is its descriptor, for loops that cannot afford a call; -1 once it is closed. Like a file
+    object of Python, it is closed when its last reference is gone.
     """
 
     __slots__ = ("fd", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.fd = -1
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def read(self) -> bytes:
@@ -50,6 +52,8 @@ class File:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    __del__ = close
 
 
 class HostFS:

@@ -9,6 +9,7 @@ import select
 import subprocess
 import termios
 import time
+import tty
 from collections.abc import Callable, Mapping, Sequence
 
 
@@ -85,6 +86,13 @@ class Pty:
         self._read(lambda: self.process.poll() is not None, timeout_s, "its end")
         self.drain(0.2)
         return self.process.wait()
+
+    def unread(self) -> bytes:
+        """What was sent to the program and not read: after its end, the shell would read it."""
+        tty.setraw(self._theirs, termios.TCSANOW)
+        ready = select.poll()
+        ready.register(self._theirs, select.POLLIN)
+        return os.read(self._theirs, 65536) if ready.poll(200) else b""
 
     def hang_up(self) -> None:
         """Close our end, as a lost connection does."""

@@ -24,6 +24,9 @@ from collectors import wire
 _MAX_LINE_BYTES = 65536
 _MAX_WAITING = 2
 
+_MAX_POLL_MS = 2**31 - 1
+"""The longest wait that poll() takes: 24 days."""
+
 
 class Settings(NamedTuple):
     """The console's settings: one JSON object on one line.
@@ -90,12 +93,13 @@ def exit_with_console(fd: int, lease_s: float, on_request: Optional[OnRequest] =
 
 
 def _watch(fd: int, lease_s: float, on_request: Optional[OnRequest]) -> None:
-    timeout_s = lease_s if lease_s > 0 else None
+    timeout_ms = min(lease_s * 1000, _MAX_POLL_MS) if lease_s > 0 else None
+    readable = select.poll()  # select() refuses descriptors above 1,023
+    readable.register(fd, select.POLLIN)
     partial = b""
     while True:
-        ready, _, _ = select.select([fd], [], [], timeout_s)
         data = b""
-        if ready:
+        if readable.poll(timeout_ms):
             with contextlib.suppress(OSError):
                 data = os.read(fd, 65536)
         if not data:

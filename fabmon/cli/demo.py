@@ -18,6 +18,7 @@ from fabmon.cli.options import (
     once_option,
     picture_option,
     style_option,
+    theme_option,
 )
 from fabmon.session.errors import UsageError
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 @duration_option
 @config_option
 @color_option
+@theme_option
 @picture_option
 @hint_options
 def demo(
@@ -66,6 +68,7 @@ def demo(
     duration: float | None,
     config: Path | None,
     color: str | None,
+    theme: str | None,
     picture: Path | None,
     hints: JobHints | None,
 ) -> None:
@@ -86,6 +89,7 @@ def demo(
         duration_s=duration,
         config=config,
         color=color,
+        theme=theme,
         picture=picture,
         hints=hints,
     )

@@ -27,6 +27,7 @@ from fabmon.cli.options import (
     redact_option,
     ssh_config_option,
     style_option,
+    theme_option,
     token_option,
     topology_option,
 )
@@ -60,6 +61,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "cut": ("recordings:cut", "Copy a part of a recording to a new recording."),
     "export": ("export:export", "Convert a recording for other tools."),
     "report": ("report:report", "Make an HTML page of a recording."),
+    "config": ("config:config", "Show every setting and its origin, or write fabmon.toml."),
     "agent": ("agent:agent", "Serve the counters of this machine over HTTP."),
 }
 """Name -> `module:command` in fabmon.cli, and what it does in a line."""
@@ -118,6 +120,7 @@ class Commands(click.Group):
 @config_option
 @ssh_config_option
 @color_option
+@theme_option
 @picture_option
 @hint_options
 @click.option("--record", type=FILE, help="Record everything to a file (*.fabrec).")
@@ -139,6 +142,7 @@ def cli(
     config: Path | None,
     ssh_config: Path | None,
     color: str | None,
+    theme: str | None,
     picture: Path | None,
     hints: JobHints | None,
     record: Path | None,
@@ -172,6 +176,7 @@ def cli(
         topologies=topologies,
         ssh_config=ssh_config,
         color=color,
+        theme=theme,
         picture=picture,
         hints=hints,
         record=record,

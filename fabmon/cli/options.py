@@ -159,6 +159,11 @@ color_option = click.option(
     type=click.Choice(["auto", "truecolor", "256", "16", "none"]),
     help="Colours of the screen.  [default: auto]",
 )
+theme_option = click.option(
+    "--theme",
+    type=click.Choice(["auto", "dark", "light"]),
+    help="Colours for a dark or a light background; auto asks the terminal.  [default: auto]",
+)
 picture_option = click.option(
     "--picture",
     type=FILE,

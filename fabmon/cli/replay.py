@@ -13,6 +13,7 @@ from fabmon.cli.options import (
     from_option,
     optional_recordings_argument,
     redact_option,
+    theme_option,
     to_option,
     topology_option,
 )
@@ -40,6 +41,7 @@ from fabmon.session.errors import UsageError
     " (--to).",
 )
 @color_option
+@theme_option
 @redact_option
 @topology_option
 @config_option
@@ -52,6 +54,7 @@ def replay(
     follow: bool,
     style: str | None,
     color: str | None,
+    theme: str | None,
     redact: bool,
     topologies: tuple[Path, ...],
     config: Path | None,
@@ -71,7 +74,7 @@ def replay(
 
     session = Session.load(config, topologies)
     start = from_ if at is None else at
-    options = ReplayOptions(files, start, to, pace, follow, style, color, redact)
+    options = ReplayOptions(files, start, to, pace, follow, style, color, theme, redact)
     sys.exit(run_replay(session, options))
 
 

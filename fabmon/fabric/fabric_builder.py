@@ -7,27 +7,24 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from fabmon.fabric import model
 from fabmon.fabric.forwarding_tables import joined
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port, Shape
-from fabmon.fabric.names import matches, natural
 from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
+from fabmon.fabric.node_ports import ports_of, roles_of_switch
 from fabmon.fabric.object_owner import reported_hosts
-from fabmon.fabric.roles.port_roles import HostRoles, PortRole, PortRoles
-from fabmon.fabric.roles.rules import FRONT_PANEL, RoleRules, names_of_port
+from fabmon.fabric.roles.port_roles import HostRoles, PortRoles
 from fabmon.fabric.routing_mode import NOT_REPORTED
-from fabmon.fabric.topology.cabling import Cabling, Rails, groups_of, uplinks_of
+from fabmon.fabric.topology.cabling import Cabling, Rails, groups_of
 from fabmon.fabric.topology.known_cabling import KnownCabling
 from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.routing import KnownRouting
 from fabmon.fabric.wire.messages import Hello
-
-_ROLE_OF_KIND = {"gpu": model.GPU, "nvlink": model.NVLINK, "xgmi": model.NVLINK}
 
 
 class PortRows:
@@ -181,7 +178,7 @@ class FabricBuilder:
                 or known[1] != update
                 or known[2] is not cabled.shape
             ):
-                roles = _roles_of_switch(host, fact, cabled, self._roles.rules)
+                roles = roles_of_switch(host, fact, cabled, self._roles.rules)
                 if known is not None and known[3] == roles:
                     roles = known[3]
                 known = fact, update, cabled.shape, roles
@@ -209,7 +206,7 @@ class FabricBuilder:
         if known is not None and is_known:
             ports = known.ports
         else:
-            ports = _ports(host, fact, self._rows, cabled, self._rails, roles)
+            ports = ports_of(host, fact, self._rows.of, cabled, self._rails, roles)
             if known is not None and known.ports == ports:
                 ports = known.ports
         groups = groups_of(host, fact, ports, cabled.shape)
@@ -292,93 +289,6 @@ def _differ_only_in_abouts(one: Fabric, other: Fabric) -> bool:
         and one.routing == other.routing
         and one.forwarding == other.forwarding
     )
-
-
-def _ports(
-    host: Host,
-    fact: NodeFacts,
-    rows: PortRows,
-    cabled: Cabling,
-    rails: Rails,
-    roles: HostRoles,
-) -> tuple[Port, ...]:
-    """The ports of a node in physical order: by PCI address, then by name."""
-    order = sorted(
-        fact.ports,
-        key=lambda name: (str(fact.ports[name].get("pci", "~")), natural(name)),
-    )
-    counts: dict[str, int] = {}
-    peers, known = cabled.wiring.peers, cabled.wiring.cables
-    ports = []
-    for name in order:
-        info = fact.ports[name]
-        role, reason = roles.roles.get(name) or _role_of_kind(info)
-        # The links of a GPU are numbered as nvidia-smi does: from 0 for each GPU.
-        within = f"{role} {name.partition('/')[0]}" if role == model.NVLINK else role
-        index = counts.get(within, 0)
-        if role == model.NVLINK:
-            link = info.get("link")
-            index = link if isinstance(link, int) and link >= 0 else index
-        if role == model.RAIL:
-            index = roles.rails.get(name, index)
-        else:
-            counts[within] = index + 1
-        end = (host.name, name)
-        peer = peers.get(end)
-        ports.append(
-            Port(
-                row=rows.of(host.name, name),
-                node=host.name,
-                name=name,
-                kind=str(info.get("kind", "ethernet")),
-                role=role,
-                index=index,
-                label=_label(role, index),
-                peer=None if peer is None else rows.of(*peer),
-                info=rails.nearest(info, fact.ports),
-                cable=known.get(end),
-                role_reason=reason,
-            )
-        )
-    return tuple(ports)
-
-
-def _role_of_kind(info: Mapping[str, Any]) -> PortRole:
-    return PortRole(_ROLE_OF_KIND.get(str(info.get("kind")), model.MANAGEMENT), "")
-
-
-def _roles_of_switch(host: Host, fact: NodeFacts, cabled: Cabling, rules: RoleRules) -> HostRoles:
-    """The roles of a switch's ports."""
-    is_front_panel = any(matches(name, FRONT_PANEL) for name in fact.ports)
-    uplinks = uplinks_of(host, fact, cabled)
-    roles = {}
-    for name, info in fact.ports.items():
-        if info.get("kind") in _ROLE_OF_KIND:
-            continue
-        if rules.is_management(names_of_port(name, info)[:2], is_front_panel):
-            roles[name] = PortRole(model.MANAGEMENT, "its name matches management_ports")
-        elif name in uplinks:
-            roles[name] = PortRole(model.UPLINK, "leads to a higher tier")
-        else:
-            roles[name] = PortRole(model.DOWNLINK, "leads to a host or a lower tier")
-    return HostRoles(roles, {})
-
-
-def _label(role: str, index: int) -> str:
-    """The short name of a port. NICs and GPUs count from 0, as drivers do; switch ports from 1, as
-    front panels do."""
-    from_zero = {
-        model.RAIL: "r",
-        model.GPU: "g",
-        model.NVLINK: "nv",
-        model.STORAGE: "s",
-        model.FRONTEND: "f",
-        model.MEMBER: "b",
-    }
-    if role in from_zero:
-        return f"{from_zero[role]}{index}"
-    prefix = {model.UPLINK: "up", model.DOWNLINK: "dn"}.get(role, "m")
-    return f"{prefix}{index + 1}"
 
 
 SPINES = "spines"

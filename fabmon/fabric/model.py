@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,14 @@ ROLE_ORDER = (
     *(STORAGE, FRONTEND, MEMBER, MANAGEMENT),
 )
 """Roles in the order in which a node's ports are listed."""
+
+
+class PortRole(NamedTuple):
+    """The role of a port, and one line that says why."""
+
+    role: str
+    reason: str
+
 
 VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "ufm")
 """How a node is reached: by a probe over SSH, over a command, on this machine, or in an agent; or

@@ -14,6 +14,7 @@ NodeError
 from __future__ import annotations
 
 import errno
+from collections.abc import Awaitable, Callable
 
 from fabmon.fabric.wire.messages import clean
 
@@ -56,9 +57,14 @@ class HostKeyError(NodeError):
 
 
 class LoginRefused(NodeError):
-    """The node answered and rejected the login."""
+    """The node answered and rejected the login.
+
+    `until_changed` waits until what the login was made with has changed; None if that is not
+    watched.
+    """
 
     cause = "login refused"
+    until_changed: Callable[[], Awaitable[None]] | None = None
 
 
 class BadSecret(NodeError):

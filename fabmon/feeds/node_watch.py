@@ -30,6 +30,10 @@ _FIRST_DELAY_S = 1.0
 _MAX_DELAY_S = 30.0
 _FIRST_DELAY_AFTER_REFUSAL_S = 30.0
 _MAX_DELAY_AFTER_REFUSAL_S = 120.0
+_DELAY_WITHOUT_CHANGE_S = 1800.0
+"""The next login with the keys that were refused: fail2ban bans after 5 attempts in 10 minutes."""
+
+_WATCHED_HINT = "; next login when a key or ssh_config here changes, else within 30 min"
 _SETTLED_S = 10.0
 """A session that was up for longer resets the delay before the next attempt."""
 
@@ -123,7 +127,7 @@ class NodeWatch:
                 is_settled = self._clock.monotonic() - self._up_since_s > _SETTLED_S
                 self._failures = 0 if is_settled else self._failures
             self._fail(error)
-            await self._clock.sleep(self._delay_s(error))
+            await self._wait_after(error)
 
     def check(self, now_s: float) -> None:
         """Renew the lease and notice silence. Call about once a second, with the monotonic time."""
@@ -238,10 +242,24 @@ class NodeWatch:
 
     def _fail(self, error: NodeError) -> None:
         state = NodeState.LOST if self._was_up else NodeState.FAILED
-        self._set(state, str(error), error.cause)
+        watched = isinstance(error, LoginRefused) and error.until_changed is not None
+        self._set(state, f"{error}{_WATCHED_HINT if watched else ''}", error.cause)
         if error.cause != self._logged_cause:
             self._logged_cause = error.cause
             self._log_digest.lost(self.host.name, error.cause, str(error))
+
+    async def _wait_after(self, error: NodeError) -> None:
+        """Wait before the next attempt; after a refused login, until keys or ssh_config change."""
+        delay = self._clock.sleep(self._delay_s(error))
+        if not isinstance(error, LoginRefused) or error.until_changed is None:
+            await delay
+            return
+        waits = [asyncio.ensure_future(each) for each in (delay, error.until_changed())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
 
     def _delay_s(self, error: NodeError) -> float:
         """Seconds until the next attempt: doubling, with jitter to spread a thousand nodes.
@@ -249,7 +267,9 @@ class NodeWatch:
         The delay is longer after a refused login: sites lock accounts after many attempts.
         """
         first_s, longest_s = _FIRST_DELAY_S, _MAX_DELAY_S
-        if isinstance(error, LoginRefused):
+        if isinstance(error, LoginRefused) and error.until_changed is not None:
+            first_s = longest_s = _DELAY_WITHOUT_CHANGE_S
+        elif isinstance(error, LoginRefused):
             first_s, longest_s = _FIRST_DELAY_AFTER_REFUSAL_S, _MAX_DELAY_AFTER_REFUSAL_S
         delay_s: float = min(longest_s, first_s * 2.0 ** min(self._failures, 10))
         self._failures += 1

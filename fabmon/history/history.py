@@ -320,9 +320,9 @@ class History:
         self._row_node = np.full(len(self._has), len(nodes), np.intp)
         self._row_node[rows] = np.repeat(np.arange(len(nodes)), [len(node.rows) for node in nodes])
         known = {node.name for node in self._fabric.nodes}
-        self._speakers: dict[str, str] = {}
+        self._senders: dict[str, str] = {}
         for sender, node in self._nodes.items():
-            self._speakers.update(dict.fromkeys((node.reported & known) - {sender}, sender))
+            self._senders.update(dict.fromkeys((node.reported & known) - {sender}, sender))
 
     def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Values, line rates, heat and up of a snapshot, from the current rates."""
@@ -401,7 +401,7 @@ class History:
     def _reported_statuses(self) -> dict[str, NodeStatus]:
         """States of nodes that are reported by others: up while the sender is up, else stale."""
         statuses = {}
-        for name, sender in self._speakers.items():
+        for name, sender in self._senders.items():
             status = self._statuses[sender]
             state, reason, cause = NodeState.UP, f"reported by {sender}", ""
             if status.state is not NodeState.UP:

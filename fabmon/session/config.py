@@ -21,9 +21,16 @@ from fabmon.fabric.topology.plan import Topology, TopologyError
 from fabmon.fabric.topology.plan_files import load as load_plan
 from fabmon.fabric.topology.routing import check_pattern
 from fabmon.fabric.topology.toml_plan import Table
-from fabmon.fabric.wording import file_error
+from fabmon.fabric.wording import Unit, file_error
 from fabmon.session.errors import UsageError
+from fabmon.session.toml_lines import line_of
 
+ThemeName = Annotated[
+    Literal["auto", "dark", "light"], msgspec.Meta(description="auto, dark or light, in quotes")
+]
+UnitName = Annotated[Unit, msgspec.Meta(description='"Gb/s", "GB/s" or "%"')]
+Share = Annotated[int, msgspec.Meta(ge=0, le=70, description="0, or 20 to 70 percent")]
+KeyNames = str | list[str]
 Minutes = Annotated[float, msgspec.Meta(ge=0, le=1440, description="0 to 1440 minutes")]
 
 
@@ -47,6 +54,18 @@ class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     directory: str | None = None
 
 
+class ScreenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [screen] of fabmon.toml; None: not set, so that what the screen kept applies."""
+
+    theme: ThemeName | None = None
+    palette: str | None = None
+    metric: str | None = None
+    units: UnitName | None = None
+    digits: bool | None = None
+    findings_share: Share | None = None
+    remember: bool = True
+
+
 Interval = Annotated[float, msgspec.Meta(ge=0.1, le=3600, description="0.1 to 3600 seconds")]
 Color = Annotated[
     Literal["auto", "truecolor", "256", "16", "none"],
@@ -67,6 +86,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     routing: dict[str, ConfiguredMode] = {}
     prometheus: PrometheusConfig = PrometheusConfig()
     recording: RecordingConfig = RecordingConfig()
+    screen: ScreenConfig = ScreenConfig()
+    keys: dict[str, KeyNames] = {}
 
     @property
     def role_rules(self) -> RoleRules:
@@ -77,13 +98,36 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(path: Path | None) -> Config:
     """The configuration of `path`; without one that of the user's file, if it exists.
 
-    Raises UsageError with the file, the key and the most similar known key.
+    Raises UsageError with the file, the line, the key and the most similar known key.
     """
-    given = path if path is not None else user_file()
-    defaults = {"thresholds": _toml(_thresholds_file())}
-    if path is None and not given.is_file():
-        return _convert(defaults, given)
-    return _convert(_merged(defaults, _toml(given)), given)
+    file = read_file(path)
+    defaults = {"thresholds": _toml(_read(_thresholds_file()), _thresholds_file())}
+    return _convert(_merged(defaults, file.values), file)
+
+
+class ConfigFile(msgspec.Struct, frozen=True):
+    """A configuration file: its text, and its values as TOML has them; empty without a file."""
+
+    path: Path
+    text: str = ""
+    values: dict[str, Any] = {}
+
+    def place(self, keys: Sequence[str]) -> str:
+        """`fabmon.toml:12`: where a key is, else where its table is."""
+        line = line_of(self.text, keys)
+        return f"{self.path}:{line}" if line else str(self.path)
+
+
+def read_file(path: Path | None) -> ConfigFile:
+    """The file `path`; without one the user's file, empty if it does not exist.
+
+    Raises UsageError.
+    """
+    if path is None and not user_file().is_file():
+        return ConfigFile(user_file())
+    path = path or user_file()
+    text = _read(path)
+    return ConfigFile(path, text, _toml(text, path))
 
 
 def load_topology(settings: Config, config: Path | None, paths: Sequence[Path] = ()) -> Topology:
@@ -115,13 +159,18 @@ def _thresholds_file() -> Path:
     return installed if installed.is_file() else checkout
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not UTF-8 text") from None
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -135,7 +184,7 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _convert(values: dict[str, Any], path: Path) -> Config:
+def _convert(values: dict[str, Any], file: ConfigFile) -> Config:
     try:
         found = msgspec.convert(values, Config)
         # nan passes every range check, because comparisons with it are false.
@@ -144,10 +193,25 @@ def _convert(values: dict[str, Any], path: Path) -> Config:
                 raise msgspec.ValidationError(f"nan is not a number here - at `$.{place}`")
         overrides(found.roles)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {error}{_hint(str(error))}") from None
+        where = file.place(_path_of(str(error)))
+        raise UsageError(f"{where}: {error}{_hint(str(error))}") from None
     except ValueError as error:
-        raise UsageError(f"{path}: [roles] {error}") from None
+        raise UsageError(f"{file.place(['roles'])}: [roles] {error}") from None
+    # Only a file with these tables needs the modules of the screen.
+    if file.values.get("screen") or found.keys:
+        from fabmon.session.screen_values import check_keys, check_names
+
+        check_names(msgspec.structs.asdict(found.screen), file.place)
+        check_keys(found.keys, file.place)
     return found
+
+
+def _path_of(message: str) -> list[str]:
+    """The key that an error is about, from the table down."""
+    place = re.search(r"at `\$\.?([A-Za-z0-9_.]*)", message)
+    field = re.search(r"unknown field `(.+?)`", message)
+    path = [part for part in (place[1] if place else "").split(".") if part]
+    return [*path, field[1]] if field else path
 
 
 def _numbers(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
@@ -175,7 +239,13 @@ def _range(message: str) -> str:
     for key in place[1].split(".") if place else ():
         kind = msgspec.structs.fields(kind) if isinstance(kind, type) else ()
         kind = next((field.type for field in kind if field.name == key), None)
-    said = [meta.description for meta in get_args(kind)[1:] if isinstance(meta, msgspec.Meta)]
+    # An optional key is a union of its annotated type and None.
+    said = [
+        meta.description
+        for each in (kind, *get_args(kind))
+        for meta in get_args(each)[1:]
+        if isinstance(meta, msgspec.Meta)
+    ]
     return f": write {said[0]}" if said else ""
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from fabmon.tui.app import AskBurst, FabmonApp
-    from fabmon.tui.screen_state import Tip
+    from fabmon.tui.preferences import Preferences
+    from fabmon.tui.screen_state import Choices, Tip
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 
 _PICTURE_SIZE = (120, 32)
@@ -52,6 +53,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     topologies: tuple[Path, ...] = ()
     ssh_config: Path | None = None
     color: str | None = None
+    theme: str | None = None
     picture: Path | None = None
     record: Path | None = None
     redact: bool = False
@@ -65,7 +67,9 @@ class ScreenSetup:
     `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
     ports (None: no node can be asked). `nothing` returns why there are no nodes. `recording` is the
     recording of the scenes; with `start` the screen begins by playing it. `signals` are those that
-    end the run, if something besides the screen has to be closed then.
+    end the run, if something besides the screen has to be closed then. `preferences` are the
+    choices of the user (None: the defaults); `keep` keeps those at the end and returns why it
+    failed.
     """
 
     title: str
@@ -77,6 +81,8 @@ class ScreenSetup:
     recording: RecordingAccess | None = None
     start: ReplayStart | None = None
     signals: EndSignals | None = None
+    preferences: Preferences | None = None
+    keep: Callable[[Choices], str] | None = None
 
 
 def is_screen(options: RunOptions) -> bool:
@@ -113,6 +119,9 @@ async def show_screen(
     if duration_s is not None:
         asyncio.get_running_loop().call_later(duration_s, app.exit)
     await app.run_async()
+    problem = setup.keep(app.screen_state.choices) if setup.keep is not None else ""
+    if problem:
+        print(f"fabmon: {problem}", file=sys.stderr)
     return Exit(app.return_code or Exit.OK)
 
 
@@ -129,6 +138,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         nothing=setup.nothing,
         recording=setup.recording,
         start=setup.start,
+        preferences=setup.preferences,
     )
 
 

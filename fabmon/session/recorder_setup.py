@@ -110,13 +110,13 @@ def ring_recorder(
         raise UsageError(f"recording.ring: {config.ring!r}: write a size such as 128MB, or off")
     if not max_bytes:
         return "recording is turned off (recording.ring)"
-    home = _home(config)
+    home = ring_home(config)
     if title.startswith(DEMO_MARK):
         home /= _DEMO_DIRECTORY
     rotation = Rotation(every_bytes=max_bytes // _RING_FILES, keep_bytes=max_bytes)
     path = home / _ring_name(os.getpid()) / "live.fabrec"
     try:
-        base = _home(config)
+        base = ring_home(config)
         base.parent.mkdir(parents=True, exist_ok=True)
         for each in (base, home, path.parent):
             # Not parents=True: that gives the mode to the last one only.
@@ -136,7 +136,7 @@ def last_ring(config: RecordingConfig) -> Path | None:
 
     Raises UsageError if another user could have put it there.
     """
-    home = _home(config)
+    home = ring_home(config)
     for each in (home, home / _DEMO_DIRECTORY):
         if each.is_symlink() or each.exists():
             _check_private(each, home)
@@ -156,7 +156,7 @@ def recorded_files(recorder: Recorder) -> list[Path]:
     return [path.parent] if recorder.rotates else [path]
 
 
-def _home(config: RecordingConfig) -> Path:
+def ring_home(config: RecordingConfig) -> Path:
     """The directory of rings: as configured, else `$XDG_RUNTIME_DIR/fabmon`, else in /tmp."""
     if config.directory:
         return Path(config.directory).expanduser().resolve()

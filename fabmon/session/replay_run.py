@@ -46,11 +46,13 @@ class ReplayOptions:
     follow: bool = False
     style: str | None = None
     color: str | None = None
+    theme: str | None = None
     redact: bool = False
 
 
 def replay(session: Session, options: ReplayOptions) -> Exit:
     """Replay recordings; without files, what the last screen recorded. Raises UsageError."""
+    from fabmon.session.preferences import start_screen
     from fabmon.session.recording_access import ReplayedRecording
     from fabmon.tui.time.past_reader import ReplayStart
 
@@ -75,6 +77,8 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
                     recording=ReplayedRecording(session, timeline, until_ns),
                     start=ReplayStart(from_ns, options.speed, options.follow),
                 )
+                settings, theme = session.settings, options.theme
+                setup = start_screen(setup, settings, theme, is_live=False)
                 running = show_screen(None, setup)
             else:
                 log_to_stderr()

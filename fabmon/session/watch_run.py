@@ -75,6 +75,17 @@ class _Run:
 
                 recording = LiveRecording(self.session, recorder, self.options.redact)
                 setup = replace(setup, recording=recording, signals=signals)
+            if signals is not None or self.options.picture is not None:
+                from fabmon.session.preferences import start_screen
+
+                # A picture shows what options and fabmon.toml say, whoever makes it.
+                setup = start_screen(
+                    setup,
+                    self.session.settings,
+                    self.options.theme,
+                    is_live=setup.mark != DEMO_MARK,
+                    is_kept=signals is not None,
+                )
             made = recorder if isinstance(recorder, Recorder) else None
             pipeline = self.session.pipeline(self.hosts, self.interval_s, made)
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:

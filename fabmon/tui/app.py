@@ -5,9 +5,11 @@ It knows neither the feed that scenes come from, nor whether they are live.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
@@ -24,8 +26,10 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, interval
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
-from fabmon.tui.palette import Depth, detect
+from fabmon.tui.palette import Depth, Theme, detect
+from fabmon.tui.preferences import Preferences
 from fabmon.tui.saving import save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState, Tip, Tips
 from fabmon.tui.screens.base import ViewScreen
@@ -41,7 +45,8 @@ from fabmon.tui.screens.line_screens import (
 from fabmon.tui.screens.matrix import MatrixScreen, PairScreen
 from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.screens.port import BurstRequested, PortScreen
-from fabmon.tui.terminal import TerminalDriver, console_of, theme
+from fabmon.tui.terminal import TerminalDriver, console_of, theme_name, widget_themes
+from fabmon.tui.terminal_background import theme_without_answer
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
@@ -54,6 +59,9 @@ _TOAST_EVERY_S = 3
 _SILENT_TICKS = 3
 """So many missed ticks are reported."""
 _INTERRUPTED = 130
+_FLASH_S = 0.1
+"""The first picture waits so long for the terminal to report its background."""
+_AUTO = "auto"
 _SAVE = "save"
 _SCENES = "scenes"
 
@@ -90,11 +98,12 @@ class FabmonApp(TimeKeys):
     `none`. `mark` is a word that always stays in the header. `captions` are tips. `ask_burst`
     requests fast samples, None where that is impossible. `nothing` returns why there are no nodes.
     `recording` is the access to the recording of what is shown; `start` says how to begin to play
-    it. `clock` returns seconds; it is only used to notice that ticks are missing.
+    it. `clock` returns seconds; it is only used to notice that ticks are missing. `preferences` are
+    the choices of the user to begin with.
     """
 
     CSS_PATH = "screen.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.EVERYWHERE)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.EVERYWHERE)]
     TITLE = "fabmon"
 
     def __init__(
@@ -110,27 +119,40 @@ class FabmonApp(TimeKeys):
         recording: RecordingAccess | None = None,
         start: ReplayStart | None = None,
         clock: Callable[[], float] = time.monotonic,
+        preferences: Preferences | None = None,
     ) -> None:
         """Nothing is shown before `run_async`."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
+        preferences = preferences or Preferences()
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
         self.console = console_of(depth)
         self.screen_state = ScreenState(
-            title, depth, mark=mark, captions=Tips(captions), nothing=nothing
+            title,
+            depth,
+            mark=mark,
+            captions=Tips(captions),
+            nothing=nothing,
+            choices=preferences.choices,
+            keys=preferences.keys,
+            terminal_theme=theme_without_answer(os.environ),
         )
         self._scenes = scenes
         self._ask_burst = ask_burst
         self._clock = clock
         self._received_s = clock()
         self._toasts = Toasts()
+        self._notice = preferences.notice
         self._has_left_nodes = False
         self.set_up_time(recording or RecordingAccess(), start)
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Set up the views, and start to receive scenes or to play."""
         state = self.screen_state
-        self.register_theme(theme(state.depth))
-        self.theme = f"fabmon-{state.depth}"
+        for theme in widget_themes(state.depth):
+            self.register_theme(theme)
+        self._apply_theme()
+        self.set_keymap(keymap(state.keys))
+        await self._ask_background()
         for view in (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen):
             self.install_screen(view(state), view.VIEW)
         fluctuation = FluctuationScreen(state, self.recording.reader)
@@ -140,6 +162,8 @@ class FabmonApp(TimeKeys):
             receiving = self._receive(self._scenes)
             self.run_worker(receiving, name=_SCENES, exclusive=True, exit_on_error=False)
         self.begin_to_play()
+        if self._notice:
+            self.say(self._notice, 8)
         self.set_interval(1.0, self._check_silence)
 
     async def on_unmount(self) -> None:
@@ -149,6 +173,31 @@ class FabmonApp(TimeKeys):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """No filter of Textual's that changes colours: ours fit the depth."""
         return [NoColor()] if self.screen_state.depth is Depth.NONE else []
+
+    def _apply_theme(self) -> None:
+        """Give Textual's own widgets the theme of the screen."""
+        self.theme = theme_name(self.screen_state.depth, self.screen_state.theme)
+
+    async def _ask_background(self) -> None:
+        """Ask the terminal for its background, and wait so long that nothing flashes.
+
+        An answer that comes later, but within a second, changes the colours.
+        """
+        state, driver = self.screen_state, self._driver
+        if state.choices.theme or not state.depth.rgb or not isinstance(driver, TerminalDriver):
+            return
+        answered = asyncio.Event()
+
+        def accept(theme: Theme) -> None:
+            state.terminal_theme = theme
+            self._apply_theme()
+            self.repaint()
+            answered.set()
+
+        driver.ask_background(accept)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FLASH_S):
+                await answered.wait()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """End the app when the scenes fail; contain errors of other workers."""
@@ -331,6 +380,19 @@ class FabmonApp(TimeKeys):
         changes[what]()
         self.repaint()
 
+    def action_usual_panels(self) -> None:
+        """Give the panels the sizes that fit the terminal."""
+        self.screen_state.share_with_findings(0)
+        self.repaint()
+
+    async def action_theme(self, name: str) -> None:
+        """Use the `dark` or the `light` theme, or that of the terminal (`auto`)."""
+        state = self.screen_state
+        state.choose_theme(None if name == _AUTO else Theme(name))
+        await self._ask_background()
+        self._apply_theme()
+        self.repaint()
+
     def action_filter(self) -> None:
         """Open the filter line."""
         if isinstance(self.screen, ViewScreen):
@@ -367,9 +429,9 @@ class FabmonApp(TimeKeys):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette: the keys with a title."""
-        for key in keys.KEYS:
+        for key in self.screen_state.keys:
             if key.title and key.action not in self.screen_state.refused_actions:
-                text = f"{key.help} ({key.shown})"
+                text = f"{key.help} ({key.shown})" if key.shown else key.help
                 yield SystemCommand(key.title, text, partial(self.run_action, key.action))
 
 

@@ -1,7 +1,12 @@
-"""Every key, once; bindings, footer, help, command palette and docs/keys.md come from `KEYS`."""
+"""Every key, once; bindings, footer, help, command palette and docs/keys.md come from `KEYS`.
+
+fabmon.toml can replace keys: a table is `KEYS`, or `KEYS` with those of the user.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 EVERYWHERE = "everywhere"
@@ -15,6 +20,27 @@ FLUCTUATION = "fluctuation"
 SAVE = "save"
 ROOT_VIEWS = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 """The views that the keys 1 to 6 open, in that order."""
+_MAPPED_SCOPES = (EVERYWHERE, CURSOR, OVERVIEW, PORT, STRIP, FINDING, WATERFALL, FLUCTUATION)
+"""The keys of these can be replaced in fabmon.toml; those of menus are fixed."""
+_NAMES = {
+    "step(-1)": "tick_back",
+    "step(1)": "tick_forward",
+    "step(-10)": "ten_ticks_back",
+    "step(10)": "ten_ticks_forward",
+    "event(-1)": "previous_event",
+    "event(1)": "next_event",
+    "speed(-1)": "slower",
+    "speed(1)": "faster",
+    "zoom(-1)": "zoom_in",
+    "zoom(1)": "zoom_out",
+    "zoom(0)": "zoom_default",
+    "share(5)": "more_findings",
+    "share(-5)": "fewer_findings",
+    "began": "finding_start",
+    "display('ramp')": "palette",
+    "display('unit')": "units",
+}
+"""Names of actions with numbers, and of those that fabmon.toml and the screen call otherwise."""
 _EXITS = ("back", "close")
 _LAST = ("help", *_EXITS)
 
@@ -27,7 +53,7 @@ class Key:
     footer (empty: not in the footer), `title` its name in the command palette (empty: not there).
     With `only_views` it is in the footers of these views only. `past_label` is its word in the
     footer while the screen shows a time in the past, where these keys come first; a key of one
-    view then comes before all others.
+    view then comes before all others. Without `keys` the action is in the command palette only.
     """
 
     action: str
@@ -39,6 +65,19 @@ class Key:
     title: str = ""
     only_views: tuple[str, ...] = ()
     past_label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the action in fabmon.toml: `overview`, `freeze`; empty in menus."""
+        if self.scope not in _MAPPED_SCOPES:
+            return ""
+        action = re.sub(r"^app\.(time_)?", "", self.action)
+        verb, _, argument = action.partition("(")
+        argument = argument.strip(")'")
+        named = argument if verb in ("view", "display") else f"{verb}_{argument}".strip("_")
+        name = _NAMES.get(action, named)
+        # The timeline moves with the keys of a cursor, beside those that work everywhere.
+        return f"timeline_{name}" if self.scope == STRIP else name
 
 
 KEYS = (
@@ -191,6 +230,10 @@ KEYS = (
         title="Digits in the cells",
     ),
     Key("display('ramp')", "c", "c", "colours: blue, cividis, inferno, grey", title="Next colours"),
+    Key("theme('auto')", "", "", "colours for the terminal's background", title="Theme: auto"),
+    Key("theme('dark')", "", "", "colours for a dark background", title="Theme: dark"),
+    Key("theme('light')", "", "", "colours for a light background", title="Theme: light"),
+    Key("usual_panels", "", "", "panels in their usual sizes", title="Usual sizes of the panels"),
     Key("maximise", "z", "z", "maximise or restore the focused panel", title="Maximise the panel"),
     Key(
         "save",
@@ -229,6 +272,8 @@ KEYS = (
         PORT,
         "burst",
     ),
+    Key("share(5)", "left_parenthesis", "(", "more room for the findings", OVERVIEW),
+    Key("share(-5)", "right_parenthesis", ")", "less room for the findings", OVERVIEW),
     Key("app.time_zoom(-1)", "plus,equals_sign", "+", "less time in the timeline", OVERVIEW),
     Key("app.time_zoom(1)", "minus", "-", "more time in the timeline, up to 30 d", OVERVIEW),
     Key("app.time_zoom(0)", "0", "0", "default time in the timeline", OVERVIEW),
@@ -285,19 +330,14 @@ _TITLES = {
 }
 
 
-def bindings(scope: str) -> list[tuple[str, str, str]]:
-    """The keys of a scope as Textual takes them: keys, action, description."""
-    return [(key.keys, key.action, key.help) for key in KEYS if key.scope == scope]
-
-
-def footer(view: str, is_past: bool = False) -> list[Key]:
+def footer(view: str, is_past: bool = False, table: Sequence[Key] = KEYS) -> list[Key]:
     """The keys for the footer of a view, most useful first; the last two are help and the exit.
 
     The exit is back from a page, quit from a view. While the screen shows the past (`is_past`), the
     keys that move through time come first.
     """
     exit_ = "close" if view in ROOT_VIEWS else "back"
-    every = [_VIEWS if key.action == f"view('{OVERVIEW}')" else key for key in KEYS]
+    every = [_views(table) if key.action == f"view('{OVERVIEW}')" else key for key in table]
     shown = [
         key
         for key in every
@@ -309,7 +349,7 @@ def footer(view: str, is_past: bool = False) -> list[Key]:
     if not is_past:
         return sorted(shown, key=lambda key: (_order(key), key.scope != view))
     past = [
-        replace(key, label=key.past_label) for key in KEYS if key.past_label and not key.only_views
+        replace(key, label=key.past_label) for key in table if key.past_label and not key.only_views
     ]
     actions = {key.action for key in past}
     first = [key for key in shown if key.action == "open" or (key.past_label and key.only_views)]
@@ -317,15 +357,24 @@ def footer(view: str, is_past: bool = False) -> list[Key]:
     return [*first, *past, *sorted(rest, key=_order)]
 
 
+def _views(table: Sequence[Key]) -> Key:
+    """The entry for the keys of the views: `1-6`, or each of those that the user chose."""
+    firsts = [
+        key.shown.split()[0] for key in table if key.action in [f"view('{v}')" for v in ROOT_VIEWS]
+    ]
+    usual = [str(number) for number in range(1, len(ROOT_VIEWS) + 1)]
+    return _VIEWS if firsts == usual else replace(_VIEWS, shown="/".join(firsts))
+
+
 def _order(key: Key) -> int:
     return _LAST.index(key.action) if key.action in _LAST else -1
 
 
-def scopes(view: str) -> list[tuple[str, list[Key]]]:
+def scopes(view: str, table: Sequence[Key] = KEYS) -> list[tuple[str, list[Key]]]:
     """For help: (title, keys) of the scopes that a view has, the most specific first."""
     order = [view, *([STRIP] if view == OVERVIEW else []), CURSOR, EVERYWHERE]
     return [
-        (_TITLES[scope], [key for key in KEYS if key.scope == scope])
+        (_TITLES[scope], [key for key in table if key.scope == scope and key.keys])
         for scope in order
         if scope in _TITLES
     ]
@@ -347,13 +396,22 @@ def steps(direction: str, page: int, every: int) -> tuple[int, int]:
 
 def markdown() -> str:
     """The text of docs/keys.md."""
-    lines = ["# Keys", "", "Generated from `fabmon/tui/keys.py`; a test compares them.", ""]
+    lines = [
+        "# Keys",
+        "",
+        "Generated from `fabmon/tui/keys.py`; a test compares them.",
+        "",
+        "The names are those of the table `[keys]` of fabmon.toml, which replaces keys"
+        " ([settings](settings.md#keys)).",
+        "",
+    ]
     for scope, title in _TITLES.items():
-        lines += [f"## {title}", "", "| key | what it does |", "|---|---|"]
+        rows = [key for key in KEYS if key.scope == scope]
+        lines += [f"## {title}", "", "| key | name | what it does |", "|---|---|---|"]
         lines += [
-            f"| {' '.join(_code(part) for part in key.shown.split())} | {key.help} |"
-            for key in KEYS
-            if key.scope == scope
+            f"| {' '.join(_code(part) for part in key.shown.split())} "
+            f"| {_code(key.name) if key.name else ''} | {key.help} |"
+            for key in rows
         ]
         lines.append("")
     lines += ["## Mouse", "", "| | |", "|---|---|"]

@@ -142,6 +142,7 @@ _BY_NAME: dict[str, HeatMetric] = {item.name: item for item in HEAT_METRICS} | {
     for priority in PRIORITIES
     for item in [_of_priority(direction, priority)]
 }
+METRIC_NAMES = tuple(_BY_NAME)
 
 
 def heat_metric(name: str) -> HeatMetric:

@@ -1,8 +1,8 @@
 """Every colour on the screen, defined by hand for each colour depth.
 
 Automatic conversion to 256 or 16 colours gives ramps whose lightness falls in places. Each depth
-therefore has its own ramps with strictly rising lightness. Colour only repeats what a glyph or a
-word already says.
+therefore has its own ramps: their lightness rises strictly on a dark screen and falls strictly on a
+light one. Colour only repeats what a glyph or a word already says.
 """
 
 from __future__ import annotations
@@ -33,63 +33,129 @@ class Depth(StrEnum):
         return self in (Depth.TRUECOLOR, Depth.EIGHT_BIT)
 
 
-@dataclass(frozen=True, slots=True)
-class Ramp:
-    """Colours from low to high: `stops` are interpolated in truecolor, `eight_bit` is used as is.
+class Theme(StrEnum):
+    """The background that the colours are made for."""
 
-    `accent` (truecolor, 256 colours) contrasts with every step.
+    DARK = "dark"
+    LIGHT = "light"
+
+
+@dataclass(frozen=True, slots=True)
+class RampColours:
+    """The colours of a ramp from low to high: `stops` are interpolated in truecolor, `eight_bit` is
+    used as is. `accent` (truecolor, 256 colours) contrasts with every step.
     """
 
-    name: str
     stops: tuple[str, ...]
     eight_bit: tuple[int, ...]
     accent: tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """A ramp for each theme: brighter is more on dark screens, darker is more on light ones."""
+
+    name: str
+    dark: RampColours
+    light: RampColours
+
+    def colours(self, theme: Theme) -> RampColours:
+        """The colours for a theme."""
+        return self.dark if theme is Theme.DARK else self.light
+
+
+_CIVIDIS = RampColours(
+    ("#213b6e", "#4c556c", "#6c6e72", "#8e8978", "#b1a570", "#d9c55c", "#fee838"),
+    (24, 25, 61, 243, 244, 102, 246, 144, 180, 186, 221, 227),
+    ("#ff7ac6", 212),
+)
+_CIVIDIS_LIGHT = RampColours(
+    ("#d9c55c", "#b1a570", "#8e8978", "#6c6e72", "#4c556c", "#213b6e", "#0b1b3d"),
+    (221, 186, 180, 144, 246, 102, 244, 243, 61, 25, 24, 17),
+    ("#a3186d", 125),
+)
+_INFERNO = RampColours(
+    ("#280b53", "#65156e", "#9f2a63", "#d44842", "#f57d15", "#fac228", "#fcffa4"),
+    (53, 54, 90, 126, 168, 203, 209, 214, 220, 221, 227, 231),
+    ("#6fe3ff", 87),
+)
+_INFERNO_LIGHT = RampColours(
+    ("#fac228", "#f57d15", "#d44842", "#9f2a63", "#65156e", "#280b53"),
+    (220, 214, 209, 203, 168, 162, 126, 125, 90, 54, 53, 17),
+    ("#00648c", 24),
+)
+_GREY = RampColours(
+    ("#2c3136", "#565d63", "#838b92", "#b3bac0", "#f4f7f9"),
+    (237, 239, 241, 243, 245, 247, 248, 250, 251, 253, 254, 255),
+    ("#ff9e2c", 214),
+)
+_GREY_LIGHT = RampColours(
+    ("#d3d7db", "#a9b0b6", "#7b838a", "#4f565c", "#16191c"),
+    (253, 251, 249, 247, 245, 243, 242, 240, 239, 237, 235, 232),
+    ("#a34900", 94),
+)
 RAMPS = (
     Ramp(
         "blue",
-        ("#14344f", "#1c4d75", "#26699f", "#3a88c4", "#62a8de", "#9acbf0", "#dbefff"),
-        (23, 24, 25, 31, 32, 38, 74, 75, 111, 117, 153, 195),
-        ("#ff9e2c", 214),
+        RampColours(
+            ("#22307f", "#4038ad", "#3f80cc", "#38bfe2", "#8fe0ef", "#f1fbee"),
+            (18, 19, 20, 61, 27, 32, 33, 39, 45, 117, 195, 231),
+            ("#ff9e2c", 214),
+        ),
+        RampColours(
+            ("#c0dff1", "#9ad0ea", "#459ad8", "#3a70c8", "#4841ae", "#22115e"),
+            (153, 117, 75, 39, 33, 32, 26, 25, 20, 19, 18, 17),
+            ("#a34900", 94),
+        ),
     ),
-    Ramp(
-        "cividis",
-        ("#213b6e", "#4c556c", "#6c6e72", "#8e8978", "#b1a570", "#d9c55c", "#fee838"),
-        (24, 25, 61, 243, 244, 102, 246, 144, 180, 186, 221, 227),
-        ("#ff7ac6", 212),
-    ),
-    Ramp(
-        "inferno",
-        ("#280b53", "#65156e", "#9f2a63", "#d44842", "#f57d15", "#fac228", "#fcffa4"),
-        (53, 54, 90, 126, 168, 203, 209, 214, 220, 221, 227, 231),
-        ("#6fe3ff", 87),
-    ),
-    Ramp(
-        "grey",
-        ("#2c3136", "#565d63", "#838b92", "#b3bac0", "#f4f7f9"),
-        (237, 239, 241, 243, 245, 247, 248, 250, 251, 253, 254, 255),
-        ("#ff9e2c", 214),
-    ),
+    Ramp("cividis", _CIVIDIS, _CIVIDIS_LIGHT),
+    Ramp("inferno", _INFERNO, _INFERNO_LIGHT),
+    Ramp("grey", _GREY, _GREY_LIGHT),
 )
+"""The first is the default: its colours at 10, 40, 70 and 100 % differ from each other, and all its
+steps from the accent and from the colour of links that are gone, by a CIEDE2000 difference of 15 or
+more, also with a colour vision deficiency (tests/tui/test_colour_vision.py)."""
 
-_BACKGROUND = {Depth.TRUECOLOR: "#0f1419", Depth.EIGHT_BIT: "color(233)"}
-_ROLES: dict[str, tuple[str, str, str, str]] = {
+_BACKGROUND = {
+    Theme.DARK: {Depth.TRUECOLOR: "#0f1419", Depth.EIGHT_BIT: "color(233)"},
+    Theme.LIGHT: {Depth.TRUECOLOR: "#fafbfc", Depth.EIGHT_BIT: "color(231)"},
+}
+_ROLES: dict[Theme, dict[str, tuple[str, str, str, str]]] = {
     # role: truecolor, 256, 16, no colour
-    "text": ("#c3ccd4", "color(251)", "default", "default"),
-    "dim": ("#7d8a96", "color(245)", "dim default", "dim default"),
-    "rule": ("#35414c", "color(238)", "dim default", "dim default"),
-    "strong": ("bold #f1f5f8", "bold color(255)", "bold default", "bold default"),
-    "gone": ("bold #f07fb9", "bold color(212)", "bold bright_magenta", "bold default"),
-    "tx": ("#62a8de", "color(74)", "bright_blue", "default"),
-    "rx": ("#b59bea", "color(141)", "bright_cyan", "default"),
-    "key": ("bold #9acbf0", "bold color(117)", "bold bright_blue", "bold default"),
+    Theme.DARK: {
+        "text": ("#c3ccd4", "color(251)", "default", "default"),
+        "dim": ("#8b98a4", "color(247)", "dim default", "dim default"),
+        "rule": ("#35414c", "color(238)", "dim default", "dim default"),
+        "strong": ("bold #f1f5f8", "bold color(255)", "bold default", "bold default"),
+        "gone": ("bold #ff5d72", "bold color(204)", "bold bright_magenta", "bold default"),
+        "tx": ("#62a8de", "color(74)", "bright_blue", "default"),
+        "rx": ("#b59bea", "color(141)", "bright_cyan", "default"),
+        "key": ("bold #9acbf0", "bold color(117)", "bold bright_blue", "bold default"),
+    },
+    Theme.LIGHT: {
+        "text": ("#24303a", "color(236)", "default", "default"),
+        "dim": ("#56626d", "color(241)", "default", "dim default"),
+        "rule": ("#c3ccd4", "color(251)", "dim default", "dim default"),
+        "strong": ("bold #0b1016", "bold color(232)", "bold default", "bold default"),
+        "gone": ("bold #800020", "bold color(88)", "bold magenta", "bold default"),
+        "tx": ("#1a5f96", "color(25)", "blue", "default"),
+        "rx": ("#6f4fb8", "color(55)", "magenta", "default"),
+        "key": ("bold #1a5f96", "bold color(25)", "bold blue", "bold default"),
+    },
 }
 _CURSOR_ROW = {
-    Depth.TRUECOLOR: Style(bgcolor="#23303c"),
-    Depth.EIGHT_BIT: Style(bgcolor="color(237)"),
-    Depth.SIXTEEN: Style(reverse=True),
-    Depth.NONE: Style(reverse=True),
+    Theme.DARK: {
+        Depth.TRUECOLOR: Style(bgcolor="#23303c"),
+        Depth.EIGHT_BIT: Style(bgcolor="color(236)"),
+        Depth.SIXTEEN: Style(reverse=True),
+        Depth.NONE: Style(reverse=True),
+    },
+    Theme.LIGHT: {
+        Depth.TRUECOLOR: Style(bgcolor="#dde6ee"),
+        Depth.EIGHT_BIT: Style(bgcolor="color(254)"),
+        Depth.SIXTEEN: Style(reverse=True),
+        Depth.NONE: Style(reverse=True),
+    },
 }
 _DENSITY = "░▒▓█"
 
@@ -98,7 +164,7 @@ _DENSITY = "░▒▓█"
 class Palette:
     """The styles of one ramp at one depth; each style has its own background.
 
-    There is one object per ramp and depth; they are compared by identity.
+    There is one object per ramp, depth and theme; they are compared by identity.
 
     `levels` rise with the value; `faded` are the same for stale samples; `inked` are for digits on
     a background in the colour of the level. `glyphs` fill the cells of each level.
@@ -106,6 +172,7 @@ class Palette:
 
     depth: Depth
     ramp: str
+    theme: Theme
     text: Style
     dim: Style
     rule: Style
@@ -129,28 +196,29 @@ class Palette:
 
 
 @lru_cache
-def palette(depth: Depth, ramp: str = RAMPS[0].name) -> Palette:
-    """The palette of a ramp at a depth."""
-    selected = next(item for item in RAMPS if item.name == ramp)
-    paper = Style(bgcolor=_BACKGROUND[depth]) if depth.rgb else Style()
+def palette(depth: Depth, ramp: str = RAMPS[0].name, theme: Theme = Theme.DARK) -> Palette:
+    """The palette of a ramp at a depth, on a dark or a light background."""
+    selected = next(item for item in RAMPS if item.name == ramp).colours(theme)
+    paper = Style(bgcolor=_BACKGROUND[theme][depth]) if depth.rgb else Style()
     column = list(Depth).index(depth)
-    roles = {role: paper + Style.parse(row[column]) for role, row in _ROLES.items()}
-    colours = _colours(selected, depth)
+    roles = {role: paper + Style.parse(row[column]) for role, row in _ROLES[theme].items()}
+    colours = _colours(selected, depth, plain=ramp != RAMPS[0].name)
     levels = tuple(paper + Style(color=colour) for colour in colours)
     accent = {
         Depth.TRUECOLOR: Style(color=selected.accent[0], bold=True),
         Depth.EIGHT_BIT: Style(color=f"color({selected.accent[1]})", bold=True),
-        Depth.SIXTEEN: Style(color="bright_yellow", bold=True),
+        Depth.SIXTEEN: Style(color="bright_yellow" if theme is Theme.DARK else "red", bold=True),
         Depth.NONE: Style(bold=True),
     }[depth]
     return Palette(
         depth=depth,
         ramp=ramp,
+        theme=theme,
         accent=paper + accent,
         paused=paper + accent + Style(reverse=True),
-        cursor=_CURSOR_ROW[depth],
+        cursor=_CURSOR_ROW[theme][depth],
         levels=levels,
-        faded=tuple(paper + _fade(colour, depth) for colour in colours),
+        faded=tuple(paper + _fade(colour, depth, theme) for colour in colours),
         inked=tuple(_inked(colour, depth) for colour in colours),
         glyphs="█" * len(levels) if depth.rgb else _DENSITY,
         **roles,
@@ -167,6 +235,14 @@ def detect(environ: Mapping[str, str]) -> Depth:
     return Depth.EIGHT_BIT if "256color" in term else Depth.SIXTEEN
 
 
+def deciding_variable(environ: Mapping[str, str]) -> str:
+    """The environment variable that `detect` decided by."""
+    if environ.get("NO_COLOR"):
+        return "NO_COLOR"
+    by_colorterm = detect(environ) is Depth.TRUECOLOR
+    return "COLORTERM" if by_colorterm else "TERM"
+
+
 def lightness(colour: Color) -> float:
     """CIE L* of a colour, 0 black to 100 white."""
     linear = []
@@ -179,11 +255,12 @@ def lightness(colour: Color) -> float:
     return float(116 * luminance ** (1 / 3) - 16)
 
 
-def _colours(ramp: Ramp, depth: Depth) -> list[Color]:
+def _colours(ramp: RampColours, depth: Depth, plain: bool) -> list[Color]:
+    """The colours of the levels at a depth; with 16 colours `plain` ones are those of the text."""
     if depth is Depth.EIGHT_BIT:
         return [Color.from_ansi(number) for number in ramp.eight_bit]
     if depth is Depth.SIXTEEN:
-        return [Color.parse("blue" if ramp.name == "blue" else "default")] * len(_DENSITY)
+        return [Color.parse("default" if plain else "blue")] * len(_DENSITY)
     if depth is Depth.NONE:
         return [Color.parse("default")] * len(_DENSITY)
     stops = [tuple(Color.parse(stop).get_truecolor()) for stop in ramp.stops]
@@ -197,9 +274,9 @@ def _colours(ramp: Ramp, depth: Depth) -> list[Color]:
     return colours
 
 
-def _fade(colour: Color, depth: Depth) -> Style:
+def _fade(colour: Color, depth: Depth, theme: Theme) -> Style:
     if depth is Depth.TRUECOLOR:
-        paper = Color.parse(_BACKGROUND[depth]).get_truecolor()
+        paper = Color.parse(_BACKGROUND[theme][depth]).get_truecolor()
         parts = (a * 0.55 + b * 0.45 for a, b in zip(colour.get_truecolor(), paper, strict=True))
         return Style(color=Color.from_rgb(*parts))
     return Style(color=colour, dim=True)

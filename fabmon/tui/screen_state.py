@@ -19,8 +19,9 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit
+from fabmon.tui.keys import KEYS, Key
 from fabmon.tui.metrics import HeatMetric, heat_metric, next_metric_name
-from fabmon.tui.palette import RAMPS, Depth, Palette, palette
+from fabmon.tui.palette import RAMPS, Depth, Palette, Theme, palette
 from fabmon.tui.text.draw_context import (
     DrawContext,
     HeaderContext,
@@ -38,6 +39,8 @@ _MOST_SHOWN_CLOSED = 5
 """Closed findings that are listed, at most."""
 _MOST_KEPT_CLOSED = 50
 """Closed findings that are kept: some of them may be open again."""
+SHARES = range(20, 71)
+"""The parts of the overview, in %, that a user can give to the findings."""
 _REMEMBERED_TICKS = 900
 """Ticks for which every snapshot knows the busiest link."""
 
@@ -76,12 +79,17 @@ class Tips:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """How the user wants data to be shown."""
+    """How the user wants data to be shown. `theme` is None for that of the terminal.
+
+    `findings_share` is the part of the overview that the findings have, in %; 0: by its size.
+    """
 
     unit: Unit = Unit.GBIT
     metric: str = "util"
     digits: bool = False
     ramp: str = RAMPS[0].name
+    theme: Theme | None = None
+    findings_share: int = 0
     filter: str = ""
     terms: tuple[Term, ...] = ()
 
@@ -111,7 +119,7 @@ class ScreenState:
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
     returns why there are no nodes, empty if that is not known. `selected_key` is the key of the
     selected finding or group of findings, empty for none; `unfolded` are the keys of the groups
-    whose findings are listed.
+    whose findings are listed. `terminal_theme` fits the terminal's background.
     """
 
     title: str
@@ -130,6 +138,8 @@ class ScreenState:
     nothing: Callable[[], str] = str
     selected_key: str = ""
     unfolded: frozenset[str] = frozenset()
+    terminal_theme: Theme = Theme.DARK
+    keys: tuple[Key, ...] = KEYS
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _closed: dict[str, Finding] = field(default_factory=dict)
     _groups: _Memo[tuple[FindingGroup, ...]] = field(default_factory=_Memo)
@@ -164,9 +174,14 @@ class ScreenState:
         return frozenset({"bookmark"} if self.recording.bookmark_problem else ())
 
     @property
+    def theme(self) -> Theme:
+        """The theme that the user chose, else that of the terminal."""
+        return self.choices.theme or self.terminal_theme
+
+    @property
     def palette(self) -> Palette:
         """The current colours."""
-        return palette(self.depth, self.choices.ramp)
+        return palette(self.depth, self.choices.ramp, self.theme)
 
     @property
     def metric(self) -> HeatMetric:
@@ -385,6 +400,15 @@ class ScreenState:
         names = [ramp.name for ramp in RAMPS]
         ramp = names[(names.index(self.choices.ramp) + 1) % len(names)]
         self.choices = replace(self.choices, ramp=ramp)
+
+    def choose_theme(self, theme: Theme | None) -> None:
+        """Use this theme; None: that of the terminal."""
+        self.choices = replace(self.choices, theme=theme)
+
+    def share_with_findings(self, percent: int) -> None:
+        """Give the findings this part of the overview, within limits; 0: as much as usual."""
+        share = min(max(percent, SHARES[0]), SHARES[-1]) if percent else 0
+        self.choices = replace(self.choices, findings_share=share)
 
     def toggle_digits(self) -> None:
         """Show or hide the digits in the cells."""

@@ -1,14 +1,17 @@
-"""The terminal: colours of Textual's own widgets, the console at our depth, the input driver."""
+"""The terminal: colours of Textual's own widgets, the console at our depth, the driver."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import re
 import selectors
 import signal
 import sys
+import time
 from codecs import getincrementaldecoder
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Literal
 
 from rich.console import Console
@@ -16,19 +19,28 @@ from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.theme import BUILTIN_THEMES, Theme
+from textual.theme import BUILTIN_THEMES
+from textual.theme import Theme as WidgetTheme
 
-from fabmon.tui.palette import Depth
+from fabmon.tui.palette import Depth, Theme
+from fabmon.tui.terminal_background import ANSWER, ANSWER_BEGUN, QUERY, theme_of
 
 _OURS = {
     # background, surface, panel, foreground, primary, accent, rule
-    Depth.TRUECOLOR: (
+    (Depth.TRUECOLOR, Theme.DARK): (
         "#0f1419", "#151c23", "#1d2731", "#c3ccd4", "#3a88c4", "#ff9e2c", "#35414c",
     ),
-    Depth.EIGHT_BIT: (
+    (Depth.EIGHT_BIT, Theme.DARK): (
         "#121212", "#1c1c1c", "#303030", "#c6c6c6", "#0087d7", "#ffaf00", "#444444",
     ),
+    (Depth.TRUECOLOR, Theme.LIGHT): (
+        "#fafbfc", "#eef2f5", "#e6edf3", "#24303a", "#1a5f96", "#a34900", "#c3ccd4",
+    ),
+    (Depth.EIGHT_BIT, Theme.LIGHT): (
+        "#ffffff", "#eeeeee", "#eeeeee", "#303030", "#005faf", "#875f00", "#c6c6c6",
+    ),
 }  # fmt: skip
+"""The colours of Textual's own widgets; those of `fabmon.tui.palette` where they are the same."""
 _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
     Depth.TRUECOLOR: "truecolor",
     Depth.EIGHT_BIT: "256",
@@ -37,8 +49,11 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 _X10_MOUSE = re.compile(rb"\x1b\[M[\x00-\xff]{3}", re.DOTALL)
 """An X10 mouse report; its last three bytes can have any value and need not be UTF-8."""
 _X10_BEGUN = re.compile(rb"\x1b\[(M[\x00-\xff]{0,2})?\Z", re.DOTALL)
+_ESC = b"\x1b"
 _READ_BYTES = 4096
 _POLL_S = 0.1
+_ANSWER_WITHIN_S = 1.0
+"""An answer of the terminal that comes later has no effect."""
 
 
 def console_of(depth: Depth) -> Console:
@@ -54,25 +69,36 @@ def console_of(depth: Depth) -> Console:
     )
 
 
-def theme(depth: Depth) -> Theme:
-    """The theme of a colour depth; with 16 colours or none, the colours of the terminal."""
-    if depth not in _OURS:
-        base = BUILTIN_THEMES["ansi-dark"]
-        return Theme(
-            name=f"fabmon-{depth}",
+def widget_themes(depth: Depth) -> list[WidgetTheme]:
+    """The themes of Textual's own widgets at a depth, named as `theme_name` does."""
+    return [_widget_theme(depth, theme) for theme in Theme]
+
+
+def theme_name(depth: Depth, theme: Theme) -> str:
+    """The name of a theme of Textual's own widgets."""
+    return f"fabmon-{depth}-{theme}"
+
+
+def _widget_theme(depth: Depth, theme: Theme) -> WidgetTheme:
+    """With 16 colours or none, the colours of the terminal."""
+    is_dark = theme is Theme.DARK
+    if not depth.rgb:
+        return WidgetTheme(
+            name=theme_name(depth, theme),
             primary="ansi_blue",
-            accent="ansi_yellow",
+            accent="ansi_yellow" if is_dark else "ansi_red",
             foreground="ansi_default",
             background="ansi_default",
             surface="ansi_default",
             panel="ansi_default",
             boost="ansi_default",
-            variables=base.variables,
+            dark=is_dark,
+            variables=BUILTIN_THEMES["ansi-dark" if is_dark else "ansi-light"].variables,
             ansi=True,
         )
-    background, surface, panel, foreground, primary, accent, rule = _OURS[depth]
-    return Theme(
-        name=f"fabmon-{depth}",
+    background, surface, panel, foreground, primary, accent, rule = _OURS[depth, theme]
+    return WidgetTheme(
+        name=theme_name(depth, theme),
         primary=primary,
         secondary=primary,
         accent=accent,
@@ -83,7 +109,7 @@ def theme(depth: Depth) -> Theme:
         background=background,
         surface=surface,
         panel=panel,
-        dark=True,
+        dark=is_dark,
         variables={
             "scrollbar": rule,
             "scrollbar-hover": primary,
@@ -97,19 +123,35 @@ def theme(depth: Depth) -> Theme:
 
 
 class InputDecoder:
-    """Decodes input as UTF-8; drops bytes that are not UTF-8, and X10 mouse reports."""
+    """Decodes input as UTF-8; drops bytes that are not UTF-8, and X10 mouse reports.
+
+    Answers to the query of the background are not input either: `take_answers` returns them.
+    """
 
     def __init__(self) -> None:
         """With empty buffers."""
         self._decode = getincrementaldecoder("utf-8")(errors="ignore").decode
         self._rest = b""
+        self._answers: list[str] = []
 
-    def feed(self, data: bytes) -> str:
-        """Decode the next bytes. An incomplete character or report is kept for the next call."""
+    def feed(self, data: bytes, awaits_answer: bool = False) -> str:
+        """Decode the next bytes. An incomplete character or report is kept for the next call.
+
+        So is a single ESC at the end while an answer is awaited: it may begin the answer.
+        """
         data = _X10_MOUSE.sub(b"", self._rest + data)
-        begun = _X10_BEGUN.search(data)
+        self._answers += [each.decode("ascii", "replace") for each in ANSWER.findall(data)]
+        data = ANSWER.sub(b"", data)
+        begun = _X10_BEGUN.search(data) or ANSWER_BEGUN.search(data)
         self._rest = begun.group() if begun else b""
+        if self._rest == _ESC and not awaits_answer:
+            self._rest = b""
         return self._decode(data[: len(data) - len(self._rest)])
+
+    def take_answers(self) -> list[str]:
+        """The background colours that the terminal has reported since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
 
 
 class _Output:
@@ -135,7 +177,10 @@ class _Output:
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver with a tolerant input decoder; the end of input raises SIGHUP."""
+    """Textual's driver with a tolerant input decoder; the end of input raises SIGHUP.
+
+    It can ask the terminal for its background.
+    """
 
     def __init__(
         self,
@@ -149,6 +194,29 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         assert sys.__stderr__ is not None
         self._file = _Output(sys.__stderr__)  # type: ignore[assignment]
+        self._answer: Callable[[Theme], object] = lambda _: None
+        self._answer_until_s = 0.0
+
+    def ask_background(self, answer: Callable[[Theme], None]) -> None:
+        """Ask the terminal for its background; `answer` is called in the event loop.
+
+        It is not called if the terminal does not answer within a second.
+        """
+        loop = asyncio.get_running_loop()
+        self._answer = lambda theme: loop.call_soon_threadsafe(answer, theme)
+        self._answer_until_s = time.monotonic() + _ANSWER_WITHIN_S
+        self.write(QUERY)
+        self.flush()
+
+    @property
+    def _awaits_answer(self) -> bool:
+        return time.monotonic() < self._answer_until_s
+
+    def _accept_answers(self, answers: Sequence[str]) -> None:
+        for theme in filter(None, map(theme_of, answers)):
+            if self._awaits_answer:
+                self._answer_until_s = 0.0
+                self._answer(theme)
 
     def _run_input_thread(self) -> None:
         try:
@@ -161,16 +229,21 @@ class TerminalDriver(LinuxDriver):
         parser, decoder = XTermParser(self._debug), InputDecoder()
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
-            while not self.exit_event.is_set():
-                if selector.select(_POLL_S):
-                    data = self._read()
-                    if not data:
-                        os.kill(os.getpid(), signal.SIGHUP)
-                        break
-                    text = decoder.feed(data)
-                    # An empty text means the end of input to the parser.
-                    for event in parser.feed(text) if text else ():
-                        self.process_message(event)
+            # At the end an answer that is under way is awaited: the shell would take it for keys.
+            while not self.exit_event.is_set() or self._awaits_answer:
+                is_ready = bool(selector.select(_POLL_S))
+                data = self._read() if is_ready else b""
+                if is_ready and not data:
+                    self._answer_until_s = 0.0
+                    os.kill(os.getpid(), signal.SIGHUP)
+                    break
+                text = decoder.feed(data, self._awaits_answer)
+                self._accept_answers(decoder.take_answers())
+                if self.exit_event.is_set():
+                    continue
+                # An empty text means the end of input to the parser.
+                for event in parser.feed(text) if text else ():
+                    self.process_message(event)
                 for event in parser.tick():
                     self.process_message(event)
         try:

@@ -102,7 +102,7 @@ class Bench(App[None]):
 
 
 def frames(share: float) -> list[Codes]:
-    """Levels like a fabric's: ports of a node are alike; `share` of the cells move each frame."""
+    """Levels like a fabric's: ports of a node are similar; `share` of the cells move each frame."""
     random = np.random.default_rng(7)
     top = len(scale(HEAT_METRICS[0], Depth.TRUECOLOR, False).edges)
     assert top <= LEVEL

@@ -83,7 +83,7 @@ def test_what_a_person_reads_of_the_usual_eight_flows(lab: Lab) -> None:
 def greet(lab: Lab, *hosts: str) -> None:
     """Have the hosts send a datagram, so that their leaves know them as neighbours.
 
-    The kernel forgets neighbours whom nobody talks to.
+    The kernel forgets neighbours that nobody sends to.
     """
     for host in hosts:
         with netns.make_socket(lab.ns(host), socket.AF_INET, socket.SOCK_DGRAM) as sender:

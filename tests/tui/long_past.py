@@ -73,9 +73,9 @@ def _topology(snapshot: Snapshot) -> bytes:
         for port in snapshot.fabric.ports
     ]
     names = ("row", "node", "name", "label", "role", "kind", "peer")
-    told = {
+    description = {
         "version": 1,
         "ports": [dict(zip(names, port, strict=True)) for port in ports],
         "groups": [],
     }
-    return compress(msgspec.json.encode(told))
+    return compress(msgspec.json.encode(description))

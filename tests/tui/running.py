@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
+from fabmon.tui.preferences import Preferences
 from fabmon.tui.screen_state import Tip
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from tests.tui import golden
@@ -27,6 +28,8 @@ _NAMES = {
     "<": "less_than_sign",
     ">": "greater_than_sign",
     "`": "grave_accent",
+    "(": "left_parenthesis",
+    ")": "right_parenthesis",
     "+": "plus",
     "-": "minus",
 }
@@ -127,6 +130,7 @@ async def running(
     start: ReplayStart | None = None,
     live: bool = True,
     toasts: bool = False,
+    preferences: Preferences | None = None,
 ) -> AsyncIterator[Running]:
     """The app, with the scene of tick `seq` drawn (none without a world).
 
@@ -149,6 +153,7 @@ async def running(
         recording=recording,
         start=start,
         clock=lambda: 0.0,
+        preferences=preferences,
     )
     async with app.run_test(size=size, notifications=toasts) as pilot:
         run = Running(app, pilot, queue)

@@ -54,7 +54,7 @@ async def test_a_burst_is_a_chart_on_the_port_page() -> None:
         assert "Burst of 14:06:40Z, 50 Hz for 5 s, port_xmit_data" in run.text
 
 
-async def test_a_counter_that_is_coarser_than_the_reading_is_told() -> None:
+async def test_a_counter_that_is_coarser_than_the_reading_is_reported() -> None:
     async with running(size=(120, 70)) as run:
         await run.send(with_burst(refresh_s=0.25))
         await run.press("enter", "enter")

@@ -93,7 +93,7 @@ def test_levels_rise_with_the_value_and_fit_their_code(
 @pytest.mark.parametrize("depth", list(Depth))
 @pytest.mark.parametrize("digits", [False, True])
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_every_state_is_told_from_every_other_without_colour(
+def test_every_state_differs_from_every_other_without_colour(
     depth: Depth, digits: bool, width: int
 ) -> None:
     levels = scale(UTIL, depth, digits)
@@ -103,7 +103,7 @@ def test_every_state_is_told_from_every_other_without_colour(
     pictures = [look.picture(code, width)[0] for code in states]
     assert all(len(text) == width for text in pictures)
     if width == 1:
-        # In one cell `?` stands for stale as for unrated: the row's age tells which.
+        # In one cell `?` stands for stale as for unrated: the row's age says which.
         pictures = pictures[:-1]
     assert len(set(pictures)) == len(pictures)
     assert look.picture(NOTHING, width)[0].strip() == ""

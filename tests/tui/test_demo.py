@@ -33,9 +33,9 @@ async def playing(
     ticks: int, size: tuple[int, int] = (120, 40), captions: tuple[Line, ...] | None = None
 ) -> AsyncIterator[tuple[Running, Play]]:
     scenario = tour("leaf-spine")
-    told = scenario.caption if captions is None else captions
+    shown = scenario.caption if captions is None else captions
     play = Play(scenario)
-    lines = [Tip(each.at, each.duration, each.text) for each in told]
+    lines = [Tip(each.at, each.duration, each.text) for each in shown]
     async with running(size=size, mark=DEMO_MARK, captions=lines) as run:
         await run.send(*play.scenes(ticks))
         yield run, play
@@ -76,8 +76,8 @@ async def test_escape_ends_the_captions_for_good() -> None:
 
 
 def test_the_last_caption_that_began_is_shown() -> None:
-    told = Tips((Tip(0, 10, "one"), Tip(5, 2, "two")))
-    assert [told.at(s * 1_000_000_000) for s in (0, 4, 5, 8, 11)] == [
+    tips = Tips((Tip(0, 10, "one"), Tip(5, 2, "two")))
+    assert [tips.at(s * 1_000_000_000) for s in (0, 4, 5, 8, 11)] == [
         "one",
         "one",
         "two",

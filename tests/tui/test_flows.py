@@ -56,7 +56,7 @@ def test_a_hot_uplink_has_the_flows_that_may_be_on_it(width: int) -> None:
     golden.check(f"flows-collision-{width + 1}", said)
     assert "Flows (from the hosts' queue pairs)" in said
     assert "gpu004 r0" in said, "it sends to the other leaf"
-    assert "gpu002 r0" not in said, "whom it talks to is below the same leaf"
+    assert "gpu002 r0" not in said, "its receivers are below the same leaf"
     assert "switch does not report which flow" in " ".join(said.split())
 
 
@@ -69,10 +69,10 @@ def test_a_nic_has_its_own_flows_and_no_doubt() -> None:
 
 def test_where_a_host_does_not_tell_what_is_open_is_said() -> None:
     wires = ring(HOSTS).end("gpu001/mlx5_0", 5, 6, job="8812")
-    alike = wires.connect("gpu002/mlx5_7", "gpu005/mlx5_7", 9, 8).connect(
+    similar = wires.connect("gpu002/mlx5_7", "gpu005/mlx5_7", 9, 8).connect(
         "gpu003/mlx5_7", "gpu006/mlx5_7", 9, 8
     )
-    said = page(replace(COLLISION, queue_pairs=reported_pairs(alike, HOSTS, "gpu004")), 79)
+    said = page(replace(COLLISION, queue_pairs=reported_pairs(similar, HOSTS, "gpu004")), 79)
     golden.check("flows-partly-known-80", said)
     assert "one of 2" in said
     assert "unknown" in said

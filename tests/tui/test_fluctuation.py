@@ -147,7 +147,7 @@ def copy(recording: Path, tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_recording_that_is_gone_is_told(copy: Path) -> None:
+async def test_a_recording_that_is_gone_is_reported(copy: Path) -> None:
     async with replaying(copy, size=(120, 40), speed=None) as run:
         await run.until(lambda: run.app.screen_state.cursor.at_end)
         await asyncio.to_thread(copy.unlink)

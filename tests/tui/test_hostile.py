@@ -96,9 +96,9 @@ async def test_names_of_any_width_do_not_break_the_screen(name: str, keys: tuple
 @pytest.mark.parametrize(
     "affinity", [{"mlx5_0": [1]}, {"mlx5_0": {}}, {"mlx5_0": None}, [1], "PIX"]
 )
-def test_what_is_no_way_to_a_nic_is_not_told(affinity: object) -> None:
+def test_what_is_no_path_to_a_nic_is_not_shown(affinity: object) -> None:
     assert port_facts({"affinity": affinity}) == ""
 
 
-def test_the_ways_to_nics_beside_nonsense_are_told() -> None:
+def test_the_paths_to_nics_beside_nonsense_are_shown() -> None:
     assert port_facts({"affinity": {"mlx5_0": [1], "mlx5_1": "PIX"}}) == "nearest NIC mlx5_1 (PIX)"

@@ -77,12 +77,12 @@ def with_expected(job: JobIteration, expected: ExpectedTraffic) -> JobIteration:
 
 
 def test_what_is_not_sure_is_said(slowed: Scene) -> None:
-    told = slowed.iteration_report.jobs[1]
-    unsure = msgspec.structs.replace(told, resolved=False, hosts_sure=False)
+    job = slowed.iteration_report.jobs[1]
+    unsure = msgspec.structs.replace(job, resolved=False, hosts_sure=False)
     text = page(slowed, IterationReport(3.0, 16, 200, (unsure,)))
     assert "may be under 2 s: press B on a port to sample at 50 Hz" in text
     assert "another job has a similar pattern: some hosts may be in the wrong job" in text
-    assert "to" in iteration.step_text(told)
+    assert "to" in iteration.step_text(job)
     assert "None yet: five or more similar steps" in page(slowed, IterationReport(3.0, 16, 200))
 
 

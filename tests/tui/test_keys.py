@@ -28,7 +28,10 @@ def test_no_key_means_two_things_in_one_place() -> None:
     for scope in (keys.OVERVIEW, keys.PORT, keys.FINDING, keys.WATERFALL):
         scopes = {scope, keys.CURSOR, keys.EVERYWHERE}
         used = Counter(
-            part for key in keys.KEYS if key.scope in scopes for part in key.keys.split(",")
+            part
+            for key in keys.KEYS
+            if key.scope in scopes and key.keys
+            for part in key.keys.split(",")
         )
         assert [part for part, count in used.items() if count > 1] == []
 

@@ -4,25 +4,29 @@ from itertools import pairwise
 
 import pytest
 
-from fabmon.tui.palette import RAMPS, Depth, detect, lightness, palette
+from fabmon.tui.palette import RAMPS, Depth, Theme, detect, lightness, palette
 
 
 @pytest.mark.parametrize("depth", [Depth.TRUECOLOR, Depth.EIGHT_BIT])
 @pytest.mark.parametrize("ramp", [ramp.name for ramp in RAMPS])
-def test_lightness_rises_with_the_value(ramp: str, depth: Depth) -> None:
-    colours = [style.color for style in palette(depth, ramp).levels]
-    light = [lightness(colour) for colour in colours if colour is not None]
-    assert len(light) == len(colours)
-    assert all(below < above for below, above in pairwise(light))
+def test_more_is_brighter_on_a_dark_screen_and_darker_on_a_light_one(
+    ramp: str, depth: Depth
+) -> None:
+    for theme, more in ((Theme.DARK, 1), (Theme.LIGHT, -1)):
+        colours = [style.color for style in palette(depth, ramp, theme).levels]
+        light = [more * lightness(colour) for colour in colours if colour is not None]
+        assert len(light) == len(colours)
+        assert all(below < above for below, above in pairwise(light))
 
 
+@pytest.mark.parametrize("theme", list(Theme))
 @pytest.mark.parametrize("ramp", [ramp.name for ramp in RAMPS])
-def test_the_least_level_is_seen_on_its_background(ramp: str) -> None:
+def test_the_least_level_is_seen_on_its_background(ramp: str, theme: Theme) -> None:
     for depth in (Depth.TRUECOLOR, Depth.EIGHT_BIT):
-        style = palette(depth, ramp).levels[0]
+        style = palette(depth, ramp, theme).levels[0]
         assert style.color is not None
         assert style.bgcolor is not None
-        assert lightness(style.color) - lightness(style.bgcolor) > 5
+        assert abs(lightness(style.color) - lightness(style.bgcolor)) > 5
 
 
 def test_every_depth_keeps_to_its_colours() -> None:

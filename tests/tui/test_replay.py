@@ -208,7 +208,7 @@ async def test_a_recording_is_not_changed(recording: tuple[Path, list[Scene]]) -
     assert path.read_bytes() == before
 
 
-async def test_a_wrong_time_is_told_what_would_be_right(
+async def test_a_wrong_time_is_answered_with_a_right_one(
     recording: tuple[Path, list[Scene]],
 ) -> None:
     async with replaying(recording[0]) as run:
@@ -353,12 +353,14 @@ async def test_what_was_found_then_is_kept_beside_what_is_found_today(
     watching = Watching()
     writer = Writer.create(tmp_path / "a.fabrec", watching.session)
     scenes = [watching.write(writer) for _ in range(40)]
-    told = {
+    recorded = {
         "cause": "incast", "severity": "warning", "subject": "gpu002/mlx5_0", "rows": [],
         "text": "many to one", "evidence": [], "advice": "", "confidence": 0.9, "since_ns": at(22),
         "unless": list(unless),
     }  # fmt: skip
-    writer.note(Note(kind="finding", time_ns=at(22), seq=22, text="x", change="open", finding=told))
+    writer.note(
+        Note(kind="finding", time_ns=at(22), seq=22, text="x", change="open", finding=recorded)
+    )
     writer.close()
     assert scenes[-1].findings
     async with replaying(tmp_path / "a.fabrec", from_s=38, speed=None) as run:

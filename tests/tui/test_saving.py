@@ -41,7 +41,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 async def said(run: Running) -> str:
-    """The line that tells where it is, or why not; it may take a thread a while."""
+    """The line that says where it is, or why not; it may take a thread a while."""
     until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
         await run.settle()
@@ -107,10 +107,10 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
         with Recording(inside / "a.fabrec") as recording:
             is_within = recording.start_ns <= at_ns
         await run.press("x", "c")
-        told = await said(run)
+        message = await said(run)
     assert is_within
-    name = re.search(r"fabmon-pod7-cut-\S+\.fabrec", told)
-    assert name is not None, told
+    name = re.search(r"fabmon-pod7-cut-\S+\.fabrec", message)
+    assert name is not None, message
     with Recording(here / name[0]) as cut:
         assert len(cut.hosts) == 7
         assert cut.is_closed
@@ -176,14 +176,14 @@ async def test_files_that_are_there_are_kept(here: Path) -> None:
     assert names[0].replace("-2.svg", ".svg") == names[1].replace("-2.svg", ".svg")
 
 
-async def test_a_directory_that_takes_no_file_is_told(here: Path) -> None:
+async def test_a_directory_that_takes_no_file_is_reported(here: Path) -> None:
     need_path("/proc/sys/kernel", "mount /proc")
     closed = Path("/proc/sys/kernel")  # nobody makes files there, not even root
     async with running(troubled()) as run:
         os.chdir(closed)
         await run.press("x", "p")
-        told = await said(run)
-    assert re.fullmatch(r"not saved: fabmon-pod7-overview-\S+: [A-Z][a-z -]+", told)
+        message = await said(run)
+    assert re.fullmatch(r"not saved: fabmon-pod7-overview-\S+: [A-Z][a-z -]+", message)
 
 
 def test_a_title_may_hold_anything(here: Path) -> None:

@@ -183,7 +183,7 @@ async def test_a_finding_that_closed_is_opened_from_the_list() -> None:
         assert "Closed, latest first" not in run.text
 
 
-def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() -> None:
+def test_of_two_closures_the_last_is_shown_after_a_look_at_the_first() -> None:
     finding = COLLISION.scene(60).findings[0]
 
     def closes(seq: int) -> Scene:
@@ -196,8 +196,8 @@ def test_of_what_closed_twice_the_last_time_is_told_after_a_look_at_the_first() 
     screen_state.take(now)
     screen_state.show(closes(61))
     screen_state.follow()
-    (told,) = screen_state.closed(now)
-    assert told.until_ns == now.snapshot.time_ns
+    (shown,) = screen_state.closed(now)
+    assert shown.until_ns == now.snapshot.time_ns
 
 
 async def test_the_first_finding_is_selected_until_the_user_moves() -> None:

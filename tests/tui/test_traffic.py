@@ -22,7 +22,7 @@ def gpu(**levels: int) -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    ("metric", "told"),
+    ("metric", "expected"),
     [
         ("nvlink_tx_bytes", "all its NVLinks"),
         ("nvlink_tx_bps", "all its NVLinks"),
@@ -30,11 +30,11 @@ def gpu(**levels: int) -> Snapshot:
         ("pcie_tx_bytes", ""),
     ],
 )
-def test_a_gpus_traffic_is_called_by_the_links_that_it_has(metric: str, told: str) -> None:
-    assert scope(gpu(**{metric: 1}), 0) == told
+def test_a_gpus_traffic_is_called_by_the_links_that_it_has(metric: str, expected: str) -> None:
+    assert scope(gpu(**{metric: 1}), 0) == expected
 
 
-def test_directions_that_are_not_told_apart_are_told_together_and_as_neither() -> None:
+def test_directions_that_are_not_distinguished_are_shown_together_and_as_neither() -> None:
     snapshot = gpu(nvlink_both_bps=8 * 205 * 10**9)
     assert traffic_text(snapshot, 0, Unit.GBIT) == (
         "205 GB/s both directions together  (all its NVLinks)"
@@ -42,5 +42,5 @@ def test_directions_that_are_not_told_apart_are_told_together_and_as_neither() -
     assert "tx" not in combined_traffic_text(snapshot, 0, Unit.PERCENT)
 
 
-def test_where_the_directions_are_told_their_sum_is_not() -> None:
+def test_where_the_directions_are_known_their_sum_is_not_shown() -> None:
     assert combined_traffic_text(gpu(nvlink_both_bps=800, nvlink_tx_bps=400), 0, Unit.GBIT) == ""

@@ -72,7 +72,7 @@ def rack(**odd: tuple[Object, list[int]]) -> dict[str, list[tuple[Object, list[i
     return {name: [nic(0), odd.get(name, nic(1))] for name in names}
 
 
-def told(problems: Iterable[Problem]) -> list[tuple[str, str, tuple[str, ...]]]:
+def listed(problems: Iterable[Problem]) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(problem.check, problem.severity, problem.ports) for problem in problems]
 
 
@@ -115,7 +115,7 @@ def test_one_port_is_not_as_the_others(
     check: str, odd: tuple[Object, list[int]], text: str
 ) -> None:
     problems = audit(survey(rack(gpu3=odd)))
-    assert told(problems) == [(check, FIX, ("gpu3/mlx5_1",))]
+    assert listed(problems) == [(check, FIX, ("gpu3/mlx5_1",))]
     assert problems[0].text == text
 
 
@@ -142,7 +142,7 @@ def test_the_mtu_of_rdma_packets_as_the_kernel_derives_it(mtu: int, rdma_mtu: in
 def test_a_rail_all_of_whose_ports_have_mtu_1500() -> None:
     nodes = {name: [nic(0), nic(1, {"netdev_mtu": 1500})] for name in ("gpu1", "gpu2")}
     (problem,) = audit(survey(nodes))
-    assert told([problem]) == [("roce_mtu", FIX, ("gpu1/mlx5_1", "gpu2/mlx5_1"))]
+    assert listed([problem]) == [("roce_mtu", FIX, ("gpu1/mlx5_1", "gpu2/mlx5_1"))]
     assert problem.text == (
         "MTU 1500 on rail r1: RDMA packets carry 1024 bytes (derived from the MTU) instead of 4096"
     )
@@ -160,7 +160,7 @@ def test_some_gpus_without_a_nic_below_their_switch() -> None:
     near = gpu(0, {"mlx5_0": "PIX", "mlx5_1": "SYS"})
     far = gpu(1, {"mlx5_0": "NODE", "mlx5_1": "SYS"})
     (problem,) = audit(survey({"n1": [nic(0), nic(1), near, far]}))
-    assert told([problem]) == [("gpu_without_nic", KNOW, ("n1/gpu1",))]
+    assert listed([problem]) == [("gpu_without_nic", KNOW, ("n1/gpu1",))]
     assert "(NODE), 1 of 2 GPUs of the node have one" in problem.text
     shared = [gpu(number, {"mlx5_0": "PXB"}) for number in range(4)]
     assert audit(survey({"n1": [nic(0), *shared]})) == []
@@ -195,7 +195,7 @@ def test_what_gpudirect_rdma_needs(
     facts: dict[str, Any], nic_facts: dict[str, Any], checks: list[object]
 ) -> None:
     ports = [nic(0, **nic_facts), gpu(0, {"mlx5_0": "PIX"}, **facts)]
-    assert told(audit(survey({"n1": ports}))) == checks
+    assert listed(audit(survey({"n1": ports}))) == checks
 
 
 def test_a_process_bound_to_the_cpus_of_the_other_node() -> None:
@@ -208,7 +208,7 @@ def test_a_process_bound_to_the_cpus_of_the_other_node() -> None:
     info = {"port": "mlx5_0", "count": 2, "processes": processes}
     facts = {"n1": [Object("qps/mlx5_0", "queue_pairs", None, info, ())]}
     (problem,) = audit(survey({"n1": [nic(0, numa_node=0)]}, facts))
-    assert told([problem]) == [("process_numa", FIX, ("n1/mlx5_0",))]
+    assert listed([problem]) == [("process_numa", FIX, ("n1/mlx5_0",))]
     assert problem.text == "used by python 71 (node 1), the NIC is on NUMA node 0"
 
 
@@ -256,7 +256,7 @@ def test_ecn_that_is_on_for_some_only() -> None:
 
 def test_of_two_hosts_that_disagree_the_lesser_is_reported() -> None:
     nodes = {"gpu1": [nic(0)], "gpu2": [nic(0, {"netdev_mtu": 1500})]}
-    assert told(audit(survey(nodes))) == [("mtu", FIX, ("gpu2/mlx5_0",))]
+    assert listed(audit(survey(nodes))) == [("mtu", FIX, ("gpu2/mlx5_0",))]
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def cabled(cabling: Cabling) -> Survey:
 def test_two_cables_that_are_swapped() -> None:
     straight = ("leaf0", "leaf1")
     problems = audit(cabled({"gpu1": straight, "gpu2": straight, "gpu3": ("leaf1", "leaf0")}))
-    assert told(problems) == [
+    assert listed(problems) == [
         ("rail_leaf", FIX, ("gpu3/mlx5_0",)),
         ("rail_leaf", FIX, ("gpu3/mlx5_1",)),
     ]
@@ -409,7 +409,7 @@ def test_scalable_units_with_leaves_of_their_own_are_no_fault() -> None:
 
 def test_a_swap_is_reported_in_the_smaller_unit_too() -> None:
     problems = audit(cabled(units(b2=("leafb1", "leafb0"))))
-    assert told(problems) == [
+    assert listed(problems) == [
         ("rail_leaf", FIX, ("b2/mlx5_0",)),
         ("rail_leaf", FIX, ("b2/mlx5_1",)),
     ]

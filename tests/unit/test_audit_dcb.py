@@ -33,5 +33,5 @@ def test_a_rail_without_pfc_on_one_host_and_without_ecn_on_another(tmp_path: Pat
     heard = tick(0, hellos=hellos, frames=frames, statuses=up(*names))
     surveyor.accept(heard)
     faults = audit(surveyor.survey(history.accept(heard)))
-    told = {(fault.check, fault.ports) for fault in faults if fault.check in ("pfc", "ecn")}
-    assert told == {("pfc", ("gpu2/mlx5_0",)), ("ecn", ("gpu3/mlx5_0",))}
+    found = {(fault.check, fault.ports) for fault in faults if fault.check in ("pfc", "ecn")}
+    assert found == {("pfc", ("gpu2/mlx5_0",)), ("ecn", ("gpu3/mlx5_0",))}

@@ -64,10 +64,10 @@ def test_hosts_that_all_see_one_gateway_are_not_cabled_to_it(gateway_sees: str) 
 
 def test_one_end_is_enough_when_the_other_sees_nobody() -> None:
     leaf: tuple[dict[str, Any], list[Any]] = ({"swp1": {"mac": "s"}}, [])
-    told = cables_by_mac(
+    cables = cables_by_mac(
         {"leaf": leaf, "a": ({"eth0": {"mac": "a"}}, [{"dev": "eth0", "mac": "s"}])}
     )
-    assert told == {("a", "eth0"): ("leaf", "swp1"), ("leaf", "swp1"): ("a", "eth0")}
+    assert cables == {("a", "eth0"): ("leaf", "swp1"), ("leaf", "swp1"): ("a", "eth0")}
 
 
 MACS = st.sampled_from("abcdef")
@@ -79,31 +79,31 @@ MACS = st.sampled_from("abcdef")
         st.dictionaries(st.sampled_from(["p1", "p2"]), st.tuples(MACS, st.sets(MACS, max_size=3))),
     )
 )
-def test_every_cable_has_two_ends_whatever_is_told(
-    told: dict[str, dict[str, tuple[str, set[str]]]],
+def test_every_cable_has_two_ends_whatever_is_reported(
+    reported: dict[str, dict[str, tuple[str, set[str]]]],
 ) -> None:
     facts = {
         node: (
             {name: {"mac": mac} for name, (mac, _) in ports.items()},
             [{"dev": name, "mac": mac} for name, (_, seen) in ports.items() for mac in seen],
         )
-        for node, ports in told.items()
+        for node, ports in reported.items()
     }
     found = cables_by_mac(facts)
     assert all(found[other] == end and other[0] != end[0] for end, other in found.items())
 
 
-def test_a_switch_with_one_mac_for_all_ports_is_told_apart_by_the_other_side() -> None:
+def test_a_switch_with_one_mac_for_all_ports_is_distinguished_by_the_other_side() -> None:
     switch = {"p1": {"mac": "s"}, "p2": {"mac": "s"}}
-    told = cables_by_mac(
+    cables = cables_by_mac(
         {
             "switch": (switch, [{"dev": "p1", "mac": "a"}, {"dev": "p2", "mac": "b"}]),
             "a": ({"eth0": {"mac": "a"}}, [{"dev": "eth0", "mac": "s"}]),
             "b": ({"eth0": {"mac": "b"}}, [{"dev": "eth0", "mac": "s"}]),
         }
     )
-    assert told["a", "eth0"] == ("switch", "p1")
-    assert told["b", "eth0"] == ("switch", "p2")
+    assert cables["a", "eth0"] == ("switch", "p1")
+    assert cables["b", "eth0"] == ("switch", "p2")
 
 
 def test_rails_follow_the_pci_address_and_management_is_apart() -> None:

@@ -30,11 +30,11 @@ def connections(wires: Wires, *names: str, silent: tuple[str, ...] = ()) -> Conn
             )
             for nic in NICS
         ]
-        told = [] if name in silent else [wires.report(f"{name}/{nic}") for nic in NICS]
-        hellos[name] = hello(*nics, *cables, *told)
+        reported = [] if name in silent else [wires.report(f"{name}/{nic}") for nic in NICS]
+        hellos[name] = hello(*nics, *cables, *reported)
     fabric = build([Host(name=name) for name in names], hellos, PortRows(), 1)
-    told_by = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
-    return Connections(fabric, told_by)
+    pairs_of = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
+    return Connections(fabric, pairs_of)
 
 
 def ways(connections: Connections) -> list[str]:
@@ -124,7 +124,7 @@ def test_flows_and_source_ports_from_leaf_to_leaf() -> None:
     ]
 
 
-def test_nobody_told_is_no_flow() -> None:
+def test_nobody_reported_is_no_flow() -> None:
     assert len(connections(Wires(), "a", "b", silent=("a", "b")).flows) == 0
     found = connections(Wires(), "a", "b")
     assert len(found.flows) == 0
@@ -148,9 +148,9 @@ def test_half_a_million_queue_pairs_join_in_less_than_a_second() -> None:
         for host in range(1024)
     }
     fabric = build([Host(name=name) for name in hellos], hellos, PortRows(), 1)
-    told = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
+    pairs_of = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
     start_s = time.process_time()
-    table = Connections(fabric, told).flows
+    table = Connections(fabric, pairs_of).flows
     took_s = time.process_time() - start_s
     assert len(table) == 2 * count
     assert (table.dst != NONE).mean() > 0.999

@@ -1,4 +1,4 @@
-"""From what `rdma` prints on two hosts to who talks to whom, live and from a recording."""
+"""From what `rdma` prints on two hosts to flows, live and from a recording."""
 
 from __future__ import annotations
 
@@ -96,15 +96,17 @@ async def test_a_recording_has_the_same_flows(hellos: dict[str, Hello], tmp_path
     assert [lines(snapshot) for snapshot in replayed] == [EXPECTED] * len(ticks)
 
 
-def moments(*told: Wires | None) -> Sequence[Snapshot]:
-    """A host with a NIC, and what it tells of it tick by tick."""
+def moments(*reported: Wires | None) -> Sequence[Snapshot]:
+    """A host with a NIC, and what it reports tick by tick."""
     history = History([Host(name="gpu001")])
 
     def said(wires: Wires | None) -> Hello:
         own = [wires.report("gpu001/eth0")] if wires is not None else []
         return hello(port("eth0", "a"), *own)
 
-    ticks: list[Tick] = [tick(n, hellos={"gpu001": said(wires)}) for n, wires in enumerate(told)]
+    ticks: list[Tick] = [
+        tick(n, hellos={"gpu001": said(wires)}) for n, wires in enumerate(reported)
+    ]
     return [history.accept(each) for each in ticks]
 
 
@@ -126,12 +128,12 @@ def test_nothing_is_joined_again_while_nothing_changes() -> None:
 
 
 def test_a_hello_that_leaves_queue_pairs_alike_keeps_them_joined() -> None:
-    before, alike, moved = moments(
+    before, same, moved = moments(
         Wires().end("gpu001/eth0", 1, 2),
         Wires().end("gpu001/eth0", 1, 2),
         Wires().end("gpu001/eth0", 1, 3),
     )
-    assert alike.connections is before.connections
+    assert same.connections is before.connections
     assert moved.connections is not before.connections
 
 
@@ -163,11 +165,11 @@ def test_only_another_cable_is_another_fabric() -> None:
 
     def accept(seq: int, *objects: Any) -> int:
         block = hello(port("eth0", "a"), *objects)
-        told = hello(wires.report("gpu001/eth0")).blocks[0]
+        pairs = hello(wires.report("gpu001/eth0")).blocks[0]
         whole = Hello(
             **{
                 **{name: getattr(block, name) for name in block.__struct_fields__},
-                "blocks": (*block.blocks, type(told)("qps", 10, told.objects)),
+                "blocks": (*block.blocks, type(pairs)("qps", 10, pairs.objects)),
             }
         )
         return history.accept(tick(seq, hellos={"gpu001": whole})).fabric.version
@@ -179,8 +181,8 @@ def test_only_another_cable_is_another_fabric() -> None:
 
 
 def spoiled(**info: Any) -> Hello:
-    told = Wires().end("gpu001/eth0", 1, 2).report("gpu001/eth0")
-    return hello(port("eth0", "a"), told._replace(info={**told.info, **info}))
+    pairs = Wires().end("gpu001/eth0", 1, 2).report("gpu001/eth0")
+    return hello(port("eth0", "a"), pairs._replace(info={**pairs.info, **info}))
 
 
 @pytest.mark.parametrize(
@@ -202,17 +204,17 @@ def test_queue_pairs_that_cannot_be_are_refused_with_their_place(info: dict[str,
         HelloLimits(HOSTS[0]).admit(spoiled(**info))
 
 
-def test_a_node_may_tell_so_many_and_no_more() -> None:
-    def told(ports: int) -> Hello:
+def test_a_node_may_report_so_many_and_no_more() -> None:
+    def hello_of(ports: int) -> Hello:
         wires = Wires()
         for name in range(ports):
             for number in range(2048):
                 wires.end(f"gpu001/eth{name}", number, number + 1)
         return hello(*(wires.report(f"gpu001/eth{name}") for name in range(ports)))
 
-    HelloLimits(HOSTS[0]).admit(told(2))
+    HelloLimits(HOSTS[0]).admit(hello_of(2))
     with pytest.raises(WireError, match="6144 queue pairs of one node, 4096 at most"):
-        HelloLimits(HOSTS[0]).admit(told(3))
+        HelloLimits(HOSTS[0]).admit(hello_of(3))
 
 
 def test_what_slips_through_costs_the_node_that_said_it() -> None:

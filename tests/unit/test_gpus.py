@@ -1,7 +1,9 @@
-"""GPUs on their way through the house: from the library's fields to bits/s, states, findings."""
+"""GPUs: from the fields of the vendor's library to rates, states and findings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -44,11 +46,11 @@ class Node:
         self.snapshot: Snapshot | None = None
         self._seq = 0
         self._hello: Hello | None = None
-        sources = [load_source(name)(HostFS(str(tree.root))) for name in SOURCES]
-        for source in sources:
+        self._sources = [load_source(name)(HostFS(str(tree.root))) for name in SOURCES]
+        for source in self._sources:
             source.deadline_s = 30.0  # a busy machine is not what is looked at here
         self._probe = Probe(
-            sources,
+            self._sources,
             self._take,
             {"probe": "test", "hostname": "gpu001"},
             0.05,
@@ -58,6 +60,10 @@ class Node:
         self._probe.run(self._seq + count)
         assert self.snapshot is not None
         return self.snapshot
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
 
     def _take(self, line: bytes) -> None:
         message = decode(line)
@@ -80,6 +86,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return hgx_host(tmp_path, hcas=8)
 
 
+@pytest.fixture
+def node(tree: Tree) -> Iterator[Node]:
+    with closing(Node(tree)) as node:
+        yield node
+
+
 def seen(snapshot: Snapshot) -> DetectorInput:
     return DetectorInput(snapshot, build_structure(snapshot.fabric))
 
@@ -88,8 +100,8 @@ def port(snapshot: Snapshot, name: str) -> Port:
     return next(each for each in snapshot.fabric.ports if each.name == name)
 
 
-def test_a_gpu_carries_what_its_links_carry(tree: Tree) -> None:
-    snapshot = Node(tree).frames(3)
+def test_a_gpu_carries_what_its_links_carry(node: Node) -> None:
+    snapshot = node.frames(3)
     gpu = port(snapshot, "gpu2")
     links = [p.row for p in snapshot.fabric.ports if p.name.startswith("gpu2/")]
     assert (gpu.role, gpu.label, len(links)) == (GPU, "g2", 18)
@@ -101,8 +113,8 @@ def test_a_gpu_carries_what_its_links_carry(tree: Tree) -> None:
     assert snapshot.up[gpu.row] == 1
 
 
-def test_the_busiest_link_of_the_fabric_is_none_inside_a_node(tree: Tree) -> None:
-    snapshot = Node(tree).frames(3)
+def test_the_busiest_link_of_the_fabric_is_none_inside_a_node(node: Node) -> None:
+    snapshot = node.frames(3)
     worst = np.fmax(snapshot.tx_util, snapshot.rx_util)
     inside = [p.row for p in snapshot.fabric.ports if p.role in (GPU, NVLINK)]
     rails = [p.row for p in snapshot.fabric.ports if p.role == "rail"]
@@ -110,8 +122,7 @@ def test_the_busiest_link_of_the_fabric_is_none_inside_a_node(tree: Tree) -> Non
     assert np.isfinite(worst[inside]).all()
 
 
-def test_an_nvlink_that_goes_down_is_told_with_what_to_do(tree: Tree) -> None:
-    node = Node(tree)
+def test_an_nvlink_that_goes_down_is_reported_with_what_to_do(tree: Tree, node: Node) -> None:
     node.frames(3)
     tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
     snapshot = node.frames(10)
@@ -120,16 +131,15 @@ def test_an_nvlink_that_goes_down_is_told_with_what_to_do(tree: Tree) -> None:
     assert "nvidia-smi nvlink" in condition.advice
 
 
-def test_links_are_numbered_within_their_gpu(tree: Tree) -> None:
-    snapshot = Node(tree).frames(3)
+def test_links_are_numbered_within_their_gpu(node: Node) -> None:
+    snapshot = node.frames(3)
     for gpu, links in snapshot.fabric.node("gpu001").gpu_links():
         assert [link.label for link in links] == [f"nv{number}" for number in range(18)]
         assert all(link.display_name.startswith(f"gpu001 {gpu.label} nv") for link in links)
 
 
-def test_a_gpu_that_came_up_with_fewer_links_than_its_peers(tree: Tree) -> None:
+def test_a_gpu_that_came_up_with_fewer_links_than_its_peers(tree: Tree, node: Node) -> None:
     tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
-    node = Node(tree)
     snapshot = node.frames(12)
     inputs = seen(snapshot)
     assert list(links_down(inputs)) == []
@@ -147,8 +157,7 @@ def test_a_gpu_that_came_up_with_fewer_links_than_its_peers(tree: Tree) -> None:
     assert snapshot.line_rate_bps[port(snapshot, "gpu3").row] == pytest.approx(17 * LINK_BPS)
 
 
-def test_a_link_that_goes_down_later_is_one_finding(tree: Tree) -> None:
-    node = Node(tree)
+def test_a_link_that_goes_down_later_is_one_finding(tree: Tree, node: Node) -> None:
     node.frames(3)
     tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
     inputs = seen(node.frames(10))
@@ -167,26 +176,20 @@ def test_a_link_that_goes_down_later_is_one_finding(tree: Tree) -> None:
         ),
     ],
 )
-def test_no_gpu_lacks_a_link(tree: Tree, scenario: tuple[str, ...]) -> None:
+def test_no_gpu_lacks_a_link(tree: Tree, node: Node, scenario: tuple[str, ...]) -> None:
     tree.nvml(scenario)
-    assert list(missing_nvlinks(seen(Node(tree).frames(12)))) == []
+    assert list(missing_nvlinks(seen(node.frames(12)))) == []
 
 
-def test_gpus_near_their_nics_are_no_finding(tree: Tree) -> None:
-    node = Node(tree)
+def test_gpus_near_their_nics_are_no_finding(node: Node) -> None:
     assert not distant_gpus(seen(node.frames(2)))
     assert "gpu_nic_numa" not in {f.check for f in audit(node.surveyor.survey(node.frames(1)))}
 
 
-def test_gpus_far_from_every_nic_are_told_once_for_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
-    tree = hgx_host(tmp_path, hcas=8)
+def test_gpus_far_from_every_nic_are_reported_once_for_the_node(tree: Tree, node: Node) -> None:
     for number in range(4, 8):
         tree.remove(f"sys/class/infiniband/mlx5_{number}")
         tree.remove(f"sys/class/net/ib{number}")
-    node = Node(tree)
     snapshot = node.frames(2)
     inputs = seen(snapshot)
     (condition,) = distant_gpus(inputs)

@@ -1,4 +1,4 @@
-"""The hosts file: what is read from it, and how all that is wrong with it is told at once."""
+"""The hosts file: what is read from it, and how all that is wrong with it is reported at once."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ def test_the_example_is_a_hosts_file() -> None:
     assert len(hosts) == 128 + 6 + 2 + 16 + 6 + 1 + 8 + 2 + 10 + 2 + 1
 
 
-def test_all_problems_are_told_at_once_each_with_its_place_and_its_fix() -> None:
-    told = complaint((GOLDEN / "hosts.bad.txt").read_text())
-    assert told + "\n" == (GOLDEN / "hosts.bad.expected.txt").read_text()
+def test_all_problems_are_reported_at_once_each_with_its_place_and_its_fix() -> None:
+    message = complaint((GOLDEN / "hosts.bad.txt").read_text())
+    assert message + "\n" == (GOLDEN / "hosts.bad.expected.txt").read_text()
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "\ufeff"])
@@ -190,7 +190,7 @@ def test_any_text_is_hosts_or_problems_that_lie_inside_it(text: str) -> None:
     try:
         hosts = parse(text)
     except HostsFileError as error:
-        told = str(error).replace("\n", "")
+        message = str(error).replace("\n", "")
         lines = re.split("\r\n|\r|\n", text.removeprefix("\ufeff"))
         for problem in error.problems:
             if problem.line == 0:
@@ -198,7 +198,7 @@ def test_any_text_is_hosts_or_problems_that_lie_inside_it(text: str) -> None:
                 continue
             assert 1 <= problem.line <= len(lines)
             assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
-        assert told.isprintable()
+        assert message.isprintable()
     else:
         assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*", host.name) for host in hosts)
 

@@ -1,4 +1,4 @@
-"""Switches of InfiniBand on the console: one node is asked, and tells of them and their cables."""
+"""Switches of InfiniBand on the console: one node is asked, and reports them and their cables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def told(node: str, port: str, guid: str, peer: tuple[str, str, str], role: str) -> Object:
+def switch_port(node: str, port: str, guid: str, peer: tuple[str, str, str], role: str) -> Object:
     there = dict(zip(("node", "port", "guid"), peer, strict=True))
     info = {"node_role": role, "guid": guid, "peer": there}
     return Object(f"{node}/{port}", "infiniband", port, info, ("ib_state",), node)
@@ -46,16 +46,16 @@ def own(guid: str) -> Object:
     return Object("mlx5_0", "infiniband", "mlx5_0", info, ("ib_state",))
 
 
-def fabric_told_by(speaker: Host, *others: Host) -> Fabric:
+def fabric_reported_by(sender: Host, *others: Host) -> Fabric:
     switches = (
-        told("leaf1", "p1", LEAF, ("gpu1", "mlx5_0", GPU1), "switch"),
-        told("leaf1", "p2", LEAF, ("gpu2", "HCA-1", GPU2), "switch"),
-        told("leaf1", "p31", LEAF, ("spine1", "p1", SPINE), "switch"),
-        told("spine1", "p1", SPINE, ("leaf1", "p31", LEAF), "switch"),
+        switch_port("leaf1", "p1", LEAF, ("gpu1", "mlx5_0", GPU1), "switch"),
+        switch_port("leaf1", "p2", LEAF, ("gpu2", "HCA-1", GPU2), "switch"),
+        switch_port("leaf1", "p31", LEAF, ("spine1", "p1", SPINE), "switch"),
+        switch_port("spine1", "p1", SPINE, ("leaf1", "p31", LEAF), "switch"),
     )
-    hellos = {speaker.name: hello(own(GPU1), *switches)}
+    hellos = {sender.name: hello(own(GPU1), *switches)}
     hellos |= {host.name: hello(own(GPU2)) for host in others}
-    return build([speaker, *others], hellos, PortRows(), 1)
+    return build([sender, *others], hellos, PortRows(), 1)
 
 
 def peers(fabric: Fabric) -> dict[str, str]:
@@ -67,7 +67,7 @@ ASKED = Host(name="gpu1", sources=("+ib_fabric",))
 
 def test_cables_of_switches_lead_to_the_ports_of_watched_hosts() -> None:
     """By their GUIDs: a host may be called otherwise than its HCA says."""
-    found = peers(fabric_told_by(ASKED, Host(name="node-b.example.com")))
+    found = peers(fabric_reported_by(ASKED, Host(name="node-b.example.com")))
     assert found["leaf1/p1"] == "gpu1/mlx5_0"
     assert found["node-b.example.com/mlx5_0"] == "leaf1/p2"
     assert found["spine1/p1"] == "leaf1/p31"
@@ -75,7 +75,7 @@ def test_cables_of_switches_lead_to_the_ports_of_watched_hosts() -> None:
 
 
 def test_a_leaf_has_uplinks_where_no_routes_tell() -> None:
-    fabric = fabric_told_by(ASKED)
+    fabric = fabric_reported_by(ASKED)
     roles = {port.id: port.role for port in fabric.ports}
     assert roles["leaf1/p31"] == "uplink"
     assert roles["leaf1/p1"] == roles["spine1/p1"] == "downlink"
@@ -85,7 +85,7 @@ def test_a_leaf_has_uplinks_where_no_routes_tell() -> None:
 
 
 def test_a_node_that_was_not_asked_tells_of_no_cables_of_others() -> None:
-    fabric = fabric_told_by(Host(name="gpu1"))
+    fabric = fabric_reported_by(Host(name="gpu1"))
     assert [port.id for port in fabric.ports] == ["gpu1/mlx5_0"]
 
 
@@ -126,7 +126,7 @@ def test_lldp_names_a_port_by_its_mac_or_interface_and_a_host_by_its_full_name()
     }
 
 
-def test_what_an_end_was_told_comes_before_its_neighbours_mac() -> None:
+def test_what_an_end_reports_comes_before_its_neighbours_mac() -> None:
     ports: Ports = {
         "leaf": {"p1": {"mac": "s", **claim("a", "eth1")}},
         "a": {"eth0": {"mac": "a0"}, "eth1": {"mac": "a1"}},

@@ -16,7 +16,7 @@ def test_without_ecmp_groups_ports_to_switches_are_uplinks() -> None:
         Host(name="gpu001"),
     ]
 
-    def told(dev: str, node: str, port: str) -> Object:
+    def neighbour(dev: str, node: str, port: str) -> Object:
         info = {"dev": dev, "peer_node": node, "peer_port": port}
         return Object(dev, "neighbour", None, info, ())
 
@@ -24,8 +24,8 @@ def test_without_ecmp_groups_ports_to_switches_are_uplinks() -> None:
         "leaf1": hello(
             port("Ethernet1"),
             port("Ethernet2"),
-            told("Ethernet1", "gpu001.example.net", "mlx5_0"),
-            told("Ethernet2", "spine1", "Ethernet9"),
+            neighbour("Ethernet1", "gpu001.example.net", "mlx5_0"),
+            neighbour("Ethernet2", "spine1", "Ethernet9"),
         ),
         "spine1": hello(port("Ethernet9")),
         "gpu001": hello(port("eth0", rdma="mlx5_0")),
@@ -37,11 +37,11 @@ def test_without_ecmp_groups_ports_to_switches_are_uplinks() -> None:
 
 
 def test_two_ports_that_claim_the_same_neighbour_have_none() -> None:
-    told = [
+    neighbours = [
         Object(dev, "neighbour", None, {"dev": dev, "peer_node": "b", "peer_port": "e1"}, ())
         for dev in ("e1", "e2")
     ]
-    hellos = {"a": hello(port("e1"), port("e2"), *told), "b": hello(port("e1"))}
+    hellos = {"a": hello(port("e1"), port("e2"), *neighbours), "b": hello(port("e1"))}
     fabric = build([Host(name="a"), Host(name="b")], hellos, PortRows(), 1)
     assert all(each.peer is None for each in fabric.ports)
 

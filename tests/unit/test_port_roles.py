@@ -280,8 +280,8 @@ def test_a_trace_takes_the_rails_not_the_network_of_our_own_connection() -> None
 
 def test_a_host_that_does_not_report_its_routes_has_the_roles_of_its_peers() -> None:
     nics = [nic("eth0", "01:00.0"), nic("eth1", "02:00.0")]
-    told = hello(*nics, addresses("eth0", "10.1.0.4/24", default=True))
-    fabric = fabric_of({"gpu1": hello(*nics), "gpu2": told, "gpu3": told})
+    routed = hello(*nics, addresses("eth0", "10.1.0.4/24", default=True))
+    fabric = fabric_of({"gpu1": hello(*nics), "gpu2": routed, "gpu3": routed})
     assert reasons(fabric)["eth0"] == "frontend: on most of its peers it carries the default route"
 
 

@@ -1,4 +1,4 @@
-"""Nodes that are told of by others: switches seen in band, a fabric manager's."""
+"""Nodes that others report: switches seen in band, a fabric manager's."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_nobody_speaks_for_a_node_that_is_watched_itself() -> None:
 
 def test_a_node_that_is_watched_by_its_full_name_is_watched_itself() -> None:
     hosts = [asked("gpu1"), Host(name="gpu2.example.com"), Host(name="10.0.0.3")]
-    told = port_of("gpu2", "mlx5_0"), port_of("10.0.0.4", "mlx5_0"), port_of("gpu5.a", "mlx5_0")
-    snapshot = seen(hosts, "gpu1", port("eth0"), *told)
+    reported = port_of("gpu2", "mlx5_0"), port_of("10.0.0.4", "mlx5_0"), port_of("gpu5.a", "mlx5_0")
+    snapshot = seen(hosts, "gpu1", port("eth0"), *reported)
     names = {node.name for node in snapshot.fabric.nodes}
     assert names == {"gpu1", "gpu2.example.com", "10.0.0.3", "10.0.0.4", "gpu5.a"}
 
 
-def test_when_the_speaker_is_lost_what_it_told_of_is_stale() -> None:
+def test_when_the_sender_is_lost_what_it_reported_is_stale() -> None:
     history = History([asked("gpu1")])
     said = hello(port_of("leaf9", "p1"))
     history.accept(

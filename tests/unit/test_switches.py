@@ -29,8 +29,8 @@ class Watched:
         self._move = move
         self._lines: list[bytes] = []
         host = HostFS(str(tree.root))
-        sources = [load_source(name)(host) for name in SOURCES]
-        self._probe = Probe(sources, self._lines.append, {}, 1.0)
+        self._sources = [load_source(name)(host) for name in SOURCES]
+        self._probe = Probe(self._sources, self._lines.append, {}, 1.0)
         self._history = History([Host(name="leaf1", role=SWITCH)])
 
     def look(self) -> Snapshot:
@@ -47,6 +47,8 @@ class Watched:
             blocks = [block and [(step + 1) * 10**9, *block[1:]] for block in frame.blocks]
             made = Frame(step, 0, (step + 1) * 10**9, blocks)
             moments.append(self._history.accept(tick(step, {"leaf1": made}, hellos, up("leaf1"))))
+        for source in self._sources:
+            source.close()
         return moments[-1]
 
 

@@ -1,4 +1,4 @@
-"""Rails that a job leaves out: one root keeps one name, whoever is heard and however many."""
+"""Rails that a job leaves out: one finding keeps one subject, whichever hosts report it."""
 
 from __future__ import annotations
 
@@ -26,35 +26,36 @@ compute_s = 1.0
 payload_gb = 60.0
 demand = 0.7
 """
-LEAVES_OUT_R3 = """
+
+
+def uneven(*shares: float, at: float = 0.0, duration_s: float = 60.0) -> str:
+    """A fault: each rail gets its share of what the first one sends."""
+    return f"""
 [[fault]]
 kind = "uneven_rails"
-at = 8.0
-for = 22.0
-shares = [1.0, 1.0, 1.0, 0.2]
+at = {at}
+for = {duration_s}
+shares = {list(shares)}
 """
-THEN_R2_TOO = """
-[[fault]]
-kind = "uneven_rails"
-at = 30.0
-for = 22.0
-shares = [1.0, 1.0, 0.2, 0.2]
-"""
+
+
+LEAVES_OUT_R3 = uneven(1.0, 1.0, 1.0, 0.2, at=8.0, duration_s=22.0)
+THEN_R2_TOO = uneven(1.0, 1.0, 0.2, 0.2, at=30.0, duration_s=22.0)
 
 
 def lives(text: str, seconds: int, heard: Callable[[int, Tick], Tick]) -> list[str]:
     """What opens and closes; `heard` is what of a tick comes through."""
     feed = DemoFeed(parse(text))
     pipeline = new_pipeline(feed.hosts)
-    told = []
+    changes = []
     for second in range(seconds):
         scene = pipeline.accept(heard(second, feed.step()))
-        told += [
+        changes += [
             f"{change} {finding.subject}"
             for change, finding in scene.changes
             if change is not Change.UPDATE
         ]
-    return told
+    return changes
 
 
 def test_hosts_that_are_heard_late_join_the_finding_of_the_first() -> None:
@@ -68,8 +69,8 @@ def test_hosts_that_are_heard_late_join_the_finding_of_the_first() -> None:
 
 
 def test_a_finding_keeps_its_name_when_another_rail_is_left_out_too() -> None:
-    told = lives(JOB + LEAVES_OUT_R3 + THEN_R2_TOO, 80, lambda _, tick: tick)
-    assert told == ["open rails r3", "close rails r3"]
+    changes = lives(JOB + LEAVES_OUT_R3 + THEN_R2_TOO, 80, lambda _, tick: tick)
+    assert changes == ["open rails r3", "close rails r3"]
 
 
 def sends(*gbps: float, hosts: int = 8, even_s: int = 0, receives: bool = True) -> list[str]:
@@ -111,18 +112,9 @@ def test_a_nic_without_a_known_cable_that_was_never_used_with_the_rails_is_no_ra
     assert sends(350, 350, 350, 20) == []
 
 
-LEFT_OUT_BY_ALL = """
-[[fault]]
-kind = "uneven_rails"
-at = 0.0
-for = 60.0
-shares = [1.0, 1.0, 1.0, 0.001]
-"""
-
-
 def test_a_rail_that_all_hosts_leave_out_from_the_start_is_reported() -> None:
     """It is as fast as the others, and cabled to the same spines."""
-    opened = lives(JOB + LEFT_OUT_BY_ALL, 40, lambda _, tick: tick)
+    opened = lives(JOB + uneven(1.0, 1.0, 1.0, 0.001), 40, lambda _, tick: tick)
     assert opened == ["open rails r3"]
 
 
@@ -132,15 +124,6 @@ def test_a_checkpoint_over_some_rails_is_not_judged() -> None:
     assert sends(350, 350, 20, 20, even_s=50) == ["uneven_rails:rails r2, r3"]
 
 
-HALF_OF_THE_RAILS = """
-[[fault]]
-kind = "uneven_rails"
-at = 0.0
-for = 60.0
-shares = [1.0, 1.0, 0.001, 0.001]
-"""
-
-
 def test_half_of_the_rails_may_be_left_out_on_purpose() -> None:
     """A job on half of the GPUs of its hosts, from its start."""
-    assert lives(JOB + HALF_OF_THE_RAILS, 40, lambda _, tick: tick) == []
+    assert lives(JOB + uneven(1.0, 1.0, 0.001, 0.001), 40, lambda _, tick: tick) == []

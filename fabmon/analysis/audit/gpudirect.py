@@ -40,15 +40,13 @@ def gpudirect_missing(survey: Survey) -> Iterator[Problem]:
 def dma_translated(survey: Survey) -> Iterator[Problem]:
     """Nodes whose IOMMU translates the addresses of GPUs or RDMA ports."""
     for _, gpus, nics in _nodes(survey):
-        found = [port for port in (*gpus, *nics) if port.info.get("iommu") in _TRANSLATED]
-        if found:
-            yield _note(
-                "iommu",
-                found,
-                text="the IOMMU translates DMA addresses: traffic between GPU and NIC may go"
-                " through the CPU's root complex",
-                advice="Boot bare-metal x86 nodes with iommu=pt, or switch the IOMMU off.",
-            )
+        yield from _notes(
+            "iommu",
+            [port for port in (*gpus, *nics) if port.info.get("iommu") in _TRANSLATED],
+            text="the IOMMU translates DMA addresses: traffic between GPU and NIC may go"
+            " through the CPU's root complex",
+            advice="Boot bare-metal x86 nodes with iommu=pt, or switch the IOMMU off.",
+        )
 
 
 def acs_on(survey: Survey) -> Iterator[Problem]:
@@ -64,14 +62,13 @@ def acs_on(survey: Survey) -> Iterator[Problem]:
             near = [nic for nic in nics if _between(gpu, nic) in _SAME_SWITCH]
             if any(group and nic.info.get("iommu_group", group) != group for nic in near):
                 apart.append(gpu)
-        if apart:
-            yield _note(
-                "acs",
-                apart,
-                text="ACS is on at the PCIe switch between this GPU and its NIC (they are in"
-                " different IOMMU groups): their traffic goes through the CPU's root complex",
-                advice="On bare metal switch ACS off on the PCIe bridges (setpci, or the BIOS).",
-            )
+        yield from _notes(
+            "acs",
+            apart,
+            text="ACS is on at the PCIe switch between this GPU and its NIC (they are in"
+            " different IOMMU groups): their traffic goes through the CPU's root complex",
+            advice="On bare metal switch ACS off on the PCIe bridges (setpci, or the BIOS).",
+        )
 
 
 def gpus_without_own_nic(survey: Survey) -> Iterator[Problem]:
@@ -84,9 +81,9 @@ def gpus_without_own_nic(survey: Survey) -> Iterator[Problem]:
                 nearest[gpu.name] = min(kinds, key=_NEAREST_FIRST.index)
         far = [gpu for gpu in gpus if nearest.get(gpu.name) in ("PHB", "NODE")]
         close = sum(kind in _SAME_SWITCH for kind in nearest.values())
-        if far and close:
+        if close:
             kinds_text = "/".join(sorted({nearest[gpu.name] for gpu in far}))
-            yield _note(
+            yield from _notes(
                 "gpu_without_nic",
                 far,
                 text=f"no NIC below the PCIe switch of this GPU ({kinds_text}), {close} of"
@@ -127,15 +124,17 @@ def processes_far_from_nic(survey: Survey) -> Iterator[Problem]:
             )
 
 
-def _note(check: str, ports: list[Port], text: str, advice: str) -> Problem:
-    """A problem that does not have to be fixed before a run."""
-    return Problem(
-        check=check,
-        severity=KNOW,
-        ports=tuple(port.id for port in ports),
-        text=text,
-        advice=advice,
-    )
+def _notes(check: str, ports: list[Port], text: str, advice: str) -> Iterator[Problem]:
+    """The problem of these ports, one that does not have to be fixed before a run; none without
+    ports."""
+    if ports:
+        yield Problem(
+            check=check,
+            severity=KNOW,
+            ports=tuple(port.id for port in ports),
+            text=text,
+            advice=advice,
+        )
 
 
 def _nodes(survey: Survey) -> Iterator[tuple[Node, list[Port], list[Port]]]:

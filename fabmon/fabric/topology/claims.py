@@ -242,8 +242,8 @@ def _clear(opinions: list[Opinion]) -> list[Opinion]:
         watched = [each for each in said if each.far.place is not None]
         chosen = (watched or said)[0]
         if all(each.far.agrees(chosen.far) for each in watched or said):
-            speakers = dict.fromkeys(each.by for each in watched or said)
-            clear.append(chosen._replace(by=AND.join(speakers)))
+            senders = dict.fromkeys(each.by for each in watched or said)
+            clear.append(chosen._replace(by=AND.join(senders)))
     return clear
 
 

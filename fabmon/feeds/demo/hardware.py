@@ -83,8 +83,8 @@ class Hardware:
         peer[nic] = port
         leaf, up = (each.ravel() for each in np.indices((self.leaves, self.up)))
         ours = self.leaf_port(leaf, self.down + up)
-        spine, lane = up // self.parallel, up % self.parallel
-        theirs = self.first_spine_port + spine * self.spine_ports + leaf * self.parallel + lane
+        spine, cable = up // self.parallel, up % self.parallel
+        theirs = self.first_spine_port + spine * self.spine_ports + leaf * self.parallel + cable
         peer[ours] = theirs
         peer[peer[peer >= 0]] = np.flatnonzero(peer >= 0)
         return peer

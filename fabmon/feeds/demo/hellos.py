@@ -148,8 +148,8 @@ class Hellos:
         elif kind == "spine" and hardware.parallel > 1:
             first = hardware.first_spine_port + number * hardware.spine_ports
             for leaf in range(hardware.leaves):
-                lanes = first + leaf * hardware.parallel + np.arange(hardware.parallel)
-                yield self._group(leaf + 1, lanes, 1)
+                downlinks = first + leaf * hardware.parallel + np.arange(hardware.parallel)
+                yield self._group(leaf + 1, downlinks, 1)
 
     def _group(self, number: int, ports: NDArray[np.intp], destinations: int) -> ObjectInfo:
         members = [

@@ -78,18 +78,20 @@ class Router:
         tables = _Tables(hardware, rules, src_leaf[cross], dst_leaf[cross])
         hashes = _hash(flows, cross)
         salted = _mix(hashes ^ self._salts[src_leaf[cross]])
-        picks, lanes = self._picks(flows, rules, tables, cross, src_leaf, salted)
+        picks, downlinks = self._picks(flows, rules, tables, cross, src_leaf, salted)
         spray = self._hardware.routing == "spray"
-        sprayed = np.flatnonzero((lanes < 0) & spray & (tables.count[tables.pair] > 0))
+        sprayed = np.flatnonzero((downlinks < 0) & spray & (tables.count[tables.pair] > 0))
         whole = np.setdiff1d(np.arange(len(cross)), sprayed)
         parts = self._hardware.parallel if spray else 1
         whole = np.repeat(whole, parts)
-        lane = np.where(lanes[whole] >= 0, lanes[whole] + np.arange(len(whole)) % parts, -1)
+        downlink = np.where(
+            downlinks[whole] >= 0, downlinks[whole] + np.arange(len(whole)) % parts, -1
+        )
         flow = [stay, cross[whole]]
         weight = [flows.weight[stay], flows.weight[cross[whole]] / parts]
         rows = [
             links[stay],
-            self._over(links, cross, whole, picks[whole], tables, salted, rules, lane),
+            self._over(links, cross, whole, picks[whole], tables, salted, rules, downlink),
         ]
         if len(sprayed):
             uplinks = tables.count[tables.pair[sprayed]]
@@ -124,21 +126,21 @@ class Router:
             picks = flows.dst[cross] % count
         else:
             picks = (salted % count.astype(np.uint64)).astype(np.intp)
-        lanes = np.full(len(cross), -1, np.intp)
+        downlinks = np.full(len(cross), -1, np.intp)
         for leaf, buckets in rules.buckets.items():
             here = np.flatnonzero(src_leaf[cross] == leaf)
             few = np.minimum(buckets, count[here])
             bucket = (salted[here] % few.astype(np.uint64)).astype(np.intp)
             picks[here] = bucket * (count[here] // few)
-            lanes[here] = np.arange(len(here))
+            downlinks[here] = np.arange(len(here))
         for nics, uplink in rules.pins:
             for each in np.flatnonzero(np.isin(flows.src[cross], nics)):
                 pair = tables.pair[each]
                 place = np.flatnonzero(tables.port[pair, : tables.count[pair]] == uplink)
                 if len(place):
                     picks[each] = place[0]
-                    lanes[each] = np.flatnonzero(nics == flows.src[cross[each]])[0]
-        return picks, lanes
+                    downlinks[each] = np.flatnonzero(nics == flows.src[cross[each]])[0]
+        return picks, downlinks
 
     def _over(
         self,
@@ -161,13 +163,13 @@ class Router:
         entry = rules.peer[uplink]
         spine = self._hardware.spine_of(entry)
         choices = np.maximum(tables.down_count[spine, tables.dst[pair]], 1)
-        lane = tables.rank[pair, pick]
+        downlink = tables.rank[pair, pick]
         if self._hardware.routing == "hash":
             again = _mix(salted[item] ^ self._salts[self._hardware.leaves + spine])
-            lane = (again % choices.astype(np.uint64)).astype(np.intp)
+            downlink = (again % choices.astype(np.uint64)).astype(np.intp)
         if fixed is not None:
-            lane = np.where(fixed >= 0, fixed, lane)
-        down = tables.down[spine, tables.dst[pair], lane % choices]
+            downlink = np.where(fixed >= 0, fixed, downlink)
+        down = tables.down[spine, tables.dst[pair], downlink % choices]
         lost = (tables.count[pair] == 0) | (down < 0)
         found[:, 1] = np.where(lost, self.dead, uplink)
         found[:, 2] = np.where(lost, self.void, down)

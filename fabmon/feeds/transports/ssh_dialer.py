@@ -11,12 +11,14 @@ import logging
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import asyncssh
 
 from fabmon.fabric.time_wording import interval
-from fabmon.feeds.errors import NodeError, Unreachable, connect_error
+from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable, connect_error
+from fabmon.feeds.transports.ssh_credentials import Credentials, State
 from fabmon.feeds.transports.ssh_login import (
     KnownHosts,
     LoginObserver,
@@ -31,6 +33,12 @@ _RESOLVER_THREADS = 32
 _JUMP_FAILURE_S = 5.0
 """Seconds for which a failed login to a jump host counts for all nodes behind it."""
 
+_JUMP_REFUSAL_S = 900.0
+"""The same for a refused login, unless keys or ssh_config change: sites ban after many attempts."""
+
+_CHECK_S = 2.0
+"""Seconds between looks at the keys, after a refused login."""
+
 # asyncssh logs each packet and each connection, which does not belong into fabmon's log.
 logging.getLogger("asyncssh").setLevel(logging.ERROR)
 
@@ -43,6 +51,14 @@ class SshTarget(NamedTuple):
     address: str
     user: str | None = None
     port: int | None = None
+
+
+class _FailedJump(NamedTuple):
+    """When the login to a jump host failed, how, and with which credentials."""
+
+    at_s: float
+    error: NodeError
+    credentials: State
 
 
 class Dialer:
@@ -60,7 +76,8 @@ class Dialer:
         self._resolver = ThreadPoolExecutor(_RESOLVER_THREADS, "fabmon-resolve")
         self._reader = ThreadPoolExecutor(2, "fabmon-ssh-config")
         self._jumps: dict[str, asyncio.Task[Connection]] = {}
-        self._failed_jumps: dict[str, tuple[float, NodeError]] = {}
+        self._failed_jumps: dict[str, _FailedJump] = {}
+        self._credentials = Credentials(self._config, self._reader, _CHECK_S)
 
     async def dial(self, target: SshTarget) -> Connection:
         """A connection that is logged in. Raises NodeError."""
@@ -84,6 +101,8 @@ class Dialer:
         options, trusted = await asyncio.get_running_loop().run_in_executor(
             self._reader, self._read_config, target
         )
+        self._credentials.note(options)
+        credentials = await self._credentials.state()
         jump = str(options.tunnel or "")
         if tunnel is None and jump and jump not in seen:
             tunnel = await self._through(jump, seen)
@@ -125,7 +144,10 @@ class Dialer:
         except NodeError:
             raise
         except (asyncssh.Error, OSError, ValueError) as error:
-            raise observer.error(error, options.host, options.port) from None
+            failure = observer.error(error, options.host, options.port)
+            if isinstance(failure, LoginRefused):
+                failure.until_changed = partial(self._credentials.until_changed, credentials)
+            raise failure from None
 
     def _read_config(
         self, target: SshTarget
@@ -155,9 +177,9 @@ class Dialer:
         loop = asyncio.get_running_loop()
         for index, hop in enumerate(hops):
             key = ",".join(hops[: index + 1])
-            failed_at, failure = self._failed_jumps.get(key, (0.0, None))
-            if failure is not None and loop.time() - failed_at < _JUMP_FAILURE_S:
-                raise type(failure)(str(failure), failure.cause)
+            failed = self._failed_jumps.get(key)
+            if failed is not None and await self._fails_again(failed):
+                raise _copy(failed.error, str(failed.error))
             task = self._jumps.get(key)
             if task is None or _is_over(task):
                 task = loop.create_task(self._dial_hop(key, hop, connection, (*seen, route)))
@@ -174,9 +196,19 @@ class Dialer:
         try:
             return await self._dial(_parse_hop(hop), tunnel, seen)
         except NodeError as error:
-            failure = type(error)(f"jump host {hop}: {error}", error.cause)
-            self._failed_jumps[key] = (asyncio.get_running_loop().time(), failure)
+            failure = _copy(error, f"jump host {hop}: {error}")
+            credentials = await self._credentials.state()
+            now_s = asyncio.get_running_loop().time()
+            self._failed_jumps[key] = _FailedJump(now_s, failure, credentials)
             raise failure from None
+
+    async def _fails_again(self, failed: _FailedJump) -> bool:
+        """Whether a login to a jump host would fail as the last one did."""
+        age_s = asyncio.get_running_loop().time() - failed.at_s
+        if not isinstance(failed.error, LoginRefused):
+            return age_s < _JUMP_FAILURE_S
+        is_recent = age_s < _JUMP_REFUSAL_S
+        return is_recent and not await self._credentials.has_changed(failed.credentials)
 
     async def _connect_tcp(self, options: asyncssh.SSHClientConnectionOptions) -> socket.socket:
         """A socket connected to the first address that answers. Raises Unreachable.
@@ -238,6 +270,13 @@ def _is_over(task: asyncio.Task[Connection]) -> bool:
     with contextlib.suppress(NodeError, asyncio.CancelledError):
         return task.result().is_closed()
     return True
+
+
+def _copy(error: NodeError, message: str) -> NodeError:
+    copy = type(error)(message, error.cause)
+    if isinstance(copy, LoginRefused) and isinstance(error, LoginRefused):
+        copy.until_changed = error.until_changed
+    return copy
 
 
 def _parse_hop(hop: str) -> SshTarget:

@@ -167,6 +167,8 @@ def decode_block(payload: bytes) -> Block:
         layouts = decode_sanitised(unpack_section(sections[_LAYOUTS]), tuple[RowLayout, ...])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"the layouts of a block do not decode: {error}") from None
+    if any(width < 0 for layout in layouts for width in layout.widths):
+        raise Damaged("a block has a layout of negative width")
     ticks = RowTicks.unpacked(sections[_TICKS])
     rows, width = len(ticks.seq), sum(layout.columns for layout in layouts)
     count = sum(layout.blocks for layout in layouts)
@@ -218,6 +220,8 @@ def _unpacked_absent(section: bytes, rows: int, width: int) -> IndexArray:
     if not count:
         raise Damaged("the list of a block's absent values has a wrong length")
     which = np.frombuffer(data, "<u4", count).astype(np.intp)
+    if which.max() >= width:
+        raise Damaged("a block lists absent values in columns that it does not have")
     bits = np.frombuffer(data, np.uint8, offset=4 * count).reshape(rows, -1)
     row, place = np.nonzero(np.unpackbits(bits, axis=1, count=count))
     return np.stack([row, which[place]], axis=1)

@@ -13,14 +13,23 @@ from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
 from fabmon.recording.format.records import (
     FORMAT,
     EventsRecord,
+    Note,
     RecordedState,
     SessionRecord,
     StateRecord,
+    TopologyRecord,
 )
 from fabmon.recording.reading.frame_reader import FrameReader
 from fabmon.recording.reading.spans import BlockCache, SortedFrames
 
 _CACHED_RECORDS = 1024
+
+_RECORDS: Mapping[str, type] = {
+    FrameKind.SESSION: SessionRecord,
+    FrameKind.STATE: StateRecord,
+    FrameKind.TOPOLOGY: TopologyRecord,
+    FrameKind.NOTE: Note,
+}
 
 
 class EventLog:
@@ -180,6 +189,17 @@ class EventLog:
             named = self._reader.json(each, dict[str, Hello], _check_named)
             self._hellos |= named or {}
         return self._hellos
+
+
+def verify_record(reader: FrameReader, entry: FrameEntry) -> None:
+    """Decode the record of a frame, if it has one; a damaged one is a loss."""
+    kind = entry.header.kind
+    if kind == FrameKind.EVENTS:
+        reader.json(entry, EventsRecord, _check_events)
+    elif kind == FrameKind.HELLOS:
+        reader.json(entry, dict[str, Hello], _check_named)
+    elif kind in _RECORDS:
+        reader.json(entry, _RECORDS[kind])
 
 
 def _check_events(record: EventsRecord) -> None:

@@ -12,7 +12,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import Tick
 from fabmon.recording.format.block import Block, decode_block
-from fabmon.recording.format.errors import Damaged, FrameMoved, NotARecording, TooNew
+from fabmon.recording.format.errors import FrameMoved, NotARecording, TooNew
 from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
 from fabmon.recording.format.minutes import MINUTE_NS, Minute
 from fabmon.recording.format.records import (
@@ -22,7 +22,7 @@ from fabmon.recording.format.records import (
     SessionRecord,
     TopologyRecord,
 )
-from fabmon.recording.reading.events import EventLog
+from fabmon.recording.reading.events import EventLog, verify_record
 from fabmon.recording.reading.frame_decoder import SourceLayouts
 from fabmon.recording.reading.frame_reader import (
     FrameReader,
@@ -216,18 +216,19 @@ class Recording:
                 for entry in [each for each in self.entries() if each.offset >= offset]:
                     self._verify(entry)
                     yield entry.end
-                return
+                break
             except FrameMoved:
                 offset = self.settled_to
                 self.refresh()
+        for _ in self.minutes():
+            pass
 
     def _verify(self, entry: FrameEntry) -> None:
-        try:
-            payload = self.payload(entry)
-            if entry.header.kind == FrameKind.BLOCK:
-                decode_block(payload)
-        except Damaged as error:
-            self._reader.report_loss(entry, error)
+        if entry.header.kind == FrameKind.BLOCK:
+            self._reader.decoded(entry, decode_block)
+        else:
+            self._reader.decoded(entry, bytes)
+            verify_record(self._reader, entry)
 
     def entries(self) -> list[FrameEntry]:
         """All frames, in the file's order."""

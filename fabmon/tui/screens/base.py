@@ -100,7 +100,8 @@ class ViewScreen(Contained, Screen[None]):
         state, width = self.screen_state, self.size.width
         self.put("#header", [header(state.header_context(width))])
         is_past, refused = state.shown is not None, state.refused_actions
-        self.put("#footer", [footer(self.VIEW, width, self.palette, is_past, refused)])
+        shown = footer(self.VIEW, width, self.palette, is_past, refused, state.keys)
+        self.put("#footer", [shown])
         self._paint_caption(width)
         ctx = self.context()
         if ctx is None:

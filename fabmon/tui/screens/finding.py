@@ -10,10 +10,10 @@ from textual.containers import Vertical
 
 from fabmon.analysis.finding import Finding
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import Look, scale
 from fabmon.tui.line import Line, PortTarget, Span
 from fabmon.tui.metrics import heat_metric
-from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ZoomableScreen
 from fabmon.tui.text import labels
@@ -34,7 +34,7 @@ class FindingScreen(LineScreen):
     """The explanation of a finding: picture, advice, evidence, victims."""
 
     VIEW = "finding"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FINDING)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.FINDING)]
 
     def __init__(
         self, screen_state: ScreenState, shown: Finding, past: PastReader | None = None
@@ -75,7 +75,7 @@ class WaterfallScreen(ZoomableScreen):
     """The links of a finding over time as a heatmap: one row per link, one column per span."""
 
     VIEW = "waterfall"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.WATERFALL)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.WATERFALL)]
 
     def __init__(
         self, screen_state: ScreenState, shown: Finding, past: PastReader | None = None
@@ -92,9 +92,7 @@ class WaterfallScreen(ZoomableScreen):
         depth = self.screen_state.depth
         yield Painted(id="title")
         with Vertical(id="fall"):
-            yield HeatGrid(
-                Look(palette(depth), scale(heat_metric("util"), depth, False)), id="heat"
-            )
+            yield HeatGrid(Look(self.palette, scale(heat_metric("util"), depth, False)), id="heat")
             yield Painted(id="axis")
             yield Painted(id="inspect")
 

@@ -17,6 +17,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import rounded_percent
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.line import Line, Span
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
@@ -73,7 +74,7 @@ class FluctuationScreen(LineScreen):
     """
 
     VIEW = "fluctuation"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.FLUCTUATION)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.FLUCTUATION)]
 
     def __init__(self, screen_state: ScreenState, past: PastReader | None = None) -> None:
         """Nothing has been studied. `past` reads the recording, None without one."""

@@ -117,4 +117,4 @@ class HelpScreen(LineScreen):
 
     def waiting_lines(self, width: int) -> list[Line]:
         """The same: help needs no scene."""
-        return help_page(self._view, width, self.palette)
+        return help_page(self._view, width, self.palette, self.screen_state.keys)

@@ -13,11 +13,11 @@ from textual.widget import Widget
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import NOTHING, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, build_grid
 from fabmon.tui.line import Line, NodeTarget, Span, line
 from fabmon.tui.metrics import heat_metric
-from fabmon.tui.palette import palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.text import iteration
@@ -47,7 +47,7 @@ class OverviewScreen(ViewScreen):
     """Heatmap, findings, training, timeline."""
 
     VIEW = "overview"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.OVERVIEW)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.OVERVIEW)]
 
     def __init__(self, screen_state: ScreenState) -> None:
         """Nothing is drawn yet."""
@@ -58,6 +58,7 @@ class OverviewScreen(ViewScreen):
         self._port: int | None = None
         self._hovered_port: int | None = None
         self._training_lines = 0
+        self._share = (0, False)
 
     def body(self) -> ComposeResult:
         """The panels."""
@@ -66,7 +67,7 @@ class OverviewScreen(ViewScreen):
             with Vertical(id="left"):
                 yield Painted(id="grid-title")
                 yield HeatGrid(
-                    Look(palette(depth), scale(heat_metric("util"), depth, False)), id="heat"
+                    Look(self.palette, scale(heat_metric("util"), depth, False)), id="heat"
                 )
                 yield Painted(id="inspect")
             yield Painted(id="between")
@@ -107,6 +108,7 @@ class OverviewScreen(ViewScreen):
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the visible panels."""
+        self._share_space()
         if self.query_one("#left").display:
             self._draw_grid(ctx)
         if self.query_one("#right").display:
@@ -258,6 +260,41 @@ class OverviewScreen(ViewScreen):
         first, count = time_columns(strip.size.width, strip.size.height, span_s)
         if 0 <= event.column - first < count:
             self.post_message(SeekRequested(time_at(event.column - first, window, count)))
+
+    def _share_space(self) -> None:
+        """Give the findings the share of the screen that the user chose."""
+        is_fixed = any(self.has_class(each) for each in ("-tiny", "-max-grid", "-max-findings"))
+        share = (
+            0 if is_fixed else self.screen_state.choices.findings_share,
+            self.has_class("-narrow"),
+        )
+        if share == self._share:
+            return
+        self._share = share
+        percent, is_below = share
+        right, size = self.query_one("#right").styles, f"{percent}%" if percent else None
+        # None is what the style sheet says.
+        right.width = right.max_width = right.height = None
+        if is_below:
+            right.height = size
+        else:
+            right.width, right.max_width = size, "100%" if size else None
+        self.call_after_refresh(self.paint)
+
+    def action_share(self, by: int) -> None:
+        """Give the findings more of the screen (`by` > 0, in %) or less."""
+        right, is_below = self.query_one("#right"), self.has_class("-narrow")
+        part, whole = (
+            (right.size.height, self.size.height)
+            if is_below
+            else (
+                right.size.width,
+                self.size.width,
+            )
+        )
+        now = self.screen_state.choices.findings_share or round(100 * part / max(1, whole))
+        self.screen_state.share_with_findings(now + by)
+        self.paint()
 
     def maximise(self) -> None:
         """Maximise or restore the focused panel."""

@@ -10,6 +10,7 @@ from textual.message import Message
 
 from fabmon.fabric.model import Port
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.line import Line, Span
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ZoomableScreen
@@ -31,7 +32,7 @@ class PortScreen(ZoomableScreen, LineScreen):
     """The charts of a port and every counter that it has."""
 
     VIEW = "port"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.PORT)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.PORT)]
 
     def __init__(
         self, screen_state: ScreenState, shown: Port, past: PastReader | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -19,12 +19,13 @@ def footer(
     palette: Palette,
     is_away: bool = False,
     refused: Collection[str] = (),
+    table: Sequence[keys.Key] = keys.KEYS,
 ) -> Line:
     """As many keys as `width` cells hold; help and quit are at the right and left out last.
 
     Clicking a key has the effect of pressing it. Actions that are `refused` are not offered.
     """
-    shown = [key for key in keys.footer(view, is_away) if key.action not in refused]
+    shown = [key for key in keys.footer(view, is_away, table) if key.action not in refused]
     between: Span = ("  ", palette.text)
     help_, quit_ = (_part(key, palette) for key in shown[-2:])
     last = [*help_, between, *quit_]
@@ -73,10 +74,12 @@ _ABOUT = {
 }
 
 
-def help_page(view: str, width: int, palette: Palette) -> list[Line]:
+def help_page(
+    view: str, width: int, palette: Palette, table: Sequence[keys.Key] = keys.KEYS
+) -> list[Line]:
     """The whole of help."""
     lines = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
-    for title, own in keys.scopes(view):
+    for title, own in keys.scopes(view, table):
         lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
         for key in own:
             lines += _entry(key.shown, key.help, 12, width, palette)

@@ -20,6 +20,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import NOTHING, CellRow, Codes, Look
 from fabmon.tui.containment import Contained
 from fabmon.tui.widgets.row_painter import RowPainter
@@ -31,7 +32,7 @@ Cell = tuple[int, int]
 class HeatGrid(Contained, ScrollView, can_focus=True):
     """Codes (see cells.py) as cells, with a cursor. It knows rows and columns, not fabrics."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CURSOR)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.CURSOR)]
 
     @dataclass
     class Moved(Message):

@@ -17,6 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.containment import Contained
 from fabmon.tui.line import FindingTarget, Hit, Line, Target
 
@@ -79,7 +80,7 @@ class TimelineView(Painted, can_focus=True):
     The screen converts columns to times.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.STRIP)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.STRIP)]
 
     @dataclass
     class Picked(Message):
@@ -108,7 +109,7 @@ class LineView(Contained, ScrollView, can_focus=True):
     that the cursor follows its target when the lines change. Only visible lines are rendered.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.CURSOR)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.CURSOR)]
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         """No lines."""

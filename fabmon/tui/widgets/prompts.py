@@ -18,6 +18,7 @@ from textual.widgets import Input
 
 from fabmon.fabric.filter import FilterError, parse
 from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.containment import Contained
 from fabmon.tui.line import Line, fit, line, wrap
 from fabmon.tui.palette import Palette
@@ -164,7 +165,7 @@ class Prompt(Contained, ModalScreen[str | None]):
 class SaveMenu(Contained, ModalScreen[str | None]):
     """The menu of what to save. Its result is `picture`, `table` or `cut`, None if cancelled."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings(keys.SAVE)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.SAVE)]
 
     def __init__(self, palette: Palette) -> None:
         """In the colours of the view below."""

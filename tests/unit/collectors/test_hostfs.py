@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,16 @@ def test_the_kernels_list_of_interfaces_is_read_to_its_end() -> None:
     names = [line.partition(b":")[0].strip().decode() for line in file.read_all().splitlines()[2:]]
     file.close()
     assert "lo" in names
+
+
+def test_a_file_that_is_dropped_is_closed() -> None:
+    file = HostFS("/").open("proc/net/dev")
+    fd = file.fd
+    os.fstat(fd)
+    del file
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
 
 
 def test_an_open_file_shows_the_new_content(tmp_path: Path) -> None:

@@ -362,6 +362,20 @@ def test_the_probe_ends_when_the_lease_runs_out() -> None:
         assert probe.process.wait(timeout=5) == 0
 
 
+def test_a_closed_pipe_is_noticed_at_any_descriptor() -> None:
+    """select() refuses descriptors above 1,023."""
+    program = """
+import os, resource, time
+from collectors.loop.requests import exit_with_console
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))
+exit_with_console(os.dup2(0, 1500), 0.0)
+os.close(0)
+time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, timeout=20)
+    assert done.returncode == 0
+
+
 def test_a_sign_of_life_renews_the_lease() -> None:
     with Process("--control", settings={"lease_s": 1.0}) as probe:
         assert probe.process.stdin is not None

@@ -35,7 +35,7 @@ def paths(parts: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     return [part["path"] for part in parts if "path" in part]
 
 
-def whom(path: Dict[str, Any]) -> List[List[str]]:
+def responders(path: Dict[str, Any]) -> List[List[str]]:
     """Who answered at each hop."""
     return [[address for address, _ in hop] for hop in path["hops"]]
 
@@ -50,7 +50,7 @@ SECOND = {
 def test_every_flow_is_followed_over_the_link_that_it_is_hashed_to(scene: Any, family: str) -> None:
     """Compared with the counters of the balancing router, for datagrams of the flow itself."""
     ways = scene[family]["ways"]
-    found = {str(path["sport"]): whom(path) for path in paths(scene[family]["parts"])}
+    found = {str(path["sport"]): responders(path) for path in paths(scene[family]["parts"])}
     assert set(found) == set(ways) == {str(sport) for sport in routers.SPORTS}
     assert set(ways.values()) == {"r2", "r3"}
     for sport, way in ways.items():
@@ -71,7 +71,7 @@ def test_routers_that_limit_their_answers_are_asked_in_their_own_time(
 def test_several_answers_of_each_hop(scene: Any) -> None:
     (path,) = paths(scene["several"])
     assert [len(hop) for hop in path["hops"]] == [3, 3, 3, 1]
-    assert {len(set(hop)) for hop in whom(path)} == {1}
+    assert {len(set(hop)) for hop in responders(path)} == {1}
 
 
 def test_a_router_that_refuses_says_why(scene: Any) -> None:
@@ -106,7 +106,7 @@ def test_this_machine_reaches_itself() -> None:
     trace(LOOP, parts.append)
     (path,) = paths(parts)
     assert path["end"] == "reached"
-    assert whom(path) == [["127.0.0.1"]]
+    assert responders(path) == [["127.0.0.1"]]
 
 
 def test_a_port_that_is_in_use_is_left_alone() -> None:

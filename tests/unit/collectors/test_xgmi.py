@@ -25,8 +25,8 @@ def test_every_revision_with_xgmi_is_read(content: int) -> None:
     assert now.read_bytes[:2] == (READ_KB_A_SECOND * KB, (READ_KB_A_SECOND + 10_001) * KB)
     assert now.written_bytes[1] == (WRITTEN_KB_A_SECOND + 20_001) * KB
     assert now.written_bytes[7] is None
-    tells = content > 6
-    assert now.up == ((True, True, False, *[True] * 4, None) if tells else (None,) * 8)
+    reports_state = content > 6
+    assert now.up == ((True, True, False, *[True] * 4, None) if reports_state else (None,) * 8)
 
 
 @pytest.mark.parametrize(

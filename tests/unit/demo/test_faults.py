@@ -158,10 +158,10 @@ def test_uneven_rails_leave_the_last_ones_idle() -> None:
 
 def test_swapped_cables_show_in_the_neighbours() -> None:
     reader = played(Fault(kind="miscabled", at=2, duration=2), ticks=7)
-    told = [name for tick in reader.ticks[1:] for name, _ in tick.hellos]
+    reporting = [name for tick in reader.ticks[1:] for name, _ in tick.hellos]
     nodes = {link.partition("/")[0] for link in reader.feed.truth[0].links}
-    assert set(told) == nodes
-    assert len(told) == 2 * len(nodes)
+    assert set(reporting) == nodes
+    assert len(reporting) == 2 * len(nodes)
 
 
 def test_infiniband_waits_instead_of_pausing_and_its_error_counters_stick() -> None:

@@ -1,4 +1,4 @@
-"""The tour goes on: faults of every kind keep coming, and each is told while it lasts."""
+"""The tour continues: faults of every kind keep coming, and each is reported while it lasts."""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ def test_a_lost_node_is_silent_then_lost_then_back_with_new_counters() -> None:
     reader = Reader(DemoFeed(scenario(fault))).step(12)
     states = [s.state for tick in reader.ticks[1:] for s in tick.statuses if s.node == "gpu003"]
     assert states == [NodeState.LOST, NodeState.UP]
-    told = [len([1 for name, _ in tick.frames if name == "gpu003"]) for tick in reader.ticks]
-    assert told == [1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1]
+    frames = [len([1 for name, _ in tick.frames if name == "gpu003"]) for tick in reader.ticks]
+    assert frames == [1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1]
     boots = {
         hello.boot_id for tick in reader.ticks for name, hello in tick.hellos if name[-1] == "3"
     }

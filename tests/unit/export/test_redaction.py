@@ -275,19 +275,21 @@ def test_a_replay_shows_no_names(named: Path) -> None:
     assert "host-2" in done.stdout
 
 
-def untold(value: Any) -> Any:
+def without_texts(value: Any) -> Any:
     """A line without texts: numbers, states and counts."""
     if isinstance(value, dict):
-        return {key: untold(item) for key, item in value.items() if key not in ("text", "rates")}
+        return {
+            key: without_texts(item) for key, item in value.items() if key not in ("text", "rates")
+        }
     if isinstance(value, list):
-        return [untold(item) for item in value]
+        return [without_texts(item) for item in value]
     return "" if isinstance(value, str) else value
 
 
 def test_everything_else_stays_as_it_was(named: Path, tmp_path: Path) -> None:
     before = lines_of(exported(named, tmp_path / "a.jsonl"))
     after = lines_of(exported(named, tmp_path / "b.jsonl", "--redact"))
-    assert [untold(line) for line in after] == [untold(line) for line in before]
+    assert [without_texts(line) for line in after] == [without_texts(line) for line in before]
     links = [line["links"] for line in after if line["type"] == "tick"][-1]
     peers = {f"{link['node']}/{link['port']}": link["peer"] for link in links}
     assert peers["host-2/eth0"] == "switch-1/swp1"

@@ -258,6 +258,33 @@ async def test_a_refused_login_is_tried_more_rarely(two: Rig) -> None:
     assert 3 <= two.nodes.opened.count("a") <= 7
 
 
+async def test_a_login_that_is_refused_waits_for_other_keys(two: Rig) -> None:
+    """fail2ban bans an address after 5 attempts in 10 minutes."""
+    keys_changed = asyncio.Event()
+
+    async def until_changed() -> None:
+        await keys_changed.wait()
+
+    refusal = LoginRefused("permission denied", "permission denied")
+    refusal.until_changed = until_changed
+    two.nodes.errors["a"] = refusal
+    await two.run(840.0)
+    assert two.nodes.opened.count("a") == 1
+    del two.nodes.errors["a"]
+    keys_changed.set()
+    await two.run(1.0)
+    assert two.nodes.opened.count("a") == 2
+
+
+async def test_a_login_that_is_refused_is_tried_again_without_a_change(two: Rig) -> None:
+    """The key may have been added to the node."""
+    refusal = LoginRefused("permission denied", "permission denied")
+    refusal.until_changed = asyncio.Event().wait  # type: ignore[assignment]
+    two.nodes.errors["a"] = refusal
+    await two.run(1801.0)
+    assert two.nodes.opened.count("a") in (2, 3)
+
+
 async def test_an_internal_error_affects_one_node(
     two: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ from blockbuster import BlockBuster
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.feeds import probe_input
+from fabmon.feeds.errors import LoginRefused
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.ssh import SshTransport
@@ -159,8 +160,59 @@ async def test_a_refused_key(nodes: Nodes, empty_root: str) -> None:
     status, _ = await beside_a_good_one(nodes, empty_root, port)
     assert status.cause == "permission denied"
     assert status.reason == (
-        "permission denied (publickey) for user tester: it accepts none of our keys"
+        "permission denied (publickey) for user tester: it accepts none of our keys; next login"
+        " when a key or ssh_config here changes, else within 30 min"
     )
+
+
+async def test_after_a_refused_key_the_next_login_is_with_another_key(
+    nodes: Nodes, empty_root: str
+) -> None:
+    class Counting(asyncssh.SSHServer):
+        logins = 0
+
+        def begin_auth(self, username: str) -> bool:
+            type(self).logins += 1
+            return True
+
+    accepted = nodes.directory / "key"
+    accepted.rename(nodes.directory / "later")
+    (nodes.directory / "key.pub").unlink()
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(accepted)
+    port = await nodes.listen(server=Counting)
+    async with live(nodes, empty_root, ssh_host("gpu1", port)) as feed:
+        await watch(feed, are(NodeState.FAILED, "gpu1"))
+        await asyncio.sleep(3)
+        assert Counting.logins == 1
+        (nodes.directory / "later").rename(accepted)
+        async with asyncio.timeout(10):
+            await watch(feed, are(NodeState.UP, "gpu1"))
+    assert Counting.logins == 2
+
+
+async def test_nodes_behind_a_jump_host_that_refuses_the_login_try_it_once(
+    nodes: Nodes, empty_root: str
+) -> None:
+    class Refusing(asyncssh.SSHServer):
+        logins = 0
+
+        def begin_auth(self, username: str) -> bool:
+            type(self).logins += 1
+            return True
+
+    jump = await nodes.listen(welcome=False, server=Refusing)
+    nodes.write_config(f"Host 127.0.0.2\n  ProxyJump 127.0.0.1:{jump}\n")
+    first, second = (Host(name=name, address="127.0.0.2", port=9) for name in ("gpu1", "gpu2"))
+    dialer = SshTransport(ProbeSettings(root=empty_root), str(nodes.config))
+    try:
+        with pytest.raises(LoginRefused, match="jump host"):
+            await dialer.open(first)
+        await asyncio.sleep(6)
+        with pytest.raises(LoginRefused, match="jump host"):
+            await dialer.open(second)
+    finally:
+        await dialer.close()
+    assert Refusing.logins == 1
 
 
 async def test_a_second_factor_gets_the_hint_to_use_openssh(nodes: Nodes, empty_root: str) -> None:

@@ -104,11 +104,12 @@ def test_ticks_that_are_replaced_during_reading_are_returned_once(tmp_path: Path
         assert not blocks.losses
         assert list(unread.verify())
         assert not unread.losses
+    writer.abandon()
 
 
 def test_opening_a_file_without_index_reports_progress(tmp_path: Path) -> None:
     for name in "ab":
-        write(tmp_path / f"{name}.fabrec", quiet_ticks(60), close=False)
+        write(tmp_path / f"{name}.fabrec", quiet_ticks(60), close=False).abandon()
     size = (tmp_path / "a.fabrec").stat().st_size
     progress: list[float] = []
     Timeline([tmp_path], progress.append).close()
@@ -197,7 +198,7 @@ def killed_while_settling(
 def test_a_truncated_file_has_every_frame_before_the_end(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     ticks = long_ticks()
-    write(path, ticks, close=False)
+    write(path, ticks, close=False).abandon()
     whole = path.read_bytes()
     with Recording(path) as recording:
         entries = recording.entries()
@@ -231,7 +232,7 @@ def _some(every: range, at: list[int]) -> list[int]:
 def test_a_flipped_bit_costs_one_frame(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(300)
-    write(path, ticks, close=False)
+    write(path, ticks, close=False).abandon()
     whole = path.read_bytes()
     with Recording(path) as recording:
         entries = recording.entries()
@@ -287,7 +288,7 @@ def test_damaged_hellos_are_restored_from_other_frames(tmp_path: Path, damaged: 
 
 def test_random_damage_never_fails(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
-    write(path, eventful_ticks() + quiet_ticks(300)[40:], close=False)
+    write(path, eventful_ticks() + quiet_ticks(300)[40:], close=False).abandon()
     whole = path.read_bytes()
 
     @settings(max_examples=60, deadline=None)
@@ -362,7 +363,7 @@ def test_decompression_bombs_are_losses_and_take_no_memory(tmp_path: Path) -> No
     """A note, and blocks of a tick that claim very many layouts, ticks or values."""
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(3)
-    write(path, ticks, close=False)
+    write(path, ticks, close=False).abandon()
     much = compress(bytes(1 << 30))
     seats = compress(msgspec.json.encode([{"node": "gpu001", "widths": [1 << 40]}]))
     tick, nothing = compress(bytes(24)), compress(b"")
@@ -392,7 +393,7 @@ def test_decompression_bombs_are_losses_and_take_no_memory(tmp_path: Path) -> No
 def test_a_killed_recording_is_continued_with_another_session(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     first = eventful_ticks()
-    write(tmp_path / "killed.fabrec", first, close=False)
+    write(tmp_path / "killed.fabrec", first, close=False).abandon()
     shutil.copy(tmp_path / "killed.fabrec", path)
     later = START_NS + 3600 * SECOND_NS
     record = SessionRecord(started_ns=later, interval_s=1.0, hosts=session(LeafSpine()).hosts)
@@ -645,7 +646,9 @@ def test_the_reader_in_the_documentation_returns_the_same_ticks(tmp_path: Path) 
     for close in (True, False):
         path = tmp_path / f"{close}.fabrec"
         ticks = long_ticks()
-        write(path, ticks, close=close)
+        writer = write(path, ticks, close=close)
+        if not close:
+            writer.abandon()
         read = reference["read"]
         got, events = read(path)  # type: ignore[operator]
         assert got == {

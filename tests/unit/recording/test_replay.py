@@ -120,6 +120,7 @@ async def test_follow_waits_for_a_growing_file(tmp_path: Path) -> None:
         seen += [await anext(feed) for _ in range(15)]
         await feed.aclose()
         assert [tick async for tick in feed] == []
+    writer.abandon()
     assert seen == ticks
 
 
@@ -134,6 +135,7 @@ async def test_follow_ends_at_until_ns(tmp_path: Path) -> None:
             writer.write(tick)
         async with asyncio.timeout(20):
             seen += [tick async for tick in feed]
+    writer.abandon()
     assert seen == ticks[:12]
 
 

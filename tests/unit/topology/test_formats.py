@@ -161,12 +161,12 @@ BAD_FILES = {
 
 
 def test_everything_that_is_wrong_is_said_with_its_line() -> None:
-    told = []
+    messages = []
     for name, text in BAD_FILES.items():
         with pytest.raises(TopologyError) as caught:
             parse(text, name)
-        told.append(str(caught.value))
-    check_golden(GOLDENS / "bad_files.txt", "\n\n".join(told) + "\n")
+        messages.append(str(caught.value))
+    check_golden(GOLDENS / "bad_files.txt", "\n\n".join(messages) + "\n")
 
 
 GARBAGE = [

@@ -113,9 +113,9 @@ def test_addresses_are_not_cut_at_their_dots() -> None:
 
 def test_a_port_with_several_neighbours_is_cabled_to_none_of_them() -> None:
     hardware = Plant([("gpu1/eth0", "leaf1/swp1"), ("gpu2/eth0", "leaf1/swp1")])
-    told = cabled(hardware.fabric())
-    assert "leaf1/swp1" not in told
-    assert "gpu1/eth0" not in told
+    cables = cabled(hardware.fabric())
+    assert "leaf1/swp1" not in cables
+    assert "gpu1/eth0" not in cables
 
 
 def test_the_firmware_of_a_nic_that_speaks_for_itself_disturbs_nobody() -> None:
@@ -158,8 +158,8 @@ def test_a_guid_finds_a_port_whatever_it_is_called() -> None:
 Switch	41 "S-b8599f0300fc6de4"		# "ib1" enhanced port 0 lid 13 lmc 0
 [24]	"H-ec0d9a03007d7d0b"[1](ec0d9a03007d7d0b) 		# "nobody HCA-2" lid 28 4xEDR
 """
-    told = cabled(hardware.fabric(text, "net.txt"))
-    assert told["gpu7/mlx5_3"] == "ib1/p24 (InfiniBand discovery)"
+    cables = cabled(hardware.fabric(text, "net.txt"))
+    assert cables["gpu7/mlx5_3"] == "ib1/p24 (InfiniBand discovery)"
 
 
 ENDS = st.tuples(st.sampled_from("abcx"), st.sampled_from(["p1", "p2", ""])).map(
@@ -169,12 +169,12 @@ ENDS = st.tuples(st.sampled_from("abcx"), st.sampled_from(["p1", "p2", ""])).map
 
 @given(st.lists(st.tuples(ENDS, ENDS, st.sampled_from(TRUST[:-1])), max_size=8))
 def test_every_peer_has_this_end_as_its_peer_whatever_is_claimed(
-    told: list[tuple[End, End, str]],
+    claimed: list[tuple[End, End, str]],
 ) -> None:
     facts = {node: NodeFacts() for node in "abc"}
     for fact in facts.values():
         fact.ports = {"p1": {}, "p2": {}}
-    claims = [Claim(one, other, source, "x:1") for one, other, source in told]
+    claims = [Claim(one, other, source, "x:1") for one, other, source in claimed]
     wiring = merge(claims, {}, PortLookup(facts), set(), {})
     assert all(wiring.peers[other] == end for end, other in wiring.peers.items())
     assert all(end in wiring.cables for end in wiring.peers)

@@ -1,0 +1,102 @@
+"""What SSH logins are made with: ssh_config, key files, the keys of agents; whether it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from glob import glob
+from pathlib import Path
+
+import asyncssh
+
+_DEFAULT_KEYS = "~/.ssh/id_*"
+_AGENT_S = 2.0
+
+
+State = Mapping[str, Hashable]
+"""Files and agents -> what would be different after a change."""
+
+
+class Credentials:
+    """Watches what logins are made with, for all targets together, every `check_s`.
+
+    Key files and agents that `ssh_config` names are known once `note` was called with the options
+    of a login.
+    """
+
+    def __init__(self, config: Sequence[str], reader: ThreadPoolExecutor, check_s: float) -> None:
+        self._reader = reader
+        self._check_s = check_s
+        self._files = {str(name) for name in config}
+        self._agents: set[str] = set()
+        self._last: asyncio.Task[State] | None = None
+        self._last_s = 0.0
+
+    def note(self, options: asyncssh.SSHClientConnectionOptions) -> None:
+        """Watch the key files and the agent of a login, too."""
+        named = options.config.get("IdentityFile", ())
+        files = set(named) if isinstance(named, list) else set()
+        agents = {str(options.agent_path)} if options.agent_path else set()
+        if not (files <= self._files and agents <= self._agents):
+            self._files |= files
+            self._agents |= agents
+            self._last = None
+
+    async def state(self) -> State:
+        """The present state, at most `check_s` old."""
+        now_s = asyncio.get_running_loop().time()
+        if self._last is None or now_s - self._last_s >= self._check_s:
+            self._last_s = now_s
+            self._last = asyncio.create_task(self._read())
+        return await asyncio.shield(self._last)
+
+    async def has_changed(self, before: State) -> bool:
+        """Whether anything of an earlier state is different now."""
+        now = await self.state()
+        return any(now.get(name) != value for name, value in before.items())
+
+    async def until_changed(self, before: State) -> None:
+        """Return when something of an earlier state is different."""
+        while True:
+            if await self.has_changed(before):
+                return
+            await asyncio.sleep(self._check_s)
+
+    async def _read(self) -> State:
+        loop = asyncio.get_running_loop()
+        agents = sorted(self._agents)
+        files = await loop.run_in_executor(self._reader, _stamps, sorted(self._files))
+        keys = await asyncio.gather(*map(_keys_of, agents))
+        return {**files, **dict(zip(agents, keys, strict=True))}
+
+
+def _stamps(files: Sequence[str]) -> State:
+    """When each of these files, and of the usual key files, was changed, and its size; None of a
+    file that does not exist. Blocks."""
+    return {
+        **{name: _stamp(os.path.expanduser(name)) for name in files},  # noqa: PTH111
+        _DEFAULT_KEYS: tuple(
+            (path, _stamp(path))
+            for path in sorted(glob(os.path.expanduser(_DEFAULT_KEYS)))  # noqa: PTH111, PTH207
+        ),
+    }
+
+
+def _stamp(path: str) -> Hashable:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+async def _keys_of(agent: str) -> Hashable:
+    """The public keys that an agent has; none if it does not answer."""
+    keys: list[bytes] = []
+    with contextlib.suppress(OSError, ValueError, asyncssh.Error):
+        async with asyncio.timeout(_AGENT_S), asyncssh.SSHAgentClient(agent) as client:
+            keys = sorted(key.public_data for key in await client.get_keys())
+    return tuple(keys)

@@ -1,0 +1,137 @@
+"""Recordings with correct checksums and wrong contents, as a crafted file has them.
+
+FABMON_FUZZ_S is how long to try (`make fuzz`), FABMON_FUZZ_SEED the seed of the first case.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from fabmon.recording.format.errors import Damaged, RecordingError
+from fabmon.recording.format.frames import FrameEntry, FrameKind, encode_frame
+from fabmon.recording.format.sections import (
+    ZstdError,
+    compress,
+    decompress,
+    join_sections,
+    split_sections,
+)
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.summary import summarise
+from tests.unit.recording.builders import eventful_ticks, quiet_ticks, write
+
+DURATION_S = float(os.environ.get("FABMON_FUZZ_S", "20"))
+SEED = int(os.environ.get("FABMON_FUZZ_SEED", "1"))
+CASE_S = 5.0
+"""CPU time in which a file of a few hundred kB has been read, or refused, five times over."""
+
+EXTREMES = (
+    *(b"1e300", b"1e-300", b"-1", b"0", b"9223372036854775807", b"99999999999999999999"),
+    *(b"null", b'""', b"{}", b"[" * 20_000 + b"]" * 20_000),
+)
+
+
+def changed(data: bytes, chance: random.Random) -> bytes:
+    """Some bytes with flipped bits, another number, a piece too much or too little."""
+    numbers = list(re.finditer(rb"-?\d+(?:\.\d+)?", data)) if data[:1] in (b"{", b"[") else []
+    if numbers and chance.random() < 0.5:
+        number = chance.choice(numbers)
+        return data[: number.start()] + chance.choice(EXTREMES) + data[number.end() :]
+    out = bytearray(data)
+    place = chance.randrange(len(out)) if out else 0
+    what = chance.randrange(4)
+    if what == 0:
+        return bytes(out[:place])
+    if what == 1:
+        return bytes(out[:place] + out[place : place + 64] + out[place:])
+    for _ in range(chance.choice((1, 2, 8)) if out else 0):
+        out[chance.randrange(len(out))] ^= 1 << chance.randrange(8)
+    return bytes(out)
+
+
+def changed_payload(payload: bytes, chance: random.Random) -> bytes:
+    """The same kind of payload, whose decompressed contents were changed."""
+    try:
+        sections = split_sections(payload)
+    except Damaged:
+        try:
+            return compress(changed(decompress(payload), chance))
+        except ZstdError:
+            return changed(payload, chance)
+    number = chance.randrange(len(sections)) if sections else 0
+    if sections:
+        try:
+            sections[number] = compress(changed(decompress(sections[number]), chance))
+        except ZstdError:
+            sections[number] = changed(sections[number], chance)
+    return join_sections(sections)
+
+
+def crafted(frames: list[tuple[FrameEntry, bytes]], chance: random.Random) -> bytes:
+    """A file of these frames, some of them changed, all with correct checksums."""
+    hit = {chance.randrange(len(frames)) for _ in range(chance.choice((1, 1, 3)))}
+    pieces: list[bytes] = []
+    for number, (entry, payload) in enumerate(frames):
+        header = entry.header
+        content = changed_payload(payload, chance) if number in hit else payload
+        frame = encode_frame(
+            FrameKind(header.kind),
+            content,
+            time_ns=header.time_ns,
+            until_ns=header.until_ns,
+            part=header.part,
+            flags=header.flags,
+            index_at=header.index_at,
+        )
+        pieces += map(bytes, frame)
+    return b"".join(pieces)
+
+
+def read_completely(path: Path) -> None:
+    """Read it in every way. Raises RecordingError where it cannot be opened at all."""
+    with Recording(path) as recording:
+        for _ in recording.ticks():
+            pass
+        recording.prime(recording.until_ns)
+        recording.notes()
+        recording.topology()
+        list(recording.minutes())
+        recording.strip(recording.start_ns, recording.until_ns, 80)
+    with Recording(path) as recording:
+        summarise(recording).text()
+        by_info = recording.losses
+    with Recording(path) as recording:
+        list(recording.verify())
+        assert recording.losses or not by_info, "info reports damage, verify does not"
+
+
+@pytest.mark.timeout(DURATION_S + 100)
+@pytest.mark.parametrize("close", [True, False])
+def test_a_crafted_recording_is_read_or_refused_in_bounded_time(
+    tmp_path: Path, close: bool
+) -> None:
+    source, path = tmp_path / "source.fabrec", tmp_path / "crafted.fabrec"
+    writer = write(source, eventful_ticks() + quiet_ticks(300)[40:], close=close)
+    if not close:
+        writer.abandon()
+    with Recording(source) as recording:
+        frames = [(entry, recording.payload(entry)) for entry in recording.entries()]
+    until_s = time.monotonic() + DURATION_S / 2
+    seed = SEED
+    while time.monotonic() < until_s:
+        path.write_bytes(crafted(frames, random.Random(seed)))
+        start_s = time.process_time()
+        try:
+            read_completely(path)
+        except RecordingError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"FABMON_FUZZ_SEED={seed}") from error
+        assert time.process_time() - start_s < CASE_S, f"FABMON_FUZZ_SEED={seed}"
+        seed += 1
