@@ -110,7 +110,9 @@ async def test_a_selected_group_marks_all_its_ports() -> None:
     async with running(size=(160, 48)) as run:
         await run.send(with_findings([flapping(port) for port in UPLINKS]))
         await run.press("tab")
-        selection = run.app.screen_state.selection(run.app.screen_state.scene)
+        scene = run.app.screen_state.scene
+        assert scene is not None
+        selection = run.app.screen_state.selection(scene)
         assert selection is not None
         assert {port.row for port in UPLINKS} <= set(selection.rows.tolist())
 

@@ -54,7 +54,7 @@ def words(html: str) -> str:
 def bits(text: str) -> float:
     """`188 G` as a number."""
     value, _, prefix = text.partition(" ")
-    return float(value) * 1000 ** " kMGT".index(prefix or " ")
+    return float(value) * 1000.0 ** " kMGT".index(prefix or " ")
 
 
 def embedded(html: str) -> dict[str, Any]:

@@ -269,7 +269,9 @@ class _Table:
         parts = [] if state == "up" else [state]
         parts += [
             f"{name} {text}"
-            for name, text, value in self._signals[port.row]
+            for name, text, value in sorted(
+                self._signals[port.row], key=lambda each: each[0] == "XOFF"
+            )
             if value > 0 or (value != value and name not in self._absent)
         ]
         return "  ".join(parts)
