@@ -25,6 +25,8 @@ HEALTHY ?= 200
 FAULTS ?= 400
 HOURS ?= 24
 RUNS ?= 3
+SCREENSHOTS ?= screenshots
+ONLY ?=
 FUZZ_S ?= 3600
 SEED ?= 1000
 
@@ -102,6 +104,14 @@ check: setup ## formatting, lint, types, who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+.PHONY: pictures
+pictures: setup ## the pictures of the README and a cast of the demo: docs/pictures
+	@$(BIN)/python -m tests.pictures readme docs/pictures
+
+.PHONY: screenshots
+screenshots: setup ## the overview at every size, theme and colour depth, as a page: screenshots/
+	@$(BIN)/python -m tests.pictures matrix $(SCREENSHOTS) --only "$(ONLY)"
 
 .PHONY: lock
 lock: ## resolve the versions anew (needs uv)

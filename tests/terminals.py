@@ -27,6 +27,10 @@ class Tmux:
     def text(self) -> str:
         return self._tmux("capture-pane", "-p")
 
+    def escapes(self) -> str:
+        """The screen with the escape sequences of its colours."""
+        return self._tmux("capture-pane", "-p", "-e")
+
     def until(self, pattern: str, timeout_s: float = 60) -> str:
         """The screen, once it shows `pattern`, however busy the machine is."""
         deadline_s = time.monotonic() + timeout_s

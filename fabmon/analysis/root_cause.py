@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from fabmon.analysis.causes import CAUSES, causes_with
 from fabmon.analysis.detectors import (
     degraded_link,
@@ -32,7 +30,7 @@ from fabmon.analysis.detectors import (
 )
 from fabmon.analysis.fabric_structure import NONE, FabricStructure
 from fabmon.analysis.finding import Condition, Trait
-from fabmon.fabric.model import HOST, MANAGEMENT
+from fabmon.fabric.model import HOST, MANAGEMENT, RAIL, Fabric
 
 _OF_LINK = causes_with(Trait.OF_LINK)
 _OF_HOST_PORT = causes_with(Trait.OF_HOST_PORT)
@@ -109,47 +107,30 @@ class _Roots:
             root.cause != symptom.cause
             and any(trait in CAUSES[root.cause].traits for trait in symptom.unless)
             and self._carries_traffic(root)
-            and (
-                self._is_near(root, symptom)
-                if root.cause in _OF_LINK
-                else self._meets(root, symptom)
-            )
+            and self._can_reach(root, symptom)
             for root in (self._roots if symptom.unless else ())
         )
 
-    def _meets(self, root: Condition, symptom: Condition) -> bool:
-        """Whether a root that is no cable can reach a symptom: rails are uneven because of a queue
-        that their hosts meet; slowed senders may wait for any."""
-        if symptom.cause != uneven_rails.CAUSE.name:
+    def _can_reach(self, root: Condition, symptom: Condition) -> bool:
+        """Whether traffic of a symptom's hosts can meet a root: one of hosts or of a leaf is met by
+        their own hosts, any other by all. Slowed senders may wait for any queue."""
+        is_cable, is_group = root.cause in _OF_LINK, root.cause in _OF_GROUP
+        if not is_cable and symptom.cause != uneven_rails.CAUSE.name:
             return True
-        ports, names = self._structure.fabric.ports, set(root.victims)
-        rows = [row for row, port in enumerate(ports) if port.id in names or port.node in names]
-        reached = {ports[row].node for row in self._ends(rows)} | self._nodes(root)
-        hosts = self._nodes(symptom)
-        # A full uplink slows hosts of its leaf, whichever of them it names.
-        own = hosts | self._leaves_of(hosts) if root.cause in _OF_GROUP else hosts
-        return not reached.isdisjoint(own)
-
-    def _leaves_of(self, hosts: set[str]) -> set[str]:
-        """The leaves that some hosts are cabled to."""
-        structure = self._structure
-        rails = np.flatnonzero(structure.is_rail & (structure.leaf != NONE)).tolist()
-        ports = structure.fabric.ports
-        return {structure.leaves[structure.leaf[row]] for row in rails if ports[row].node in hosts}
-
-    def _is_near(self, cable: Condition, symptom: Condition) -> bool:
-        """Whether traffic of a symptom's hosts can cross a cable: one of a host or a leaf carries
-        that of its own hosts only, any other that of all."""
-        structure = self._structure
-        ports = structure.fabric.ports
-        ends = {ports[row].node for row in self._ends(cable.rows[:2])}
-        hosts = {node.name for node in structure.fabric.nodes if node.role == HOST}
-        local = ends & (hosts | set(structure.leaves))
-        if not local:
-            return True
+        rows = root.rows[:2] if is_cable else (*root.rows, *self._rows_of(root.victims))
+        ports, hosts = self._structure.fabric.ports, self._structure.once(_leaves_of_hosts)
+        met = {ports[row].node for row in self._ends(rows)}
+        local = {name for name in met if name in hosts}
+        if is_cable or is_group:
+            local |= met & set(self._structure.leaves)
         own = {name.partition("/")[0] for name in symptom.victims} | self._nodes(symptom)
-        own |= self._leaves_of(own)
-        return bool(local & own)
+        own |= {leaf for name in own for leaf in hosts.get(name, ())}
+        return not local or not local.isdisjoint(own)
+
+    def _rows_of(self, victims: Iterable[str]) -> list[int]:
+        """The ports that a finding names as slowed."""
+        rows = self._structure.once(_rows_by_id)
+        return [rows[name] for name in victims if name in rows]
 
     def _carries_traffic(self, root: Condition) -> bool:
         """Whether a root is about ports of the fabric, not of a management network."""
@@ -172,3 +153,17 @@ class _Roots:
 
 def _node_of(condition: Condition) -> str:
     return condition.subject.partition("/")[0]
+
+
+def _leaves_of_hosts(fabric: Fabric) -> dict[str, set[str]]:
+    """The leaves that each host's rails are cabled to."""
+    return {
+        node.name: {port.cable.node for port in node.ports if port.role == RAIL and port.cable}
+        for node in fabric.nodes
+        if node.role == HOST
+    }
+
+
+def _rows_by_id(fabric: Fabric) -> dict[str, int]:
+    """The row of each port, by its id."""
+    return {port.id: row for row, port in enumerate(fabric.ports)}

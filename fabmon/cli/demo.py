@@ -17,6 +17,7 @@ from fabmon.cli.options import (
     hint_options,
     once_option,
     picture_option,
+    record_option,
     style_option,
     theme_option,
 )
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 @color_option
 @theme_option
 @picture_option
+@record_option
 @hint_options
 def demo(
     topology: str | None,
@@ -70,6 +72,7 @@ def demo(
     color: str | None,
     theme: str | None,
     picture: Path | None,
+    record: Path | None,
     hints: JobHints | None,
 ) -> None:
     """Try fabmon on a simulated fabric: jobs train, and faults are injected.
@@ -91,6 +94,7 @@ def demo(
         color=color,
         theme=theme,
         picture=picture,
+        record=record,
         hints=hints,
     )
     sys.exit(watch_demo(options, scenario, topology, hosts, seed, speed))

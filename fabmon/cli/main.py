@@ -11,7 +11,6 @@ import click
 
 from fabmon import __version__
 from fabmon.cli.options import (
-    FILE,
     check_style,
     color_option,
     config_option,
@@ -24,6 +23,7 @@ from fabmon.cli.options import (
     once_option,
     picture_option,
     prometheus_option,
+    record_option,
     redact_option,
     ssh_config_option,
     style_option,
@@ -123,7 +123,7 @@ class Commands(click.Group):
 @theme_option
 @picture_option
 @hint_options
-@click.option("--record", type=FILE, help="Record everything to a file (*.fabrec).")
+@record_option
 @redact_option
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context

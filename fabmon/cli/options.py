@@ -136,6 +136,8 @@ interval_option = click.option(
     help="Time between two ticks.  [default: 1]",
 )
 
+record_option = click.option("--record", type=FILE, help="Record everything to a file (*.fabrec).")
+
 # What is shown, and how.
 
 style_option = click.option(

@@ -343,6 +343,8 @@ class FabmonApp(TimeKeys):
         if len(self.screen_stack) > 2:
             self.pop_screen()
             return
+        if isinstance(self.screen, ViewScreen) and self.screen.go_back():
+            return
         if state.selected_key:
             state.select("")
         elif state.choices.filter:

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from rich.style import Style
 
 from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
-from fabmon.tui.metrics import HeatMetric
+from fabmon.tui.metrics import IDLE, HeatMetric
 from fabmon.tui.palette import STEPS, Depth, Palette
 
 Codes = NDArray[np.uint16]
+
+_LEAST = 1e-9
+"""The least value of events and logarithmic shares that is not idle."""
 
 LEVEL = 0x7F
 FLAGGED = 0x80
@@ -35,40 +38,88 @@ STUCK = 0x204
 """The counter is saturated: the true value is at least the maximum."""
 
 FULL = "#"
-"""The digit of a cell at 100 %."""
+"""The digit of a cell at 100 % that has no room for the number."""
 
 SELECTED = 0x400
 """A link of the selected finding; a flag, also of special codes."""
 
+NUMBERED = 3
+"""Cells of this width or wider show their number, narrower ones a digit if the user wants it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How values become levels: `edges[i]` is where level i + 1 begins.
+    """How values become levels: `edges[i]` is where level i + 1 begins; level 0 is idle.
 
-    Without `digits` a level is a colour or a density. With them `digits[level]` is its text: in a
-    cell of one column, and in a wider one.
+    `shades[i]` is the index of the palette's colour for level i + 1. `texts[level]` is the number
+    of a level in one column, in two, and in three or more. `drawn[level]` is the level that is
+    drawn for an ordinary port: the same one where numbers are shown, else the lowest of the same
+    colour, so that few cells change. `digits`: also cells narrower than NUMBERED have a number.
     """
 
     edges: tuple[float, ...]
-    digits: tuple[tuple[str, str], ...] = ()
+    shades: tuple[int, ...]
+    texts: tuple[tuple[str, str, str], ...]
+    drawn: tuple[int, ...]
+    exact: bool
+    digits: bool
+
+    def levels_of(self, values: Floats) -> Codes:
+        """The levels that are drawn for values; those that are NaN are idle."""
+        exact = np.searchsorted(self.edges, np.where(np.isnan(values), 0, values), "right")
+        return np.array(self.drawn, dtype=np.uint16)[exact]
 
 
 @lru_cache
-def scale(heat: HeatMetric, depth: Depth, digits: bool) -> Scale:
-    """The levels of a metric at a colour depth; without colours, cells always have digits."""
-    if not digits and depth is not Depth.NONE:
-        steps = {Depth.TRUECOLOR: STEPS - 1, Depth.EIGHT_BIT: 12, Depth.SIXTEEN: 4}[depth]
-        return Scale(tuple(heat.edges(steps).tolist()))
-    if heat.linear and depth is not Depth.NONE:
-        edges = [0.005] + [(percent - 0.5) / 100 for percent in range(2, 101)]
-        texts = [(str(min(p // 10, 9)), f"{p:2d}") for p in range(1, 100)]
-        return Scale(tuple(edges), (("", ""), *texts, (FULL, f" {FULL}")))
-    if heat.linear or heat.high == 1:
-        edges = [0.005 if heat.linear else 1e-9] + [tenth / 10 for tenth in range(1, 10)] + [0.995]
-        texts = [(str(tenth), str(tenth)) for tenth in range(10)]
-        return Scale(tuple(edges), (("", ""), *texts, (FULL, FULL)))
-    decades = tuple(10.0**power for power in range(1, 7))
-    return Scale((1e-9, *decades), (("", ""), *((str(p), str(p)) for p in range(7))))
+def scale(heat: HeatMetric, depth: Depth, digits: bool, width: int = 1) -> Scale:
+    """The levels of a metric at a colour depth, for cells of at most `width` columns.
+
+    Without colours, cells always have digits.
+    """
+    digits = digits or depth is Depth.NONE
+    values, edges, texts = _numbers(heat)
+    steps = {Depth.TRUECOLOR: STEPS - 1, Depth.EIGHT_BIT: 12}.get(depth, 4)
+    below = np.searchsorted(heat.edges(steps), values, "right") - 1
+    shades = np.clip(below, 0, steps - 1).tolist()
+    exact = digits or width >= NUMBERED
+    drawn = range(len(edges) + 1) if exact else (0, *(1 + shades.index(each) for each in shades))
+    texts = [("0", "0", "0"), *texts]
+    return Scale(tuple(edges), tuple(shades), tuple(texts), tuple(drawn), exact, digits)
+
+
+def _numbers(heat: HeatMetric) -> tuple[list[float], list[float], list[tuple[str, str, str]]]:
+    """(values, lower bounds, texts) of the numbers that cells can have, lowest first.
+
+    Full percents; shares on a logarithmic scale have one digit below 1 %, events per second one
+    significant digit. In narrow cells events are powers of ten.
+    """
+    if heat.high == 1:
+        values = [percent / 100 for percent in range(1, 101)]
+        edges = [IDLE, *((percent - 0.5) / 100 for percent in range(2, 101))]
+        texts = [(str(p // 10), str(p), str(p)) for p in range(1, 100)] + [(FULL, FULL, "100")]
+        if heat.linear:
+            return values, edges, texts
+        tenths = [tenth / 1000 for tenth in range(1, 10)]
+        few = [("0", f".{tenth}", f".{tenth}") for tenth in range(1, 10)]
+        return (
+            [_LEAST, *tenths, *values],
+            [_LEAST, *(each - 0.0005 for each in tenths), 0.0095, *edges[1:]],
+            [("0", "<", "<.1"), *few, *texts],
+        )
+    units = [(digit, power) for power in range(6) for digit in range(1, 10)] + [(1, 6)]
+    values = [digit * 10.0**power for digit, power in units]
+    edges = [_LEAST, *(value - 0.5 * 10 ** int(np.log10(value * 0.99)) for value in values[1:])]
+    texts = [(str(power), str(power), _rounded(digit, power)) for digit, power in units]
+    return values, edges, texts
+
+
+def _rounded(digit: int, power: int) -> str:
+    """A number of one significant digit in at most three columns: `20`, `3k`, `.7M`."""
+    if power < 3:
+        return str(digit * 10**power)
+    if power < 5:
+        return f"{digit * 10 ** (power - 3)}k"
+    return f".{digit}M" if power == 5 else f"{digit}M"
 
 
 def encode(
@@ -87,9 +138,10 @@ def encode(
     stale = stale_ports(snapshot)
     values = np.where(stale, heat.last_values(snapshot, line_rate_bps), heat.values(snapshot))
     absent = np.isnan(values)
-    codes = np.searchsorted(levels.edges, np.where(absent, 0, values), "right").astype(np.uint16)
+    codes = levels.levels_of(values)
     rows = np.fromiter(flagged, dtype=np.intp)
-    codes[rows] |= FLAGGED
+    exact = np.searchsorted(levels.edges, values[rows], "right").astype(np.uint16)
+    codes[rows] = exact | FLAGGED
     codes[stale] = codes[stale] & LEVEL | STALE
     codes[absent] = ABSENT
     if heat.counted_by:
@@ -111,66 +163,99 @@ class Look:
     levels: Scale
 
     def picture(self, code: int, width: int) -> tuple[str, Style]:
-        """The text of a cell, `width` columns wide, and its style."""
+        """The text of a cell, `width` columns wide, and its style.
+
+        In cells with a number the last column is for marks: flagged, stale or selected.
+        """
         palette = self.palette
         if code & SELECTED:
             return self._selected(code & ~SELECTED, width)
+        stale = bool(code & STALE)
         kind = code & ~STALE
         if kind == NOTHING:
             return " " * width, palette.text
-        if kind == ABSENT:
-            return "·" * width, palette.dim
-        if kind == STUCK:
-            return "≥".ljust(width), palette.dim
-        if kind == UNRATED:
-            return "?".ljust(width), palette.dim
         if kind == DOWN:
-            text = "✖" + ("?" if code & STALE and width > 1 else "")
-            return text.ljust(width), palette.gone
-        return self._level(code & LEVEL, width, bool(code & FLAGGED), bool(code & STALE))
+            return _placed("✖", "?" if stale else " ", width), palette.gone
+        if kind in _MARKS:
+            return _placed(_MARKS[kind], " ", width), palette.dim
+        return self._level(code & LEVEL, width, bool(code & FLAGGED), stale)
+
+    def _level(self, level: int, width: int, flagged: bool, stale: bool) -> tuple[str, Style]:
+        palette = self.palette
+        numbered = self._is_numbered(width)
+        if flagged:
+            return self._hot(level, width), palette.hot
+        if stale and not numbered and palette.depth.rgb:
+            return "▒" * width, palette.faded[self._shade(level)] if level else palette.rule
+        if stale:
+            style = palette.faded_ink[self._shade(level)] if level else palette.rule
+            return self._number(level, width, "?"), style
+        if not level:
+            return _placed("0", " ", width) if numbered else "0".rjust(width), palette.idle
+        shade = self._shade(level)
+        if numbered:
+            return self._number(level, width, " "), palette.inked[shade]
+        return palette.glyphs[shade] * width, palette.levels[shade]
+
+    def _hot(self, level: int, width: int) -> str:
+        """A flagged cell: its number where there is room for two digits, and its mark."""
+        if width == 1:
+            return "▲"
+        if width == 2 and self.palette.depth.rgb and not self.levels.digits:
+            number = self.levels.texts[level][1].rjust(2)
+            return "▲▲" if FULL in number else number
+        return self._number(level, width, "▲")
 
     def _selected(self, code: int, width: int) -> tuple[str, Style]:
         """A cell with the mark of the selection; in one column, another mark is reversed."""
         palette, mark = self.palette, self.palette.selection_mark
-        if code > LEVEL and width == 1:
+        is_level = code <= LEVEL
+        if width == 1 and not is_level:
             text, style = self.picture(code, 1)
             return text, style + Style(reverse=True)
-        if code > LEVEL:
-            text, style = self.picture(code, width - 1)
-            return (text[:-1] + mark + text[-1] if code & FLAGGED else text + mark), style
-        if not code or not palette.depth.rgb:
-            return self._fill(code, width - 1) + mark, palette.strong
-        text = self._fill(code, width - 1) if self.levels.digits else " " * (width - 1)
-        return text + mark, palette.inked[self._colour(code)]
+        text, style = self.picture(code, width)
+        if width == 1:
+            text = mark
+        elif width < NUMBERED and code & FLAGGED and not code & ABSENT:
+            text = "▲" + mark
+        elif self._is_numbered(width) and code & ~(STALE | FLAGGED) <= LEVEL:
+            text = self._number(code & LEVEL, width, mark)
+        else:
+            text = text.replace("█", " ")[:-1] + mark
+        if is_level:
+            style = (
+                palette.inked[self._shade(code)] if code and palette.depth.rgb else palette.strong
+            )
+        return text, style
 
-    def _level(self, level: int, width: int, flagged: bool, stale: bool) -> tuple[str, Style]:
-        palette = self.palette
-        if flagged:
-            return self._fill(level, width - 1) + "▲", palette.accent
-        if stale:
-            style = palette.faded[self._colour(level)] if level else palette.rule
-            if palette.depth.rgb and not self.levels.digits:
-                return "▒" * width, style
-            return self._fill(level, width - 1) + "?", style
-        if not level:
-            return " " * width, palette.text
-        table = palette.inked if self.levels.digits else palette.levels
-        return self._fill(level, width), table[self._colour(level)]
+    def _is_numbered(self, width: int) -> bool:
+        """Whether cells of this width show their number."""
+        return self.levels.digits or (self.levels.exact and width >= NUMBERED)
 
-    def _fill(self, level: int, width: int) -> str:
-        """The glyphs or digits of a level in `width` columns; blank if there is no room."""
-        if not level or not width:
-            return " " * width
-        if self.levels.digits:
-            short, long = self.levels.digits[level]
-            return (short if width == 1 else long).ljust(width)
-        return self.palette.glyphs[self._colour(level)] * width
+    def _number(self, level: int, width: int, mark: str) -> str:
+        """The number of a level, with a mark behind it where there is room for both."""
+        narrow, double, wide = self.levels.texts[level]
+        if width >= NUMBERED:
+            if len(wide) < width:
+                return wide.rjust(width - 1) + mark
+            return wide if mark != self.palette.selection_mark else narrow.rjust(width - 1) + mark
+        if mark == " ":
+            return narrow if width == 1 else double.rjust(2)
+        return mark if width == 1 else narrow + mark
 
-    def _colour(self, level: int) -> int:
+    def _shade(self, level: int) -> int:
         """The index of the palette's colour for a level (1 or more)."""
-        last = len(self.palette.levels) - 1
-        levels = len(self.levels.edges)
-        return last if levels <= 1 else round((level - 1) / (levels - 1) * last)
+        return self.levels.shades[level - 1]
+
+
+_MARKS = {ABSENT: "·", STUCK: "≥", UNRATED: "?"}
+
+
+def _placed(text: str, mark: str, width: int) -> str:
+    """One character where the last digit of a number is, and a mark behind it if there is room."""
+    if width >= NUMBERED:
+        return text.rjust(width - 1) + mark
+    return text.rjust(2) if text == "0" and width == 2 else (text + mark)[:width]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,354 +1,350 @@
-"""The layout of the heatmap: the place of every port on the overview.
+"""The grid of the heatmap: which rows there are, and the ports of every cell.
 
-The order is physical, never by value. Nodes are listed by group. To the right of the hosts of a
-group are the uplinks of its switches, the first switch beside the first host. A group without hosts
-(the spines) shows the ports of its switches. Groups are stacked; where that is too high, they are
-placed side by side as far as the width allows.
+Within a level the order is physical, never by value. At the level of ports every node has a row,
+and a leaf's uplinks have a row above its hosts. At the level of leaves a unit is one row, at that
+of pods several units share a row; there a cell is the busiest of several ports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, IntEnum
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from fabmon.fabric.model import (
-    DOWNLINK,
-    FRONTEND,
-    GPU,
-    MANAGEMENT,
-    RAIL,
-    STORAGE,
-    SWITCH,
-    UPLINK,
-    Fabric,
-    Node,
-    Port,
-)
+from fabmon.fabric.model import Node, Port
 from fabmon.tui.cells import CellBlock
+from fabmon.tui.heatmap_units import Unit
 
 Shape = tuple[int, int]
 """(width of a cell, width of the gap after it) in columns."""
+SHAPES: tuple[Shape, ...] = ((4, 1), (3, 1), (2, 1), (1, 1), (1, 0))
+"""Cell widths and gaps to try, widest first; the last is the smallest."""
 
 MARK = 3
 """Columns before a name, for the mark of a row."""
+NOTE = 16
+"""Columns for `max 98.2 % up5` after the cells."""
 AGE = 5
-"""Columns of a row for the age of its samples."""
-_BLOCK_GAP = 3
-"""Columns between the ports of the hosts and the uplinks beside them."""
+"""Columns for the age of a node's samples after its cells."""
+BLOCK_GAP = 3
+"""Columns between two strips of one row."""
+_LEAST_CURVE, _MOST_CURVE = 8, 120
+"""Columns of a curve after the cells."""
+_TICK_EVERY = 5
+"""Uplinks are labelled 1, 5, 10, 15 …"""
 
-_NICS = (RAIL, STORAGE, FRONTEND)
-"""Roles of a host's NICs from the left."""
+Members = tuple[int, ...]
+"""The port rows of one cell: none is a gap, several are drawn as the busiest."""
 
-_Side = tuple[tuple[Node, tuple[Port, ...]], ...]
+
+class Level(IntEnum):
+    """What has a row of its own."""
+
+    PODS = 0
+    LEAVES = 1
+    PORTS = 2
+    LINKS = 3
+
+
+class Kind(Enum):
+    """What a part of a row is."""
+
+    TEXT = "a sentence"
+    CAPTION = "labels of the columns below"
+    UPLINKS = "the uplinks of a switch"
+    NODE = "a node"
+    GPU = "the NVLinks of a GPU"
+    UNIT = "a unit"
+    POD = "several units"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLayout:
-    """One group of nodes. `name` and `beside` are the widths of the names at both sides.
+class Strip:
+    """Cells from column `x` on."""
 
-    `slots` is the number of places for ports at the left, `gpus` that of places for GPUs after
-    them, `starts` the first place of each role at the left; all groups of hosts have the same.
-    """
-
-    title: str
-    left: _Side
-    right: _Side
-    hosts: bool
-    slots: int
-    gpus: int
-    name: int
-    beside: int
-    starts: Mapping[str, int]
+    x: int
+    shape: Shape
+    cells: tuple[Members, ...]
 
     @property
-    def height(self) -> int:
-        """Rows, including the heading."""
-        return 1 + max(len(self.left), len(self.right))
-
-    def nodes(self, y: int) -> tuple[Node | None, Node | None]:
-        """The nodes at the left and at the right of row `y`; None where there is none."""
-        left = self.left[y][0] if y < len(self.left) else None
-        return left, self.right[y][0] if y < len(self.right) else None
-
-    @staticmethod
-    def left_ports(node: Node) -> tuple[Port, ...]:
-        """Ports at the left: rails, storage and frontend ports of a host (without any, its
-        management ports), downlinks of a switch."""
-        if node.role == SWITCH:
-            return ports_of_role(node, DOWNLINK)
-        nics = [port for role in _NICS for port in ports_of_role(node, role)]
-        return tuple(nics) or ports_of_role(node, MANAGEMENT)
-
-    @staticmethod
-    def middle_ports(node: Node) -> tuple[Port, ...]:
-        """GPUs, between the rails and the uplinks."""
-        return ports_of_role(node, GPU)
-
-    @staticmethod
-    def right_ports(node: Node) -> tuple[Port, ...]:
-        """Ports at the right: uplinks."""
-        return ports_of_role(node, UPLINK)
-
-    def width(self, shape: Shape) -> int:
-        """The width of the group in columns."""
-        last = self.blocks(shape)[-1]
-        return last.x + last.count * last.pitch
-
-    def blocks(self, shape: Shape) -> tuple[CellBlock, ...]:
-        """The cells of ports, GPUs and uplinks; the last two can be empty."""
-        cell = shape[0]
-        ports = CellBlock(MARK + self.name + AGE, _pitch(self.left, shape), cell, 0, self.slots)
-        x = ports.x + ports.count * ports.pitch + (_BLOCK_GAP if self.slots and self.gpus else 0)
-        gpus = CellBlock(x, _pitch(self._middle, shape), cell, self.slots, self.gpus)
-        before = self.slots + self.gpus
-        x = gpus.x + gpus.count * gpus.pitch + (_BLOCK_GAP if before else 0) + self.beside
-        uplinks = _slots(self.right, self.starts)
-        if not uplinks:
-            return (ports, gpus)
-        return (ports, gpus, CellBlock(x, _pitch(self.right, shape), cell, before, uplinks))
-
-    @property
-    def _middle(self) -> _Side:
-        return tuple((node, gpus) for node, _ in self.left if (gpus := self.middle_ports(node)))
-
-    def labels(self, shape: Shape) -> list[tuple[int, str]]:
-        """(x, label) of the columns; a label that is too long keeps its end."""
-        made: list[tuple[int, str]] = []
-        sides = (self.left, self._middle, self.right)
-        for block, side in zip(self.blocks(shape), sides, strict=False):
-            names: dict[int, str] = {}
-            for _, ports in side:
-                for port in ports:
-                    names.setdefault(_place_of(port, self.starts), port.label)
-            room = max(1, block.pitch - (1 if block.pitch > 1 else 0))
-            fits = all(cell_len(label) <= room for label in names.values())
-            for place, (slot, label) in enumerate(sorted(names.items())):
-                # The first label keeps its start: it names the kind of port for the cut ones.
-                cut = label[:room] if not place else label[-room:]
-                made.append((block.x + slot * block.pitch, label if fits else cut))
-        return made
+    def end(self) -> int:
+        """The column after the last cell."""
+        return self.x + len(self.cells) * sum(self.shape)
 
 
-def group_layouts(fabric: Fabric, keep: frozenset[str] | None, width: int) -> list[GroupLayout]:
-    """The groups of a fabric in its order, restricted to the nodes in `keep` (None: all)."""
-    groups: dict[str, list[Node]] = {}
-    for node in fabric.nodes:
-        if keep is None or node.name in keep:
-            groups.setdefault(node.group, []).append(node)
-    sides = {title: _sides(nodes) for title, nodes in groups.items()}
-    longest = max((cell_len(node.name) for node in fabric.nodes), default=0)
-    name = min(max(longest, 6), max(8, width // 4))
-    starts = role_starts(fabric)
-    slots = max((_slots(left, starts) for left, _, hosts in sides.values() if hosts), default=0)
-    gpus = max((len(ports_of_role(node, GPU)) for node in fabric.nodes), default=0)
-    beside = max(
-        (_beside(title, right) for title, (_, right, hosts) in sides.items() if hosts), default=0
-    )
-    return [
-        GroupLayout(
-            title,
-            left,
-            right,
-            hosts,
-            slots if hosts else _slots(left, starts),
-            gpus if hosts else 0,
-            name,
-            beside,
-            starts,
-        )
-        for title, (left, right, hosts) in sides.items()
-    ]
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One part of a row before it is placed: `note` and `curve` are (first column, columns)."""
 
-
-def _sides(nodes: list[Node]) -> tuple[_Side, _Side, bool]:
-    """(left, right, whether hosts are at the left) of the nodes of a group."""
-    hosts = [node for node in nodes if node.role != SWITCH]
-    switches = [node for node in nodes if node.role == SWITCH]
-    right = tuple((n, ports) for n in switches if (ports := ports_of_role(n, UPLINK)) or hosts)
-    left = tuple((node, GroupLayout.left_ports(node)) for node in hosts or switches)
-    return left, right, bool(hosts)
-
-
-def ports_of_role(node: Node, role: str) -> tuple[Port, ...]:
-    """The ports of a node with a role, in physical order."""
-    return tuple(sorted((p for p in node.ports if p.role == role), key=lambda p: p.index))
-
-
-def _beside(title: str, right: _Side) -> int:
-    """Columns for names at the right: 0 if the only switch has the name of its group."""
-    names = [node.name for node, _ in right]
-    return 0 if names in ([], [title]) else min(max(map(cell_len, names)), 16) + 1
-
-
-def role_starts(fabric: Fabric) -> dict[str, int]:
-    """The first place of each role of NICs, the same for all hosts; a place is left free between
-    two roles."""
-    starts: dict[str, int] = {}
-    free = 0
-    for role in _NICS:
-        starts[role] = free + (1 if free else 0)
-        last = max(
-            (port.index for port in fabric.ports if port.node and port.role == role), default=-1
-        )
-        if last >= 0:
-            free = starts[role] + last + 1
-    return starts
-
-
-def _place_of(port: Port, starts: Mapping[str, int]) -> int:
-    return starts.get(port.role, 0) + port.index
-
-
-def _slots(side: _Side, starts: Mapping[str, int]) -> int:
-    return max((_place_of(port, starts) + 1 for _, ports in side for port in ports), default=0)
-
-
-def _pitch(side: _Side, shape: Shape) -> int:
-    """Columns from cell to cell; wide cells leave room for the labels above them."""
-    cell, gap = shape
-    longest = max((cell_len(port.label) for _, ports in side for port in ports), default=0)
-    return cell + gap if cell < 2 else max(cell + gap, min(longest, 4) + 1)
-
-
-SHAPES: tuple[Shape, ...] = ((4, 1), (3, 1), (2, 1), (1, 1), (1, 0))
-"""Cell widths and gaps to try, widest first; the last is the smallest."""
-_SIDE_BY_SIDE: Shape = (1, 1)
-"""The smallest cells with which groups are placed side by side."""
-_GROUP_GAP = 2
-"""Columns between groups side by side."""
+    kind: Kind
+    x: int
+    title: str = ""
+    unit: str = ""
+    nodes: tuple[Node, ...] = ()
+    strips: tuple[Strip, ...] = ()
+    labels: tuple[tuple[int, str], ...] = ()
+    note: tuple[int, int] = (0, 0)
+    curve: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class GridPart:
-    """One row of one group: its heading, or a host and the switch beside it.
+    """One part of a row: a name and cells, or labels.
 
-    `x` is the first column of the group; blocks and labels count from the left of the grid.
+    `unit` is the title of its unit. `note` is the room for a text, `curve` that for a curve, as
+    (first column, columns); (0, 0) for none.
     """
 
+    kind: Kind
     x: int
-    group: str
-    heading: bool
-    node: Node | None
-    beside: Node | None
+    title: str
+    unit: str
+    nodes: tuple[Node, ...]
     blocks: tuple[CellBlock, ...]
     labels: tuple[tuple[int, str], ...]
+    note: tuple[int, int]
+    curve: tuple[int, int]
+
+    @property
+    def columns(self) -> slice:
+        """Its columns of cells."""
+        if not self.blocks:
+            return slice(0, 0)
+        return slice(self.blocks[0].first, self.blocks[-1].first + self.blocks[-1].count)
+
+
+@dataclass(frozen=True)
+class HeatmapGrid:
+    """The heatmap of a fabric.
+
+    `cells` [rows, columns] are rows of ports; from `ports` on they are aggregates, -1 is none.
+    `members` are the port rows of all aggregates, which start at `starts`. `headings` [rows] are
+    the rows of captions that stay while a row scrolls, -1 for none. `name` is the width of names.
+    """
+
+    level: Level
+    rows: tuple[tuple[GridPart, ...], ...]
+    headings: tuple[int, ...]
+    cells: NDArray[np.intp]
+    ports: int
+    members: NDArray[np.intp]
+    starts: NDArray[np.intp]
+    name: int
+
+    def ports_at(self, cell: tuple[int, int]) -> list[int]:
+        """The port rows of a cell."""
+        value = int(self.cells[cell])
+        if value < self.ports:
+            return [value] if value >= 0 else []
+        first = value - self.ports
+        end = self.starts[first + 1] if first + 1 < len(self.starts) else len(self.members)
+        members: list[int] = self.members[self.starts[first] : end].tolist()
+        return members
+
+    def first_place(self) -> tuple[int, int] | None:
+        """The first cell of a port in the row of a node, else the first cell; None without any."""
+        places = np.argwhere(self.cells >= 0).tolist()
+        in_nodes = (
+            (y, x)
+            for y, x in places
+            if (part := self.part((y, x))) is not None and part.kind is Kind.NODE
+        )
+        first = next(in_nodes, None) if self.level >= Level.PORTS else None
+        return first or next(((y, x) for y, x in places), None)
+
+    def place(self, port: int) -> tuple[int, int] | None:
+        """(row, column) of the cell of a port, else of an aggregate with it; None without one."""
+        if port < 0:
+            return None
+        found = np.argwhere(self.cells == port)
+        if not len(found):
+            inside = np.flatnonzero(self.members == port)
+            owners = np.searchsorted(self.starts, inside, "right") - 1 + self.ports
+            found = np.argwhere(np.isin(self.cells, owners)) if len(inside) else found
+        return (int(found[0][0]), int(found[0][1])) if len(found) else None
+
+    def part(self, cell: tuple[int, int]) -> GridPart | None:
+        """The part that a cell belongs to."""
+        row, column = cell
+        parts = (
+            part for part in self.rows[row] if part.columns.start <= column < part.columns.stop
+        )
+        return next(parts, None)
+
+    @cached_property
+    def spans(self) -> NDArray[np.intp]:
+        """[2 * parts]: first and end of the cells of every part in the flattened `cells`."""
+        columns = self.cells.shape[1]
+        ends = [
+            y * columns + column
+            for y, parts in enumerate(self.rows)
+            for part in parts
+            for column in (part.columns.start, part.columns.stop)
+        ]
+        return np.array(ends, np.intp)
+
+    def ports_of(self, room: str) -> list[tuple[int, ...]]:
+        """For every part, the ports that its `note` (those of its last strip) or its `curve` (of
+        its first) is about; none for parts without that room."""
+        found: list[tuple[int, ...]] = []
+        for y, parts in enumerate(self.rows):
+            for part in parts:
+                ports: tuple[int, ...] = ()
+                if getattr(part, room)[1] and part.blocks:
+                    block = part.blocks[-1 if room == "note" else 0]
+                    cells = range(block.first, block.first + block.count)
+                    ports = tuple(row for x in cells for row in self.ports_at((y, x)))
+                found.append(ports)
+        return found
+
+
+class GridBuilder:
+    """Collects rows of pieces and numbers their cells."""
+
+    def __init__(self, level: Level, ports: int, name: int) -> None:
+        """`ports` are all ports of the fabric, `name` is the width of names."""
+        self._level, self._ports, self._name = level, ports, name
+        self._rows: list[tuple[GridPart, ...]] = []
+        self._headings: list[int] = []
+        self._cells: list[list[int]] = []
+        self._members: list[int] = []
+        self._starts: list[int] = []
+        self._heading = -1
+
+    def add(self, *pieces: Piece) -> None:
+        """Add a row."""
+        parts: list[GridPart] = []
+        cells: list[int] = []
+        for piece in pieces:
+            blocks = []
+            for strip in piece.strips:
+                width, gap = strip.shape
+                count = len(strip.cells)
+                blocks.append(CellBlock(strip.x, width + gap, width, len(cells), count))
+                cells += [self._number(members) for members in strip.cells]
+            parts.append(
+                GridPart(
+                    piece.kind,
+                    piece.x,
+                    piece.title,
+                    piece.unit,
+                    piece.nodes,
+                    tuple(blocks),
+                    piece.labels,
+                    piece.note,
+                    piece.curve,
+                )
+            )
+        is_caption = any(piece.kind is Kind.CAPTION for piece in pieces)
+        if is_caption:
+            self._heading = len(self._rows)
+        self._headings.append(-1 if is_caption or not cells else self._heading)
+        self._rows.append(tuple(parts))
+        self._cells.append(cells)
+
+    def _number(self, members: Members) -> int:
+        if len(members) < 2:
+            return members[0] if members else -1
+        self._starts.append(len(self._members))
+        self._members.extend(members)
+        return self._ports + len(self._starts) - 1
+
+    def grid(self) -> HeatmapGrid:
+        """The grid of all rows so far."""
+        columns = max(map(len, self._cells), default=0)
+        cells = np.full((len(self._cells), columns), -1, dtype=np.intp)
+        for line, row in zip(cells, self._cells, strict=True):
+            line[: len(row)] = row
+        return HeatmapGrid(
+            self._level,
+            tuple(self._rows),
+            tuple(self._headings),
+            cells,
+            self._ports,
+            np.array(self._members, np.intp),
+            np.array(self._starts, np.intp),
+            self._name,
+        )
+
+
+def widest(count: int, room: int, shapes: Sequence[Shape] = SHAPES) -> Shape | None:
+    """The widest cells of which `count` fit; None if even the smallest do not."""
+    return next((shape for shape in shapes if count * sum(shape) - shape[1] <= room), None)
+
+
+def merged(cells: Sequence[Members], count: int) -> tuple[Members, ...]:
+    """The cells, or `count` aggregates of neighbours where there are more."""
+    if len(cells) <= count or count < 1:
+        return tuple(cells)
+    each = -(-len(cells) // count)
+    runs = (cells[at : at + each] for at in range(0, len(cells), each))
+    return tuple(tuple(row for members in run for row in members) for run in runs)
+
+
+def ticks(strip: Strip, numbers: Sequence[int]) -> list[tuple[int, str]]:
+    """(x, label) at 1, 5, 10 … of a strip; `numbers` are those of its cells' first ports, and what
+    would touch the label before is left out."""
+    labels: list[tuple[int, str]] = []
+    free = strip.x
+    for place, (number, after) in enumerate(
+        pairwise([*numbers, numbers[-1] + 1 if numbers else 0])
+    ):
+        shown = next((n for n in range(number, max(after, number + 1)) if n % _TICK_EVERY == 0), 0)
+        x = strip.x + place * sum(strip.shape)
+        if (number == 1 or shown) and x >= free:
+            label = str(shown or number)
+            labels.append((x, label))
+            free = x + len(label) + 1
+    return labels
+
+
+def name_width(units: Iterable[Unit], width: int) -> int:
+    """Columns for names: of the longest, at most a quarter of the width."""
+    names = [unit.title for unit in units] + [node.name for unit in units for node in unit.nodes]
+    return min(max([6, *map(cell_len, names)]), max(8, width // 4))
 
 
 @dataclass(frozen=True, slots=True)
-class HeatmapGrid:
-    """The heatmap of a fabric. `ports` [rows, columns] are rows of ports, -1 where there is none.
+class Frame:
+    """Where the pieces of a unit are drawn: `width` columns from `x`, `name` of them for names.
 
-    `name` is the width of the names, `beside` that of the names of the switches at the right (0 if
-    switches have the names of their groups).
+    `starts` are the first places of the roles of NICs.
     """
 
-    rows: tuple[tuple[GridPart, ...], ...]
-    ports: NDArray[np.intp]
+    x: int
+    width: int
     name: int
-    beside: int
+    starts: Mapping[str, int]
 
-    def place(self, port: int) -> tuple[int, int] | None:
-        """(row, column) of a port; None if it is not on the grid."""
-        found = np.argwhere(self.ports == port)
-        return (int(found[0][0]), int(found[0][1])) if len(found) else None
+    @property
+    def cells_x(self) -> int:
+        """The first column of cells."""
+        return self.x + MARK + self.name + 1
 
-
-def build_grid(
-    fabric: Fabric, width: int, height: int, keep: frozenset[str] | None = None
-) -> HeatmapGrid:
-    """The grid of a fabric in `width` columns, and in `height` rows if possible.
-
-    `keep` are the names of the nodes to show (None: all).
-    """
-    groups = group_layouts(fabric, keep, width)
-    bands = _arrange(groups, width, height)
-    rows: list[tuple[GridPart, ...]] = []
-    for band in bands:
-        rows.extend(_band(band))
-    columns = max(
-        (block.first + block.count for row in rows for part in row for block in part.blocks),
-        default=0,
-    )
-    starts = groups[0].starts if groups else {}
-    ports = np.full((len(rows), columns), -1, dtype=np.intp)
-    for line, row in zip(ports, rows, strict=True):
-        for part in row:
-            _place(line, part, starts)
-    name, beside = (groups[0].name, groups[0].beside) if groups else (0, 0)
-    return HeatmapGrid(tuple(rows), ports, name, beside)
+    @property
+    def room(self) -> int:
+        """Columns from there on."""
+        return self.width - MARK - self.name - 1
 
 
-_Placed = tuple[GroupLayout, Shape, int]
-"""(group, shape of its cells, first column)."""
+def rest(frame: Frame, end: int, note: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rooms for a note of up to `note` columns and for a curve, in what is left after `end`."""
+    left = frame.x + frame.width - end - 1
+    noted = (end + 1, min(note, left)) if note and left >= 6 else (0, 0)
+    begin = (noted[0] + noted[1] if noted[1] else end) + 1
+    left = min(frame.x + frame.width - begin, _MOST_CURVE)
+    return noted, (begin, left) if left >= _LEAST_CURVE else (0, 0)
 
 
-def _arrange(groups: Sequence[GroupLayout], width: int, height: int) -> list[list[_Placed]]:
-    """Bands of groups: one group per band if that fits the height, else several side by side."""
-    single = [[(group, _roomiest(group, width), 0)] for group in groups]
-    shape = min((band[0][1] for band in single if band[0][0].hosts), default=SHAPES[0])
-    single = [[(g, shape if g.hosts else min(shape, own), 0)] for [(g, own, _)] in single]
-    if sum(group.height for group in groups) <= height:
-        return single
-    packed = single
-    for shape in SHAPES:
-        if shape < _SIDE_BY_SIDE:
-            break
-        trial = _pack(groups, shape, width)
-        if max(map(len, trial), default=0) > 1:
-            packed = trial
-            if sum(max(group.height for group, _, _ in band) for band in trial) <= height:
-                break
-    return packed
-
-
-def _roomiest(group: GroupLayout, width: int) -> Shape:
-    return next((shape for shape in SHAPES if group.width(shape) <= width), SHAPES[-1])
-
-
-def _pack(groups: Sequence[GroupLayout], shape: Shape, width: int) -> list[list[_Placed]]:
-    """Bands of groups in reading order, as many per band as the width allows."""
-    bands: list[list[_Placed]] = []
-    x = width + 1
-    for group in groups:
-        own = min(shape, _roomiest(group, width))
-        if x + group.width(own) > width:
-            bands.append([])
-            x = 0
-        bands[-1].append((group, own, x))
-        x += group.width(own) + _GROUP_GAP
-    return bands
-
-
-def _band(band: Sequence[_Placed]) -> list[tuple[GridPart, ...]]:
-    """The rows of a band; the headings of its groups are in one row."""
-    rows: list[list[GridPart]] = [[] for _ in range(max(group.height for group, _, _ in band))]
-    first = 0
-    for group, shape, x in band:
-        blocks = tuple(
-            CellBlock(x + block.x, block.pitch, block.width, first + block.first, block.count)
-            for block in group.blocks(shape)
-        )
-        labels = tuple((x + at, label) for at, label in group.labels(shape))
-        rows[0].append(GridPart(x, group.title, True, None, None, (), labels))
-        for y in range(group.height - 1):
-            node, switch = group.nodes(y)
-            rows[y + 1].append(GridPart(x, group.title, False, node, switch, blocks, ()))
-        first += sum(block.count for block in blocks)
-    return [tuple(row) for row in rows]
-
-
-def _place(line: NDArray[np.intp], part: GridPart, starts: Mapping[str, int]) -> None:
-    """Write the rows of the ports of a part into its columns of `line`."""
-    for node, ports, block in zip(
-        (part.node, part.node, part.beside),
-        (GroupLayout.left_ports, GroupLayout.middle_ports, GroupLayout.right_ports),
-        part.blocks,
-        strict=False,
-    ):
-        if node is not None:
-            for port in ports(node):
-                line[block.first + _place_of(port, starts)] = port.row
+def slots(ports: Sequence[Port], starts: Mapping[str, int], count: int) -> tuple[Members, ...]:
+    """`count` cells with each port at the place of its role and index."""
+    placed: list[Members] = [()] * count
+    for port in ports:
+        placed[starts.get(port.role, 0) + port.index] = (port.row,)
+    return tuple(placed)

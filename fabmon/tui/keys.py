@@ -34,6 +34,12 @@ _NAMES = {
     "zoom(-1)": "zoom_in",
     "zoom(1)": "zoom_out",
     "zoom(0)": "zoom_default",
+    "metric(1)": "metric",
+    "metric(-1)": "previous_metric",
+    "match(1)": "next_match",
+    "match(-1)": "previous_match",
+    "level(1)": "finer_rows",
+    "level(-1)": "coarser_rows",
     "share(5)": "more_findings",
     "share(-5)": "fewer_findings",
     "began": "finding_start",
@@ -272,6 +278,15 @@ KEYS = (
         PORT,
         "burst",
     ),
+    Key(
+        "level(1)",
+        "full_stop",
+        ".",
+        "finer rows: pods → leaves → ports → NVLinks",
+        OVERVIEW,
+        "detail",
+    ),
+    Key("level(-1)", "comma", ",", "coarser rows: NVLinks → ports → leaves → pods", OVERVIEW),
     Key("share(5)", "left_parenthesis", "(", "more room for the findings", OVERVIEW),
     Key("share(-5)", "right_parenthesis", ")", "less room for the findings", OVERVIEW),
     Key("app.time_zoom(-1)", "plus,equals_sign", "+", "less time in the timeline", OVERVIEW),
@@ -378,6 +393,11 @@ def scopes(view: str, table: Sequence[Key] = KEYS) -> list[tuple[str, list[Key]]
         for scope in order
         if scope in _TITLES
     ]
+
+
+def shown_key(name: str, table: Sequence[Key]) -> str:
+    """The key of the action with this name, as texts name it."""
+    return next(key.shown.split()[0] for key in table if key.name == name)
 
 
 def steps(direction: str, page: int, every: int) -> tuple[int, int]:

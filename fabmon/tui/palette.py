@@ -157,6 +157,11 @@ _CURSOR_ROW = {
         Depth.NONE: Style(reverse=True),
     },
 }
+_IDLE = {
+    # truecolor, 256, 16, no colour
+    Theme.DARK: ("#4b5966 on #171f27", "color(240) on color(234)", "dim default", "dim default"),
+    Theme.LIGHT: ("#9aa6b1 on #eef2f5", "color(247) on color(255)", "dim default", "dim default"),
+}
 _DENSITY = "░▒▓█"
 
 
@@ -166,8 +171,9 @@ class Palette:
 
     There is one object per ramp, depth and theme; they are compared by identity.
 
-    `levels` rise with the value; `faded` are the same for stale samples; `inked` are for digits on
-    a background in the colour of the level. `glyphs` fill the cells of each level.
+    `levels` rise with the value; `faded` are the same for stale samples. `inked` and `faded_ink`
+    are for numbers on a background in these colours. `idle` is for the zero of a port without
+    traffic, `hot` for the block of a flagged port. `glyphs` fill the cells of each level.
     """
 
     depth: Depth
@@ -182,11 +188,14 @@ class Palette:
     rx: Style
     key: Style
     accent: Style
+    hot: Style
+    idle: Style
     paused: Style
     cursor: Style
     levels: tuple[Style, ...]
     faded: tuple[Style, ...]
     inked: tuple[Style, ...]
+    faded_ink: tuple[Style, ...]
     glyphs: str
 
     @property
@@ -204,6 +213,7 @@ def palette(depth: Depth, ramp: str = RAMPS[0].name, theme: Theme = Theme.DARK) 
     roles = {role: paper + Style.parse(row[column]) for role, row in _ROLES[theme].items()}
     colours = _colours(selected, depth, plain=ramp != RAMPS[0].name)
     levels = tuple(paper + Style(color=colour) for colour in colours)
+    faded = tuple(paper + _fade(colour, depth, theme) for colour in colours)
     accent = {
         Depth.TRUECOLOR: Style(color=selected.accent[0], bold=True),
         Depth.EIGHT_BIT: Style(color=f"color({selected.accent[1]})", bold=True),
@@ -215,11 +225,14 @@ def palette(depth: Depth, ramp: str = RAMPS[0].name, theme: Theme = Theme.DARK) 
         ramp=ramp,
         theme=theme,
         accent=paper + accent,
+        hot=_hot(accent, depth, theme),
+        idle=paper + Style.parse(_IDLE[theme][column]),
         paused=paper + accent + Style(reverse=True),
         cursor=_CURSOR_ROW[theme][depth],
         levels=levels,
-        faded=tuple(paper + _fade(colour, depth, theme) for colour in colours),
-        inked=tuple(_inked(colour, depth) for colour in colours),
+        faded=faded,
+        inked=_inked(colours, depth),
+        faded_ink=_faded_ink(faded, depth),
         glyphs="█" * len(levels) if depth.rgb else _DENSITY,
         **roles,
     )
@@ -282,9 +295,39 @@ def _fade(colour: Color, depth: Depth, theme: Theme) -> Style:
     return Style(color=colour, dim=True)
 
 
-def _inked(colour: Color, depth: Depth) -> Style:
-    if not depth.rgb:
-        return Style(color=colour)
-    light = lightness(colour) > 52
-    ink = {Depth.TRUECOLOR: ("#f1f5f8", "#0b0f13"), Depth.EIGHT_BIT: ("color(255)", "color(232)")}
-    return Style(color=ink[depth][light], bgcolor=colour)
+_INK = {Depth.TRUECOLOR: ("#f1f5f8", "#0b0f13"), Depth.EIGHT_BIT: ("color(255)", "color(232)")}
+"""Light and dark text."""
+
+
+def _on(colour: Color, depth: Depth) -> Style:
+    """Text that can be read on a colour."""
+    return Style(color=_INK[depth][lightness(colour) > 52], bgcolor=colour)
+
+
+def _inked(colours: list[Color], depth: Depth) -> tuple[Style, ...]:
+    """Numbers on each colour; with 16 colours more is bolder, without any all are the same."""
+    if depth.rgb:
+        return tuple(_on(colour, depth) for colour in colours)
+    if depth is Depth.NONE:
+        return tuple(Style(color=colour) for colour in colours)
+    return tuple(
+        Style(color="default", bold=step > 1 or None, reverse=step > 2 or None)
+        for step in range(len(colours))
+    )
+
+
+def _faded_ink(faded: tuple[Style, ...], depth: Depth) -> tuple[Style, ...]:
+    """Numbers of stale samples: in truecolor on the faded colour, else dim."""
+    if depth is Depth.TRUECOLOR:
+        return tuple(_on(style.color, depth) for style in faded if style.color is not None)
+    return faded
+
+
+def _hot(accent: Style, depth: Depth, theme: Theme) -> Style:
+    """Text on a block in the accent colour."""
+    if depth.rgb and accent.color is not None:
+        return _on(accent.color, depth) + Style(bold=True)
+    if depth is Depth.SIXTEEN:
+        ink = "black" if theme is Theme.DARK else "bright_white"
+        return Style(color=ink, bgcolor=accent.color, bold=True)
+    return accent + Style(reverse=True)

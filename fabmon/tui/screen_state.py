@@ -340,6 +340,7 @@ class ScreenState:
             cables=0 if self.scene is None else self.cables(self.scene.snapshot.fabric),
             palette=self.palette,
             width=width,
+            keys=self.keys,
         )
 
     def timeline_context(
@@ -384,6 +385,7 @@ class ScreenState:
             closed=tuple(self.closed(scene)),
             no_nodes_reason=self.nothing(),
             time=self.time_context(),
+            keys=self.keys,
         )
 
     def next_unit(self) -> None:

@@ -10,7 +10,7 @@ from rich.color import Color
 from fabmon.tui.palette import Theme, lightness
 
 QUERY = "\x1b]11;?\x1b\\"
-"""xterm's control sequences, OSC 11: report the background colour. tmux answers since 3.3."""
+"""xterm's control sequences, OSC 11: report the background colour."""
 ANSWER = re.compile(rb"\x1b\]11;([^\x07\x1b]{0,64})(?:\x07|\x1b\\)")
 ANSWER_BEGUN = re.compile(rb"\x1b(\](1(1(;[^\x07\x1b]{0,64}\x1b?)?)?)?)?\Z")
 """The end of the input, where it may be the beginning of an answer."""

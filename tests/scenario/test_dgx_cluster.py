@@ -8,7 +8,8 @@ from pathlib import Path
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.analysis.finding import Change
 from fabmon.report.doctor import doctor_table, examine
-from fabmon.tui.heatmap_layout import build_grid
+from fabmon.tui.heatmap_layout import Kind
+from fabmon.tui.heatmap_levels import build_grid
 from tests.builders import new_pipeline
 from tests.dgx import RAILS, DgxFeed
 from tests.goldens import check_golden
@@ -39,7 +40,8 @@ def test_a_training_job_with_checkpoints_has_no_finding() -> None:
     assert (snapshot.column("tx_bps")[storage] > 200e9).all()
 
     grid = build_grid(snapshot.fabric, 200, 60)
-    row = next(line for line in grid.ports if (line >= 0).any())
+    host = next(y for y, parts in enumerate(grid.rows) if parts[0].kind is Kind.NODE)
+    row = grid.cells[host]
     shown = [snapshot.fabric.ports[port].label for port in row[:16].tolist() if port >= 0]
     assert shown == [*(f"r{n}" for n in range(8)), *(f"s{n}" for n in range(4)), "f0", "f1"]
 

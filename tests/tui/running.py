@@ -28,6 +28,8 @@ _NAMES = {
     "<": "less_than_sign",
     ">": "greater_than_sign",
     "`": "grave_accent",
+    ".": "full_stop",
+    ",": "comma",
     "(": "left_parenthesis",
     ")": "right_parenthesis",
     "+": "plus",

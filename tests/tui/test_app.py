@@ -12,6 +12,7 @@ from fabmon.tui.app import FabmonApp
 from fabmon.tui.palette import RAMPS
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
+from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView
 from fabmon.tui.widgets.prompts import SaveMenu
@@ -118,6 +119,7 @@ async def test_the_cursor_moves_with_letters_and_with_arrows(size: tuple[int, in
         async with running(troubled(), size=size) as run:
             first = run.app.focused
             assert isinstance(first, HeatGrid | LineView)
+            await run.press("g")
             place = _cursor(first)
             await run.press(down)
             assert _cursor(first) != place
@@ -170,11 +172,11 @@ async def test_colours_change_and_come_back() -> None:
 
 
 async def test_digits() -> None:
-    async with running(COLLISION) as run:
+    async with running(COLLISION, size=(80, 24)) as run:
         await run.press("C")
-        assert "[86]83" in run.text
+        assert "gpu001[86]83" in run.text
         await run.press("C")
-        assert "[██]██" in run.text
+        assert "gpu001[██]██" in run.text
 
 
 async def test_failures_that_are_alike_unfold() -> None:
@@ -223,14 +225,13 @@ async def test_the_palette_has_our_actions() -> None:
 async def test_the_mouse_selects_then_opens() -> None:
     async with running(COLLISION) as run:
         grid = run.app.screen.query_one(HeatGrid)
-        line = run.lines[3]
-        assert "gpu001" in line
-        x = line.index("[") + 4
-        await run.pilot.click(grid, offset=(x, 2))
+        y = next(y for y, line in enumerate(run.lines) if "gpu002" in line)
+        x = run.lines[y - 1].index("[") + 7
+        await run.pilot.click(grid, offset=(x, y - 2))
         await run.settle()
         assert run.view == "overview"
-        assert grid.cursor == (2, 1)
-        await run.pilot.click(grid, offset=(x, 2))
+        assert grid.cursor == (y - 2, 1)
+        await run.pilot.click(grid, offset=(x, y - 2))
         await run.settle()
         assert run.view == "node"
         assert "gpu002" in run.lines[1]
@@ -239,7 +240,8 @@ async def test_the_mouse_selects_then_opens() -> None:
 async def test_hovering_shows_a_port_and_leaving_shows_the_cursors_again() -> None:
     async with running(COLLISION) as run:
         grid = run.app.screen.query_one(HeatGrid)
-        await run.pilot.hover(grid, offset=(14, 3))
+        y = next(y for y, line in enumerate(run.lines) if "gpu003" in line)
+        await run.pilot.hover(grid, offset=(11, y - 2))
         await run.settle()
         assert "gpu003 r0" in run.text
         await run.pilot.hover("#findings")
@@ -383,7 +385,13 @@ async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter")
         lines = run.app.screen.query_one(LineView)
-        screens = (FindingScreen, FluctuationScreen, WaterfallScreen, SaveMenu)
+        screens = (
+            OverviewScreen,
+            FindingScreen,
+            FluctuationScreen,
+            WaterfallScreen,
+            SaveMenu,
+        )
         targets = (run.app, run.app.screen, lines, *screens)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")

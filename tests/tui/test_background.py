@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import threading
 import time
@@ -14,7 +15,8 @@ import pytest
 from fabmon.tui.palette import Depth, Theme, palette
 from fabmon.tui.terminal import InputDecoder
 from fabmon.tui.terminal_background import QUERY, theme_of, theme_without_answer
-from tests.terminals import Pty
+from tests.requirements import need_command
+from tests.terminals import Pty, Tmux
 
 _MAIN = "from fabmon.cli.main import main; main()"
 _WHITE = b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\"
@@ -160,15 +162,43 @@ def test_an_answer_that_comes_too_late_changes_nothing_and_presses_no_key(start:
     assert terminal.wait() == 0
 
 
-def test_a_person_who_quits_at_once_finds_no_answer_on_the_command_line(start: Start) -> None:
-    terminal = start()
-    terminal.until(QUERY)
-    terminal.send(b"q")
-    answering = threading.Timer(0.4, terminal.send, [_WHITE])
-    answering.start()
-    assert terminal.wait() == 0
-    answering.join()
-    assert terminal.unread() == b""
+_QUITS_AT_ONCE = """
+from textual.app import App
+from fabmon.tui.terminal import TerminalDriver
+class Asks(App):
+    def on_mount(self):
+        self._driver.ask_background(lambda theme: None)
+        self.exit()
+Asks(driver_class=TerminalDriver).run()
+"""
+
+
+def test_a_person_who_quits_at_once_finds_no_answer_on_the_command_line() -> None:
+    terminal = Pty([sys.executable, "-c", _QUITS_AT_ONCE], os.environ)
+    try:
+        terminal.until(QUERY)
+        answering = threading.Timer(0.6, terminal.send, [_WHITE])
+        answering.start()
+        assert terminal.wait() == 0
+        answering.join()
+        assert terminal.unread() == b""
+    finally:
+        terminal.close()
+
+
+@pytest.mark.parametrize(("colour", "paper"), [("#ffffff", LIGHT), ("#1e1e2e", DARK)])
+def test_in_tmux_the_background_of_its_windows_decides(
+    tmp_path: Path, colour: str, paper: str
+) -> None:
+    need_command("tmux", "tmux")
+    command = shlex.join([sys.executable, "-c", _MAIN, "demo", "--hosts", "4"])
+    homes = f"env COLORTERM=truecolor XDG_STATE_HOME={tmp_path} HOME={tmp_path}"
+    screen = Tmux(f"tmux set -g window-style 'bg={colour}'; {homes} {command}; cat")
+    try:
+        screen.until("LIVE")
+        assert paper in screen.escapes()
+    finally:
+        screen.close()
 
 
 @pytest.mark.parametrize(

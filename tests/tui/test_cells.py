@@ -86,8 +86,9 @@ def test_levels_rise_with_the_value_and_fit_their_code(
     assert len(edges) <= LEVEL
     top = np.searchsorted(edges, heat_metric(metric).high, "right")
     assert top == len(edges)
-    if levels.digits:
-        assert len(levels.digits) == len(edges) + 1
+    assert len(levels.texts) == len(levels.drawn) == len(edges) + 1
+    assert all(len(text) <= room for texts in levels.texts for room, text in enumerate(texts, 1))
+    assert max(levels.shades) == len(palette(depth).levels) - 1
 
 
 @pytest.mark.parametrize("depth", list(Depth))
@@ -109,35 +110,101 @@ def test_every_state_differs_from_every_other_without_colour(
     assert look.picture(NOTHING, width)[0].strip() == ""
 
 
-def test_digits_are_percent_and_say_hundred() -> None:
-    levels = scale(UTIL, Depth.TRUECOLOR, True)
-    look = Look(palette(Depth.TRUECOLOR), levels)
+def text_of(share: float, width: int, depth: Depth, digits: bool, metric: str = "util") -> str:
+    """The text of an ordinary cell with this value."""
+    levels = scale(heat_metric(metric), depth, digits, width)
+    level = levels.drawn[int(np.searchsorted(levels.edges, share, "right"))]
+    return Look(palette(depth), levels).picture(level, width)[0]
 
-    def said(share: float, width: int, flag: int = 0) -> str:
-        code = int(np.searchsorted(levels.edges, share, "right"))
-        return look.picture(code | flag, width)[0].strip()
 
-    assert [said(share, 2) for share in (0.001, 0.01, 0.474, 0.98, 1.0)] == [
-        "",
-        "1",
-        "47",
-        "98",
-        "#",
+def test_digits_are_percent_and_mark_hundred() -> None:
+    shares = (0.001, 0.01, 0.474, 0.98, 1.0)
+    texts = [text_of(share, 2, Depth.TRUECOLOR, digits=True) for share in shares]
+    assert texts == [" 0", " 1", "47", "98", " #"]
+    assert text_of(0.47, 1, Depth.TRUECOLOR, digits=True) == "4"
+
+
+@pytest.mark.parametrize("depth", list(Depth))
+def test_wide_cells_have_their_number_in_all_colours(depth: Depth) -> None:
+    shares = (0.001, 0.01, 0.474, 0.98, 1.0)
+    assert [text_of(share, 3, depth, False) for share in shares] == [
+        " 0 ", " 1 ", "47 ", "98 ", "100",
+    ]  # fmt: skip
+    assert text_of(1.0, 4, depth, False) == "100 "
+    assert text_of(0.003, 4, depth, False, "pause") == " .3 "
+    assert text_of(3_400, 4, depth, False, "ecn") == " 3k "
+    assert text_of(650_000, 3, depth, False, "ecn") == ".7M"
+
+
+def test_narrow_cells_have_no_number_and_as_few_levels_as_colours() -> None:
+    for depth, colours in ((Depth.TRUECOLOR, 31), (Depth.EIGHT_BIT, 12), (Depth.SIXTEEN, 4)):
+        levels = scale(UTIL, depth, False, 2)
+        assert len(set(levels.drawn)) == colours + 1
+        assert text_of(0.47, 2, depth, False) in ("██", "▒▒")
+
+
+@pytest.mark.parametrize(
+    ("depth", "digits", "texts"),
+    [
+        (Depth.TRUECOLOR, False, ["▲", "98", "98▲", " 98▲"]),
+        (Depth.TRUECOLOR, True, ["▲", "9▲", "98▲", " 98▲"]),
+        (Depth.SIXTEEN, False, ["▲", "9▲", "98▲", " 98▲"]),
+        (Depth.NONE, False, ["▲", "9▲", "98▲", " 98▲"]),
+    ],
+)
+def test_a_hot_cell_is_a_block_with_its_number_where_there_is_room(
+    depth: Depth, digits: bool, texts: list[str]
+) -> None:
+    levels = scale(UTIL, depth, digits)
+    look = Look(palette(depth), levels)
+    pictures = [look.picture(98 | FLAGGED, width) for width in (1, 2, 3, 4)]
+    assert [text for text, _ in pictures] == texts
+    for _, style in pictures:
+        block = style.color if style.reverse else style.bgcolor
+        assert block == look.palette.accent.color
+    assert [look.picture(100 | FLAGGED, width)[0] for width in (3, 4)] == ["100", "100▲"]
+
+
+def test_a_flagged_port_keeps_its_exact_number_between_cells_without_one() -> None:
+    world = troubled()
+    snapshot, row = world.scene(70).snapshot, world.guilty[0]
+    narrow, wide = (scale(UTIL, Depth.TRUECOLOR, False, width) for width in (1, 3))
+    codes = [
+        encode(snapshot, UTIL, levels, [row], snapshot.line_rate_bps) for levels in (narrow, wide)
     ]
-    assert said(0.98, 3, FLAGGED) == "98▲"
-    assert said(0.98, 2, FLAGGED) == "9▲"
-    assert said(0.47, 1) == "4"
+    assert codes[0][row] == codes[1][row]
+    assert len(set(codes[0].tolist())) <= len(set(codes[1].tolist()))
+
+
+def test_idle_is_a_faint_zero_and_a_place_without_a_port_is_blank() -> None:
+    for depth in Depth:
+        look = Look(palette(depth), scale(UTIL, depth, False))
+        for width in (1, 2, 3, 4):
+            text, style = look.picture(0, width)
+            assert text.strip() == "0"
+            assert style == look.palette.idle
+            assert look.picture(NOTHING, width)[0].strip() == ""
+
+
+def test_a_stale_cell_keeps_its_colour_dimmed() -> None:
+    tones = palette(Depth.TRUECOLOR)
+    wide, narrow = (Look(tones, scale(UTIL, tones.depth, False, width)) for width in (3, 1))
+    text, style = wide.picture(54 | STALE, 3)
+    assert text == "54?"
+    assert style.bgcolor == tones.faded[wide.levels.shades[53]].color
+    assert narrow.picture(54 | STALE, 1) == ("▒", tones.faded[wide.levels.shades[53]])
+
+
+def test_a_cell_without_exact_levels_shows_no_number_however_wide_it_is() -> None:
+    look = Look(palette(Depth.TRUECOLOR), scale(UTIL, Depth.TRUECOLOR, False, 1))
+    assert look.picture(46, 3)[0] == "███"
 
 
 def test_without_colour_digits_are_tens() -> None:
-    levels = scale(UTIL, Depth.NONE, False)
-    look = Look(palette(Depth.NONE), levels)
-    said = [
-        look.picture(int(np.searchsorted(levels.edges, share, "right")), 1)[0]
-        for share in (0.0, 0.03, 0.15, 0.99, 1.0)
-    ]
-    assert said == [" ", "0", "1", "9", "#"]
-    assert look.picture(10 | FLAGGED, 2)[0] == "9▲"
+    texts = [text_of(share, 1, Depth.NONE, digits=False) for share in (0.0, 0.03, 0.15, 0.99, 1.0)]
+    assert texts == ["0", "0", "1", "9", "#"]
+    look = Look(palette(Depth.NONE), scale(UTIL, Depth.NONE, False))
+    assert look.picture(98 | FLAGGED, 2)[0] == "9▲"
     assert look.picture(DOWN, 1)[0] == "✖"
     assert look.picture(ABSENT, 1)[0] == "·"
 

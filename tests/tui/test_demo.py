@@ -51,7 +51,7 @@ async def test_every_screen_says_that_it_is_simulated(size: tuple[int, int]) -> 
 
 async def test_the_tour_of_a_collision() -> None:
     async with playing(20) as (run, _):
-        await run.shows("several large flows share one uplink")
+        await run.shows("large flows share leaf1 up5")
         await run.shows("▲ ECMP collision")
         await run.looks_like("demo-collision")
 
@@ -67,9 +67,9 @@ async def test_captions_come_and_go_with_the_time_of_the_scenes() -> None:
 
 async def test_escape_ends_the_captions_for_good() -> None:
     async with playing(2) as (run, play):
-        await run.shows("This fabric is simulated")
+        await run.shows("Simulated: three jobs")
         await run.press("escape")
-        await run.until(lambda: "This fabric is simulated" not in run.text)
+        await run.until(lambda: "Simulated: three jobs" not in run.text)
         await run.send(*play.scenes(12))
         await run.until(lambda: "large flows" not in run.text)
         await run.heads(f" {DEMO_MARK} ")

@@ -29,8 +29,8 @@ from tests.tui import golden
 from tests.tui.plain_rows import plain_rows
 
 
-def look(depth: Depth = Depth.TRUECOLOR, digits: bool = False) -> Look:
-    return Look(palette(depth), scale(heat_metric("util"), depth, digits))
+def look(depth: Depth = Depth.TRUECOLOR, digits: bool = False, width: int = 1) -> Look:
+    return Look(palette(depth), scale(heat_metric("util"), depth, digits, width))
 
 
 GRID = (6, 10)
@@ -87,7 +87,7 @@ async def test_lines_in_every_colour_mode(depth: Depth, digits: bool) -> None:
     async with app.run_test(size=(60, 12)) as pilot:
         texts = []
         for width, gap in ((1, 0), (2, 1), (3, 1)):
-            app.grid.show(codes, plain_rows(*GRID, width, gap))
+            app.grid.show(codes, plain_rows(*GRID, width, gap), look(depth, digits, width))
             app.grid.put(None)
             await pilot.pause()
             for strip in app.grid.render_lines(Region(0, 0, 44, len(codes))):
@@ -162,7 +162,7 @@ async def test_only_rows_that_changed_are_made_anew() -> None:
 
 async def test_more_cells_than_room_scroll_both_ways() -> None:
     app = GridApp(look(Depth.NONE))
-    codes = np.fromfunction(lambda y, x: (x + y) % 10 + 1, (100, 100)).astype(np.uint16)
+    codes = np.fromfunction(lambda y, x: (x + y) % 10 * 10 + 5, (100, 100)).astype(np.uint16)
     async with app.run_test(size=(30, 10)) as pilot:
         app.grid.show(codes, plain_rows(100, 100))
         await pilot.pause()
@@ -196,14 +196,14 @@ async def test_the_cursor_is_seen_without_colour_and_without_gaps() -> None:
         app.grid.show(codes, plain_rows(2, 6, 2, 1))
         app.grid.put((1, 2))
         await pilot.pause()
-        assert app.grid.render_lines(Region(0, 1, 30, 1))[0].text.rstrip() == "4  4 [4 ]4  4  4"
+        assert app.grid.render_lines(Region(0, 1, 30, 1))[0].text.rstrip() == " 5  5[ 5] 5  5  5"
         app.grid.show(codes, plain_rows(2, 6))
         app.grid.put((0, 1))
         await pilot.pause()
         segments = list(app.grid.render_lines(Region(0, 1, 30, 1))[0])
         assert not any(segment.style and segment.style.reverse for segment in segments)
         segments = list(app.grid.render_lines(Region(0, 0, 30, 1))[0])
-        assert [s.text for s in segments if s.style and s.style.reverse] == ["4"]
+        assert [s.text for s in segments if s.style and s.style.reverse] == ["0"]
 
 
 async def test_ten_thousand_cells_are_drawn_in_time() -> None:

@@ -146,5 +146,4 @@ async def test_a_small_matrix_fills_the_screen_and_has_numbers(size: tuple[int, 
         drawn = [line.rstrip() for line in run.lines[3:-2]]
         assert max(map(len, drawn)) > 0.8 * size[0]
         if size[1] >= 36:
-            assert "98 %" in run.text
-            assert sum(map(bool, drawn)) > 0.4 * size[1]
+            assert "98▲" in run.text

@@ -238,7 +238,7 @@ def test_roles_are_given_by_host_and_port_or_by_port(tmp_path: Path) -> None:
 
 
 def test_the_demo_as_lines_says_on_stderr_that_it_is_simulated() -> None:
-    done = fabmon("demo", "--format", "jsonl", "--duration", "1", "--speed", "20", "--seed", "3")
+    done = fabmon("demo", "--format", "jsonl", "--duration", "3", "--speed", "20", "--seed", "3")
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert sum(record["type"] == "tick" for record in records) > 5

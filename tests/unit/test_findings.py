@@ -66,7 +66,8 @@ def test_a_collision_is_reported_within_five_seconds_of_its_start_with_its_link(
     ((seq, _, finding),) = leaf.changes
     assert finding.subject == "leaf1/up1"
     assert seq <= 10 + 5
-    assert finding.lost == pytest.approx(0.51, abs=0.01)
+    # Of the 98 % that the link carries each of the two gets half.
+    assert finding.lost == pytest.approx(0.50, abs=0.01)
     check_golden(GOLDENS / "finding_ecmp_collision.json", as_json(finding))
 
 

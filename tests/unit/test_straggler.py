@@ -31,7 +31,7 @@ def iterations(watched: Watched, late_s: dict[int, int]) -> Callable[[int], None
     return traffic
 
 
-@pytest.mark.parametrize("late_s", [3, 4])
+@pytest.mark.parametrize("late_s", [2, 3, 4])
 def test_a_host_that_is_late_in_each_exchange_is_found(late_s: int) -> None:
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
     (finding,) = watched.seconds(60, iterations(watched, {3: late_s})).findings

@@ -51,6 +51,10 @@ queue to look for."""
 _MOST = 0.6
 """Share of what a sender sent, 0 to 1, during which it was slowed."""
 
+_CLEARLY, _ABOVE_MEDIAN = 4.0, 2.0
+"""How many times `cnps_per_gbit`, and the median of all that send, `min_senders` must have: where
+5 % of all packets are marked, background differs by that much between NICs."""
+
 _MAX_VICTIMS = 64
 """Receivers listed in a finding."""
 
@@ -81,7 +85,7 @@ def congested_paths(
         return
     known = _reporting_switches(inputs) | _switches_with_findings(inputs)
     if np.isnan(inputs.window("tx_bps")[structure.is_rail, 0]).all():
-        return  # Every burst begins with marks: the first seconds say nothing.
+        return  # Every burst begins with marks: the first seconds are no evidence.
     unwatched = structure.is_rail & ~_is_below(inputs, known)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
@@ -89,7 +93,9 @@ def congested_paths(
     by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
     senders = np.flatnonzero((by_cnps | paused) & signals.slowed & unwatched)
     senders = senders[_lasting(inputs, t, senders)]
-    if len(senders) < t.min_senders:
+    usual = median(signals.cnps[signals.sends]) if signals.sends.any() else 0.0
+    clearly = signals.cnps >= max(_CLEARLY * t.cnps_per_gbit, _ABOVE_MEDIAN * usual)
+    if (paused | clearly)[senders].sum() < t.min_senders:
         return
     by_pause = bool(paused[senders].mean() > 0.5)
     explained = _last_hop(inputs, t)

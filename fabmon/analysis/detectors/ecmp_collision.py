@@ -38,8 +38,9 @@ CAUSE = Cause(
     ),
 )
 
-_CRITICAL_LOST = 0.5
-"""Lost bandwidth, 0 to 1, from which on a collision is critical: the job takes twice as long."""
+_CRITICAL_LOST = 0.55
+"""Lost bandwidth, 0 to 1, from which on a collision is critical: more than two flows at line rate
+share a link, and the job takes more than twice as long."""
 
 _IDLE_UTIL = 0.02
 """Share of line rate, 0 to 1, below which a link of the group is named as idle."""

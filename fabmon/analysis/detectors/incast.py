@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
     SLOWED_BELOW,
-    WINDOW_TICKS,
     last_ticks,
     only_sender,
     sharing,
@@ -179,16 +178,22 @@ def _shared_by(
 def _dropped_bps(inputs: DetectorInput, receiver: _Receiver) -> Floats:
     """[ticks in which a receiver is full]: bits/s that NICs send and none receives, where that is
     more than counters differ by. Senders that do not slow down (UDP) lose them; RDMA loses none."""
+    if inputs.has_rdma_counters[receiver.row]:
+        return np.zeros_like(receiver.bps)
+    sent, received = (each[receiver.ticks] for each in inputs.once(_sent_and_received))
+    dropped: Floats = np.fmax(sent - received, 0)
+    is_lost = dropped.mean() > _DROPPED * max(receiver.bps.mean(), sent.mean())
+    return dropped if is_lost else np.zeros_like(dropped)
+
+
+def _sent_and_received(inputs: DetectorInput) -> tuple[Floats, Floats]:
+    """[WINDOW_TICKS] each: bits/s that all rails send, and receive."""
     rails = np.flatnonzero(inputs.structure.is_rail)
     sent, received = (
-        np.nan_to_num(of(rails, WINDOW_TICKS)[:, receiver.ticks]).sum(axis=0)
+        np.nan_to_num(of(rails, WINDOW_TICKS)).sum(axis=0)
         for of in (inputs.leaving, inputs.entering)
     )
-    dropped: Floats = np.fmax(sent - received, 0)
-    is_lost = not inputs.has_rdma_counters[receiver.row] and (
-        dropped.mean() > _DROPPED * max(receiver.bps.mean(), sent.mean())
-    )
-    return dropped if is_lost else np.zeros_like(dropped)
+    return sent, received
 
 
 def _is_calm(

@@ -1,4 +1,4 @@
-"""A host is silent while the hosts of its job exchange data: it is late, and they wait for it.
+"""A host begins the exchanges of its job late, again and again, and the other hosts wait for it.
 
 Hosts that move the same amount of data over the window are compared. How late a host begins an
 exchange is the area between what the others have moved by then and what it has, over their rate:
@@ -68,9 +68,12 @@ _EXCHANGES = 0.25
 _MIN_SEEN = 3
 """Ticks of an exchange that goes on from which on it is judged."""
 
-_QUIET, _MIN_SILENT = 0.25, 3
+_QUIET, _MIN_SILENT = 0.25, 2
 """Share of the others' rate, 0 to 1, below which a host is silent, and the ticks from which on its
-silence counts: samples that are taken up to a tick apart make it seem longer than it is."""
+silence counts."""
+
+_TOGETHER_S = 0.1
+"""Samples that are taken further apart make a silence seem a tick longer than it is."""
 
 _BEGIN_TICKS = 5
 """Ticks of an exchange that are its beginning: a host that is slower all the time is not late."""
@@ -157,9 +160,16 @@ def _lateness(
     lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
     if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
         return None
+    aligned, seq = inputs.snapshot.aligned, inputs.snapshot.seq
+    is_together = aligned.spread_s(moved.shape[1], seq) <= _TOGETHER_S
+    min_silent = _MIN_SILENT if is_together else _MIN_SILENT + 1
+    # Hosts with less to do, as the first stage of a pipeline, are not late at every step of it.
+    shares = moved * (usual.sum() / np.maximum(total, usual.sum() * (1 - _SAME_TOTAL)))[:, None]
     waits, level = [], []
     for first, last in _exchanges(usual, t.busy_util):
-        late_s = _late_s(moved[:, first:last], usual[first:last]) * interval_s
+        during = slice(first, last)
+        late_s = _late_s(moved[:, during], shares[:, during], usual[during], min_silent)
+        late_s *= interval_s
         also = float((late_s[in_step] >= _ALSO_LATE * late_s[host]).mean())
         if late_s[host] >= t.late_s and also <= _MAX_LATE:
             waits.append(float(late_s[host]))
@@ -190,18 +200,18 @@ def _exchanges(usual: Floats, busy: float) -> list[tuple[int, int]]:
     return found
 
 
-def _late_s(moved: Floats, usual: Floats) -> Floats:
+def _late_s(moved: Floats, shares: Floats, usual: Floats, min_silent: int) -> Floats:
     """[hosts], ticks: how late a host begins an exchange in which hosts move `moved` [hosts, ticks]
-    and most of them `usual` [ticks].
+    and most of them `usual` [ticks]; `shares` are `moved`, were they all to move the same in all.
 
     Where the others do not slow down, it is what they are ahead by over their rate; where they
-    wait, the ticks in which it is silent are.
+    wait, the ticks in which it is silent are, `min_silent` or more.
     """
     begins = slice(_BEGIN_TICKS)
-    ahead = np.cumsum((usual - moved)[:, begins], axis=1).max(axis=1) / usual.max()
+    ahead = np.cumsum((usual - shares)[:, begins], axis=1).max(axis=1) / usual.max()
     before = np.cumsum(moved, axis=1) < _BEGUN * usual.sum()
     silent = ((moved < _QUIET * usual) & before).sum(axis=1)
-    late: Floats = np.fmax(ahead, np.where(silent >= _MIN_SILENT, silent, 0))
+    late: Floats = np.fmax(ahead, np.where(silent >= min_silent, silent, 0))
     return late
 
 

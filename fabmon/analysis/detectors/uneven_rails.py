@@ -2,7 +2,7 @@
 
 The rails of a host carry the same in a collective. One that carries far less, second after second,
 is left out: by one host, where others use it or it did before, or by all hosts that send. A job
-may be started on few NICs of its hosts on purpose: less than half of them is no finding.
+may be started on some NICs of its hosts on purpose: half of them or fewer is no finding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
@@ -34,10 +34,6 @@ CAUSE = Cause(
     tables=("uneven_rails",),
     traits=(Trait.NEEDS_TRAFFIC,),
 )
-
-_WINDOW_TICKS = 40
-"""Ticks in which a job that computes for long sends often enough to be judged: rails are compared
-by all that they sent in them, since they meet only at the end of an iteration."""
 
 _MIN_BUSY = 2
 """Rails in use from which on the others are left out: one alone may be a single large flow."""
@@ -92,15 +88,18 @@ class UnevenRails:
         """One condition for all hosts with two rails or more that leave out the same rails."""
         self._note_usage(inputs)
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
-        by_most = self._used_by_most(inputs)
-        for rows in self._suspects(inputs):
+        suspects = list(self._suspects(inputs))
+        by_most = self._used_by_most(inputs) if suspects else set()
+        for rows in suspects:
             used = rows[self._is_rail_of_jobs(inputs, rows, by_most)]
             level = _level(self._t, _sent(inputs, used)) if len(used) > 1 else None
             if level is None:
                 continue
             low = used[level < self._t.low * float(level.max())]
             found[tuple(inputs.structure.rail[low].tolist())].append((used, level))
-        found = {low: hosts for low, hosts in found.items() if self._is_sure(inputs, low, hosts)}
+        found = {
+            low: hosts for low, hosts in found.items() if self._is_sure(inputs, low, hosts, by_most)
+        }
         subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
         for low_rails, hosts in found.items():
             subjects[low_rails] = subject = (
@@ -141,7 +140,11 @@ class UnevenRails:
         self._usage = usage
 
     def _is_sure(
-        self, inputs: DetectorInput, low: tuple[int, ...], hosts: list[tuple[Rows, Floats]]
+        self,
+        inputs: DetectorInput,
+        low: tuple[int, ...],
+        hosts: list[tuple[Rows, Floats]],
+        by_most: set[int],
     ) -> bool:
         """Whether some hosts leave out their rails `low`: others use them, these hosts did, or so
         do all that send. The only busy rail of a host may carry a single large flow."""
@@ -150,7 +153,7 @@ class UnevenRails:
         if not _exchange(inputs, every):
             return False
         left_out = every[np.isin(inputs.structure.rail[every], low)]
-        if (self._usage[left_out] >= _IN_USE).any() or self._used_by_most(inputs).issuperset(low):
+        if (self._usage[left_out] >= _IN_USE).any() or by_most.issuperset(low):
             is_one = len(level) - len(low) < _MIN_BUSY
             return not is_one or _even_hosts(inputs, rows) >= _MIN_HOSTS
         # Jobs may be started on half of the GPUs of their hosts.
@@ -308,8 +311,8 @@ def _open_subject(inputs: DetectorInput, hosts: list[tuple[Rows, Floats]], taken
 
 
 def _sent(inputs: DetectorInput, rows: Rows) -> Floats:
-    """[rails, 40]: what the rails of a host sent, as a share of the line rate of the fastest one; 0
+    """[rails, WINDOW_TICKS]: what the rails of a host sent, of the line rate of the fastest one; 0
     for absent values. Rails of a collective carry the same bytes, whatever their speeds."""
     line = float(np.nanmax(inputs.snapshot.line_rate_bps[rows]))
-    share: Floats = np.nan_to_num(inputs.series("tx_bps", rows, _WINDOW_TICKS) / line)
+    share: Floats = np.nan_to_num(inputs.series("tx_bps", rows, WINDOW_TICKS) / line)
     return share

@@ -20,8 +20,9 @@ Args = TypeVarTuple("Args")
 TICKS = 10
 """Ticks of history in every window, the current one included."""
 
-_TRAFFIC_TICKS = 40
-"""Ticks of `traffic_bps`: more than one iteration of a job that computes for long."""
+WINDOW_TICKS = 40
+"""Ticks of traffic that are compared where a job is judged as a whole: more than one iteration of
+most jobs, also of those that compute for long."""
 
 _MAX_IDLE_ROWS = 8
 """Ports of a finding that decide whether it is idle: the ones at fault come first."""
@@ -183,7 +184,7 @@ class DetectorInput:
     @cached_property
     def traffic_bps(self) -> Floats:
         """[ports, 40]: bits/s sent or received, the larger, over the last 40 ticks."""
-        sent, received = (_window(self, each, _TRAFFIC_TICKS) for each in ("tx_bps", "rx_bps"))
+        sent, received = (_window(self, each, WINDOW_TICKS) for each in ("tx_bps", "rx_bps"))
         larger: Floats = np.fmax(sent, received)
         return larger
 

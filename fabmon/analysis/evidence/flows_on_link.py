@@ -24,7 +24,7 @@ _TICKS = 120
 """Ticks over which traffic is correlated."""
 
 _MIN_TICKS = 20
-"""Ticks with traffic below which a correlation says nothing."""
+"""Ticks with traffic below which a correlation means little."""
 
 _COMMUNICATES = 0.3
 """Share of the usual traffic, 0 to 1, above which a tick counts: all NICs are idle between."""

@@ -39,9 +39,10 @@ class FullLink:
     utilisation of the group's members while the link was full, NaN of those that are down.
     `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
     slowed ports send over what they could (the smaller of their line rate and their fair share of
-    the group). `slowed_by` says how a queue was seen at the hosts (`CNPs or marks`, `pause or
-    credits`; empty where it was not). `active` is the number of ports that take part in sharing the
-    group; 0 where it is not known who feeds it: then `feeders` is empty, and `lost` the imbalance.
+    the group, whose links carry as much as the full one does). `slowed_by` says how a queue was
+    seen at the hosts (`CNPs or marks`, `pause or credits`; empty where it was not). `active` is the
+    number of ports that take part in sharing the group; 0 where it is not known who feeds it: then
+    `feeders` is empty, and `lost` the imbalance.
     """
 
     row: int

@@ -4,7 +4,7 @@ A full link by itself is no fault: one flow at the line rate of its sender fills
 all links of a 1:1 leaf whose hosts send all they can. A link is too small for what it is given when
 it is full while ports that feed it stay below what they could send, and when the ports that do send
 all they can do not account for its load. Only seconds in which the link was full are compared, so
-that compute phases and the edges of bursts say nothing.
+that compute phases and the edges of bursts do not count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput
 from fabmon.analysis.evidence.full_link import (
     EcmpGroupThresholds,
     FullGroup,
@@ -24,7 +24,7 @@ from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signal
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
     SLOWED_BELOW,
-    WINDOW_TICKS,
+    SLOWED_BELOW_TCP,
     last_ticks,
     only_sender,
     sharing,
@@ -52,6 +52,10 @@ _SAME_LOAD = 0.06
 
 _NEARLY = 0.9
 """Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
+
+_NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.25
+"""Share of a full link's load, 0 to 1, from which on a tick is nearly full, and the share of these
+ticks that must be full: what limits its flows is full whenever they are fast, and not by chance."""
 
 _NO_ROOM = 0.85
 """Mean utilisation of a group, 0 to 1, from which on it has too few links, however it hashes."""
@@ -128,12 +132,15 @@ class _Group:
         self._is_up = is_up
         is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
         self._full_util = t.full_util if is_rdma else t.full_util_tcp
+        self._slowed_below = SLOWED_BELOW if is_rdma else SLOWED_BELOW_TCP
         self.members = int(is_up.sum())
 
     def full_links(self) -> list[FullLink]:
         """The members that are full, and slow flows while others of the group have room."""
         full: Mask = self._known_util >= self._full_util
         hot = (full.sum(axis=1) >= self._t.full_ticks) & full[:, -TICKS:].any(axis=1)
+        nearly = (self._known_util >= _NEARLY_AS_MUCH * self._full_util).sum(axis=1)
+        hot &= full.sum(axis=1) >= _CLIPPED * nearly
         if not hot.any():
             return []
         return list(self._too_small(np.flatnonzero(hot).tolist(), full))
@@ -160,7 +167,8 @@ class _Group:
             level, load = self._level(ticks), self._load(member, ticks)
             has_room = np.nanmin(level) < self._t.room_util and np.nanmean(level) < _NO_ROOM
             is_big = possible > 0
-            slowed = is_big & (rate < SLOWED_BELOW * possible)
+            mostly = np.fmax(rate, np.median(feeds[:, ticks], axis=1))
+            slowed = is_big & (mostly < self._slowed_below * possible)
             free = is_big & ~slowed
             free[list(alone)] = False
             if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
@@ -169,7 +177,9 @@ class _Group:
             if on_it.sum() < 2:
                 continue
             achieved = float(rate[on_it].sum()) - self._dropped_bps(ticks, float(load.mean()))
-            lost = 1.0 - max(achieved, 0.0) / float(possible[on_it].sum())
+            # No link carries more than the full one: 93 to 99 % of its line rate.
+            most = min(1.0, float(level[member])) * float(possible[on_it].sum())
+            lost = max(0.0, 1.0 - max(achieved, 0.0) / most)
             edges = self._group.edges[slowed]
             slowed_by = self._slowed_by(edges)
             # Senders that nothing slows may be what fills it: then a queue must be seen at others.
@@ -243,7 +253,7 @@ class _Group:
             return None
         rate = feeds[:, ticks].mean(axis=1)
         is_big = _takes_part(rate, lines)
-        slowed = is_big & (rate < SLOWED_BELOW * lines)
+        slowed = is_big & (rate < self._slowed_below * lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
         crossing = self._crossing(rate, is_big, ticks)
@@ -293,8 +303,7 @@ class _Group:
 
         Then their flows just fit, and what limits them is elsewhere.
         """
-        inputs, hosts = self._inputs, self._inputs.structure.peer[edges]
-        hosts = hosts[hosts != NONE]
+        inputs, hosts = self._inputs, self._hosts(edges)
         signals = queue_signals(inputs, self._queue)
         cnps = inputs.window("ecn" if self._group.is_inward else "cnp")[hosts]
         waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
@@ -311,10 +320,15 @@ class _Group:
         queued: Mask = np.append(seen, False)[self._inputs.structure.peer[self._group.edges]]
         return queued
 
+    def _hosts(self, edges: Rows) -> Rows:
+        """The NICs behind some edge ports."""
+        peer = self._inputs.structure.peer[edges]
+        hosts: Rows = peer[peer != NONE]
+        return hosts
+
     def _slowed_by(self, edges: Rows) -> str:
         """How a queue is seen at the hosts behind some edge ports; empty where it is not."""
-        hosts = self._inputs.structure.peer[edges]
-        hosts = hosts[hosts != NONE]
+        hosts = self._hosts(edges)
         signals = queue_signals(self._inputs, self._queue)
         if (signals.waiting[hosts] >= self._queue.waiting).any():
             return "pause or credits"

@@ -19,7 +19,8 @@ from fabmon.analysis.thresholds import Share
 from fabmon.fabric.snapshot import Floats
 
 _BUSY_UTIL = 0.03
-"""Mean share of line rate, 0 to 1, from which on a rail is busy: less says nothing per gigabit."""
+"""Mean share of line rate, 0 to 1, from which on a rail is busy: too little is
+sent below it to count events per gigabit."""
 
 _QUIET_SHARE = 0.25
 """The quantile of the busy rails that is their usual level: most rails have no queue."""
@@ -89,7 +90,8 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
 
 
 def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
-    """[ports]: events per gigabit over a window [ports, ticks] of both; 0 where it says nothing."""
+    """[ports]: events per gigabit over a window [ports, ticks] of both; 0 for ports that do not
+    count."""
     gbit = bps.sum(axis=1) / np.float32(1e9)
     share: Floats = np.where(counts, events.sum(axis=1) / np.fmax(gbit, np.float32(1e-6)), 0)
     return share.astype(np.float32, copy=False)

@@ -1,8 +1,8 @@
-"""Which ports share a full link: the parts that queue signs and pause do not show.
+"""Which ports share a full link, from the parts of its load that they send.
 
 Ports that share a link fairly send equal parts of its load. A port whose rate is that of the link
 has it for itself. Only ticks in which the link was full are compared, so that compute phases and
-the edges of bursts say nothing.
+the edges of bursts do not count.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import numpy as np
 from fabmon.analysis.fabric_structure import Mask
 from fabmon.fabric.snapshot import Floats
 
-WINDOW_TICKS = 40
-"""Ticks in which full ones are looked for: more than one iteration of most jobs."""
-
 MOST_FULL_TICKS = 10
 """The latest full ticks that are compared: what was full longer ago may have had other flows."""
 
-SLOWED_BELOW = 0.9
-"""Share of what a port could send, 0 to 1, below which it is slowed: a NIC that nothing limits
-reaches 93 % and more."""
+SLOWED_BELOW, SLOWED_BELOW_TCP = 0.9, 0.85
+"""Share of what a port could send, 0 to 1, below which it is slowed: RDMA that nothing limits
+reaches 93 % and more, TCP 88 %."""
 
 ACCOUNTED = 0.85
 """Share of a link's load, 0 to 1, that the slowed ports must send to be the ones that share it."""

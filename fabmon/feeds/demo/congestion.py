@@ -30,6 +30,9 @@ Indices = NDArray[np.intp]
 
 _SLACK = 1e-9
 
+NOISE_PERIODS_S = (3.7, 6.1, 13.3)
+"""Each flow of a noisy group varies with a random share of each of these."""
+
 
 def sums(place: Indices, values: Floats, size: int) -> Floats:
     """[size]: the sum of the values of each place."""
@@ -95,6 +98,9 @@ class Regime:
     `pause` [ports] is the share of time in which the port is paused. The others are [nics]: marked
     packets received, CNPs sent and handled, packets out of order, retransmitted packets, and the
     percent of time in which PCIe stalls. `overloaded` are the ports with a queue.
+
+    `noise` [len(NOISE_PERIODS_S), ports] is how much `load` varies with each period, and `limit`
+    [ports] is what a port can send; None where no flow varies.
     """
 
     rate: Floats
@@ -107,13 +113,24 @@ class Regime:
     sent_again: Floats
     stalled: Floats
     overloaded: Indices
+    noise: Floats | None
+    limit: Floats
+
+    def load_at(self, now_s: float) -> Floats:
+        """[ports]: bytes sent per second at this time."""
+        if self.noise is None:
+            return self.load
+        turns = 2 * np.pi * (now_s / np.array(NOISE_PERIODS_S) + np.arange(len(NOISE_PERIODS_S)))
+        varied: Floats = self.load + np.sqrt(2 / len(turns)) * np.sin(turns) @ self.noise
+        return np.clip(varied, 0.0, self.limit)
 
 
 class RoutedTraffic:
     """All flows of an epoch (a time without changes in the fabric's state), routed.
 
     `wants` [groups] is the share of line rate that a NIC of the group can send, or, where
-    `absolute`, the rate itself.
+    `absolute`, the rate itself. `noise` [groups] is the relative variation of the rate of a flow
+    over time.
     """
 
     def __init__(
@@ -124,6 +141,7 @@ class RoutedTraffic:
         flows: Flows,
         wants: Floats,
         absolute: NDArray[np.bool_],
+        noise: Floats,
     ) -> None:
         self._hardware, self._c, self._flows = hardware, conditions, flows
         self._paths: FlowPaths = router.route(flows, conditions.rules)
@@ -141,6 +159,15 @@ class RoutedTraffic:
         self._entry_group = (keys // size)[real]
         self._entry_link = (keys % size)[real]
         self._entry_weight = weight[real]
+        self._entry_noise: list[Floats] = []
+        if noise.any():
+            for period in range(len(NOISE_PERIODS_S)):
+                normal = np.random.default_rng([8, period]).standard_normal(len(flows)).clip(-2, 2)
+                varies = (normal * noise[flows.group])[self._paths.flow] * self._paths.weight
+                self._entry_noise.append(sums(places, np.repeat(varies, 4), len(keys))[real])
+        self._group_load = np.zeros((self._groups, size))
+        self._group_load[self._entry_group, self._entry_link] = self._entry_weight
+        self._is_sound = not (self._own_pause().any() or conditions.errors.any())
 
     def _demand(self, wants: Floats, absolute: NDArray[np.bool_]) -> Floats:
         """[groups]: the rate of each without limits in the fabric; its slowest NIC decides."""
@@ -166,14 +193,19 @@ class RoutedTraffic:
 
     def regime(self, active: NDArray[np.bool_]) -> Regime:
         """The steady state while these groups have something to send (`active` is [groups])."""
+        demand = np.where(active, self.demand, 0.0)
+        size = self._hardware.ports + 2
+        if self._is_sound:
+            load = demand @ self._group_load
+            if (load <= self._capacity).all():
+                none = np.empty(0, np.intp)
+                return self._finish(demand, load, np.zeros(size), np.zeros(size), none)
         on = active[self._entry_group]
         group, link, weight = (
             self._entry_group[on],
             self._entry_link[on],
             self._entry_weight[on],
         )
-        demand = np.where(active, self.demand, 0.0)
-        size = self._hardware.ports + 2
         rate = fair_rates(self._capacity, link, group, weight, demand)
         ways = np.flatnonzero(active[self._group])
         offered = self._offered(demand, ways)
@@ -290,7 +322,18 @@ class RoutedTraffic:
             sent_again=again,
             stalled=stalled,
             overloaded=np.flatnonzero(excess[:ports] > 0),
+            noise=self._noise(rate),
+            limit=self._capacity[:ports],
         )
+
+    def _noise(self, rate: Floats) -> Floats | None:
+        """[len(NOISE_PERIODS_S), ports]: how much the load varies at these rates [groups]."""
+        if not self._entry_noise:
+            return None
+        size = self._hardware.ports + 2
+        moves = rate[self._entry_group]
+        each = [sums(self._entry_link, part * moves, size) for part in self._entry_noise]
+        return np.stack(each)[:, : self._hardware.ports]
 
 
 def _sums(keys: Indices, values: Floats) -> tuple[Indices, Floats]:

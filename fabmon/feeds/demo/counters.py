@@ -24,8 +24,15 @@ _PFC_US_PER_FRAME, _PFC_US_PER_PAUSE = 25.0, 80.0
 _WAIT_BYTES = 8.0
 """Bytes of port time in a tick of `xmit_wait` on NVIDIA Quantum."""
 
-_NVLINK_TIMES = 3.0
-"""Bytes over the NVLinks of a GPU per byte that its NIC sends."""
+NVLINK, NVLINK_LINKS = "nvlink", "nvlink_errors"
+"""Sources of the totals of GPUs and of their links."""
+
+_NVLINK_BYTES_PER_S = 25e9
+"""Payload of an NVLink 4, one direction."""
+
+_LINKS_OF_A_GPU = 18
+_GPUS_DIFFER = 0.04
+"""Relative variation between GPUs of what they send over NVLinks."""
 
 _NETDEV = (
     "netdev_up",
@@ -100,7 +107,8 @@ _NIC_PHY = (
     "pci_stalled_write_percent",
     "pci_stalled_write_events",
 )
-_NVLINK = ("nvlink_tx_bytes", "nvlink_rx_bytes")
+_NVLINK = ("nvlink_tx_bytes", "nvlink_rx_bytes", "nvlink_speed_bps")
+_NVLINK_LINK = ("nvlink_state", *_NVLINK)
 _MTU, _ACTIVE, _DOWN, _PHYS_UP, _POLLING = 4200, 4, 1, 5, 2
 _STORM = 0.9
 """Share of time above which a NIC that sends pause counts a pause storm."""
@@ -120,6 +128,8 @@ class Counters:
         self._add(("phy_tx_bytes", "ib_tx_bytes"), history)
         self._add(("phy_rx_bytes", "ib_rx_bytes"), history[hardware.cabling])
         self._add(("netdev_carrier_changes",), np.full(hardware.ports, 1.0))
+        gpus = hardware.hosts * hardware.topology.gpus
+        self._gpu_share = 1 + _GPUS_DIFFER * lots.standard_normal(gpus).clip(-2, 2)
 
     def advance(self, moved: StepTotals, conditions: FabricState, seconds: float) -> None:
         """Increment the counters by what `moved` in so many seconds."""
@@ -142,14 +152,24 @@ class Counters:
         self._errors(conditions, up, seconds)
         self._endpoints(moved, conditions, seconds)
         if hardware.topology.gpus:
-            within = (
-                moved.sent[: hardware.nics].reshape(hardware.hosts, hardware.rails).mean(axis=1)
-            )
-            count = np.rint(np.repeat(within * _NVLINK_TIMES, hardware.topology.gpus))
-            for bank in self.hosts:
-                for name in _NVLINK:
-                    if name in bank:
-                        bank.add(name, count)
+            self._nvlinks(moved)
+
+    def _nvlinks(self, moved: StepTotals) -> None:
+        """The NVLinks of a GPU share its bytes evenly; through a switch all GPUs receive alike."""
+        topology = self._hardware.topology
+        count = np.repeat(moved.nvlink, topology.gpus) * self._gpu_share
+        speed = int(8 * _NVLINK_BYTES_PER_S)
+        for bank in self.hosts:
+            if bank.source == NVLINK:
+                bank.put("nvlink_speed_bps", _LINKS_OF_A_GPU * speed)
+            elif bank.source == NVLINK_LINKS:
+                bank.put("nvlink_state", 1)
+                bank.put("nvlink_speed_bps", speed)
+                count = np.repeat(count / topology.nvlinks, topology.nvlinks)
+            else:
+                continue
+            for name in ("nvlink_tx_bytes", "nvlink_rx_bytes"):
+                bank.add(name, np.rint(count))
 
     def reboot(self, host: int) -> None:
         """Reset a host's counters to 0."""
@@ -264,7 +284,10 @@ def _host_tables(hardware: Hardware) -> list[CounterTable]:
             bank("ethtool", _NIC_PHY),
         ]
     if hardware.topology.gpus:
-        banks.append(CounterTable("nvlink", hardware.hosts, hardware.topology.gpus, _NVLINK))
+        gpus, links = hardware.topology.gpus, hardware.topology.nvlinks
+        banks.append(CounterTable(NVLINK, hardware.hosts, gpus, _NVLINK))
+        if links:
+            banks.append(CounterTable(NVLINK_LINKS, hardware.hosts, gpus * links, _NVLINK_LINK))
     return banks
 
 

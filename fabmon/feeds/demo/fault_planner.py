@@ -15,6 +15,9 @@ from fabmon.feeds.demo.hardware import Hardware
 from fabmon.feeds.demo.routing import Floats, Indices
 from fabmon.feeds.demo.scenario import Fault, Job, ScenarioError
 
+_LOADS = 0.5
+"""Least `demand` of a job that a fault of one of its hosts slows."""
+
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
     """One fault, as a finding should report it.
@@ -81,14 +84,17 @@ class FaultPlanner:
         return int(self.rng.choice(np.asarray(choices)))
 
     def busy_host(self, fault: Fault) -> int:
-        """The host that a fault names, else a random one that has a job. Raises ScenarioError."""
+        """The host that a fault names, else a random one whose job loads the fabric, if there is
+        one. Raises ScenarioError."""
         if fault.where:
             kind, number = self.hardware.find_node(fault.where.partition("/")[0])
             if kind != "host":
                 raise ScenarioError(f"{fault.kind}: {fault.where} is no host")
             return number
-        hosts = [host for each in self.hosts for host in each]
-        return self.any_of(hosts or range(self.hardware.hosts))
+        jobs = list(zip(self.jobs, self.hosts, strict=True))
+        loads = [host for job, hosts in jobs if job.demand >= _LOADS for host in hosts]
+        hosts = loads or [host for each in self.hosts for host in each]
+        return self.any_of(hosts or range(self.hardware.training_hosts))
 
     def nic(self, fault: Fault) -> int:
         """The NIC that a fault names, else a random one of a host that has a job."""

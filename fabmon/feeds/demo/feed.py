@@ -222,7 +222,11 @@ class DemoFeed:
             for number, name in enumerate(names):
                 if number in quiet:
                     continue
-                said = [None if rows is None else rows[number] for rows in blocks]
+                said = [
+                    None if rows is None else rows[number]
+                    for bank, rows in zip(banks, blocks, strict=True)
+                    if banks is not counters.hosts or self._node_hellos.has_source(number, bank)
+                ]
                 frames.append((name, Frame(seq, time_ns, mono_ns, [*said, *still, probe])))
 
         # Routes, neighbours and queue pairs are in hellos, not in frames.

@@ -70,11 +70,37 @@ def flows_of(
         raise ScenarioError(f"job {job.name}: {count} flows are too many; set group or fewer qps")
     nic = np.array(hosts)[:, None] * hardware.rails + np.arange(hardware.rails)
     shape = (len(pairs), hardware.rails, qps)
+    share = np.broadcast_to((weight / qps)[:, None, None], shape)
+    if job.spread:
+        share = share * _uneven(job.spread, nic.shape, rng)[src][:, :, None]
     made = [
         np.broadcast_to(nic[end][:, :, None], shape).ravel().astype(np.intp) for end in (src, dst)
     ]
-    share = np.broadcast_to((weight / qps)[:, None, None], shape).ravel().astype(np.float64)
-    return background(made[0], made[1], group, share, rng)
+    return background(made[0], made[1], group, share.ravel().astype(np.float64), rng)
+
+
+def storage_flows(
+    hardware: Hardware, hosts: Sequence[int], group: int, rng: np.random.Generator, *, write: bool
+) -> Flows:
+    """A flow between each NIC of these hosts and its rail's NIC of a storage server, in turn.
+
+    None without storage servers.
+    """
+    servers = hardware.hosts - hardware.training_hosts
+    rail = np.arange(hardware.rails)
+    number = np.arange(len(hosts) if servers else 0)
+    nic = (np.array(hosts)[number][:, None] * hardware.rails + rail).ravel()
+    server = hardware.training_hosts + number % max(1, servers)
+    far = (server[:, None] * hardware.rails + rail).ravel()
+    src, dst = (nic, far) if write else (far, nic)
+    return background(src, dst, group, np.ones(len(nic)), rng)
+
+
+def _uneven(spread: float, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+    """[hosts, rails] about 1: hosts differ by `spread`, the rails of a host by a third of it."""
+    host = 1 + spread * rng.standard_normal((shape[0], 1)).clip(-2, 2)
+    rail = 1 + spread / 3 * rng.standard_normal(shape).clip(-2, 2)
+    return np.maximum(host * rail, 0.1)
 
 
 def background(
@@ -130,7 +156,7 @@ _PATTERNS = {"ring": _ring, "tree": _tree, "all-to-all": _all_to_all}
 def placed(hardware: Hardware, jobs: Sequence[Job]) -> list[list[int]]:
     """The hosts of each job, in the order of its ranks. Raises ScenarioError if hosts are
     missing."""
-    free = list(range(hardware.hosts))
+    free = list(range(hardware.training_hosts))
     placed: list[list[int]] = []
     for job in jobs:
         if job.placement == "scattered":

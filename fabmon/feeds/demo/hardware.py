@@ -27,7 +27,7 @@ class Hardware:
 
     def __init__(self, topology: FabricShape) -> None:
         t = topology
-        if t.hosts < 2 or t.rails < 1 or t.speed_gbps <= 0 or t.oversubscription <= 0:
+        if t.hosts - t.storage < 2 or t.rails < 1 or t.speed_gbps <= 0 or t.oversubscription <= 0:
             raise ScenarioError(
                 "topology: needs 2 hosts, 1 rail, a speed and an oversubscription or more"
             )
@@ -65,7 +65,9 @@ class Hardware:
             start = self.first_leaf_port + leaf * self.leaf_ports
             self.speed[start : start + self.down] = t.speed_gbps * _BYTES_PER_S
         digits = max(3, len(str(t.hosts)))
-        self.host_names = [f"gpu{n + 1:0{digits}}" for n in range(t.hosts)]
+        self.training_hosts = t.hosts - t.storage
+        self.host_names = [f"gpu{n + 1:0{digits}}" for n in range(self.training_hosts)]
+        self.host_names += [f"stor{n + 1:0{digits}}" for n in range(t.storage)]
         self.leaf_names = [f"leaf{n + 1}" for n in range(self.leaves)]
         self.spine_names = [f"spine{n + 1}" for n in range(self.spines)]
 
@@ -140,13 +142,14 @@ class Hardware:
         """(`host`, `leaf` or `spine`, its number); `gpu7` is `gpu007`. Raises ScenarioError."""
         word = name.rstrip("0123456789")
         number = int(name[len(word) :] or 0)
-        for kind, prefix, count in (
-            ("host", "gpu", self.hosts),
-            ("leaf", "leaf", self.leaves),
-            ("spine", "spine", self.spines),
+        for kind, prefix, before, count in (
+            ("host", "gpu", 0, self.training_hosts),
+            ("host", "stor", self.training_hosts, self.hosts - self.training_hosts),
+            ("leaf", "leaf", 0, self.leaves),
+            ("spine", "spine", 0, self.spines),
         ):
             if word == prefix and 1 <= number <= count:
-                return kind, number - 1
+                return kind, before + number - 1
         raise ScenarioError(
             f"where: no node {name!r}; there are {self.host_names[0]} to {self.host_names[-1]},"
             f" leaf1 to {self.leaf_names[-1]}, spine1 to {self.spine_names[-1]}"

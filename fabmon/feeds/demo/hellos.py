@@ -15,7 +15,7 @@ from fabmon import __version__
 from fabmon.fabric.model import HOST, SWITCH, Host
 from fabmon.fabric.wire.messages import BlockInfo, Hello, MetricInfo, ObjectInfo
 from fabmon.feeds.demo.counter_table import CounterTable, kind_of
-from fabmon.feeds.demo.counters import PRIORITY, Counters
+from fabmon.feeds.demo.counters import NVLINK, NVLINK_LINKS, PRIORITY, Counters
 from fabmon.feeds.demo.fabric_state import FabricState
 from fabmon.feeds.demo.hardware import Hardware
 from fabmon.feeds.demo.queue_pairs import QueuePairReports
@@ -66,6 +66,7 @@ class Hellos:
             ),
         }[kind]
         ports = range(first, first + count)
+        tables = [table for table in tables if kind != "host" or self.has_source(number, table)]
         blocks = [self._block(table, ports, conditions) for table in tables]
         if kind == "host":
             blocks.append(queue_pairs.block(number))
@@ -93,13 +94,15 @@ class Hellos:
             kernel="6.8.0-45-generic" if kind == "host" else "5.10.0-18",
         )
 
+    def has_source(self, host: int, table: CounterTable) -> bool:
+        """Whether a host reports this source: storage servers have no GPUs."""
+        return host < self._hardware.training_hosts or table.source not in (NVLINK, NVLINK_LINKS)
+
     def _block(
         self, table: CounterTable, ports: Sequence[int], conditions: FabricState
     ) -> BlockInfo:
-        if table.source == "nvlink":
-            names = [f"gpu{n}" for n in range(self._hardware.topology.gpus)]
-            objects = [ObjectInfo(n, "gpu", n, _gpu(k), table.metrics) for k, n in enumerate(names)]
-            return BlockInfo(table.source, table.every, tuple(objects))
+        if table.source in (NVLINK, NVLINK_LINKS):
+            return BlockInfo(table.source, table.every, tuple(self._gpu_objects(table)))
         kind = "infiniband" if self._hardware.is_ib else "ethernet"
         has_facts = table.source in ("netdev", "ib")
         items = []
@@ -108,6 +111,19 @@ class Hellos:
             info = self._info(port, conditions) if has_facts else {}
             items.append(ObjectInfo(name, kind, name, info, table.metrics))
         return BlockInfo(table.source, table.every, tuple(items))
+
+    def _gpu_objects(self, table: CounterTable) -> Iterator[ObjectInfo]:
+        """The GPUs of a host, or all their NVLinks."""
+        topology = self._hardware.topology
+        for number in range(topology.gpus):
+            gpu = f"gpu{number}"
+            if table.source == NVLINK:
+                yield ObjectInfo(gpu, "gpu", gpu, _gpu(number), table.metrics)
+                continue
+            for link in range(topology.nvlinks):
+                name = f"{gpu}/nv{link}"
+                info = {"remote": "NVSwitch"}
+                yield ObjectInfo(name, "nvlink", name, info, table.metrics)
 
     def _info(self, port: int, conditions: FabricState) -> dict[str, Any]:
         hardware = self._hardware

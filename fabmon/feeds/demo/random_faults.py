@@ -10,7 +10,7 @@ import numpy as np
 
 from fabmon.feeds.demo import faults
 from fabmon.feeds.demo.fault_planner import Truth
-from fabmon.feeds.demo.scenario import FAT_TREE, Caption, Fault, Scenario
+from fabmon.feeds.demo.scenario import FAT_TREE, LEAF_SPINE, Caption, Fault, Scenario
 from fabmon.feeds.demo.world import World
 
 KINDS = tuple(
@@ -36,6 +36,8 @@ _LASTS_S = (25.0, 40.0)
 _CALM_S = (20.0, 35.0)
 """Shortest and longest duration of a fault and of the pause after it, s: a finding needs time to
 open and to close."""
+_IB_ERRORS_PER_S = 300.0
+"""Errors of an InfiniBand port; more would saturate its 16-bit counter."""
 
 
 def with_random_faults(scenario: Scenario, hours: float = HOURS) -> Scenario:
@@ -54,13 +56,17 @@ def _drawn(scenario: Scenario, hours: float) -> Iterator[Fault]:
         lasts = float(round(lots.uniform(*_LASTS_S)))
         if at + lasts > hours * 3600:
             return
-        yield Fault(kind=kinds[order[turn % len(kinds)]], at=at, duration=lasts)
+        fault = Fault(kind=kinds[order[turn % len(kinds)]], at=at, duration=lasts)
+        if scenario.topology.kind == FAT_TREE:
+            fault = msgspec.structs.replace(fault, rate=_IB_ERRORS_PER_S)
+        yield fault
         at += lasts
 
 
 def _kinds(scenario: Scenario) -> list[str]:
-    """The kinds that this fabric can have: InfiniBand routes by tables, without a hash."""
-    hashes = scenario.topology.kind != FAT_TREE
+    """The kinds that this fabric can have: InfiniBand routes by tables, without a hash, and where
+    a leaf has one rail, polarization of its few flows is a collision."""
+    hashes = scenario.topology.kind == LEAF_SPINE
     return [kind for kind in KINDS if hashes or kind != faults.polarization.__name__]
 
 

@@ -61,6 +61,11 @@ class Router:
         self._salts: Hashes = rng.integers(
             1, 1 << 62, hardware.leaves + hardware.spines, dtype=np.int64
         ).astype(np.uint64)
+        noise = hardware.topology.hash_noise
+        self._share: Floats = np.maximum(
+            1 + noise * rng.standard_normal(hardware.ports).clip(-2, 2), 0.1
+        )
+        """[ports]: the share of sprayed traffic of an uplink, relative to others of its leaf."""
         self.void = hardware.ports
         self.dead = hardware.ports + 1
 
@@ -102,7 +107,9 @@ class Router:
             first = np.where(counts < uplinks, np.arange(len(sprayed)) * counts, 0)
             pick = (pick + np.repeat(first, counts)) % np.repeat(uplinks, counts)
             flow.append(cross[item])
-            weight.append(flows.weight[cross[item]] / np.repeat(counts, counts))
+            share = self._share[tables.port[tables.pair[item], pick]]
+            total = np.add.reduceat(share, np.cumsum(counts) - counts)
+            weight.append(flows.weight[cross[item]] * share / np.repeat(total, counts))
             rows.append(self._over(links, cross, item, pick, tables, salted, rules, None))
         return FlowPaths(np.concatenate(flow), np.concatenate(weight), np.concatenate(rows))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -38,6 +39,9 @@ _EXPERT_GROUP = 16
 millions of flows, which no job of that size sends either."""
 
 
+_NAMES_A_FAULT = "Now:"
+
+
 class ScenarioError(Exception):
     """A scenario that cannot be simulated; the message says where and what to do."""
 
@@ -50,19 +54,24 @@ class FabricShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     leaf's hosts can send over what its uplinks carry. `routing`: `hash` of the 5-tuple (ECMP),
     `spray` evenly over all paths (adaptive routing), `static` by destination (InfiniBand's tables).
     Without `ecn` only pause slows a sender. `visible`: `all`, or only the `hosts`; with `lldp`
-    hosts report the leaf that each of their NICs is cabled to.
+    hosts report the leaf that each of their NICs is cabled to. The last `storage` hosts are storage
+    servers without GPUs. `hash_noise` is the relative variation between the uplinks of a leaf of
+    what is sprayed over them. A GPU has `nvlinks` NVLinks; with 0 only its total is reported.
     """
 
     kind: Literal["leaf-spine", "rail", "fat-tree"] = "leaf-spine"
     hosts: int = 16
     rails: int = 8
     gpus: int = 0
+    nvlinks: int = 0
+    storage: int = 0
     hosts_per_leaf: int = 0
     spines: int = 0
     oversubscription: float = 1.0
     speed_gbps: float = 400.0
     uplink_gbps: float = 0.0
     routing: Literal["", "hash", "spray", "static"] = ""
+    hash_noise: float = 0.0
     ecn: bool = True
     visible: Literal["all", "hosts"] = "all"
     lldp: bool = False
@@ -76,6 +85,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     `tree`) moves 2(n-1)/n of the payload per GPU, `all-to-all` (within `group` hosts, 0 for all)
     (n-1)/n. `qps` is the number of queue pairs, and so of flows, of a connection. `demand` is the
     share of line rate that a NIC can send; `jitter` is the relative variation per iteration.
+    `spread` is the relative variation of what its NICs send, `noise` that of a flow's rate over
+    time.
+
+    Every `checkpoint_s` seconds (0: never) each NIC writes `checkpoint_gb` to the storage servers,
+    between two iterations; all the time it reads `input_gbps` from them. `nvlink_gbs` is what a GPU
+    sends over its NVLinks while it computes, GB/s.
     """
 
     name: str = "train"
@@ -90,6 +105,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     start: float = 0.0
     stop: float | None = None
     jitter: float = 0.02
+    spread: float = 0.0
+    noise: float = 0.0
+    checkpoint_s: float = 0.0
+    checkpoint_gb: float = 0.0
+    input_gbps: float = 0.0
+    nvlink_gbs: float = 0.0
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -177,7 +198,7 @@ def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario
     """The scenario with another number of hosts or another seed.
 
     With another number of hosts, jobs keep their share of them. With fewer, faults choose their
-    targets again. Raises ScenarioError.
+    targets again, and the captions that name one are left out. Raises ScenarioError.
     """
     if seed is not None:
         scenario = msgspec.structs.replace(scenario, seed=seed)
@@ -186,15 +207,35 @@ def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario
     if hosts % 4:
         raise ScenarioError(f"{hosts} hosts: use a multiple of 4, so that leaves can be filled")
     before = scenario.topology.hosts
+    shape = msgspec.structs.replace(
+        scenario.topology,
+        hosts=hosts,
+        storage=scenario.topology.storage * hosts // before if hosts > before else 0,
+        nvlinks=scenario.topology.nvlinks if hosts <= before else 0,
+    )
     return msgspec.structs.replace(
         scenario,
-        topology=msgspec.structs.replace(scenario.topology, hosts=hosts),
-        job=tuple(_resized_job(job, hosts, before) for job in scenario.job),
+        topology=shape,
+        job=tuple(_that_fit(scenario.job, hosts, before, hosts - shape.storage)),
         fault=tuple(
             msgspec.structs.replace(fault, where="") if hosts < before else fault
             for fault in scenario.fault
         ),
+        caption=tuple(
+            each
+            for each in scenario.caption
+            if hosts > before or not each.text.startswith(_NAMES_A_FAULT)
+        ),
     )
+
+
+def _that_fit(jobs: Sequence[Job], hosts: int, before: int, free: int) -> Iterator[Job]:
+    """The jobs with their share of the hosts, without those that find too few `free`."""
+    for job in jobs:
+        job = _resized_job(job, hosts, before)
+        free -= job.hosts or free
+        if free >= 0:
+            yield job
 
 
 def _resized_job(job: Job, hosts: int, before: int) -> Job:

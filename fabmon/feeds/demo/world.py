@@ -20,7 +20,7 @@ from fabmon.feeds.demo.fault_planner import (
     cross_leaf_demand,
 )
 from fabmon.feeds.demo.faults import plan
-from fabmon.feeds.demo.flows import Flows, flows_of, placed
+from fabmon.feeds.demo.flows import Flows, flows_of, placed, storage_flows
 from fabmon.feeds.demo.hardware import Hardware
 from fabmon.feeds.demo.routing import Router
 from fabmon.feeds.demo.scenario import Job, Scenario
@@ -34,7 +34,13 @@ _WHILE_WAITING = 0.1
 """Share of line rate at which the other hosts of a job still communicate while they wait for a
 straggler."""
 
-_EPOCHS_KEPT, _REGIMES_KEPT = 8, 32
+_NVLINK_TIMES = 3.0
+"""Bytes over the NVLinks of a GPU per byte that its NIC sends."""
+
+_CHECKPOINT_SHARE = 0.3
+"""Share of the line rate of the storage servers that the checkpoint of one job uses."""
+
+_EPOCHS_KEPT, _REGIMES_KEPT = 8, 64
 _SEEN_SHARE = 0.005
 """A fault of a link counts as visible once this share of the link's line rate is in use."""
 
@@ -44,7 +50,7 @@ class StepTotals:
     """What happened in one step of time.
 
     [ports]: bytes sent, seconds paused, seconds with a queue. [nics]: packets, and the percent of
-    the time in which PCIe stalled.
+    the time in which PCIe stalled. [hosts]: bytes that each GPU sent over its NVLinks.
     """
 
     sent: Floats
@@ -56,6 +62,7 @@ class StepTotals:
     out_of_order: Floats
     sent_again: Floats
     stalled: Floats
+    nvlink: Floats
 
 
 class World:
@@ -74,9 +81,21 @@ class World:
             for number, (job, hosts) in enumerate(zip(scenario.job, self.hosts_of, strict=True))
         ]
         self.trainings = [
-            Training(job, len(hosts), np.random.default_rng([seed, 2, number]))
+            Training(
+                job,
+                len(hosts),
+                np.random.default_rng([seed, 2, number]),
+                storage=scenario.topology.storage > 0,
+            )
             for number, (job, hosts) in enumerate(zip(scenario.job, self.hosts_of, strict=True))
         ]
+        storage_lots = np.random.default_rng([seed, 6])
+        self._storage_flows = [
+            storage_flows(hardware, hosts, 0, storage_lots, write=write)
+            for write in (True, False)
+            for hosts in self.hosts_of
+        ]
+        """The checkpoints of each job, then what each job reads."""
         cross_leaf = cross_leaf_demand(hardware, scenario.job, self._job_flows)
         self.planned = [
             plan(
@@ -127,20 +146,24 @@ class World:
         end_s = self.now_s + seconds
         shares: dict[int, tuple[Regime, float]] = {}
         waited: set[int] = set()
+        computed_s = np.zeros(len(self.trainings))
         while end_s - self.now_s > 1e-9:
             self._change()
             regime = self._regime()
             step_s = min(self._until(regime), end_s) - self.now_s
             step_s = min(max(step_s, _SHORTEST_S), end_s - self.now_s)
             for number, training in enumerate(self.trainings):
-                training.moved(float(regime.rate[number]) * step_s)
+                training.moved(self._rate(number, regime) * step_s)
                 if training.phase is Phase.WAIT:
                     waited.add(number)
+                elif training.phase is Phase.COMPUTE:
+                    computed_s[number] += step_s
             known = shares.get(id(regime))
             shares[id(regime)] = (regime, step_s + (known[1] if known else 0.0))
             self.now_s += step_s
         self.now_s = end_s
         moved = self._moved(shares.values(), seconds)
+        self._add_nvlink(moved, computed_s)
         self._note_seen(moved, waited, seconds)
         return moved
 
@@ -155,10 +178,15 @@ class World:
 
     def _until(self, regime: Regime) -> float:
         due = [
-            training.due_s(self.now_s, float(regime.rate[number]))
+            training.due_s(self.now_s, self._rate(number, regime))
             for number, training in enumerate(self.trainings)
         ]
         return min([*due, *self._turns[:1]], default=float("inf"))
+
+    def _rate(self, number: int, regime: Regime) -> float:
+        """Bytes/s that each NIC of a job sends in its current phase."""
+        is_checkpoint = self.trainings[number].phase is Phase.CHECKPOINT
+        return float(regime.rate[number + (2 * len(self.trainings) if is_checkpoint else 0)])
 
     def _enter(self) -> None:
         """Compute the state of the fabric from the active faults."""
@@ -178,7 +206,8 @@ class World:
         self._current = _cached(self._epochs, self._epoch, _EPOCHS_KEPT, traffic)[1]
 
     def _traffic(self, conditions: FabricState) -> RoutedTraffic:
-        """Route all flows. Groups: the jobs, their traffic while waiting, the flows of faults."""
+        """Route all flows. Groups: the jobs, their traffic while waiting, their checkpoints, what
+        they read, the flows of faults."""
         jobs = self.scenario.job
         parts, wants = [], [conditions.demand.get(n, job.demand) for n, job in enumerate(jobs)]
         for number, flows in enumerate(self._job_flows):
@@ -195,6 +224,10 @@ class World:
                 without = (flows.src // rails != late[0]) & (flows.dst // rails != late[0])
                 parts.append(_some(flows, without, len(jobs) + number))
         absolute = [False] * len(wants)
+        for number, flows in enumerate(self._storage_flows):
+            parts.append(replace(flows, group=flows.group + len(wants)))
+            wants.append(self._storage_rate(number))
+            absolute.append(True)
         for flows, rates in conditions.extra:
             first = len(wants)
             parts.append(replace(flows, group=flows.group + first))
@@ -208,25 +241,36 @@ class World:
             joined,
             np.array(wants, np.float64),
             np.array(absolute, np.bool_),
+            np.array([*(job.noise for job in jobs), *[0.0] * (len(wants) - len(jobs))]),
         )
+
+    def _storage_rate(self, number: int) -> float:
+        """Bytes/s of each of these storage flows: the checkpoints of the jobs, then their input."""
+        write, of_job = divmod(number, len(self.trainings))
+        if write:
+            return self.scenario.job[of_job].input_gbps * 1e9 / 8
+        servers = self.scenario.topology.storage
+        share = _CHECKPOINT_SHARE * min(1.0, servers / len(self.hosts_of[of_job]))
+        return share * float(self.hardware.speed[0])
 
     def _regime(self) -> Regime:
         """The steady state for the current phases of the jobs."""
         phases = [training.phase for training in self.trainings]
         sends = [phase is Phase.COMMUNICATE for phase in phases]
         waits = [phase is Phase.WAIT for phase in phases]
+        writes = [phase is Phase.CHECKPOINT for phase in phases]
+        reads = [phase is not Phase.STOPPED for phase in phases]
         active = np.ones(len(self._current.demand), np.bool_)
-        active[: 2 * len(phases)] = [*sends, *waits]
+        active[: 4 * len(phases)] = [*sends, *waits, *writes, *reads]
         key = (self._epoch, active.tobytes())
         return _cached(self._regimes, key, _REGIMES_KEPT, lambda: self._current.regime(active))
 
     def _moved(self, shares: Iterable[tuple[Regime, float]], seconds: float) -> StepTotals:
         ports, nics = self.hardware.ports, self.hardware.nics
-        moved = StepTotals(
-            *(np.zeros(ports) for _ in range(3)), *(np.zeros(nics) for _ in range(6))
-        )
+        sizes = [ports] * 3 + [nics] * 6 + [self.hardware.hosts]
+        moved = StepTotals(*(np.zeros(size) for size in sizes))
         for regime, passed_s in shares:
-            moved.sent += regime.load * passed_s
+            moved.sent += regime.load_at(self.now_s) * passed_s
             moved.held_s += regime.pause * passed_s
             moved.queued_s[regime.overloaded] += passed_s
             moved.marked += regime.marked * passed_s
@@ -236,6 +280,17 @@ class World:
             moved.sent_again += regime.sent_again * passed_s
             moved.stalled += regime.stalled * (passed_s / seconds)
         return moved
+
+    def _add_nvlink(self, moved: StepTotals, computed_s: Floats) -> None:
+        """Add what GPUs send to each other: tensor parallelism while they compute, and their part
+        of a collective between hosts."""
+        hardware = self.hardware
+        own = moved.sent[: hardware.nics].reshape(hardware.hosts, hardware.rails).mean(axis=1)
+        moved.nvlink += own * _NVLINK_TIMES
+        for job, hosts, seconds in zip(
+            self.scenario.job, self.hosts_of, computed_s.tolist(), strict=True
+        ):
+            moved.nvlink[hosts] += job.nvlink_gbs * 1e9 * seconds
 
     def _note_seen(self, moved: StepTotals, waited: set[int], seconds: float) -> None:
         """Note which faults have changed a counter by now."""

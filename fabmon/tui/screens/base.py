@@ -203,6 +203,10 @@ class ViewScreen(Contained, Screen[None]):
             self._focus_before_filter.focus()
         self.paint()
 
+    def go_back(self) -> bool:
+        """Undo the last step inside this view; False where there is none."""
+        return False
+
     def maximise(self) -> None:
         """Maximise or restore the focused panel; views with one panel do nothing."""
 

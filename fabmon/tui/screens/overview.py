@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,8 +15,10 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.cells import NOTHING, Look, scale
-from fabmon.tui.heatmap_layout import HeatmapGrid, build_grid
+from fabmon.tui.cells import Look, scale
+from fabmon.tui.heatmap_layout import HeatmapGrid, Kind, Level
+from fabmon.tui.heatmap_levels import LevelChoice, build_grid
+from fabmon.tui.heatmap_units import Unit, units_of, units_with_findings
 from fabmon.tui.line import Line, NodeTarget, Span, line
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.screen_state import ScreenState
@@ -54,7 +57,11 @@ class OverviewScreen(ViewScreen):
         super().__init__(screen_state)
         self._grid: HeatmapGrid | None = None
         self._rows: HeatmapRows | None = None
-        self._grid_of: tuple[Fabric, int, int, frozenset[str] | None] | None = None
+        self._grid_of: tuple[Fabric, int, int, frozenset[str] | None, LevelChoice] | None = None
+        self._units: tuple[Fabric, frozenset[str] | None, tuple[Unit, ...]] | None = None
+        self._choice = LevelChoice()
+        self._findings: frozenset[str] = frozenset()
+        self._widest = 1
         self._port: int | None = None
         self._hovered_port: int | None = None
         self._training_lines = 0
@@ -131,29 +138,43 @@ class OverviewScreen(ViewScreen):
         width, height = view.outer_size
         if width < 2:
             return
-        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits)
         grid = self._layout(ctx, width - 1, height)
+        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
         cells = spread(grid, ctx.codes(levels))
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
-        view.show(cells, self._rows.of(cells, ctx.scene), Look(ctx.palette, levels))
+        view.show(cells, self._rows.of(cells, ctx), Look(ctx.palette, levels))
         place = grid.place(self._port) if self._port is not None else None
-        if place is None and (cells != NOTHING).any():
-            row, column = np.argwhere(cells != NOTHING)[0].tolist()
-            place, self._port = (row, column), int(grid.ports[row, column])
+        if place is None and (place := grid.first_place()) is not None:
+            self._port = self._port_at(place)
         if place != view.cursor:
             view.put(place, scroll=False)
         self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
         self._draw_port(ctx)
 
     def _layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
-        """The layout, computed again only when the fabric, the size or the filter changes."""
+        """The layout, computed again only when the fabric, the size, the filter or the level
+        changes, or a finding opens or closes."""
         keep = None if ctx.matched is None else ctx.matched.nodes
-        of = (ctx.fabric, width, height, keep)
+        self._update_order(ctx, keep)
+        of = (ctx.fabric, width, height, keep, self._choice)
         known = self._grid_of
         if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
             self._grid, self._grid_of = build_grid(*of), of
+            parts = (part for row in self._grid.rows for part in row)
+            self._widest = max((each.width for part in parts for each in part.blocks), default=1)
         return self._grid
+
+    def _update_order(self, ctx: DrawContext, keep: frozenset[str] | None) -> None:
+        """Put the units with findings first, in an order that is kept while the same are open."""
+        known = self._units
+        is_same = known is not None and known[0] is ctx.fabric and known[1] == keep
+        if known is None or not is_same:
+            known = self._units = (ctx.fabric, keep, units_of(ctx.fabric, keep))
+        keys = frozenset(finding.key for finding in ctx.scene.findings)
+        if not is_same or keys != self._findings:
+            first = units_with_findings(known[2], ctx.fabric, ctx.scene.findings)
+            self._choice, self._findings = replace(self._choice, first=first), keys
 
     def _grid_title(self, ctx: DrawContext, width: int) -> list[list[Span]]:
         tone, metric = ctx.palette, ctx.metric
@@ -233,23 +254,71 @@ class OverviewScreen(ViewScreen):
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
         """Describe the port under the cursor."""
         if self._grid is not None:
-            self._port = int(self._grid.ports[event.cell])
+            self._port = self._port_at(event.cell)
             self._draw_port(self.context())
 
     def on_heat_grid_hovered(self, event: HeatGrid.Hovered) -> None:
         """Describe the port under the mouse."""
-        if self._grid is not None:
-            cell = event.cell
-            self._hovered_port = None if cell is None else int(self._grid.ports[cell])
-            self._draw_port(self.context())
+        self._hovered_port = None if event.cell is None else self._port_at(event.cell)
+        self._draw_port(self.context())
+
+    def _port_at(self, cell: tuple[int, int]) -> int | None:
+        """The port of a cell; of several, the one with the highest value."""
+        ctx = self.context()
+        ports = [] if self._grid is None else self._grid.ports_at(cell)
+        if ctx is None or len(ports) < 2:
+            return ports[0] if ports else None
+        values = np.nan_to_num(ctx.metric.values(ctx.snapshot)[ports], nan=-1)
+        return ports[int(values.argmax())]
 
     def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
-        """Open the node of a cell at its port."""
-        scene = self.screen_state.scene
-        if self._grid is not None and scene is not None:
-            row = int(self._grid.ports[event.cell])
-            node = scene.snapshot.fabric.ports[row].node
-            self.post_message(OpenRequested(NodeTarget(node, row)))
+        """Open the node of a cell at its port; expand or collapse the unit of an aggregate."""
+        scene, grid = self.screen_state.scene, self._grid
+        if grid is None or scene is None or not grid.ports_at(event.cell):
+            return
+        part = grid.part(event.cell)
+        node = scene.snapshot.fabric.ports[grid.ports_at(event.cell)[0]].node
+        if part is not None and part.kind in (Kind.UNIT, Kind.POD):
+            self._expand(node)
+            return
+        row = self._port_at(event.cell)
+        self.post_message(OpenRequested(NodeTarget(node, row)))
+
+    def _expand(self, node: str) -> None:
+        """Expand the unit of a node in place, or collapse it."""
+        units = () if self._units is None else self._units[2]
+        title = next((u.title for u in units if any(each.name == node for each in u.nodes)), None)
+        if title is not None:
+            opened = self._choice.opened
+            others = tuple(each for each in opened if each != title)
+            opened = others if title in opened else (*opened, title)
+            self._choice = replace(self._choice, opened=opened)
+            self.paint()
+
+    def go_back(self) -> bool:
+        """Collapse the unit that was expanded last, else return to the level that fits; False
+        where there is nothing to go back from."""
+        choice = self._choice
+        if choice.opened:
+            self._choice = replace(choice, opened=choice.opened[:-1])
+        elif choice.level is not None:
+            self._choice = replace(choice, level=None)
+        else:
+            return False
+        self.paint()
+        return True
+
+    def action_level(self, by: int) -> None:
+        """Show finer rows (`by` > 0: from pods to leaves, ports, NVLinks) or coarser ones."""
+        if self._grid is None:
+            return
+        has_links = self._units is not None and any(
+            node.gpu_links() for unit in self._units[2] for node in unit.hosts
+        )
+        finest = Level.LINKS if has_links else Level.PORTS
+        level = Level(min(max(self._grid.level + by, Level.PODS), finest))
+        self._choice = replace(self._choice, level=level, opened=())
+        self.paint()
 
     def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""

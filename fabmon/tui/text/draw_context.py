@@ -18,6 +18,7 @@ from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import SELECTED, Codes, Scale, encode
+from fabmon.tui.keys import KEYS, Key, shown_key
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.finding_groups import FindingGroup
@@ -81,7 +82,8 @@ class TimeContext:
 @dataclass(frozen=True)
 class HeaderContext:
     """What the header is drawn from: the run's title, a mark that is always shown (`DEMO`), where
-    in time the screen is, the recorder's state (None: nothing is recorded), and the choices.
+    in time the screen is, the recorder's state (None: nothing is recorded), the choices and the
+    keys of the user.
     """
 
     title: str
@@ -93,6 +95,7 @@ class HeaderContext:
     cables: int
     palette: Palette
     width: int
+    keys: tuple[Key, ...] = KEYS
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class DrawContext:
     selected group, while it is open; `selected_key` is its key or that of the group.
     `line_rate_bps` is [ports]: the last known line rate of each. `events` are all known ones by
     time; `closed` the last findings that closed, the latest first. `no_nodes_reason` says why no
-    node is there, empty where that is not known.
+    node is there, empty where that is not known. `keys` are those of the user.
     """
 
     scene: Scene
@@ -145,6 +148,11 @@ class DrawContext:
     closed: tuple[Finding, ...]
     no_nodes_reason: str
     time: TimeContext
+    keys: tuple[Key, ...] = KEYS
+
+    def key(self, name: str) -> str:
+        """The key of the action with this name in fabmon.toml."""
+        return shown_key(name, self.keys)
 
     @property
     def snapshot(self) -> Snapshot:

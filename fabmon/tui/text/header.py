@@ -15,6 +15,7 @@ from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
 from fabmon.tui.cells import FULL
+from fabmon.tui.keys import shown_key
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Depth, Palette
@@ -44,11 +45,12 @@ def header(ctx: HeaderContext) -> Line:
         (0, time_state(ctx.time, palette)),
         *_recording(ctx),
     ]
+    units, metric, help_ = (f"{shown_key(each, ctx.keys)} " for each in ("units", "metric", "help"))
     if scene is not None:
         parts += _counts(scene, ctx.cables, palette)
-        parts.append((4, [("u ", palette.key), (str(ctx.unit), palette.dim)]))
-        parts.append((3, [("m ", palette.key), (ctx.metric_name, palette.dim)]))
-    parts.append((7, [("? ", palette.key), ("help", palette.dim)]))
+        parts.append((4, [(units, palette.key), (str(ctx.unit), palette.dim)]))
+        parts.append((3, [(metric, palette.key), (ctx.metric_name, palette.dim)]))
+    parts.append((7, [(help_, palette.key), ("help", palette.dim)]))
     while True:
         for gap in (4, 3, 2):
             if _width(parts, gap) <= width:

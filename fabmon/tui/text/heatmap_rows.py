@@ -1,50 +1,85 @@
-"""The texts beside the cells of the heatmap: names, ages, marks, or why a node has no cells."""
+"""The texts beside the cells of the heatmap: names, marks, ages, the busiest port, findings."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
 from rich.style import Style
 
-from fabmon.analysis.scene import Scene
+from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
-from fabmon.fabric.snapshot import STALE_TICKS
+from fabmon.fabric.model import SWITCH
+from fabmon.fabric.snapshot import STALE_TICKS, stale_ports
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.wording import per_second, percent, rounded_percent
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
     FLAGGED,
+    LEVEL,
     NOTHING,
     SELECTED,
     STALE,
-    CellBlock,
     CellRow,
     Codes,
 )
-from fabmon.tui.heatmap_layout import AGE, MARK, GridPart, HeatmapGrid
+from fabmon.tui.heatmap_layout import MARK, GridPart, HeatmapGrid, Kind
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
-
-_LEFT = 2
-"""Blocks of the node at the left: its ports and its GPUs."""
+from fabmon.tui.text import chart, labels
+from fabmon.tui.text.draw_context import DrawContext
 
 _GONE = (NodeState.LOST, NodeState.FAILED)
+_IS_DOWN, _IS_FLAGGED, _IS_SELECTED = 1, 2, 4
+_VALUE = 6
+"""Columns of a value: `98.2 %`."""
+_MOST_SAMPLES = 400_000
+"""Samples that the curves of one screen are made from, at most: they are read at every tick."""
 
 
 def spread(grid: HeatmapGrid, codes: Codes) -> Codes:
-    """[rows, columns]: the codes of ports at the places of their cells."""
-    padded = np.append(codes, np.uint16(NOTHING)).astype(np.uint16)
-    return padded[grid.ports]
+    """[rows, columns]: the codes of ports at the places of their cells; a cell of several ports has
+    the highest level of any, with the marks of all."""
+    every = [codes, _combined(codes[grid.members], grid.starts), np.array([NOTHING], np.uint16)]
+    found: Codes = np.concatenate(every).astype(np.uint16)[grid.cells]
+    return found
+
+
+def _combined(codes: Codes, starts: NDArray[np.intp]) -> Codes:
+    """[aggregates]: the code of each run of codes. One port that is down is drawn as down; stale is
+    what is stale as a whole, absent what is absent as a whole."""
+    if not len(starts):
+        return np.empty(0, np.uint16)
+    bare = codes & ~np.uint16(SELECTED | STALE)
+    is_level = bare < ABSENT
+    level = np.maximum.reduceat(np.where(is_level, bare & LEVEL, 0), starts)
+    flags = np.bitwise_or.reduceat(np.where(is_level, codes & FLAGGED, 0), starts)
+    flags |= np.bitwise_or.reduceat(codes & SELECTED, starts)
+    flags |= np.bitwise_and.reduceat(codes & STALE, starts)
+    special = np.maximum.reduceat(np.where(is_level, 0, bare), starts)
+    has_level = np.logical_or.reduceat(is_level, starts)
+    has_down = np.logical_or.reduceat(bare == DOWN, starts)
+    marks = flags & np.uint16(SELECTED | STALE)
+    shown: Codes = np.where(has_level, level | flags, special | marks).astype(np.uint16)
+    shown[has_down] = DOWN | (flags[has_down] & SELECTED)
+    return shown
 
 
 class _Texts(NamedTuple):
-    """The texts beside the cells of a part's node; a `note` replaces the cells."""
+    """The texts of a part; `status` replaces the cells, `port` and `finding` follow the value."""
 
     mark: str = ""
     age: str = ""
-    note: str = ""
+    status: str = ""
     gone: bool = False
+    value: str = ""
+    port: str = ""
+    finding: str = ""
+    curve: str = ""
 
 
 class HeatmapRows:
@@ -55,129 +90,278 @@ class HeatmapRows:
         self._grid = grid
         self._palette = palette
         self._made: dict[int, tuple[list[_Texts], CellRow]] = {}
+        self._last: tuple[CellRow, ...] = ()
 
     def are_of(self, grid: HeatmapGrid, palette: Palette) -> bool:
         """Whether they were made for this grid and these colours."""
         return self._grid is grid and self._palette == palette
 
-    def of(self, cells: Codes, scene: Scene) -> tuple[CellRow, ...]:
+    def of(self, cells: Codes, ctx: DrawContext) -> tuple[CellRow, ...]:
         """The rows of a scene; `cells` are its codes, [rows, columns]."""
-        marks = _Marks(self._grid, cells, scene)
+        texts = self._texts(cells, ctx)
         made: list[CellRow] = []
-        heading = -1
+        number = 0
         for y, parts in enumerate(self._grid.rows):
-            if parts[0].heading:
-                heading = y
-            texts = [_texts_of(part, scene, marks, y, self._palette) for part in parts]
+            own = texts[number : number + len(parts)]
+            number += len(parts)
             before = self._made.get(y)
-            if before is None or before[0] != texts:
-                before = self._made[y] = (texts, self._row(parts, texts, heading))
+            if before is None or before[0] != own:
+                before = self._made[y] = (own, self._row(y, parts, own))
             made.append(before[1])
-        return tuple(made)
+        rows = tuple(made)
+        if len(rows) != len(self._last) or any(
+            a is not b for a, b in zip(rows, self._last, strict=True)
+        ):
+            self._last = rows
+        return self._last
 
-    def _row(self, parts: tuple[GridPart, ...], texts: list[_Texts], heading: int) -> CellRow:
-        """A row of parts side by side, or of their headings."""
-        grid = self._grid
-        if parts[0].heading:
-            headings = [_heading(part, grid.name, self._palette) for part in parts]
-            return CellRow(tuple(text for each in headings for text in each), (), -1)
-        joined = [
-            _part(part, each, grid, self._palette) for part, each in zip(parts, texts, strict=True)
+    def _row(self, y: int, parts: tuple[GridPart, ...], texts: list[_Texts]) -> CellRow:
+        """A row of parts side by side."""
+        name, palette = self._grid.name, self._palette
+        placed = [
+            text
+            for part, each in zip(parts, texts, strict=True)
+            for text in _part(part, each, name, palette)
         ]
-        return CellRow(
-            tuple(text for placed, _ in joined for text in placed),
-            tuple(block for _, blocks in joined for block in blocks),
-            heading,
+        blocks = [
+            block
+            for part, each in zip(parts, texts, strict=True)
+            if not each.status
+            for block in part.blocks
+        ]
+        return CellRow(tuple(placed), tuple(blocks), self._grid.headings[y])
+
+    def _texts(self, cells: Codes, ctx: DrawContext) -> list[_Texts]:
+        """The texts of all parts."""
+        bits, ages_s = self._marks(cells), self._ages_s(ctx)
+        peaks, found, curves = self._peaks(ctx), self._found(ctx), self._curves(ctx)
+        made = []
+        mark = self._palette.selection_mark
+        statuses = ctx.snapshot.statuses
+        for number, part in enumerate(self._parts):
+            if part.kind in (Kind.TEXT, Kind.CAPTION):
+                made.append(_EMPTY)
+                continue
+            node = part.nodes[0] if part.kind is Kind.NODE else None
+            status = statuses.get(node.name) if node is not None else None
+            gone = status is not None and status.state in _GONE
+            why = ""
+            if node is not None and status is not None and not node.ports:
+                why = f"{status.state}: {status.reason}" if status.reason else str(status.state)
+            bit, age_s = bits[number], ages_s[number]
+            sign = "✖" if gone or bit & _IS_DOWN else "▲" if bit & _IS_FLAGGED else " "
+            value, port = peaks.get(number, ("", ""))
+            made.append(
+                _Texts(
+                    mark + sign if bit & _IS_SELECTED else sign,
+                    time_wording.age(age_s) if age_s else "",
+                    why,
+                    gone,
+                    value,
+                    port,
+                    found.get(number, ""),
+                    curves.get(number, ""),
+                )
+            )
+        return made
+
+    @cached_property
+    def _parts(self) -> list[GridPart]:
+        return [part for parts in self._grid.rows for part in parts]
+
+    def _marks(self, cells: Codes) -> list[int]:
+        """For every part, whether one of its cells is down, flagged, selected."""
+        bare = cells & ~np.uint16(SELECTED | STALE)
+        bits = np.zeros(cells.size + 1, np.uint8)
+        bits[:-1] = np.where(
+            bare == DOWN, _IS_DOWN, np.where((bare < ABSENT) & (bare & FLAGGED > 0), _IS_FLAGGED, 0)
+        ).ravel()
+        bits[:-1][(cells & SELECTED).ravel() > 0] |= _IS_SELECTED
+        spans = self._grid.spans
+        if not len(spans):
+            return []
+        any_of = np.bitwise_or.reduceat(bits, spans)[::2]
+        any_of[spans[::2] == spans[1::2]] = 0
+        made: list[int] = any_of.tolist()
+        return made
+
+    def _ages_s(self, ctx: DrawContext) -> list[float]:
+        """For every part, the age of its oldest late cell; 0 for none."""
+        grid, snapshot = self._grid, ctx.snapshot
+        ages = np.nan_to_num(snapshot.age_s, nan=0, posinf=0)
+        ages[ages <= STALE_TICKS * snapshot.interval_s] = 0
+        if not ages.any():
+            return [0.0] * len(self._parts)
+        merged = np.empty(0, ages.dtype)
+        if len(grid.starts):
+            merged = np.maximum.reduceat(ages[grid.members], grid.starts)
+        spread_out = np.append(np.concatenate((ages, merged, [0]))[grid.cells].ravel(), 0)
+        oldest = np.maximum.reduceat(spread_out, grid.spans)[::2]
+        oldest[grid.spans[::2] == grid.spans[1::2]] = 0
+        made: list[float] = oldest.tolist()
+        return made
+
+    @cached_property
+    def _noted(self) -> tuple[list[int], NDArray[np.intp], NDArray[np.intp]]:
+        """(parts with a note, their ports, the start of each part's)."""
+        every = self._grid.ports_of("note")
+        numbers = [
+            number
+            for number, ports in enumerate(every)
+            if ports and self._parts[number].kind is not Kind.NODE
+        ]
+        sizes = [len(every[number]) for number in numbers]
+        ports = np.array([row for number in numbers for row in every[number]], np.intp)
+        return numbers, ports, np.cumsum([0, *sizes[:-1]]) if sizes else np.empty(0, np.intp)
+
+    def _peaks(self, ctx: DrawContext) -> dict[int, tuple[str, str]]:
+        """Part -> the highest value of its last strip, and the port that has it."""
+        numbers, ports, starts = self._noted
+        if not numbers:
+            return {}
+        values = np.where(stale_ports(ctx.snapshot), np.nan, ctx.metric.values(ctx.snapshot))
+        own = np.nan_to_num(values[ports], nan=-1)
+        highest = np.maximum.reduceat(own, starts)
+        part_of = np.repeat(np.arange(len(starts)), np.diff([*starts, len(ports)]))
+        hits = np.flatnonzero(own == highest[part_of])
+        _, first = np.unique(part_of[hits], return_index=True)
+        made = {}
+        for number, value, row in zip(
+            numbers, highest.tolist(), ports[hits[first]].tolist(), strict=True
+        ):
+            if value >= 0:
+                text = percent(value) if ctx.metric.high == 1 else per_second(value)
+                made[number] = text, self._port_name(ctx, self._parts[number], row, value)
+        return made
+
+    def _port_name(self, ctx: DrawContext, part: GridPart, row: int, value: float) -> str:
+        """The name of a port beside the name of its row; empty where nothing is busy."""
+        if not value:
+            return ""
+        port = ctx.fabric.ports[row]
+        if part.kind is Kind.UPLINKS or (part.kind is Kind.GPU):
+            return port.label
+        switches = [node for node in part.nodes if node.role == SWITCH]
+        return port.label if [node.name for node in switches] == [port.node] else port.display_name
+
+    def _found(self, ctx: DrawContext) -> dict[int, str]:
+        """Part -> its findings in a few words."""
+        by_node: dict[str, list[Finding]] = {}
+        for finding in ctx.scene.findings:
+            row = finding.rows[0] if finding.rows else -1
+            name = finding.subject.partition("/")[0].partition(" ")[0]
+            if 0 <= row < len(ctx.fabric.ports):
+                name = ctx.fabric.ports[row].node
+            by_node.setdefault(name, []).append(finding)
+        made = {}
+        for number, part in enumerate(self._parts) if by_node else ():
+            if part.kind is not Kind.UNIT:
+                continue
+            own = [finding for node in part.nodes for finding in by_node.get(node.name, ())]
+            if own:
+                made[number] = _brief(own, ctx)
+        return made
+
+    @cached_property
+    def _curved(self) -> list[tuple[int, tuple[int, ...]]]:
+        every = enumerate(self._grid.ports_of("curve"))
+        return [(number, ports) for number, ports in every if ports]
+
+    def _curves(self, ctx: DrawContext) -> dict[int, str]:
+        """Part -> the traffic of its last strip over the last ticks, a column a tick."""
+        parts = self._curved
+        if not parts:
+            return {}
+        ticks = max(self._parts[number].curve[1] for number, _ in parts)
+        ports = [row for _, rows in parts for row in rows]
+        if len(ports) * ticks > _MOST_SAMPLES:
+            return {}
+        snapshot = ctx.snapshot
+        busier = np.fmax(
+            snapshot.window("tx_bps", ports, ticks), snapshot.window("rx_bps", ports, ticks)
         )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = busier / snapshot.line_rate_bps[ports][:, None]
+        made = {}
+        at = 0
+        for number, rows in parts:
+            width = self._parts[number].curve[1]
+            own = share[at : at + len(rows), -width:]
+            known = np.isfinite(own)
+            count = known.sum(axis=0)
+            with np.errstate(invalid="ignore"):
+                mean = np.where(known, own, 0).sum(axis=0) / np.where(count, count, np.nan)
+            made[number] = chart.spark(mean.astype(np.float32), width, 1.0)
+            at += len(rows)
+        return made
 
 
-class _Marks:
-    """Which cells of a grid are down, flagged or selected, and the age of those that are late."""
-
-    def __init__(self, grid: HeatmapGrid, cells: Codes, scene: Scene) -> None:
-        selected = (cells & SELECTED) > 0
-        bare = cells & ~np.uint16(SELECTED)
-        flags = (
-            (bare == DOWN) | (bare == DOWN | STALE),
-            (bare < ABSENT) & ((bare & FLAGGED) > 0),
-            selected,
-        )
-        # Cumulative sums: whether there is one in any run of columns, in two look-ups.
-        sums = np.zeros((len(flags), len(cells), cells.shape[1] + 1), np.intp)
-        np.cumsum(np.stack(flags), axis=2, out=sums[:, :, 1:])
-        self._sums: list[list[list[int]]] = sums.tolist()
-        ages = np.nan_to_num(scene.snapshot.age_s, nan=0, posinf=0)
-        ages[ages <= STALE_TICKS * scene.snapshot.interval_s] = 0
-        self._ages = np.append(ages, 0)[grid.ports] if ages.any() else None
-
-    def any(self, y: int, own: slice) -> list[bool]:
-        """Whether one of the columns of a row is down, flagged, selected."""
-        return [of[y][own.stop] > of[y][own.start] for of in self._sums]
-
-    def age_s(self, y: int, own: slice) -> float:
-        """The age of the oldest late cell among the columns of a row; 0 for none."""
-        return 0.0 if self._ages is None else float(self._ages[y, own].max(initial=0))
+_EMPTY = _Texts()
 
 
-def _texts_of(part: GridPart, scene: Scene, marks: _Marks, y: int, palette: Palette) -> _Texts:
-    if part.heading:
-        return _Texts()
-    left = part.blocks[:_LEFT]
-    own = slice(left[0].first, left[-1].first + left[-1].count)
-    note, gone = _state(part, scene)
-    down, flagged, selected = marks.any(y, own)
-    mark = "✖" if gone or down else "▲" if flagged else " "
-    age_s = marks.age_s(y, own)
-    return _Texts(
-        palette.selection_mark + mark if selected else mark,
-        time_wording.age(age_s) if age_s else "",
-        note,
-        gone,
-    )
+def _brief(findings: list[Finding], ctx: DrawContext) -> str:
+    """`ECMP collision up5, 46 % lost, 2 more`."""
+    first = findings[0]
+    row = first.rows[0] if first.rows else -1
+    port = f" {ctx.fabric.ports[row].label}" if 0 <= row < len(ctx.fabric.ports) else ""
+    lost = f", {rounded_percent(first.lost)} lost" if first.lost > 0 else ""
+    more = f", {len(findings) - 1} more" if len(findings) > 1 else ""
+    return f"{labels.cause_title(first)}{port}{lost}{more}"
 
 
-def _state(part: GridPart, scene: Scene) -> tuple[str, bool]:
-    """Why the node at the left has no cells, and whether it is lost or failed."""
-    status = scene.snapshot.statuses.get(part.node.name) if part.node is not None else None
-    if part.node is None or status is None:
-        return "", False
-    note = ""
-    if not part.node.ports:
-        note = f"{status.state}: {status.reason}" if status.reason else str(status.state)
-    return note, status.state in _GONE
+_Placed = list[tuple[int, str, Style]]
 
 
-_Placed = tuple[tuple[int, str, Style], ...]
+def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed:
+    """The texts of a part."""
+    x = part.x
+    if part.kind is Kind.TEXT:
+        return [(x, part.title, palette.dim)]
+    made: _Placed
+    if part.kind is Kind.CAPTION:
+        made = [(at, label, palette.dim) for at, label in part.labels]
+        if part.title:
+            first = min((at for at, _, _ in made), default=x + MARK + name + 1)
+            room = max(1, min(first - x - 2, cell_len(part.title)))
+            made.insert(0, (x + 1, fit(part.title, room), palette.strong))
+        return made
+    sign = texts.mark[-1]
+    accent = {"✖": palette.gone, "▲": palette.accent}.get(sign, palette.text)
+    style = palette.text if part.kind is Kind.NODE else palette.strong
+    made = [
+        (x + 2 - len(texts.mark), texts.mark, accent),
+        (x + MARK, fit(part.title, name), palette.gone if texts.gone else style),
+    ]
+    if texts.status:
+        room = max(12, part.curve[0] + part.curve[1] - x - MARK - name - 1)
+        if part.blocks and not part.curve[1]:
+            last = part.blocks[-1]
+            room = max(12, last.x + last.count * last.pitch - x - MARK - name - 1)
+        made.append((x + MARK + name + 1, fit(texts.status, room), palette.dim))
+        return made
+    made += _note(part, texts, palette)
+    if texts.age and part.curve[1]:
+        stale = f"stale {texts.age}"
+        made.append((part.curve[0], fit(stale, min(part.curve[1], len(stale))), palette.dim))
+    elif texts.age and part.kind is Kind.NODE and part.note[1]:
+        made.append((part.note[0], right(texts.age, part.note[1]), palette.dim))
+    elif texts.curve:
+        made.append((part.curve[0], texts.curve, palette.tx))
+    return made
 
 
-def _heading(part: GridPart, name: int, palette: Palette) -> _Placed:
-    first = part.labels[0][0] if part.labels else part.x + MARK + name + AGE
-    title = fit(part.group or "fabric", min(first - part.x - 2, name + AGE))
-    labels = ((x, label, palette.dim) for x, label in part.labels)
-    return ((part.x + 1, title, palette.strong), *labels)
-
-
-def _part(
-    part: GridPart, texts: _Texts, grid: HeatmapGrid, palette: Palette
-) -> tuple[_Placed, tuple[CellBlock, ...]]:
-    """The texts of a part and its cells; a note replaces the cells."""
-    x, blocks = part.x, part.blocks
-    name = part.node.name if part.node is not None else ""
-    beside = part.beside.name if part.beside is not None and grid.beside else ""
-    accent = {"✖": palette.gone, "▲": palette.accent}.get(texts.mark[-1], palette.text)
-    made: list[tuple[int, str, Style]] = []
-    if name:
-        made.append((x + 2 - len(texts.mark), texts.mark, accent))
-        style = palette.gone if texts.gone else palette.text
-        made.append((x + MARK, fit(name, grid.name), style))
-        made.append((x + MARK + grid.name, right(texts.age, AGE - 1), palette.dim))
-    left, uplinks = blocks[:_LEFT], blocks[_LEFT:]
-    if beside and uplinks:
-        beside = fit(beside, grid.beside - 1)
-        made.append((uplinks[0].x - len(beside) - 1, beside, palette.dim))
-    if texts.note:
-        end = uplinks[0].x if uplinks else left[-1].x + left[-1].count * left[-1].pitch
-        room = max(end - left[0].x - 1, 12)
-        made.append((left[0].x, fit(texts.note, room), palette.dim))
-        blocks = uplinks
-    return tuple(sorted(made, key=lambda text: text[0])), blocks
+def _note(part: GridPart, texts: _Texts, palette: Palette) -> _Placed:
+    """The busiest port and the findings, as far as there is room."""
+    x, room = part.note
+    end = x + room
+    made: _Placed = []
+    if not texts.value or room < _VALUE:
+        return made
+    made.append((x, right(texts.value, _VALUE), palette.text))
+    x += _VALUE + 1
+    for text, style in ((texts.port, palette.dim), (texts.finding, palette.accent)):
+        if text and end - x >= 3:
+            shown = fit(text, min(cell_len(text), end - x))
+            made.append((x, shown, style))
+            x += max(cell_len(shown), 8) + 1
+    return made

@@ -78,7 +78,8 @@ def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:
     texts = [", ".join(_facts(job))]
     if not job.resolved:
         fast = interval(ctx.scene.iteration_report.shortest_s / 3 * 2)
-        texts.append(f"may be under {fast}: press B on a port to sample at 50 Hz")
+        burst = ctx.key("burst")
+        texts.append(f"may be under {fast}: press {burst} on a port to sample at 50 Hz")
     if job.expected is not None:
         texts += _expected(job)
     if not job.hosts_sure:

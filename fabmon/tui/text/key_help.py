@@ -53,8 +53,9 @@ def _part(key: keys.Key, palette: Palette) -> list[Span]:
 
 _ABOUT = {
     "overview": "Every link of the fabric. A row is a node, a column a rail; the uplinks of a leaf "
-    "are to the right of its hosts. Bright cells are busy, blank cells idle. ▲ marks a link with a "
-    "finding.",
+    "are in the row of the leaf, above its hosts. Where there are more nodes than rows, a row is a "
+    "leaf or several: those with findings come first, a cell is the busiest of its ports, enter "
+    "expands a leaf in place. ▲ marks a link with a finding.",
     "switches": "What each switch sends and receives on each of its uplinks. Bars of one height "
     "are an even spread; one tall bar among short ones is a collision.",
     "nodes": "The connections to all nodes. Nodes with the same failure are one line: enter "
@@ -64,7 +65,7 @@ _ABOUT = {
     "half is the traffic up, its right half the traffic down, on the busiest link between the two.",
     "pair": "The links between two switches: what each carries in each direction, its errors.",
     "fluctuation": "How much the bandwidth varied, by job, rail, pair of switches and link: over "
-    "the last minutes, the marked range, or the whole recording (r cycles through them).",
+    "the last minutes, the marked range, or the whole recording.",
     "node": "The ports of one node: traffic, errors and congestion, and facts.",
     "port": "One port: its traffic, every counter with its meaning, and facts.",
     "finding": "One finding: a picture, advice, the evidence and the affected ports.",

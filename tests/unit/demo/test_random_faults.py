@@ -18,7 +18,7 @@ def test_after_the_tour_one_fault_follows_the_other(fabric: str) -> None:
     world = World(scenario)
     assert scenario.fault[: len(guided.fault)] == guided.fault
     after = scenario.fault[len(guided.fault) :]
-    kinds = set(KINDS) - ({"polarization"} if fabric == "fat-tree" else set())
+    kinds = set(KINDS) - (set() if fabric == "leaf-spine" else {"polarization"})
     assert {fault.kind for fault in after[: len(kinds)]} == kinds
     pairs = list(zip(scenario.fault[len(guided.fault) - 1 :], after, strict=False))
     assert all(20 <= later.at - fault.until <= 35 for fault, later in pairs)
@@ -35,11 +35,11 @@ def test_the_seed_draws_them() -> None:
 
 
 def test_captions_have_the_causes_and_ports_as_the_screen_does() -> None:
-    lines = captions(World(tour("leaf-spine")), 70, title)
+    lines = captions(World(tour("leaf-spine")), 132, title)
     assert [(line.at, line.duration, line.text) for line in lines] == [
-        (75, 25, "Demo: injected Degraded link on leaf3 up12"),
-        (110, 30, "Demo: injected Straggler on gpu003"),
-        (150, 20, "Demo: injected Incast on leaf4 dn17"),
-        (180, 20, "Demo: injected Flapping link on leaf2 up7"),
-        (215, 30, "Demo: injected Polarization on leaf4"),
+        (150, 25, "Demo: injected Degraded link on leaf3 up12"),
+        (205, 40, "Demo: injected Straggler on gpu009"),
+        (285, 25, "Demo: injected Incast on leaf4 dn17"),
+        (350, 20, "Demo: injected Flapping link on leaf2 up7"),
+        (420, 30, "Demo: injected Polarization on leaf4"),
     ]

@@ -189,7 +189,8 @@ def _no_findings(ctx: DrawContext) -> list[Line]:
         return [line((" ○ No findings", palette.dim), (": no node sends data", palette.gone))]
     down = down_links(ctx.scene)
     rest = "" if down else ": no link is flagged or down"
-    partial = f"Based on {up} of {total} nodes: press n for the missing ones" if up < total else ""
+    missing = f"press {ctx.key('nodes')} for the missing ones"
+    partial = f"Based on {up} of {total} nodes: {missing}" if up < total else ""
     return [
         line((" ○ No findings", palette.key), (rest, palette.text)),
         *paragraph(_down_from_start(ctx, down), width, palette.gone),

@@ -11,8 +11,19 @@ from fabmon.analysis.finding import sentence
 from fabmon.fabric.filter import Matched
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix, down_up, ratio_text
-from fabmon.fabric.wording import ABSENT, Unit, plural, rate, rounded_percent
-from fabmon.tui.cells import DOWN, FLAGGED, LEVEL, NOTHING, SELECTED, STALE, Codes, Look, scale
+from fabmon.fabric.wording import ABSENT, Unit, plural, rate
+from fabmon.tui.cells import (
+    DOWN,
+    FLAGGED,
+    LEVEL,
+    NOTHING,
+    NUMBERED,
+    SELECTED,
+    STALE,
+    Codes,
+    Look,
+    scale,
+)
 from fabmon.tui.line import (
     FindingTarget,
     Hit,
@@ -32,8 +43,6 @@ from fabmon.tui.text.labels import port_state
 
 _MARGIN = 1
 _WIDEST = 12
-_NUMBER = 6
-"""The width of half a cell from which on its value is written below it."""
 _DEEPEST = 5
 _NAME = 24
 
@@ -52,7 +61,7 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
     Columns for which there is no room follow below.
     """
     palette, matched = ctx.palette, ctx.matched
-    levels = scale(heat_metric("tx"), palette.depth, ctx.digits)
+    levels = scale(heat_metric("tx"), palette.depth, ctx.digits, NUMBERED)
     look = Look(palette, levels)
     codes = _Codes(ctx.codes(levels, heat_metric("tx")), ctx.codes(levels, heat_metric("rx")))
     shown = [
@@ -73,7 +82,7 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
             lines.append(_heading(highs, plan.name, plan.cell, look))
             for low in lows:
                 pairs = [table.cells.get((low, high), ()) for high in highs]
-                lines += _row(ctx, low, highs, pairs, plan, look, codes, deep)
+                lines += _row(low, highs, pairs, plan, look, codes, deep)
         lines.append(line(("", palette.text)))
     if not lines and tables:
         return [line((" No switch matches the filter", palette.dim))]
@@ -156,7 +165,6 @@ def _heading(highs: tuple[str, ...], name: int, cell: int, look: Look) -> Line:
 
 
 def _row(
-    ctx: DrawContext,
     low: str,
     highs: tuple[str, ...],
     pairs: list[tuple[TierLink, ...]],
@@ -165,13 +173,14 @@ def _row(
     codes: _Codes,
     deep: int,
 ) -> list[Line]:
-    """A lower switch with the cells of its pairs in `deep` lines: colours, values, a blank one."""
+    """A lower switch with the cells of its pairs in `deep` lines, the last one blank.
+
+    The value is in the middle line of a cell.
+    """
     palette, cell = look.palette, plan.cell
-    has_numbers = deep > 1 and cell >= _NUMBER
     name = (" " * _MARGIN + fit(low, plan.name) + " ", palette.text)
     below = (" " * (_MARGIN + plan.name + 1), palette.text)
     colours: list[Span] = []
-    numbers: list[Span] = []
     hits: list[Hit] = []
     x = _MARGIN + plan.name + 1
     for high, links in zip(highs, pairs, strict=True):
@@ -179,29 +188,16 @@ def _row(
             hits.append(Hit(x, x + 2 * cell, PairTarget(low, high), is_colour=True))
         colours += [look.picture(code, cell) for code in _worst(links, codes)]
         colours.append((" ", palette.text))
-        for share in _shares(ctx, links):
-            text = rounded_percent(share) if links else ""
-            numbers.append((f"{text:^{cell}}", palette.dim))
-        numbers.append((" ", palette.text))
         x += 2 * cell + 1
-    blank = deep > 2
-    thick = max(1, deep - has_numbers - blank)
-    lines = [line(below if place else name, *colours, hits=tuple(hits)) for place in range(thick)]
-    if has_numbers:
-        lines.append(line(below, *numbers))
-    return [*lines, *([line(("", palette.text))] if blank else [])]
-
-
-def _shares(ctx: DrawContext, links: tuple[TierLink, ...]) -> tuple[float, float]:
-    """(up, down): the highest share of line rate of a pair's links; NaN where none is known."""
-    tx, rx = ctx.snapshot.tx_util, ctx.snapshot.rx_util
-    up, down = float("nan"), float("nan")
-    for low, high in links:
-        row = low if low is not None else high
-        if row is not None:
-            sent, received = (tx, rx) if row == low else (rx, tx)
-            up, down = float(np.fmax(up, sent[row])), float(np.fmax(down, received[row]))
-    return up, down
+    plain: list[Span] = [(" " * cell_len(text), style) for text, style in colours]
+    thick = max(1, deep - 1)
+    lines = [
+        line(name, *colours, hits=tuple(hits))
+        if place == (thick - 1) // 2
+        else line(below, *plain, hits=tuple(hits))
+        for place in range(thick)
+    ]
+    return [*lines, *([line(("", palette.text))] if deep > 1 else [])]
 
 
 def _worst(links: tuple[TierLink, ...], codes: _Codes) -> tuple[int, int]:

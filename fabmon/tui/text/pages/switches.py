@@ -7,7 +7,7 @@ import numpy as np
 from fabmon.fabric.model import DOWNLINK, SWITCH, UPLINK, Node, Port
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.wording import Unit, bit_rate, compact, number, percent, plural
-from fabmon.tui.heatmap_layout import ports_of_role
+from fabmon.tui.heatmap_units import ports_of_role
 from fabmon.tui.line import Hit, Line, NodeTarget, PortTarget, Span, fit, flow, line, right
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text.chart import BLOCKS

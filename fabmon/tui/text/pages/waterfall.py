@@ -124,7 +124,7 @@ class Waterfall:
         """The colours and scale of the cells."""
         return Look(
             self.ctx.palette,
-            scale(self.metric, self.ctx.palette.depth, self.ctx.digits),
+            scale(self.metric, self.ctx.palette.depth, self.ctx.digits, self.cell),
         )
 
     # Columns are `_each` ticks long and begin at fixed ticks, so that they shift only when one is
@@ -214,10 +214,8 @@ class Waterfall:
     @property
     def codes(self) -> Codes:
         """[ports, columns]: the codes of the cells."""
-        absent = np.isnan(self.values)
-        known = np.where(absent, 0, self.values)
-        codes = np.searchsorted(self.look.levels.edges, known, "right").astype(np.uint16)
-        codes[absent] = ABSENT
+        codes = self.look.levels.levels_of(self.values)
+        codes[np.isnan(self.values)] = ABSENT
         return codes
 
     @property

@@ -180,7 +180,8 @@ def bars(
             hits += [hit._replace(start=hit.start + x, end=hit.end + x) for hit in bar.hits]
         lines.append(Line(tuple(spans), None, tuple(hits)))
     if rest:
-        lines.append(line((f"   and {rest} more: press w for all", canvas.palette.dim)))
+        key = canvas.ctx.key("waterfall")
+        lines.append(line((f"   and {rest} more: press {key} for all", canvas.palette.dim)))
     return lines
 
 

@@ -10,7 +10,7 @@ from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import RATE, name_list, plural, rate
-from fabmon.tui.heatmap_layout import ports_of_role
+from fabmon.tui.heatmap_units import ports_of_role
 from fabmon.tui.line import Line, NodeTarget, PortTarget, fit, line, right
 from fabmon.tui.text import chart
 from fabmon.tui.text.gpu_activity import activity, is_slowed

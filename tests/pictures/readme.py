@@ -1,0 +1,105 @@
+"""The pictures of the README: five views in dark and light, and a cast of 20 seconds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fabmon.feeds.demo.feed import START_NS
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.session.recorder_setup import DEMO_MARK
+from fabmon.session.recording_access import ReplayedRecording
+from fabmon.tui.palette import Theme
+from fabmon.tui.preferences import Preferences
+from fabmon.tui.screen_state import Choices
+from fabmon.tui.time.past_reader import ReplayStart
+from tests.pictures.cast import cast
+from tests.pictures.frame import Frame, frame_of
+from tests.pictures.shots import COLLISION_S, Play, shot, shown
+from tests.pictures.svg import animated, svg
+from tests.tui.recordings import session
+from tests.tui.running import Running, running
+
+SIZE, CAST_SIZE = (132, 40), (100, 30)
+RECORDED_S = 130
+"""Length of the recording that is replayed: a collision, a slow receiver, a lost node."""
+
+_REPLAYED_S = 75
+_BEFORE_S = 3
+"""The cast begins with these many seconds of healthy traffic before the fault."""
+
+
+async def make(directory: Path) -> None:
+    """Write all of them."""
+    scenes = list(Play().scenes(COLLISION_S))
+    with tempfile.TemporaryDirectory() as temporary:
+        recording = Path(temporary) / "incident.fabrec"
+        Play().record(recording, RECORDED_S)
+        for theme in Theme:
+            made: dict[str, Frame] = {}
+            async with shown(scenes, SIZE, theme) as run:
+                made["overview"] = await shot(run, theme)
+                made["explain"] = await shot(run, theme, "tab", "enter")
+                made["waterfall"] = await shot(run, theme, "w")
+            async with replayed(recording, theme) as run:
+                made["replay"] = await shot(run, theme)
+            for name, frame in made.items():
+                (directory / f"{name}-{theme}.svg").write_text(svg(frame), "utf-8")
+    frames, seconds = await tour()
+    text = cast(frames, seconds, "fabmon demo: an ECMP collision", START_NS // 10**9)
+    (directory / "tour.cast").write_text(text, "utf-8")
+    (directory / "tour.svg").write_text(animated(frames, seconds), "utf-8")
+
+
+@asynccontextmanager
+async def replayed(path: Path, theme: Theme) -> AsyncIterator[Running]:
+    """The screen of `fabmon replay`, paused within the second incident."""
+    begin_ns = START_NS + _REPLAYED_S * 10**9
+    preferences = Preferences(choices=Choices(theme=theme))
+    with Timeline((path,)) as timeline:
+        async with running(
+            size=SIZE,
+            mark=DEMO_MARK,
+            recording=ReplayedRecording(session(), timeline),
+            start=ReplayStart(begin_ns, 1.0, False),
+            live=False,
+            preferences=preferences,
+        ) as run:
+            await run.until(lambda: run.app.screen_state.scene is not None)
+            await run.press("space")
+            yield run
+
+
+async def tour() -> tuple[list[Frame], list[float]]:
+    """20 seconds: healthy, a collision, its explanation, its waterfall; with durations."""
+    play = Play()
+    scenes = list(play.scenes(COLLISION_S + 4))
+    first, found = 10 - _BEFORE_S, next(n for n, each in enumerate(scenes) if each.findings)
+    frames, seconds = [], []
+
+    def keep(frame: Frame, lasts: float) -> None:
+        frames.append(frame)
+        seconds.append(lasts)
+
+    async with shown(scenes[:first], CAST_SIZE, Theme.DARK, tips=play.tips) as run:
+        for number in range(first, found + 3):
+            await run.send(scenes[number])
+            keep(frame_of(run.app, Theme.DARK), 1.0)
+        keep(await shot(run, Theme.DARK, "tab"), 1.0)
+        keep(await shot(run, Theme.DARK, "enter"), 1.0)
+        rest = scenes[found + 3 :]
+        for scene in rest[:3]:
+            await run.send(scene)
+            keep(frame_of(run.app, Theme.DARK), 1.0)
+        keep(await shot(run, Theme.DARK, "w"), 1.0)
+        for scene in rest[3:5]:
+            await run.send(scene)
+            keep(frame_of(run.app, Theme.DARK), 1.0)
+        keep(await shot(run, Theme.DARK, "escape", "escape"), 1.0)
+        for scene in rest[5:7]:
+            await run.send(scene)
+            keep(frame_of(run.app, Theme.DARK), 1.0)
+    scale = 20.0 / sum(seconds)
+    return frames, [round(each * scale, 3) for each in seconds]
