@@ -117,9 +117,9 @@ class ScreenState:
     screen follows the newest. `recording` is the access to its recording. `silent_s` is the time
     without a tick, 0 while that is normal. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
-    returns why there are no nodes, empty if that is not known. `selected_key` is the key of the
-    selected finding or group of findings, empty for none; `unfolded` are the keys of the groups
-    whose findings are listed. `terminal_theme` fits the terminal's background.
+    returns why there are no nodes, empty if that is not known. `follows_first`: the first
+    finding is selected, until the user moves. `unfolded` are the keys of the groups of findings
+    that are listed. `terminal_theme` fits the terminal's background.
     """
 
     title: str
@@ -136,7 +136,8 @@ class ScreenState:
     mark: str = ""
     captions: Tips = field(default_factory=Tips)
     nothing: Callable[[], str] = str
-    selected_key: str = ""
+    follows_first: bool = True
+    _selected_key: str = ""
     unfolded: frozenset[str] = frozenset()
     terminal_theme: Theme = Theme.DARK
     keys: tuple[Key, ...] = KEYS
@@ -226,9 +227,21 @@ class ScreenState:
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
         self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
 
+    @property
+    def selected_key(self) -> str:
+        """The key of the selected finding or group of findings, empty for none."""
+        if not self.follows_first:
+            return self._selected_key
+        groups = () if self.scene is None else self.groups(self.scene)
+        return groups[0].key if groups else ""
+
     def select(self, key: str) -> None:
         """Select the finding with this key in every view; empty: none."""
-        self.selected_key = key
+        self._selected_key, self.follows_first = key, False
+
+    def keep_selection(self) -> None:
+        """The user moved: what is selected now stays selected."""
+        self.select(self.selected_key)
 
     def fold(self, key: str, unfold: bool | None = None) -> None:
         """List the findings of a group, or no longer; without `unfold`, the other of the two."""
@@ -263,6 +276,9 @@ class ScreenState:
             found = group.findings
         else:
             return None
+        if self.follows_first:
+            # What nobody has chosen is marked in the list only: marks would cover the picture.
+            return Selection(found[0], np.empty(0, np.intp), frozenset())
         return self._selection.get(lambda: selection_of(found, fabric), *found, fabric)
 
     def cables(self, fabric: Fabric) -> int:
@@ -392,10 +408,16 @@ class ScreenState:
         """Gb/s, GB/s, %."""
         self.choices = replace(self.choices, unit=self.choices.unit.next())
 
-    def next_metric(self) -> None:
-        """The next metric that this fabric has."""
+    def choose_metric(self, name: str) -> None:
+        """Show this metric in the cells."""
+        self.choices = replace(self.choices, metric=heat_metric(name).name)
+
+    def next_metric(self, by: int = 1) -> None:
+        """The next metric that this fabric has, or the previous one (`by` = -1)."""
         snapshot = None if self.scene is None else self.scene.snapshot
-        self.choices = replace(self.choices, metric=next_metric_name(self.choices.metric, snapshot))
+        self.choices = replace(
+            self.choices, metric=next_metric_name(self.choices.metric, snapshot, by)
+        )
 
     def next_ramp(self) -> None:
         """The next colours."""
