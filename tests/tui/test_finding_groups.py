@@ -55,7 +55,7 @@ def panel(scene: Scene, width: int = 60) -> list[str]:
 def test_uplinks_of_a_leaf_are_one_line_with_their_number_names_and_highest_loss() -> None:
     found = [flapping(port, 0.02 * number) for number, port in enumerate(UPLINKS, 1)]
     shown = panel(with_findings(found))
-    assert shown[0].split("  ")[:2] == [" ▸▲ Flapping link", "8 uplinks of leaf1"]
+    assert shown[0][1:].split("  ")[:2] == ["▸▲ Flapping link", "8 uplinks of leaf1"]
     assert shown[1].strip() == "up1-up8, up to 16 % lost"
     assert not any("changed carrier" in line for line in shown)
 
