@@ -239,9 +239,10 @@ class ScreenState:
         """Select the finding with this key in every view; empty: none."""
         self._selected_key, self.follows_first = key, False
 
-    def keep_selection(self) -> None:
-        """The user moved: what is selected now stays selected."""
-        self.select(self.selected_key)
+    def user_moved(self) -> None:
+        """Let go of the first finding; one that the user selected stays selected."""
+        if self.follows_first:
+            self.select("")
 
     def fold(self, key: str, unfold: bool | None = None) -> None:
         """List the findings of a group, or no longer; without `unfold`, the other of the two."""

@@ -291,7 +291,7 @@ class OverviewScreen(ViewScreen):
             self._name = self.query_one("#heat", HeatGrid).node_at(event.cell)
             if not self._name:
                 self._port = self._port_at(event.cell)
-            self.screen_state.keep_selection()
+            self.screen_state.user_moved()
             self._draw_port(self.context())
 
     def on_heat_grid_hovered(self, event: HeatGrid.Hovered) -> None:
