@@ -255,5 +255,5 @@ def test_the_title_names_the_time_of_the_highest_value() -> None:
     assert titles == ["% of line rate, max of 10 s", "% of line rate"]
     job = cast("JobIteration", SimpleNamespace(step_s=14.2))
     slow = replace(scene, iteration_report=IterationReport(3.0, 16, 200, (job,)))
-    title = state.draw_context(slow, 120).heat_title("% of line rate")
+    title = replace(state.draw_context(scene, 120), scene=slow).heat_title("% of line rate")
     assert title == "% of line rate, max of 14 s (an iteration)"
