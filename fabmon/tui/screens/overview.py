@@ -39,6 +39,8 @@ _TINY = (72, 20)
 """Below this width or height only header, findings and one line of the timeline are left."""
 _TALL = 40
 """From this height on the timeline has four lines."""
+_VERY_TALL = 60
+"""From this height on it has ten."""
 _SHORT_TITLE = 84
 """Below this width the title of the heatmap has the short name of the metric."""
 _TRAINING_FROM = 14
@@ -100,6 +102,7 @@ class OverviewScreen(ViewScreen):
         self.set_class(is_tiny, "-tiny")
         self.set_class(is_tiny or width < _NARROW, "-narrow")
         self.set_class(height >= _TALL, "-tall")
+        self.set_class(height >= _VERY_TALL, "-very-tall")
         if is_tiny:
             self.remove_class("-max-grid")
         hidden = "#left" if is_tiny else "#right" if self.has_class("-max-grid") else ""
@@ -122,8 +125,10 @@ class OverviewScreen(ViewScreen):
             self._draw_findings(ctx)
         self.on_timeline_view_redraw()
         tone = self.palette
-        stroke = ("║", tone.accent) if self.screen_state.paused else ("│", tone.rule)
-        self.put("#between", [line(stroke)] * self.size.height)
+        paused = self.screen_state.paused
+        strokes, style = ("╦║", tone.accent) if paused else ("┬│", tone.rule)
+        first, other = (line((stroke, style)) for stroke in strokes)
+        self.put("#between", [first, *[other] * self.size.height])
 
     def on_timeline_view_redraw(self) -> None:
         """Draw the timeline, with or without the focus."""
@@ -131,7 +136,10 @@ class OverviewScreen(ViewScreen):
         size = (self.size.width, strip.size.height)
         ctx = self.screen_state.timeline_context(*size, strip.has_focus)
         if strip.display and ctx is not None:
-            strip.show(timeline(ctx), ctx.palette.text)
+            lines, between = timeline(ctx), self.query_one("#between")
+            if between.display and len(lines) > 1:
+                lines[0] = _joined(lines[0], between.region.x)
+            strip.show(lines, ctx.palette.text)
 
     def _draw_grid(self, ctx: DrawContext) -> None:
         view = self.query_one("#heat", HeatGrid)
@@ -374,3 +382,19 @@ class OverviewScreen(ViewScreen):
         elif not self.has_class("-tiny"):
             self.add_class("-max-grid")
         self.call_after_refresh(self.paint)
+
+
+_JUNCTIONS = {"─": "┴", "═": "╩"}
+
+
+def _joined(rule: Line, x: int) -> Line:
+    """A title line whose stroke at column `x` meets the line above it."""
+    spans: list[Span] = []
+    at = 0
+    for text, style in rule.spans:
+        place = x - at
+        at += len(text)
+        if 0 <= place < len(text):
+            text = text[:place] + _JUNCTIONS.get(text[place], text[place]) + text[place + 1 :]
+        spans.append((text, style))
+    return Line(tuple(spans), rule.target, rule.hits)
