@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Container, Horizontal, Vertical
 from textual.widget import Widget
 
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.cells import Look, scale
+from fabmon.tui.cells import Codes, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind, Level
 from fabmon.tui.heatmap_levels import LevelChoice, build_grid
 from fabmon.tui.heatmap_units import Unit, units_of, units_with_findings
@@ -28,6 +28,7 @@ from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import colour_legend, mark_legend
 from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
 from fabmon.tui.text.labels import port_summary
+from fabmon.tui.text.minimap import Minimap
 from fabmon.tui.text.pages import findings
 from fabmon.tui.text.timeline import time_at, time_columns, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
@@ -41,6 +42,8 @@ _TALL = 40
 """From this height on the timeline has four lines."""
 _VERY_TALL = 60
 """From this height on it has ten."""
+_WIDEST_MAP = 12
+"""Columns that the map of all units may take."""
 _SHORT_TITLE = 84
 """Below this width the title of the heatmap has the short name of the metric."""
 _TRAINING_FROM = 14
@@ -61,6 +64,8 @@ class OverviewScreen(ViewScreen):
         self._rows: HeatmapRows | None = None
         self._grid_of: tuple[Fabric, int, int, frozenset[str] | None, LevelChoice] | None = None
         self._units: tuple[Fabric, frozenset[str] | None, tuple[Unit, ...]] | None = None
+        self._minimap: tuple[tuple[Unit, ...], Minimap] | None = None
+        self._map_width = 0
         self._choice = LevelChoice()
         self._findings: frozenset[str] = frozenset()
         self._widest = 1
@@ -75,9 +80,10 @@ class OverviewScreen(ViewScreen):
         with Container(id="main"):
             with Vertical(id="left"):
                 yield Painted(id="grid-title")
-                yield HeatGrid(
-                    Look(self.palette, scale(heat_metric("util"), depth, False)), id="heat"
-                )
+                with Horizontal(id="cells"):
+                    look = Look(self.palette, scale(heat_metric("util"), depth, False))
+                    yield HeatGrid(look, id="heat")
+                    yield Painted(id="map")
                 yield Painted(id="inspect")
             yield Painted(id="between")
             with Vertical(id="right"):
@@ -148,10 +154,13 @@ class OverviewScreen(ViewScreen):
             return
         grid = self._layout(ctx, width - 1, height)
         levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
-        cells = spread(grid, ctx.codes(levels))
+        codes = ctx.codes(levels)
+        cells = spread(grid, codes)
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
-        view.show(cells, self._rows.of(cells, ctx), Look(ctx.palette, levels))
+        look = Look(ctx.palette, levels)
+        view.show(cells, self._rows.of(cells, ctx), look)
+        self._draw_map(codes, look, height if len(grid.rows) > height else 0)
         place = grid.place(self._port) if self._port is not None else None
         if place is None and (place := grid.first_place()) is not None:
             self._port = self._port_at(place)
@@ -159,6 +168,22 @@ class OverviewScreen(ViewScreen):
             view.put(place, scroll=False)
         self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
         self._draw_port(ctx)
+
+    def _draw_map(self, codes: Codes, look: Look, height: int) -> None:
+        """Show every unit as a cell beside rows that scroll; `height` is 0 where none do."""
+        units = () if self._units is None else self._units[2]
+        if self._minimap is None or self._minimap[0] is not units:
+            self._minimap = (units, Minimap(units))
+        minimap = self._minimap[1]
+        width = minimap.width(height) if height and len(units) > 1 else 0
+        if width > _WIDEST_MAP:
+            width = 0
+        panel = self.put("#map", minimap.lines(codes, height, look) if width else [])
+        if width != self._map_width:
+            self._map_width = width
+            panel.display = width > 0
+            panel.styles.width = max(1, width)
+            self.call_after_refresh(self.paint)
 
     def _layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
         """The layout, computed again only when the fabric, the size, the filter or the level
@@ -302,6 +327,13 @@ class OverviewScreen(ViewScreen):
             opened = others if title in opened else (*opened, title)
             self._choice = replace(self._choice, opened=opened)
             self.paint()
+            self._reveal_cursor()
+
+    def _reveal_cursor(self) -> None:
+        """Scroll to the cursor after the rows changed."""
+        view = self.query_one("#heat", HeatGrid)
+        if view.cursor is not None:
+            view.reveal(view.cursor)
 
     def go_back(self) -> bool:
         """Collapse the unit that was expanded last, else return to the level that fits; False
@@ -327,6 +359,7 @@ class OverviewScreen(ViewScreen):
         level = Level(min(max(self._grid.level + by, Level.PODS), finest))
         self._choice = replace(self._choice, level=level, opened=())
         self.paint()
+        self._reveal_cursor()
 
     def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""
