@@ -21,6 +21,7 @@ from fabmon.analysis.detectors import (
     link_down,
     node_lost,
     oversubscription,
+    pause_deadlock,
     pause_storm,
     polarization,
     saturated_counter,
@@ -35,7 +36,9 @@ from fabmon.fabric.model import HOST, MANAGEMENT, RAIL, Fabric
 _OF_LINK = causes_with(Trait.OF_LINK)
 _OF_HOST_PORT = causes_with(Trait.OF_HOST_PORT)
 _OF_GROUP = {each.CAUSE.name for each in (ecmp_collision, polarization, oversubscription)}
+_OF_CARRIER = {each.CAUSE.name for each in (link_down, flapping_link)}
 _OF_PAUSING_HOST = {each.CAUSE.name for each in (slow_receiver, pause_storm)}
+_OF_PLACE = {each.CAUSE.name for each in (uneven_rails, incast)}
 _OF_QUIET_HOST = {each.CAUSE.name for each in (straggler, uneven_rails)}
 
 
@@ -66,6 +69,7 @@ class _Roots:
         self._polarized = {
             _node_of(each) for each in roots if each.cause == polarization.CAUSE.name
         }
+        self._has_storm = any(each.cause == pause_storm.CAUSE.name for each in roots)
         self._ports: dict[str, set[int]] = {cause: set() for cause in _OF_LINK | _OF_HOST_PORT}
         """The ports at fault by cause: both ends of a link, one port of a host."""
         for each in roots:
@@ -79,8 +83,13 @@ class _Roots:
         cause, rows = symptom.cause, symptom.rows
         flapping = self._ports[flapping_link.CAUSE.name]
         degraded = self._ports[degraded_link.CAUSE.name]
+        if cause in _OF_CARRIER and self._nodes(symptom) & self._lost:
+            return True  # A host that restarts changes the carrier of all its ports.
         if cause == link_down.CAUSE.name:
-            return bool(self._nodes(symptom) & self._lost) or rows[0] in flapping
+            return rows[0] in flapping
+        if cause == pause_deadlock.CAUSE.name:
+            # Pause that spreads from one host comes back to the switches that it began at.
+            return self._has_storm
         if cause in _OF_GROUP:
             is_collision = cause == ecmp_collision.CAUSE.name
             if is_collision and _node_of(symptom) in self._polarized:
@@ -113,9 +122,9 @@ class _Roots:
 
     def _can_reach(self, root: Condition, symptom: Condition) -> bool:
         """Whether traffic of a symptom's hosts can meet a root: one of hosts or of a leaf is met by
-        their own hosts, any other by all. Slowed senders may wait for any queue."""
+        their own hosts, any other by all. Senders that no place is known of may wait for any."""
         is_cable, is_group = root.cause in _OF_LINK, root.cause in _OF_GROUP
-        if not is_cable and symptom.cause != uneven_rails.CAUSE.name:
+        if not is_cable and symptom.cause not in _OF_PLACE:
             return True
         rows = root.rows[:2] if is_cable else (*root.rows, *self._rows_of(root.victims))
         ports, hosts = self._structure.fabric.ports, self._structure.once(_leaves_of_hosts)

@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from textual.app import SystemCommand
+from textual.actions import SkipAction
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.filter import LineFilter, NoColor
-from textual.screen import Screen
+from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
 from fabmon.analysis.finding import Change, Finding
@@ -27,7 +26,16 @@ from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, interval
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings, keymap
-from fabmon.tui.line import EventTarget, FindingTarget, NodeTarget, PairTarget, PortTarget, fit
+from fabmon.tui.line import (
+    EventTarget,
+    FindingTarget,
+    NodeTarget,
+    PairTarget,
+    PortTarget,
+    SubjectTarget,
+    fit,
+)
+from fabmon.tui.names import Entry, NameIndex, commands, metric_entries, scene_entries
 from fabmon.tui.palette import Depth, Theme, detect
 from fabmon.tui.preferences import Preferences
 from fabmon.tui.saving import save_file, without_web_fonts
@@ -51,6 +59,7 @@ from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.time.time_keys import TimeKeys
+from fabmon.tui.widgets.choosers import JumpPrompt, MetricMenu
 from fabmon.tui.widgets.lines import Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
 
@@ -104,6 +113,7 @@ class FabmonApp(TimeKeys):
 
     CSS_PATH = "screen.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.EVERYWHERE)]
+    ENABLE_COMMAND_PALETTE = False
     TITLE = "fabmon"
 
     def __init__(
@@ -143,6 +153,8 @@ class FabmonApp(TimeKeys):
         self._toasts = Toasts()
         self._notice = preferences.notice
         self._has_left_nodes = False
+        self._views_before: list[str] = []
+        self._name_index: NameIndex | None = None
         self.set_up_time(recording or RecordingAccess(), start)
 
     async def on_mount(self) -> None:
@@ -245,14 +257,20 @@ class FabmonApp(TimeKeys):
                 return
 
     def say(self, text: str, seconds: float = 4) -> None:
-        """Show one line for some seconds."""
-        text = fit(text, max(1, self.size.width - 4)).rstrip()
+        """Answer a key in one line for some seconds."""
         self.notify(text, timeout=seconds, markup=False)
+
+    def notify(self, message: str, **options: Any) -> None:
+        """Show a message in one line."""
+        super().notify(fit(message, max(1, self.size.width - 4)).rstrip(), **options)
+
+    def on_notify(self) -> None:
+        """Make room for the message that is about to be shown: there is one line."""
+        self.clear_notifications()
 
     def _toast(self, scene: Scene) -> None:
         text = self._toasts.accept(scene)
         if text:
-            text = fit(text, max(1, self.size.width - 4)).rstrip()
             self.notify(text, timeout=6, markup=False, severity="warning")
 
     def _check_silence(self) -> None:
@@ -283,10 +301,15 @@ class FabmonApp(TimeKeys):
             every = (*scene.findings, *state.closed(scene))
             found = next((each for each in every if each.key == target.key), None)
             if found is not None:
-                state.select(target.key)
+                if target.key != state.selected_key:
+                    state.select(target.key)
                 await self.push_screen(FindingScreen(state, found, past))
         elif isinstance(target, EventTarget):
             self.player.seek(target.time_ns)
+        elif isinstance(target, SubjectTarget):
+            await self._open_view(FluctuationScreen.VIEW)
+            if isinstance(self.screen, FluctuationScreen):
+                self.screen.go_to(target)
 
     def on_highlighted(self, event: Highlighted) -> None:
         """Select the finding under the cursor of a list."""
@@ -314,31 +337,54 @@ class FabmonApp(TimeKeys):
     def _open_view(self, name: str) -> AwaitComplete:
         """Open a view; what is returned can be awaited."""
         self._has_left_nodes = self._has_left_nodes or name != NodesScreen.VIEW
+        shown = self._root_view()
+        if name in self._views_before:
+            del self._views_before[self._views_before.index(name) :]
+        elif shown != name:
+            self._views_before.append(shown)
+        if name == OverviewScreen.VIEW:
+            self._views_before.clear()
         while len(self.screen_stack) > 2:
             self.pop_screen()
         return self.switch_screen(name)
 
     def action_next_view(self) -> None:
         """Open the view after the current one."""
-        views = [screen.VIEW for screen in self.screen_stack if isinstance(screen, ViewScreen)]
-        shown = keys.ROOT_VIEWS.index(views[0])
+        shown = keys.ROOT_VIEWS.index(self._root_view())
         self.action_view(keys.ROOT_VIEWS[(shown + 1) % len(keys.ROOT_VIEWS)])
 
+    def _root_view(self) -> str:
+        """The view of the keys 1 to 6 that is open, below any page."""
+        return next(each.VIEW for each in self.screen_stack if isinstance(each, ViewScreen))
+
     async def action_back(self) -> None:
-        """Close the page; in a view, clear the selected finding, then the filter, then the tips."""
-        state = self.screen_state
+        """Go back by one step: see the key's help."""
+        state, screen = self.screen_state, self.screen
         if len(self.screen_stack) > 2:
             self.pop_screen()
+        elif isinstance(screen, ViewScreen) and (screen.restore_panel() or screen.go_back()):
             return
-        if isinstance(self.screen, ViewScreen) and self.screen.go_back():
-            return
-        if state.selected_key:
+        elif self._root_view() != OverviewScreen.VIEW and state.scene is not None:
+            if state.choices.filter:
+                state.filter("")
+                self.repaint()
+            else:
+                self._open_view((self._views_before or [OverviewScreen.VIEW])[-1])
+        else:
+            self._clear_one()
+            self.repaint()
+
+    def _clear_one(self) -> None:
+        """Clear the finding that the user selected, else the filter, the tips, the selection."""
+        state = self.screen_state
+        if state.selected_key and not state.follows_first:
             state.select("")
         elif state.choices.filter:
             state.filter("")
-        else:
+        elif not state.captions.skipped:
             state.captions.skip()
-        self.repaint()
+        else:
+            state.select("")
 
     def action_close(self) -> None:
         """Close the page; in a view, quit."""
@@ -358,16 +404,79 @@ class FabmonApp(TimeKeys):
         self.exit(return_code=_INTERRUPTED)
 
     def action_display(self, what: str) -> None:
-        """Change the `unit`, the `metric`, the `digits` or the `ramp` of colours."""
+        """Change the `unit`, the `digits` or the `ramp` of colours."""
         state = self.screen_state
         changes = {
             "unit": state.next_unit,
-            "metric": state.next_metric,
             "digits": state.toggle_digits,
             "ramp": state.next_ramp,
         }
         changes[what]()
         self.repaint()
+
+    def action_metric(self, by: int) -> None:
+        """Show the next metric in the cells (`by` = 1), or the previous one (-1)."""
+        self.screen_state.next_metric(by)
+        self.repaint()
+
+    def action_metrics(self) -> None:
+        """Open the list of metrics."""
+        state = self.screen_state
+        if isinstance(self.screen, ViewScreen):
+            self.push_screen(
+                MetricMenu(state.scene, state.palette, state.metric), self._show_metric
+            )
+
+    def _show_metric(self, name: str | None) -> None:
+        if name is not None:
+            self.screen_state.choose_metric(name)
+            self.repaint()
+
+    def action_jump(self) -> None:
+        """Open the list of names."""
+        self._skip_while_typing()
+        self.push_screen(JumpPrompt(self._searchable(), self.screen_state.palette), self._jump)
+
+    def _skip_while_typing(self) -> None:
+        """Leave the key to an input or a menu that is open."""
+        if isinstance(self.focused, Input) or not isinstance(self.screen, ViewScreen):
+            raise SkipAction
+
+    def _searchable(self) -> NameIndex:
+        """The names to search: of nodes and ports, indexed once per fabric, and of all else."""
+        scene = self.screen_state.scene
+        snapshot = None if scene is None else scene.snapshot
+        if snapshot is not None and (
+            self._name_index is None or self._name_index.fabric is not snapshot.fabric
+        ):
+            self._name_index = NameIndex(snapshot.fabric)
+        return (self._name_index or NameIndex(None)).with_others(
+            [
+                *commands(self.screen_state.keys, self.screen_state.refused_actions),
+                *metric_entries(snapshot),
+                *([] if scene is None else scene_entries(scene)),
+            ]
+        )
+
+    async def _jump(self, entry: Entry | None) -> None:
+        """Open what was chosen in the list of names."""
+        if entry is None:
+            return
+        if isinstance(entry.opens, str):
+            await self.run_action(entry.opens)
+        else:
+            self.post_message(OpenRequested(entry.opens))
+
+    def action_metric_named(self, name: str) -> None:
+        """Show this metric in the cells."""
+        self._show_metric(name)
+
+    def action_match(self, by: int) -> None:
+        """Go to the next match of the filter (`by` = 1), or to the previous one (-1)."""
+        if not self.screen_state.choices.filter:
+            self.say("no filter is set: / sets one")
+        elif isinstance(self.screen, ViewScreen) and not self.screen.next_match(by):
+            self.say("nothing here matches the filter")
 
     def action_usual_panels(self) -> None:
         """Give the panels the sizes that fit the terminal."""
@@ -384,6 +493,7 @@ class FabmonApp(TimeKeys):
 
     def action_filter(self) -> None:
         """Open the filter line."""
+        self._skip_while_typing()
         if isinstance(self.screen, ViewScreen):
             self.screen.ask_filter()
 
@@ -415,13 +525,6 @@ class FabmonApp(TimeKeys):
     def picture(self) -> str:
         """The screen as SVG."""
         return without_web_fonts(self.export_screenshot(title="fabmon"))
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The commands of the palette: the keys with a title."""
-        for key in self.screen_state.keys:
-            if key.title and key.action not in self.screen_state.refused_actions:
-                text = f"{key.help} ({key.shown})" if key.shown else key.help
-                yield SystemCommand(key.title, text, partial(self.run_action, key.action))
 
 
 def _has_data(scene: Scene) -> bool:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from textual.binding import Binding
 
-from fabmon.tui.keys import KEYS, Key
+from fabmon.tui.keys import AT_ONCE, KEYS, Key
 
 
 def bindings(scope: str) -> list[Binding]:
     """The keys of a scope; the name of the action is the id that the keymap refers to."""
     return [
-        Binding(key.keys, key.action, key.help, id=key.name or None)
+        Binding(key.keys, key.action, key.help, id=key.name or None, priority=key.action in AT_ONCE)
         for key in KEYS
         if key.scope == scope and key.keys
     ]

@@ -43,6 +43,9 @@ FULL = "#"
 SELECTED = 0x400
 """A link of the selected finding; a flag, also of special codes."""
 
+MUTED = 0x800
+"""A port that the filter does not match; a flag, also of special codes."""
+
 NUMBERED = 3
 """Cells of this width or wider show their number, narrower ones a digit if the user wants it."""
 
@@ -168,6 +171,8 @@ class Look:
         In cells with a number the last column is for marks: flagged, stale or selected.
         """
         palette = self.palette
+        if code & MUTED:
+            return self.picture(code & ~(MUTED | SELECTED), width)[0], palette.rule
         if code & SELECTED:
             return self._selected(code & ~SELECTED, width)
         stale = bool(code & STALE)
@@ -282,12 +287,13 @@ class CellRow:
     """A row of the heatmap: `texts` are (x, text, style), left to right, beside the cells.
 
     `heading` is the index of the row that labels the columns of this one (-1: none): it stays
-    visible while its rows scroll.
+    visible while its rows scroll. `names` are (x, width, node) of the names among the texts.
     """
 
     texts: tuple[tuple[int, str, Style], ...]
     blocks: tuple[CellBlock, ...]
     heading: int = -1
+    names: tuple[tuple[int, int, str], ...] = ()
 
     def block(self, column: int) -> CellBlock | None:
         """The block of a column; None if it is in none."""

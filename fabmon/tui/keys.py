@@ -18,6 +18,8 @@ FINDING = "finding"
 WATERFALL = "waterfall"
 FLUCTUATION = "fluctuation"
 SAVE = "save"
+JUMP = "jump"
+METRICS = "metrics"
 ROOT_VIEWS = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 """The views that the keys 1 to 6 open, in that order."""
 _MAPPED_SCOPES = (EVERYWHERE, CURSOR, OVERVIEW, PORT, STRIP, FINDING, WATERFALL, FLUCTUATION)
@@ -38,6 +40,7 @@ _NAMES = {
     "metric(-1)": "previous_metric",
     "match(1)": "next_match",
     "match(-1)": "previous_match",
+    "jump": "go_to",
     "level(1)": "finer_rows",
     "level(-1)": "coarser_rows",
     "share(5)": "more_findings",
@@ -49,6 +52,9 @@ _NAMES = {
 """Names of actions with numbers, and of those that fabmon.toml and the screen call otherwise."""
 _EXITS = ("back", "close")
 _LAST = ("help", *_EXITS)
+AT_ONCE = ("quit", "interrupt", "jump", "filter")
+"""Actions that the app takes before any widget: those that quit also work in menus, and what is
+typed right after those that open an input goes there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,8 @@ KEYS = (
         "back",
         "escape",
         "esc",
-        "go back; at the top: clear the selected finding, then the filter, then the tips",
+        "go back: close the page, restore the panel, clear the filter, go to the view before; in"
+        " the overview also clear the selected finding, then the tips. Never quits",
         label="back",
     ),
     Key("view('overview')", "1", "1", "overview: heatmap of every link", title="Overview"),
@@ -127,14 +134,18 @@ KEYS = (
         label="filter",
         title="Filter",
     ),
+    Key("match(1)", "a", "a", "to the next match of the filter", title="Next match"),
+    Key("match(-1)", "A", "A", "to the previous match", title="Previous match"),
+    Key("metric(1)", "m", "m", "next metric of the cells", title="Next metric"),
+    Key("metric(-1)", "M", "M", "previous metric of the cells", title="Previous metric"),
     Key(
-        "display('metric')",
-        "m",
-        "m",
-        "next metric of the cells",
-        label="metric",
+        "metrics",
+        "v",
+        "v",
+        "list of metrics: what each means, its unit and its highest value now",
+        label="metrics",
         only_views=("overview", "waterfall"),
-        title="Next metric",
+        title="List of metrics",
     ),
     Key(
         "freeze",
@@ -256,7 +267,12 @@ KEYS = (
         label="help",
         title="Help",
     ),
-    Key("command_palette", "colon,ctrl+p", ": ctrl+p", "find a command by name"),
+    Key(
+        "jump",
+        "colon,ctrl+p",
+        ": ctrl+p",
+        "go to a node, port, job, finding, metric, view or command by its name",
+    ),
     Key("close", "q", "q", "go back; from the views 1 to 6: quit", label="quit"),
     Key("quit", "ctrl+q", "ctrl+q", "quit", title="Quit"),
     Key("interrupt", "ctrl+c", "ctrl+c", "quit at once, with exit status 130"),
@@ -322,11 +338,17 @@ KEYS = (
     Key("choose('table')", "t", "t", "table of the links that match the filter, CSV", SAVE),
     Key("choose('cut')", "c", "c", "recording of the marked range, else of the timeline", SAVE),
     Key("choose('')", "escape,x,q", "esc", "cancel", SAVE),
+    Key("move('up')", "up,ctrl+k", "↑ ctrl+k", "up", JUMP),
+    Key("move('down')", "down,ctrl+j", "↓ ctrl+j", "down", JUMP),
+    Key("move('page_up')", "pageup", "PgUp", "one page up", JUMP),
+    Key("move('page_down')", "pagedown", "PgDn", "one page down", JUMP),
+    Key("leave", "escape", "esc", "cancel", JUMP),
+    Key("leave", "escape,v,q", "esc v q", "cancel", METRICS),
 )
 _VIEWS = Key("next_view", "", "1-6", "", label="views")
 """One entry in the footer for the six keys of the views."""
 MOUSE = (
-    ("click", "select a cell or a line; a second click opens it"),
+    ("click", "select a cell, a name or a line; a second click opens it"),
     ("hover", "show the value of a cell below the heatmap"),
     ("wheel", "scroll"),
     ("click a time", "in the timeline: go to that time"),
@@ -342,6 +364,8 @@ _TITLES = {
     WATERFALL: "Waterfall",
     FLUCTUATION: "Fluctuation",
     SAVE: "Saving",
+    JUMP: "In the list of names",
+    METRICS: "In the list of metrics",
 }
 
 

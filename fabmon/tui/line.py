@@ -60,8 +60,28 @@ class SubjectTarget(NamedTuple):
     name: str
 
 
+class EntryTarget(NamedTuple):
+    """A line of a list to choose from, by its number."""
+
+    number: int
+
+
+class MetricTarget(NamedTuple):
+    """A metric, by name."""
+
+    name: str
+
+
 Target = (
-    SubjectTarget | PairTarget | NodeTarget | PortTarget | FindingTarget | FoldTarget | EventTarget
+    EntryTarget
+    | MetricTarget
+    | SubjectTarget
+    | PairTarget
+    | NodeTarget
+    | PortTarget
+    | FindingTarget
+    | FoldTarget
+    | EventTarget
 )
 
 

@@ -165,13 +165,17 @@ def lossless_priorities(snapshot: Snapshot) -> list[int]:
     return [each for each in PRIORITIES if each in configured or is_paused(each)]
 
 
-def next_metric_name(name: str, snapshot: Snapshot | None) -> str:
-    """The name of the next metric of those that this fabric has."""
+def metrics_of(snapshot: Snapshot | None) -> list[HeatMetric]:
+    """The metrics that this fabric has, in the order of `m`."""
     used = [] if snapshot is None else lossless_priorities(snapshot)
-    names = [item.name for item in (*_TRAFFIC, *_PAUSE)]
-    names += [f"pause-{way}-p{priority}" for priority in used for way in ("rx", "tx")]
-    names += [item.name for item in (*_CONGESTION, *_INSIDE_NODE)]
-    return names[(names.index(name) + 1) % len(names)] if name in names else _CONGESTION[0].name
+    priorities = [_BY_NAME[f"pause-{way}-p{each}"] for each in used for way in ("rx", "tx")]
+    return [*_TRAFFIC, *_PAUSE, *priorities, *_CONGESTION, *_INSIDE_NODE]
+
+
+def next_metric_name(name: str, snapshot: Snapshot | None, by: int = 1) -> str:
+    """The name of the next metric (`by` = 1) of those that this fabric has, or the previous one."""
+    names = [item.name for item in metrics_of(snapshot)]
+    return names[(names.index(name) + by) % len(names)] if name in names else _CONGESTION[0].name
 
 
 _INSIDE = ("gpu", "nvlink", "xgmi")

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from fabmon.analysis.detectors import congested_path
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
@@ -116,8 +117,8 @@ class ScreenState:
     screen follows the newest. `recording` is the access to its recording. `silent_s` is the time
     without a tick, 0 while that is normal. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
-    returns why there are no nodes, empty if that is not known. `selected_key` is the key of the
-    selected finding, empty for none. `terminal_theme` fits the terminal's background.
+    returns why there are no nodes, empty if that is not known. `follows_first`: the first
+    finding is selected, until the user moves. `terminal_theme` fits the terminal's background.
     """
 
     title: str
@@ -134,7 +135,8 @@ class ScreenState:
     mark: str = ""
     captions: Tips = field(default_factory=Tips)
     nothing: Callable[[], str] = str
-    selected_key: str = ""
+    follows_first: bool = True
+    _selected_key: str = ""
     terminal_theme: Theme = Theme.DARK
     keys: tuple[Key, ...] = KEYS
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
@@ -221,9 +223,25 @@ class ScreenState:
         before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
         self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
 
+    @property
+    def selected_key(self) -> str:
+        """The key of the selected finding, empty for none."""
+        if not self.follows_first:
+            return self._selected_key
+        findings = () if self.scene is None else self.scene.findings
+        # Lists show congested paths below the finding that explains them.
+        roots = (each for each in findings if each.cause != congested_path.CAUSE.name)
+        first = next(roots, findings[0] if findings else None)
+        return "" if first is None else first.key
+
     def select(self, key: str) -> None:
         """Select the finding with this key in every view; empty: none."""
-        self.selected_key = key
+        self._selected_key, self.follows_first = key, False
+
+    def user_moved(self) -> None:
+        """Let go of the first finding; one that the user selected stays selected."""
+        if self.follows_first:
+            self.select("")
 
     def selection(self, scene: Scene) -> Selection | None:
         """The selected finding while it is open; None otherwise."""
@@ -231,6 +249,9 @@ class ScreenState:
         found = next((each for each in scene.findings if key and each.key == key), None)
         if found is None:
             return None
+        if self.follows_first:
+            # What nobody has chosen is marked in the list only: marks would cover the picture.
+            return Selection(found, np.empty(0, np.intp), frozenset())
         return self._selection.get(lambda: selection_of(found, fabric), found, fabric)
 
     def cables(self, fabric: Fabric) -> int:
@@ -358,10 +379,16 @@ class ScreenState:
         """Gb/s, GB/s, %."""
         self.choices = replace(self.choices, unit=self.choices.unit.next())
 
-    def next_metric(self) -> None:
-        """The next metric that this fabric has."""
+    def choose_metric(self, name: str) -> None:
+        """Show this metric in the cells."""
+        self.choices = replace(self.choices, metric=heat_metric(name).name)
+
+    def next_metric(self, by: int = 1) -> None:
+        """The next metric that this fabric has, or the previous one (`by` = -1)."""
         snapshot = None if self.scene is None else self.scene.snapshot
-        self.choices = replace(self.choices, metric=next_metric_name(self.choices.metric, snapshot))
+        self.choices = replace(
+            self.choices, metric=next_metric_name(self.choices.metric, snapshot, by)
+        )
 
     def next_ramp(self) -> None:
         """The next colours."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from textual import events
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui import keys
@@ -13,6 +14,7 @@ from fabmon.tui.palette import RAMPS
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.overview import OverviewScreen
+from fabmon.tui.widgets.choosers import JumpPrompt
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView
 from fabmon.tui.widgets.prompts import SaveMenu
@@ -72,21 +74,37 @@ async def test_views_are_one_key_away_from_anywhere(
 async def test_drilling_down_and_back() -> None:
     async with running(COLLISION) as run:
         await run.press("enter")
-        assert run.view == "node"
-        assert "overview ▸ gpu001" in run.lines[1]
-        await run.press("j", "j", "enter")
+        assert run.view == "finding"
+        assert "overview ▸ ECMP collision leaf1 up5" in run.lines[1]
+        await run.press("enter")
         assert run.view == "port"
-        assert "overview ▸ gpu001 ▸ gpu001 r2" in run.lines[1]
+        assert "overview ▸ ECMP collision leaf1 up5 ▸ leaf1 up5" in run.lines[1]
         await run.press("escape")
-        assert run.view == "node"
+        assert run.view == "finding"
         await run.press("escape", "escape", "escape")
         assert run.view == "overview"
 
 
-async def test_a_cell_opens_its_node_at_its_port() -> None:
+async def test_a_cell_opens_its_port_and_a_name_its_node() -> None:
+    async with running(HEALTHY) as run:
+        await run.press("l", "l", "l", "enter")
+        assert "overview ▸ gpu001 r3" in run.lines[1]
+        await run.press("escape", *["h"] * 4)
+        assert "gpu001  host, up, " in run.text
+        await run.press("enter")
+        assert run.view == "node"
+        assert "overview ▸ gpu001" in run.lines[1]
+        await run.press("escape", "k", "enter")
+        assert "overview ▸ leaf1" in run.lines[1], "the name of the switch"
+
+
+async def test_up_and_down_keep_to_their_column() -> None:
     async with running(COLLISION) as run:
-        await run.press("l", "l", "l", "enter", "enter")
-        assert "gpu001 r3" in run.lines[1]
+        grid = run.app.screen.query_one(HeatGrid)
+        await run.press("l")
+        before = grid.cursor
+        await run.press("j", "j", "k", "k")
+        assert grid.cursor == before
 
 
 async def test_a_finding_opens_and_its_ports_open_from_there() -> None:
@@ -137,19 +155,19 @@ async def test_the_cursor_moves_from_uplink_to_uplink() -> None:
         assert "leaf1 up3" in run.lines[1]
 
 
-async def test_the_cursor_stays_on_its_port_when_a_filter_moves_it() -> None:
-    async with running(COLLISION) as run:
+async def test_the_cursor_stays_on_its_port_when_a_filter_is_set() -> None:
+    async with running(HEALTHY) as run:
         await run.press("j", "j", "l")
-        assert "gpu003 r1" in run.text
+        assert any(line.startswith(" gpu003 r1 ") for line in run.lines)
         run.app.screen_state.filter("gpu003")
         run.app.repaint()
         await run.settle()
-        await run.press("enter", "enter")
+        await run.press("enter")
         assert "gpu003 r1" in run.lines[1]
 
 
 async def test_units_are_everywhere() -> None:
-    async with running(COLLISION) as run:
+    async with running(HEALTHY) as run:
         assert "344 Gb/s" in run.text
         await run.press("u")
         assert "u GB/s" in run.lines[0]
@@ -172,7 +190,7 @@ async def test_colours_change_and_come_back() -> None:
 
 
 async def test_digits() -> None:
-    async with running(COLLISION, size=(80, 24)) as run:
+    async with running(HEALTHY, size=(80, 24)) as run:
         await run.press("C")
         assert "gpu001[86]83" in run.text
         await run.press("C")
@@ -213,17 +231,16 @@ async def test_the_charts_zoom() -> None:
         assert "last 1 min" in run.text
 
 
-async def test_the_palette_has_our_actions() -> None:
+async def test_the_list_of_names_has_our_actions() -> None:
     async with running(COLLISION) as run:
         await run.press("colon")
         assert "Freeze or resume" in run.text
         await run.press(*"switches", "enter")
-        await run.settle()
-        assert run.view == "switches"
+        await run.goes_to("switches")
 
 
 async def test_the_mouse_selects_then_opens() -> None:
-    async with running(COLLISION) as run:
+    async with running(HEALTHY) as run:
         grid = run.app.screen.query_one(HeatGrid)
         y = next(y for y, line in enumerate(run.lines) if "gpu002" in line)
         x = run.lines[y - 1].index("[") + 7
@@ -233,8 +250,91 @@ async def test_the_mouse_selects_then_opens() -> None:
         assert grid.cursor == (y - 2, 1)
         await run.pilot.click(grid, offset=(x, y - 2))
         await run.settle()
-        assert run.view == "node"
+        assert run.view == "port"
+        assert "gpu002 r1" in run.lines[1]
+
+
+async def test_a_click_on_a_name_selects_then_opens_the_node() -> None:
+    async with running(COLLISION) as run:
+        grid = run.app.screen.query_one(HeatGrid)
+        y = next(n for n, line in enumerate(run.lines) if " gpu002" in line[:12])
+        for view in ("overview", "node"):
+            await run.pilot.click(grid, offset=(5, y - grid.region.y))
+            await run.settle()
+            assert run.view == view
         assert "gpu002" in run.lines[1]
+
+
+async def test_after_a_click_in_the_timeline_the_keys_go_where_they_went_before() -> None:
+    async with running(COLLISION) as run:
+        await run.pilot.click("#time", offset=(100, 1))
+        await run.settle()
+        await run.heads("PAUSED")
+        await run.press("`")
+        await run.heads("LIVE")
+        grid = run.app.screen.query_one(HeatGrid)
+        assert grid.has_focus
+        before = grid.cursor
+        await run.press("j")
+        assert grid.cursor != before
+
+
+async def test_the_focused_panel_is_marked_in_its_title() -> None:
+    async with running(COLLISION) as run:
+        assert "▸ Fabric" in run.lines[1]
+        assert "▸ Findings" not in run.lines[1]
+        await run.press("tab")
+        assert "▸ Findings" in run.lines[1]
+        assert "▸ Fabric" not in run.lines[1]
+
+
+async def test_the_focus_comes_back_where_it_was_lost() -> None:
+    async with running(COLLISION) as run:
+        run.app.screen.set_focus(None)
+        await run.send(COLLISION.scene(71))
+        assert run.app.screen.query_one(HeatGrid).has_focus
+
+
+async def test_escape_goes_back_through_the_views_and_stays_in_the_overview() -> None:
+    async with running(COLLISION) as run:
+        await run.press("4", "6", "2")
+        for view in ("fluctuation", "findings", "overview", "overview", "overview"):
+            await run.press("escape")
+            assert run.view == view
+        assert run.app.is_running
+
+
+async def test_escape_restores_a_maximised_panel() -> None:
+    async with running(COLLISION) as run:
+        await run.press("z", "escape")
+        assert "Findings" in run.text
+
+
+async def test_what_is_typed_right_after_the_key_of_an_input_goes_there() -> None:
+    async with running(COLLISION) as run:
+        for key, char in (("colon", ":"), ("g", "g"), ("2", "2"), ("r", "r"), ("1", "1")):
+            run.app.post_message(events.Key(key, char))
+        await run.settle()
+        await run.press("enter")
+        await run.goes_to("port")
+        assert "gpu002 r1" in run.lines[1]
+        await run.press("escape")
+        for key, char in (("slash", "/"), ("g", "g"), ("2", "2")):
+            run.app.post_message(events.Key(key, char))
+        await run.settle()
+        assert run.app.screen_state.choices.filter == "g2"
+
+
+async def test_messages_are_one_line_above_the_footer() -> None:
+    async with running(HEALTHY, size=(100, 30), toasts=True) as run:
+        for text in ("first", "second", "third"):
+            run.app.say(text, 60)
+        await run.says("third")
+        assert [note.message for note in run.app._notifications] == ["third"]
+        await run.until(lambda: "third" in run.text)
+        assert "third" in run.lines[-2]
+        assert "first" not in run.text
+        assert "? help  q quit" in run.lines[-1]
 
 
 async def test_hovering_shows_a_port_and_leaving_shows_the_cursors_again() -> None:
@@ -275,7 +375,7 @@ async def test_a_click_on_the_views_in_the_footer_goes_through_them() -> None:
 async def test_the_way_back_in_the_footer_is_clicked() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         await run.press("enter", "enter")
-        for view in ("node", "overview"):
+        for view in ("finding", "overview"):
             await run.pilot.click("#footer", offset=(run.lines[-1].index("back"), 0))
             await run.goes_to(view)
 
@@ -284,7 +384,7 @@ async def test_q_goes_back_from_a_page_and_quits_from_a_view() -> None:
     async with running(COLLISION) as run:
         await run.press("enter", "enter", "question_mark")
         assert run.view == "help"
-        for view in ("port", "node", "overview"):
+        for view in ("port", "finding", "overview"):
             await run.press("q")
             assert run.view == view
             assert run.app._exit is False
@@ -383,15 +483,10 @@ async def test_a_toast_does_not_hide_what_is_typed() -> None:
 
 async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
-        await run.press("enter", "enter")
+        await run.press("l", "enter")
         lines = run.app.screen.query_one(LineView)
-        screens = (
-            OverviewScreen,
-            FindingScreen,
-            FluctuationScreen,
-            WaterfallScreen,
-            SaveMenu,
-        )
+        pages = (FindingScreen, FluctuationScreen, WaterfallScreen)
+        screens = (OverviewScreen, *pages, SaveMenu, JumpPrompt)
         targets = (run.app, run.app.screen, lines, *screens)
         for key in keys.KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")

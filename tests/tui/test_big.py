@@ -36,6 +36,8 @@ async def test_every_host_is_on_one_screen_and_the_collision_is_named_first() ->
 
 async def test_enter_expands_a_leaf_in_place_and_escape_collapses_it() -> None:
     async with running(BIG, size=(160, 48)) as run:
+        await run.press("h")
+        await run.send(BIG.scene(71))
         before = run.lines
         await run.press("enter")
         assert any("gpu032" in line for line in run.lines)

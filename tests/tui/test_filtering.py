@@ -5,22 +5,65 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input
 
+from fabmon.tui.cells import DOWN, FLAGGED, MUTED, SELECTED, STALE, Look, scale
+from fabmon.tui.metrics import heat_metric
+from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from tests.tui.running import running
+from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, troubled
 
 
 async def test_a_filter_works_while_it_is_typed_and_stays_on_enter() -> None:
     async with running(COLLISION) as run:
+        grid = run.app.screen.query_one(HeatGrid)
+        rows = _rows(run)
         await run.press("slash", *"gpu002")
-        assert "gpu003" not in run.text
+        assert _rows(run) == rows, "nothing moves"
+        assert _muted(grid, "gpu003")
+        assert not _muted(grid, "gpu002")
         assert "8 ports of 1 node " in run.text
         await run.press("enter")
         assert "filter: gpu002" in run.lines[1]
-        assert isinstance(run.app.focused, HeatGrid)
+        assert run.app.focused is grid
         await run.press("escape")
         assert "filter" not in run.lines[1]
-        assert "gpu003" in run.text
+        assert not _muted(grid, "gpu003")
+
+
+def _rows(run: Running) -> list[str]:
+    """The rows of the hosts; a muted cell has no mark of the selection."""
+    return [line[:70].replace("◉", "█") for line in run.lines if " gpu0" in line[:12]]
+
+
+def _muted(grid: HeatGrid, node: str) -> bool:
+    """Whether all cells of a node are muted; they have one state."""
+    row = next(y for y, row in enumerate(grid._rows) if any(n[2] == node for n in row.names))
+    codes = grid._codes[row, :8]
+    (muted,) = {bool(code & MUTED) for code in codes}
+    return muted
+
+
+async def test_a_port_that_does_not_match_has_no_colour_of_its_own() -> None:
+    look = Look(palette(Depth.TRUECOLOR), scale(heat_metric("util"), Depth.TRUECOLOR, False))
+    for code in (30, 30 | FLAGGED, 30 | STALE, DOWN, 30 | SELECTED):
+        plain, muted = look.picture(code & ~SELECTED, 3), look.picture(code | MUTED, 3)
+        assert muted == (plain[0], look.palette.rule)
+
+
+async def test_the_keys_of_matches_go_around_them() -> None:
+    async with running(COLLISION) as run:
+        await run.press("a")
+        await run.says("no filter is set")
+        await run.press("slash", *"node:gpu003 rail:2", "enter", "a")
+        assert any(line.startswith(" gpu003 r2 ") for line in run.lines)
+        await run.press("escape", "slash", *"rail:5 group:leaf2", "enter", "a")
+        assert any(line.startswith(" gpu005 r5 ") for line in run.lines)
+        await run.press("a")
+        assert any(line.startswith(" gpu006 r5 ") for line in run.lines)
+        await run.press("A", "A")
+        assert any(line.startswith(" gpu008 r5 ") for line in run.lines), "around the start"
+        await run.press("4", "a")
+        assert run.view == "findings"
 
 
 async def test_escape_takes_the_filter_away_while_it_is_typed() -> None:
@@ -92,11 +135,11 @@ async def test_the_filter_reaches_every_view() -> None:
         assert "gpu001" not in run.text
         await run.press("4")
         assert "none in the filter" not in run.text
-        assert "ECMP collision" not in "\n".join(run.lines[:6])
+        assert "ECMP collision" not in "\n".join(run.lines[2:6])
 
 
 async def test_words_of_the_filter_choose_counters() -> None:
     async with running(COLLISION) as run:
-        await run.press("enter", "enter", "slash", *"tx_bytes", "enter")
+        await run.press("l", "enter", "slash", *"tx_bytes", "enter")
         assert "netdev_tx_bytes" in run.text
         assert "netdev_rx_bytes" not in run.text

@@ -117,6 +117,45 @@ def test_a_finding_that_comes_after_tab_is_selected(tmux: Open) -> None:
     screen.until(r"(?s)▸.*Advice")
 
 
+_FAULTS = {
+    "ecmp_collision": ("leaf2/up3", "ECMP collision"),
+    "degraded_link": ("leaf2/up3", "Degraded link"),
+    "slow_receiver": ("gpu{:0{width}d}/r3", "Slow receiver"),
+    "incast": ("gpu{:0{width}d}/r1", "Incast"),
+    "node_lost": ("gpu{:0{width}d}", "Node lost"),
+}
+"""Where each fault is, and the title of what must be found."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("hosts", [16, 1024])
+@pytest.mark.parametrize("kind", _FAULTS)
+def test_one_key_from_a_cold_start_to_the_cause(
+    tmux: Open, tmp_path: Path, kind: str, hosts: int
+) -> None:
+    where, title = _FAULTS[kind]
+    scenario = tmp_path / "fault.toml"
+    scenario.write_text(
+        f"""
+        seed = 1
+        [topology]
+        hosts = {hosts}
+        routing = "spray"
+        [[job]]
+        payload_gb = 60.0
+        [[fault]]
+        kind = "{kind}"
+        at = 12.0
+        where = "{where.format(6, width=len(str(hosts)) if hosts > 999 else 3)}"
+        """
+    )
+    screen = tmux("demo", "--scenario", str(scenario), "--speed", "4")
+    screen.until(rf"◉. {title}", timeout_s=400)
+    screen.keys("Enter")
+    text = screen.until(rf"overview ▸ {title}[\s\S]*Advice", timeout_s=100)
+    assert "since" in text
+
+
 # Errors stay where they happen.
 
 _BROKEN_VIEW = """

@@ -39,7 +39,7 @@ async def test_drilling_filtering_and_units_work_on_the_frozen_moment() -> None:
     async with running(COLLISION, seq=70) as run:
         await run.press("space")
         await run.send(COLLISION.scene(73))
-        await run.press("enter")
+        await run.press("colon", *"gpu001", "enter")
         await run.shows("344 Gb/s 86.0 %")
         await run.press("u")
         await run.shows("43.0 GB/s 86.0 %")
@@ -47,7 +47,7 @@ async def test_drilling_filtering_and_units_work_on_the_frozen_moment() -> None:
         assert run.view == "port"
         await run.shows("43.0 GB/s")
         await run.press("1", "slash", *"gpu002", "enter")
-        assert "gpu003" not in run.text
+        assert "filter: gpu002" in run.text
         await run.heads("PAUSED 14:07:50Z")
 
 

@@ -143,13 +143,12 @@ async def test_texts_name_the_keys_of_the_user() -> None:
     assert shown_key("nodes", table) == "N"
 
 
-async def test_the_command_palette_has_the_themes() -> None:
+async def test_the_list_of_names_has_the_themes() -> None:
     async with running(HEALTHY) as run:
-        commands = {each.title: each for each in run.app.get_system_commands(run.app.screen)}
-        await commands["Theme: light"].callback()
-        assert run.app.screen_state.palette.theme == "light"
-        await commands["Theme: auto"].callback()
-        assert run.app.screen_state.palette.theme == "dark"
+        await run.press("colon", *"theme light", "enter")
+        await run.until(lambda: run.app.screen_state.palette.theme == "light")
+        await run.press("colon", *"theme auto", "enter")
+        await run.until(lambda: run.app.screen_state.palette.theme == "dark")
 
 
 @pytest.mark.parametrize(("size", "axis"), [((160, 40), "width"), ((90, 40), "height")])

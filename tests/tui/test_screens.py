@@ -23,8 +23,8 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "findings": ("4",),
     "matrix": ("5",),
     "pair": ("5", "right", "right", "enter"),
-    "node": ("4", "1", "enter"),
-    "port": ("enter", "enter"),
+    "node": ("colon", *"gpu001", "enter"),
+    "port": ("colon", *"gpu001 r0", "enter"),
     "finding": ("4", "enter"),
     "help": ("question_mark",),
     "paused": ("space",),
@@ -119,7 +119,7 @@ async def test_a_gpu_opens_to_its_links() -> None:
     async with running(GPUS, size=(120, 60)) as run:
         await run.press(*["right"] * 8)
         assert "gpu001 g0" in run.text
-        await run.press("enter", "enter")
+        await run.press("enter")
         golden.check("gpu-port", run.text)
         await run.press("slash", *"gpu0/nv1", "enter")
 

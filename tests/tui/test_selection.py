@@ -7,15 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
-from fabmon.tui.cells import SELECTED, scale
+from fabmon.tui.cells import FLAGGED, SELECTED, scale
 from fabmon.tui.line import FindingTarget, PortTarget
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView
 from tests.tui import golden
 from tests.tui.running import Running, running
@@ -26,11 +28,33 @@ BIG = big()
 VIEWS = {"overview": "1", "switches": "2", "nodes": "3", "findings": "4", "matrix": "5"}
 
 
-async def test_nothing_is_marked_before_a_finding_is_pointed_at() -> None:
+async def test_until_the_user_moves_the_first_finding_is_selected_and_no_cell_marked() -> None:
     async with running(COLLISION) as run:
-        for key in VIEWS.values():
-            await run.press(key)
-            assert "◉" not in run.text
+        grid = run.app.screen.query_one(HeatGrid)
+        assert "◉▲ ECMP collision" in run.text
+        assert not np.count_nonzero(grid._codes & SELECTED)
+        assert grid.cursor is not None
+        assert grid._codes[grid.cursor] & FLAGGED
+        await run.press("enter")
+        assert run.view == "finding"
+        await run.press("escape", "enter")
+        assert run.view == "finding"
+        await run.press("escape", "h", "enter")
+        assert run.view == "port"
+
+
+async def test_the_finding_under_the_cursor_is_in_the_middle_of_the_heatmap() -> None:
+    hot = next(node for node in BIG.fabric.nodes if node.name == "gpu512").ports[0].row
+    scene = BIG.scene(70)
+    finding = msgspec.structs.replace(scene.findings[0], rows=(hot,))
+    async with running(BIG, seq=20, size=(120, 40)) as run:
+        await run.send(replace(BIG.scene(71), findings=(finding,)))
+        await run.press("full_stop", "full_stop", "tab")
+        grid = run.app.screen.query_one(HeatGrid)
+        assert grid.cursor is not None
+        assert grid.cursor[0] > grid.size.height / 2
+        line = grid.cursor[0] - grid.scroll_offset.y
+        assert abs(line - grid.size.height / 2) <= 2
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")

@@ -257,4 +257,5 @@ def _condition(
         lost=round(lost, 3),
         victims=tuple(dict.fromkeys(ports[each].id for each in waiting)),
         unseen="" if edge != NONE else "the switch in front of it",
+        unless=(Trait.FULL_GROUP,),
     )

@@ -91,6 +91,7 @@ class ViewScreen(Contained, Screen[None]):
             return
         try:
             self._paint()
+            self._keep_focus()
         except Exception as error:
             self._paint_failure(error)
         else:
@@ -129,6 +130,8 @@ class ViewScreen(Contained, Screen[None]):
         parts = parts[: max(1, self.size.height // 8)]
         caption = self.put("#caption", [line((f" {each}", self.palette.strong)) for each in parts])
         if len(parts) != self._caption_lines:
+            for lines in range(1, 4):
+                self.set_class(min(len(parts), 3) == lines, f"-tip-{lines}")
             self._caption_lines = len(parts)
             self.resize(caption, len(parts))
 
@@ -156,7 +159,7 @@ class ViewScreen(Contained, Screen[None]):
         """The mark of the selected finding and its cause; empty where nothing is marked."""
         state, tone = self.screen_state, self.palette
         selection = state.selection(state.scene) if state.scene is not None else None
-        if selection is None or self.VIEW not in _MARKING_VIEWS:
+        if selection is None or state.follows_first or self.VIEW not in _MARKING_VIEWS:
             return []
         cause = f" {labels.cause_title(selection.finding)}"
         return [[(tone.selection_mark, tone.strong), (cause, tone.text)]]
@@ -165,6 +168,38 @@ class ViewScreen(Contained, Screen[None]):
         """The selected finding as the target of a line."""
         key = self.screen_state.selected_key
         return FindingTarget(key) if key else None
+
+    def panel_name(self, name: str, selector: str) -> Span:
+        """The name of a panel for its title, marked where the keys go to this panel."""
+        if self.query_one(selector).has_focus:
+            return f"▸ {name}", self.palette.key
+        return name, self.palette.strong
+
+    def on_descendant_focus(self) -> None:
+        """Mark the panel that the keys go to."""
+        self.paint()
+
+    def next_match(self, by: int) -> bool:
+        """Go to the next line that the filter matches (`by` = 1), or to the previous one (-1).
+        Returns whether there is one."""
+        view = next(iter(self.query(LineView)), None)
+        if view is None or view.selected is None:
+            return False
+        view.move(by, 0)
+        view.point()
+        return True
+
+    def restore_panel(self) -> bool:
+        """Restore a maximised panel; returns whether there was one."""
+        return False
+
+    def _keep_focus(self) -> None:
+        """Focus the first panel where nothing has the focus: what had it is hidden or gone."""
+        if self.focused is None and self.is_current:
+            panels = self.query(self.AUTO_FOCUS).results(Widget)
+            first = next((each for each in panels if each.focusable and _is_shown(each)), None)
+            if first is not None:
+                first.focus(scroll_visible=False)
 
     def on_screen_resume(self) -> None:
         """Draw the view when it is on top again."""
@@ -177,6 +212,7 @@ class ViewScreen(Contained, Screen[None]):
     def ask_filter(self) -> None:
         """Open the filter line."""
         self._focus_before_filter = self.focused
+        self.add_class("-typing")
         self.query_one(FilterBar).open(self.screen_state.choices.filter, self.palette)
 
     def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
@@ -199,6 +235,7 @@ class ViewScreen(Contained, Screen[None]):
 
     def on_filter_bar_closed(self) -> None:
         """Restore the focus."""
+        self.remove_class("-typing")
         if self._focus_before_filter is not None:
             self._focus_before_filter.focus()
         self.paint()
@@ -209,6 +246,10 @@ class ViewScreen(Contained, Screen[None]):
 
     def maximise(self) -> None:
         """Maximise or restore the focused panel; views with one panel do nothing."""
+
+
+def _is_shown(widget: Widget) -> bool:
+    return all(each.display for each in widget.ancestors_with_self if isinstance(each, Widget))
 
 
 class LineScreen(ViewScreen):

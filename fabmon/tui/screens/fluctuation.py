@@ -18,7 +18,7 @@ from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import rounded_percent
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.line import Line, Span
+from fabmon.tui.line import Line, Span, SubjectTarget
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.draw_context import DrawContext
@@ -86,6 +86,7 @@ class FluctuationScreen(LineScreen):
         self._worker: Worker[None] | None = None
         self._progress = 0.0
         self._error = ""
+        self._wanted_subject: SubjectTarget | None = None
 
     def body(self) -> ComposeResult:
         """Title, lines, and the hours of the selected line."""
@@ -95,7 +96,16 @@ class FluctuationScreen(LineScreen):
     def draw(self, ctx: DrawContext) -> None:
         """Draw the lines and the hours of the selected one."""
         super().draw(ctx)
+        view = self.query_one("#lines", LineView)
+        if self._wanted_subject is not None and self._done is not None:
+            view.select(self._wanted_subject)
+            self._wanted_subject = None
         self._draw_hours(ctx)
+
+    def go_to(self, target: SubjectTarget) -> None:
+        """Put the cursor on a job or a rail, once it is on the page."""
+        self._wanted_subject = target
+        self.paint()
 
     def lines(self, ctx: DrawContext) -> list[Line]:
         """The last study; starts another one if it is due."""

@@ -50,7 +50,8 @@ class FindingsScreen(LineScreen):
 
     def on_screen_resume(self) -> None:
         """Put the cursor on the selected finding."""
-        self.query_one(LineView).restore(self.selected_target())
+        if not self.screen_state.follows_first:
+            self.query_one(LineView).restore(self.selected_target())
         super().on_screen_resume()
 
     def lines(self, ctx: DrawContext) -> list[Line]:

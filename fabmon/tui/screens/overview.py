@@ -13,13 +13,14 @@ from textual.widget import Widget
 
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import Codes, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind, Level
 from fabmon.tui.heatmap_levels import LevelChoice, build_grid
 from fabmon.tui.heatmap_units import Unit, units_of, units_with_findings
-from fabmon.tui.line import Line, NodeTarget, Span, line
+from fabmon.tui.line import Line, NodeTarget, PortTarget, Span, line
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
@@ -62,14 +63,16 @@ class OverviewScreen(ViewScreen):
         super().__init__(screen_state)
         self._grid: HeatmapGrid | None = None
         self._rows: HeatmapRows | None = None
-        self._grid_of: tuple[Fabric, int, int, frozenset[str] | None, LevelChoice] | None = None
-        self._units: tuple[Fabric, frozenset[str] | None, tuple[Unit, ...]] | None = None
+        self._grid_of: tuple[Fabric, int, int, LevelChoice] | None = None
+        self._widest = 1
+        self._units: tuple[Fabric, tuple[Unit, ...]] | None = None
         self._minimap: tuple[tuple[Unit, ...], Minimap] | None = None
         self._map_width = 0
         self._choice = LevelChoice()
         self._findings: frozenset[str] = frozenset()
-        self._widest = 1
         self._port: int | None = None
+        self._name = ""
+        self._followed_key = ""
         self._hovered_port: int | None = None
         self._training_lines = 0
         self._share = (0, False)
@@ -154,24 +157,35 @@ class OverviewScreen(ViewScreen):
             return
         grid = self._layout(ctx, width - 1, height)
         levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
-        codes = ctx.codes(levels)
+        codes = ctx.muted_codes(levels)
         cells = spread(grid, codes)
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
         look = Look(ctx.palette, levels)
         view.show(cells, self._rows.of(cells, ctx), look)
         self._draw_map(codes, look, height if len(grid.rows) > height else 0)
+        self._place_cursor(ctx, grid, view)
+        self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
+        self._draw_port(ctx)
+
+    def _place_cursor(self, ctx: DrawContext, grid: HeatmapGrid, view: HeatGrid) -> None:
+        """Put the cursor on its port, which may be elsewhere now; on the first finding's port until
+        the user moves."""
+        key = ctx.selected_key if self.screen_state.follows_first else ""
+        if key != self._followed_key:
+            self._followed_key = key
+            self._reveal(ctx)
+        if self._name and view.cursor is not None and view.node_at(view.cursor) == self._name:
+            return
         place = grid.place(self._port) if self._port is not None else None
         if place is None and (place := grid.first_place()) is not None:
             self._port = self._port_at(place)
         if place != view.cursor:
             view.put(place, scroll=False)
-        self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
-        self._draw_port(ctx)
 
     def _draw_map(self, codes: Codes, look: Look, height: int) -> None:
         """Show every unit as a cell beside rows that scroll; `height` is 0 where none do."""
-        units = () if self._units is None else self._units[2]
+        units = () if self._units is None else self._units[1]
         if self._minimap is None or self._minimap[0] is not units:
             self._minimap = (units, Minimap(units))
         minimap = self._minimap[1]
@@ -186,33 +200,33 @@ class OverviewScreen(ViewScreen):
             self.call_after_refresh(self.paint)
 
     def _layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
-        """The layout, computed again only when the fabric, the size, the filter or the level
-        changes, or a finding opens or closes."""
-        keep = None if ctx.matched is None else ctx.matched.nodes
-        self._update_order(ctx, keep)
-        of = (ctx.fabric, width, height, keep, self._choice)
+        """The layout, computed again only when the fabric, the size or the level changes, or a
+        finding opens or closes."""
+        self._update_order(ctx)
+        of = (ctx.fabric, width, height, self._choice)
         known = self._grid_of
         if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
-            self._grid, self._grid_of = build_grid(*of), of
+            self._grid = build_grid(ctx.fabric, width, height, choice=self._choice)
+            self._grid_of = of
             parts = (part for row in self._grid.rows for part in row)
             self._widest = max((each.width for part in parts for each in part.blocks), default=1)
         return self._grid
 
-    def _update_order(self, ctx: DrawContext, keep: frozenset[str] | None) -> None:
+    def _update_order(self, ctx: DrawContext) -> None:
         """Put the units with findings first, in an order that is kept while the same are open."""
         known = self._units
-        is_same = known is not None and known[0] is ctx.fabric and known[1] == keep
+        is_same = known is not None and known[0] is ctx.fabric
         if known is None or not is_same:
-            known = self._units = (ctx.fabric, keep, units_of(ctx.fabric, keep))
+            known = self._units = (ctx.fabric, units_of(ctx.fabric, None))
         keys = frozenset(finding.key for finding in ctx.scene.findings)
         if not is_same or keys != self._findings:
-            first = units_with_findings(known[2], ctx.fabric, ctx.scene.findings)
+            first = units_with_findings(known[1], ctx.fabric, ctx.scene.findings)
             self._choice, self._findings = replace(self._choice, first=first), keys
 
     def _grid_title(self, ctx: DrawContext, width: int) -> list[list[Span]]:
         tone, metric = ctx.palette, ctx.metric
         return [
-            [("Fabric", tone.strong)],
+            [self.panel_name("Fabric", "#heat")],
             *self.filter_part(),
             *self.selection_part(),
             colour_legend(metric, ctx.digits, tone),
@@ -222,8 +236,12 @@ class OverviewScreen(ViewScreen):
 
     def _draw_port(self, ctx: DrawContext | None) -> None:
         """Describe the port under the mouse, else the one under the cursor."""
-        if ctx is not None:
-            row = self._port if self._hovered_port is None else self._hovered_port
+        if ctx is None:
+            return
+        row = self._port if self._hovered_port is None else self._hovered_port
+        if self._name and self._hovered_port is None:
+            self.put("#inspect", [_node_summary(ctx, self._name)])
+        else:
             width = self.query_one("#inspect").size.width
             self.put("#inspect", [port_summary(ctx.sized(width), row)])
 
@@ -235,12 +253,16 @@ class OverviewScreen(ViewScreen):
         ctx = ctx.sized(width - 1, height)
         count = len(findings.shown(ctx))
         title: list[list[Span]] = [
-            [("Findings", tone.strong), (f" {count}" if count else "", tone.accent)]
+            [
+                self.panel_name("Findings", "#findings"),
+                (f" {count}" if count else "", tone.accent),
+            ]
         ]
         if not self.query_one("#left").display:
             title += [*self.filter_part(), *self.selection_part()]
         self.put("#findings-title", [self.title_rule(title, width)])
-        view.show(findings.panel(ctx), tone.text, tone.cursor)
+        first = self.selected_target()
+        view.show(findings.panel(ctx), tone.text, tone.cursor, first=first)
         self._draw_training(ctx.sized(width))
 
     def _draw_training(self, ctx: DrawContext) -> None:
@@ -271,23 +293,38 @@ class OverviewScreen(ViewScreen):
 
     def on_screen_resume(self) -> None:
         """Put the cursor of the findings on the selected one."""
-        self.query_one("#findings", LineView).restore(self.selected_target())
+        if not self.screen_state.follows_first:
+            self.query_one("#findings", LineView).restore(self.selected_target())
         super().on_screen_resume()
 
     def reveal_selected(self) -> None:
-        """Scroll the heatmap to the first port of the selected finding."""
+        """Put the cursor of the heatmap on the selected finding, in the middle of the panel."""
         ctx = self.context()
-        if ctx is None or ctx.selection is None or self._grid is None:
+        if ctx is not None:
+            self._reveal(ctx)
+
+    def _reveal(self, ctx: DrawContext) -> None:
+        if ctx.selection is None or self._grid is None:
             return
-        places = (self._grid.place(row) for row in ctx.selection.finding.rows)
-        place = next((each for each in places if each is not None), None)
+        rows = ctx.selection.finding.rows
+        row, place = next(
+            ((row, place) for row in rows if (place := self._grid.place(row)) is not None),
+            (None, None),
+        )
         if place is not None and self.query_one("#left").display:
-            self.query_one("#heat", HeatGrid).reveal(place)
+            view = self.query_one("#heat", HeatGrid)
+            self._port, self._name = row, ""
+            view.put(place, scroll=False)
+            view.centre(place)
+            self._draw_port(ctx)
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
-        """Describe the port under the cursor."""
+        """Describe the port or the node under the cursor."""
         if self._grid is not None:
-            self._port = self._port_at(event.cell)
+            self._name = self.query_one("#heat", HeatGrid).node_at(event.cell)
+            if not self._name:
+                self._port = self._port_at(event.cell)
+            self.screen_state.user_moved()
             self._draw_port(self.context())
 
     def on_heat_grid_hovered(self, event: HeatGrid.Hovered) -> None:
@@ -305,21 +342,35 @@ class OverviewScreen(ViewScreen):
         return ports[int(values.argmax())]
 
     def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
-        """Open the node of a cell at its port; expand or collapse the unit of an aggregate."""
+        """Open the port of a cell; expand or collapse the unit of an aggregate. Until the user
+        moves, open the first finding."""
         scene, grid = self.screen_state.scene, self._grid
+        first = self.selected_target() if self.screen_state.follows_first else None
+        if first is not None:
+            self.post_message(OpenRequested(first))
+            return
         if grid is None or scene is None or not grid.ports_at(event.cell):
             return
         part = grid.part(event.cell)
-        node = scene.snapshot.fabric.ports[grid.ports_at(event.cell)[0]].node
         if part is not None and part.kind in (Kind.UNIT, Kind.POD):
-            self._expand(node)
-            return
-        row = self._port_at(event.cell)
-        self.post_message(OpenRequested(NodeTarget(node, row)))
+            self._expand(scene.snapshot.fabric.ports[grid.ports_at(event.cell)[0]].node)
+        elif (row := self._port_at(event.cell)) is not None:
+            self.post_message(OpenRequested(PortTarget(row)))
+
+    def on_heat_grid_name_opened(self, event: HeatGrid.NameOpened) -> None:
+        """Open the node of a name."""
+        self.post_message(OpenRequested(NodeTarget(event.node)))
+
+    def next_match(self, by: int) -> bool:
+        """Go to the next port that the filter matches; where there is no heatmap, to the next
+        line."""
+        if self.query_one("#left").display:
+            return self.query_one("#heat", HeatGrid).next_match(by)
+        return super().next_match(by)
 
     def _expand(self, node: str) -> None:
         """Expand the unit of a node in place, or collapse it."""
-        units = () if self._units is None else self._units[2]
+        units = () if self._units is None else self._units[1]
         title = next((u.title for u in units if any(each.name == node for each in u.nodes)), None)
         if title is not None:
             opened = self._choice.opened
@@ -353,7 +404,7 @@ class OverviewScreen(ViewScreen):
         if self._grid is None:
             return
         has_links = self._units is not None and any(
-            node.gpu_links() for unit in self._units[2] for node in unit.hosts
+            node.gpu_links() for unit in self._units[1] for node in unit.hosts
         )
         finest = Level.LINKS if has_links else Level.PORTS
         level = Level(min(max(self._grid.level + by, Level.PODS), finest))
@@ -370,6 +421,13 @@ class OverviewScreen(ViewScreen):
         first, count = time_columns(strip.size.width, strip.size.height, span_s)
         if 0 <= event.column - first < count:
             self.post_message(SeekRequested(time_at(event.column - first, window, count)))
+
+    def restore_panel(self) -> bool:
+        """Restore a maximised panel; returns whether there was one."""
+        is_maximised = self.has_class("-max-grid") or self.has_class("-max-findings")
+        if is_maximised:
+            self.maximise()
+        return is_maximised
 
     def _share_space(self) -> None:
         """Give the findings the share of the screen that the user chose."""
@@ -431,3 +489,12 @@ def _joined(rule: Line, x: int) -> Line:
             text = text[:place] + _JUNCTIONS.get(text[place], text[place]) + text[place + 1 :]
         spans.append((text, style))
     return Line(tuple(spans), rule.target, rule.hits)
+
+
+def _node_summary(ctx: DrawContext, name: str) -> Line:
+    """One line on the node under the cursor."""
+    node = ctx.fabric.node(name)
+    status = ctx.snapshot.statuses.get(name)
+    state = "" if status is None else f"{status.state}, "
+    text = f"{node.role}, {state}{plural(len(node.ports), 'port')}: enter opens it"
+    return line((f" {name}  ", ctx.palette.strong), (text, ctx.palette.dim))

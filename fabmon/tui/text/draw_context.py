@@ -16,7 +16,7 @@ from fabmon.fabric.model import GPU, NVLINK, Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
-from fabmon.tui.cells import SELECTED, Codes, Scale, encode
+from fabmon.tui.cells import MUTED, SELECTED, Codes, Scale, encode
 from fabmon.tui.keys import KEYS, Key, shown_key
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
@@ -28,7 +28,9 @@ _GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims."""
+    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims. Both
+    are empty where nothing is marked.
+    """
 
     finding: Finding
     rows: NDArray[np.intp]
@@ -181,6 +183,13 @@ class DrawContext:
         )
         if self.selection is not None:
             codes[self.selection.rows] |= SELECTED
+        return codes
+
+    def muted_codes(self, levels: Scale) -> Codes:
+        """[ports]: the codes of the cells; ports that the filter does not match are muted."""
+        codes = self.codes(levels)
+        if self.matched is not None:
+            codes[~self.matched.ports] |= MUTED
         return codes
 
 

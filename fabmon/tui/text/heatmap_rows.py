@@ -21,6 +21,7 @@ from fabmon.tui.cells import (
     DOWN,
     FLAGGED,
     LEVEL,
+    MUTED,
     NOTHING,
     SELECTED,
     STALE,
@@ -34,7 +35,7 @@ from fabmon.tui.text import chart, labels
 from fabmon.tui.text.draw_context import DrawContext
 
 _GONE = (NodeState.LOST, NodeState.FAILED)
-_IS_DOWN, _IS_FLAGGED, _IS_SELECTED = 1, 2, 4
+_IS_DOWN, _IS_FLAGGED, _IS_SELECTED, _IS_MUTED, _IS_MATCHED = 1, 2, 4, 8, 16
 _VALUE = 6
 """Columns of a value: `98.2 %`."""
 _MOST_SAMPLES = 400_000
@@ -54,18 +55,18 @@ def combined(codes: Codes, starts: NDArray[np.intp]) -> Codes:
     what is stale as a whole, absent what is absent as a whole."""
     if not len(starts):
         return np.empty(0, np.uint16)
-    bare = codes & ~np.uint16(SELECTED | STALE)
+    bare = codes & ~np.uint16(SELECTED | STALE | MUTED)
     is_level = bare < ABSENT
     level = np.maximum.reduceat(np.where(is_level, bare & LEVEL, 0), starts)
     flags = np.bitwise_or.reduceat(np.where(is_level, codes & FLAGGED, 0), starts)
     flags |= np.bitwise_or.reduceat(codes & SELECTED, starts)
-    flags |= np.bitwise_and.reduceat(codes & STALE, starts)
+    flags |= np.bitwise_and.reduceat(codes & (STALE | MUTED), starts)
     special = np.maximum.reduceat(np.where(is_level, 0, bare), starts)
     has_level = np.logical_or.reduceat(is_level, starts)
     has_down = np.logical_or.reduceat(bare == DOWN, starts)
-    marks = flags & np.uint16(SELECTED | STALE)
+    marks = flags & np.uint16(SELECTED | STALE | MUTED)
     shown: Codes = np.where(has_level, level | flags, special | marks).astype(np.uint16)
-    shown[has_down] = DOWN | (flags[has_down] & SELECTED)
+    shown[has_down] = DOWN | (flags[has_down] & np.uint16(SELECTED | MUTED))
     return shown
 
 
@@ -80,6 +81,7 @@ class _Texts(NamedTuple):
     port: str = ""
     finding: str = ""
     curve: str = ""
+    muted: bool = False
 
 
 class HeatmapRows:
@@ -129,7 +131,20 @@ class HeatmapRows:
             if not each.status
             for block in part.blocks
         ]
-        return CellRow(tuple(placed), tuple(blocks), self._grid.headings[y])
+        names = tuple(each for part in parts for each in self._names(part))
+        return CellRow(tuple(placed), tuple(blocks), self._grid.headings[y], names)
+
+    def _names(self, part: GridPart) -> list[tuple[int, int, str]]:
+        """(x, width, node) of the name of a part that is a node, or a switch."""
+        x, width = (part.x + 1, cell_len(part.title)) if part.kind is Kind.CAPTION else (
+            part.x + MARK, min(cell_len(part.title), self._grid.name))  # fmt: skip
+        is_node = part.kind in (Kind.NODE, Kind.UPLINKS) and part.nodes
+        node = part.nodes[0].name if is_node else part.title
+        return [(x, width, node)] if width and node in self._node_names else []
+
+    @cached_property
+    def _node_names(self) -> frozenset[str]:
+        return frozenset(node.name for part in self._parts for node in part.nodes)
 
     def _texts(self, cells: Codes, ctx: DrawContext) -> list[_Texts]:
         """The texts of all parts."""
@@ -161,6 +176,7 @@ class HeatmapRows:
                     port,
                     found.get(number, ""),
                     curves.get(number, ""),
+                    bit & (_IS_MUTED | _IS_MATCHED) == _IS_MUTED,
                 )
             )
         return made
@@ -170,13 +186,16 @@ class HeatmapRows:
         return [part for parts in self._grid.rows for part in parts]
 
     def _marks(self, cells: Codes) -> list[int]:
-        """For every part, whether one of its cells is down, flagged, selected."""
-        bare = cells & ~np.uint16(SELECTED | STALE)
+        """For every part, whether one of its cells is down, flagged, selected, muted, not muted."""
+        bare = cells & ~np.uint16(SELECTED | STALE | MUTED)
         bits = np.zeros(cells.size + 1, np.uint8)
         bits[:-1] = np.where(
             bare == DOWN, _IS_DOWN, np.where((bare < ABSENT) & (bare & FLAGGED > 0), _IS_FLAGGED, 0)
         ).ravel()
         bits[:-1][(cells & SELECTED).ravel() > 0] |= _IS_SELECTED
+        muted, there = (cells & MUTED).ravel() > 0, (cells != NOTHING).ravel()
+        bits[:-1][muted] |= _IS_MUTED
+        bits[:-1][there & ~muted] |= _IS_MATCHED
         spans = self._grid.spans
         if not len(spans):
             return []
@@ -328,6 +347,8 @@ def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed
     sign = texts.mark[-1]
     accent = {"✖": palette.gone, "▲": palette.accent}.get(sign, palette.text)
     style = palette.text if part.kind is Kind.NODE else palette.strong
+    if texts.muted:
+        accent = style = palette.rule
     made = [
         (x + 2 - len(texts.mark), texts.mark, accent),
         (x + MARK, fit(part.title, name), palette.gone if texts.gone else style),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -55,7 +56,8 @@ _ABOUT = {
     "overview": "Every link of the fabric. A row is a node, a column a rail; the uplinks of a leaf "
     "are in the row of the leaf, above its hosts. Where there are more nodes than rows, a row is a "
     "leaf or several: those with findings come first, a cell is the busiest of its ports, enter "
-    "expands a leaf in place. ▲ marks a link with a finding.",
+    "expands a leaf in place. ▲ marks a link with a finding. Until you move, enter explains the "
+    "first finding; then it opens the port or the node under the cursor.",
     "switches": "What each switch sends and receives on each of its uplinks. Bars of one height "
     "are an even spread; one tall bar among short ones is a collision.",
     "nodes": "The connections to all nodes. Nodes with the same failure are one line: enter "
@@ -75,23 +77,65 @@ _ABOUT = {
 }
 
 
+_TWO_COLUMNS = 130
+"""From this width on, help has two columns."""
+_COLUMN_GAP = 3
+_KEY, _WHAT = 12, 14
+"""Columns of a key, and of what the mouse does."""
+
+
 def help_page(
     view: str, width: int, palette: Palette, table: Sequence[keys.Key] = keys.KEYS
 ) -> list[Line]:
-    """The whole of help."""
-    lines = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
+    """The whole of help: keys and words, side by side where the terminal is wide."""
+    about = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
+    if width < _TWO_COLUMNS:
+        return [*about, *_keys(view, width, palette, table), *_words(width, palette)]
+    column = (width - _COLUMN_GAP) // 2
+    sides = _keys(view, column, palette, table), _words(column, palette)
+    return [*about, *_side_by_side(*sides, column, palette)]
+
+
+def _keys(view: str, width: int, palette: Palette, table: Sequence[keys.Key]) -> list[Line]:
+    lines: list[Line] = []
     for title, own in keys.scopes(view, table):
         lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
         for key in own:
-            lines += _entry(key.shown, key.help, 12, width, palette)
+            lines += _entry(key.shown, key.help, _KEY, width, palette)
     lines += [line(("", palette.text)), line((" Mouse", palette.strong))]
     for what, text in keys.MOUSE:
-        lines += _entry(what, text, 12, width, palette)
-    lines += [line(("", palette.text)), line((" Words", palette.strong))]
+        lines += _entry(what, text, _WHAT, width, palette)
+    return lines
+
+
+def _words(width: int, palette: Palette) -> list[Line]:
+    lines = [line(("", palette.text)), line((" Words", palette.strong))]
     longest = max(map(cell_len, GLOSSARY))
     for word, text in GLOSSARY.items():
         lines += _entry(word, text, min(longest, width // 4), width, palette)
     return lines
+
+
+def _side_by_side(left: list[Line], right: list[Line], column: int, palette: Palette) -> list[Line]:
+    """Two columns, the longer one split so that both have the same height."""
+    # Keys are fewer than words: the first words go below the keys.
+    height = (len(left) + len(right) + 1) // 2
+    split = max(0, height - len(left))
+    while 0 < split < len(right) and right[split].text.startswith("    "):
+        split += 1  # An entry stays in one column.
+    first, second = left + right[:split], right[split:]
+    empty = Line(())
+    pairs = zip_longest(first, second, fillvalue=empty)
+    return [
+        Line(
+            (
+                *one.spans,
+                (" " * max(0, column + _COLUMN_GAP - width_of(one.spans)), palette.text),
+                *two.spans,
+            )
+        )
+        for one, two in pairs
+    ]
 
 
 def _entry(word: str, text: str, column: int, width: int, palette: Palette) -> list[Line]:

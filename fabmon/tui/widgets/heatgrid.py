@@ -21,12 +21,12 @@ from textual.strip import Strip
 
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.cells import NOTHING, CellRow, Codes, Look
+from fabmon.tui.cells import MUTED, NOTHING, CellRow, Codes, Look
 from fabmon.tui.containment import Contained
 from fabmon.tui.widgets.row_painter import RowPainter
 
 Cell = tuple[int, int]
-"""Row and column."""
+"""Row and column; column -1 is the first name of the row, -2 the second, and so on."""
 
 
 class HeatGrid(Contained, ScrollView, can_focus=True):
@@ -36,7 +36,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
 
     @dataclass
     class Moved(Message):
-        """The cursor moved to another cell."""
+        """The user moved the cursor to another cell, or to a name."""
 
         cell: Cell
 
@@ -52,6 +52,12 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
 
         cell: Cell
 
+    @dataclass
+    class NameOpened(Message):
+        """The user opened the name of a node."""
+
+        node: str
+
     def __init__(self, look: Look, *, id: str | None = None) -> None:
         """No cells."""
         super().__init__(id=id)
@@ -61,6 +67,8 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         self._strips: list[Strip | None] = []
         self._hover: Cell | None = None
         self.cursor: Cell | None = None
+        self._goal: int | None = None
+        """The column that moves up and down keep to, where a row has no cell in it."""
 
     def show(self, codes: Codes, rows: Sequence[CellRow], look: Look | None = None) -> None:
         """Show `codes` [rows, columns]; render only rows that differ from the last call."""
@@ -118,14 +126,18 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         """Render a row, with the cursor if it is in it."""
         row = self._rows[y]
         strip = self._painter.paint(row, self._codes[y], self.size.width)
-        if self.cursor is not None and self.cursor[0] == y:
+        if self.cursor is not None and self.cursor[0] == y and self.cursor[1] < 0:
+            if self.node_at(self.cursor):
+                x, width, _ = row.names[-1 - self.cursor[1]]
+                strip = self._painter.mark_name(strip, x, width, self.has_focus)
+        elif self.cursor is not None and self.cursor[0] == y:
             strip = self._painter.mark(strip, row, self.cursor[1], self.has_focus)
         self._strips[y] = strip
         return strip
 
     def put(self, cell: Cell | None, *, scroll: bool = True) -> None:
         """Move the cursor to a cell and scroll to it."""
-        old, self.cursor = self.cursor, cell
+        old, self.cursor, self._goal = self.cursor, cell, None
         self._redraw([place[0] for place in (old, cell) if place and place[0] < len(self._strips)])
         if cell is None or not scroll:
             return
@@ -137,14 +149,61 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         """Scroll as little as shows a cell and its heading."""
         row = self._rows[cell[0]]
         block = row.block(cell[1])
-        if block is not None:
+        if block is None:
+            self.scroll_to_region(Region(0, cell[0], 1, 1), animate=False)
+        else:
             x = block.x + (cell[1] - block.first) * block.pitch
             above = 1 if row.heading >= 0 else 0
             around = Region(max(0, x - 1), cell[0] - above, block.width + 2, 1 + above)
             self.scroll_to_region(around, animate=False)
 
+    def centre(self, cell: Cell) -> None:
+        """Scroll so that the row of a cell is in the middle, and the cell in sight."""
+        self.scroll_to(y=cell[0] - self.size.height // 2, animate=False)
+        self.call_after_refresh(self.reveal, cell)
+
+    def node_at(self, cell: Cell) -> str:
+        """The node whose name is at a place; empty for a cell."""
+        row, index = cell[0], -1 - cell[1]
+        names = self._rows[row].names if row < len(self._rows) else ()
+        return names[index][2] if 0 <= index < len(names) else ""
+
+    def next_match(self, by: int) -> bool:
+        """Move the cursor to the next cell that the filter matches (`by` = 1), or to the previous
+        one (-1), and around the end. Returns whether there is one."""
+        matches = np.argwhere((self._codes != NOTHING) & ((self._codes & MUTED) == 0))
+        if not len(matches):
+            return False
+        places = matches[:, 0] * self._codes.shape[1] + matches[:, 1]
+        here = -1
+        if self.cursor is not None:
+            here = self.cursor[0] * self._codes.shape[1] + max(self.cursor[1], 0)
+        index = int(np.searchsorted(places, here, "right" if by > 0 else "left"))
+        row, column = matches[(index if by > 0 else index - 1) % len(matches)].tolist()
+        self.put((row, column))
+        return True
+
+    def _stops(self, y: int) -> list[tuple[int, int]]:
+        """(x, column) of the names and the cells of a row, from left to right."""
+        row, columns = self._rows[y], np.flatnonzero(self._codes[y] != NOTHING).tolist()
+        cells = [
+            (block.x + (column - block.first) * block.pitch, column)
+            for column in columns
+            if (block := row.block(column)) is not None
+        ]
+        return sorted([*cells, *((x, -1 - i) for i, (x, _, _) in enumerate(row.names))])
+
+    def _move_along_names(self, y: int, index: int, down: int) -> None:
+        """Move from a name to the nearest one of another row that has names."""
+        x = self._rows[y].names[index][0]
+        row = _step(np.flatnonzero([bool(each.names) for each in self._rows]), y, down)
+        if row is not None:
+            names = self._rows[row].names
+            nearest = min(range(len(names)), key=lambda each: abs(names[each][0] - x))
+            self.put((row, -1 - nearest))
+
     def move(self, down: int, across: int) -> None:
-        """Move the cursor over cells that have a port, skipping those without."""
+        """Move the cursor over names and cells that have a port, skipping those without."""
         there = self._codes != NOTHING
         if not there.any():
             return
@@ -154,14 +213,21 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
             return
         y, x = self.cursor
         if across:
-            found = _step(np.flatnonzero(there[y]), x, across)
-            if found is not None:
-                self.put((y, found))
+            stops = [column for _, column in self._stops(y)]
+            place = (stops.index(x) if x in stops else 0) + across
+            if 0 <= place < len(stops):
+                self.put((y, stops[place]))
+            return
+        if x < 0:
+            if self.node_at(self.cursor):
+                self._move_along_names(y, -1 - x, down)
             return
         row = _step(np.flatnonzero(there.any(axis=1)), y, down)
         if row is not None:
             cells = np.flatnonzero(there[row])
-            self.put((row, int(cells[np.argmin(abs(cells - x))])))
+            goal = x if self._goal is None else self._goal
+            self.put((row, int(cells[np.argmin(abs(cells - goal))])))
+            self._goal = goal
 
     def on_focus(self) -> None:
         """Draw the cursor as focused; put it on the first cell if it is nowhere."""
@@ -185,13 +251,21 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
                 return row, column
         return None
 
+    def _name_at(self, x: int, y: int) -> Cell | None:
+        """The place of the name at (x, y) of the window; None if there is none."""
+        row = self._pinned(self.scroll_offset.y) if y == 0 else y + self.scroll_offset.y
+        x += self.scroll_offset.x
+        names = self._rows[row].names if 0 <= row < len(self._rows) else ()
+        index = next((i for i, (at, width, _) in enumerate(names) if at <= x < at + width), None)
+        return None if index is None else (row, -1 - index)
+
     def on_click(self, event: events.Click) -> None:
-        """Select a cell; a second click opens it."""
-        cell = self.cell_at(event.x, event.y)
+        """Select a cell or a name; a second click opens it."""
+        cell = self.cell_at(event.x, event.y) or self._name_at(event.x, event.y)
         if cell is None:
             return
         if cell == self.cursor:
-            self.post_message(self.Opened(cell))
+            self.action_open()
         else:
             self.put(cell)
 
@@ -213,9 +287,13 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         self.move(*keys.steps(direction, max(1, self.size.height - 2), len(self._rows)))
 
     def action_open(self) -> None:
-        """Open the cell under the cursor."""
-        if self.cursor is not None:
+        """Open the cell or the node under the cursor."""
+        if self.cursor is None:
+            return
+        if self.cursor[1] >= 0:
             self.post_message(self.Opened(self.cursor))
+        elif node := self.node_at(self.cursor):
+            self.post_message(self.NameOpened(node))
 
 
 def _spans(lines: Sequence[int]) -> Iterator[tuple[int, int]]:

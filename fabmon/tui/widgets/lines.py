@@ -73,6 +73,8 @@ class TimelineView(Painted, can_focus=True):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.STRIP)]
+    FOCUS_ON_CLICK = False
+    """A click goes to a time and leaves the focus where it is: here, up and down do nothing."""
 
     @dataclass
     class Picked(Message):
@@ -97,8 +99,9 @@ class TimelineView(Painted, can_focus=True):
 class LineView(Contained, ScrollView, can_focus=True):
     """A scrolling list. Lines with a target, and parts of lines with one, can be selected.
 
-    Until the user moves the cursor, the first finding is selected, else the first target. After
-    that the cursor follows its target when the lines change. Only visible lines are rendered.
+    Until the user moves the cursor, `show`'s `first` is selected, else the first finding, else the
+    first target. After that the cursor follows its target when the lines change. Only visible lines
+    are rendered.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.CURSOR)]
@@ -111,9 +114,16 @@ class LineView(Contained, ScrollView, can_focus=True):
         self._places: dict[Target, tuple[int, int | None]] = {}
         self.selected: Target | None = None
         self._is_moved = False
+        self.always_shows_cursor = False
+        """Whether the cursor is drawn without the focus too."""
 
     def show(
-        self, lines: Sequence[Line], base: Style, cursor: Style, bracket: Style | None = None
+        self,
+        lines: Sequence[Line],
+        base: Style,
+        cursor: Style,
+        bracket: Style | None = None,
+        first: Target | None = None,
     ) -> None:
         """Show these lines: the selected one in style `cursor`, brackets of a cell in `bracket`."""
         self._lines, self._base, self._cursor = lines, base, cursor
@@ -123,6 +133,8 @@ class LineView(Contained, ScrollView, can_focus=True):
             self._is_moved = False
             findings = (each for each in self._places if isinstance(each, FindingTarget))
             self.selected = next(findings, next(iter(self._places), None))
+            if first in self._places:
+                self.selected = first
         self.virtual_size = Size(max(1, self.size.width), len(lines))
         self.refresh()
 
@@ -134,7 +146,7 @@ class LineView(Contained, ScrollView, can_focus=True):
             return Strip.blank(width, self._base)
         line = self._lines[y]
         strip = strip_of(line, width, self._base)
-        if not self.has_focus or self.selected is None:
+        if self.selected is None or not (self.has_focus or self.always_shows_cursor):
             return strip
         if line.target == self.selected:
             return _style_all(strip, self._cursor)

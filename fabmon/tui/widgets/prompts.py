@@ -70,7 +70,8 @@ class FilterBar(Contained, Vertical):
         self.note("", palette)
         typed = self.query_one(Input)
         typed.value = text
-        typed.focus()
+        # At once: what is typed next goes here.
+        self.screen.set_focus(typed)
 
     def note(self, text: str, palette: Palette) -> None:
         """Show the number of matches; clear the error."""

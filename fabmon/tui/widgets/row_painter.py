@@ -154,6 +154,13 @@ class RowPainter:
         keys[0] += 1
         return list(map(runs.__getitem__, keys.tolist()))
 
+    def mark_name(self, strip: Strip, x: int, width: int, focused: bool) -> Strip:
+        """Draw the cursor on a name: reversed colours, or underlined without the focus."""
+        style = Style(reverse=True) if focused else Style(underline=True)
+        before, name, after = strip.divide([x, x + width, strip.cell_length])
+        turned = [Segment(s.text, (s.style or self.look.palette.text) + style) for s in name]
+        return Strip.join([before, Strip(turned), after])
+
     def mark(self, strip: Strip, row: CellRow, column: int, focused: bool) -> Strip:
         """Draw the cursor: brackets around a cell, or reversed colours where there is no gap."""
         block = row.block(column)

@@ -1,0 +1,220 @@
+"""Lists to choose from: names by what is typed, and metrics."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+import numpy as np
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.wording import per_second, percent
+from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
+from fabmon.tui.containment import Contained
+from fabmon.tui.line import EntryTarget, Line, MetricTarget, fit, line, right
+from fabmon.tui.metrics import HeatMetric, metrics_of
+from fabmon.tui.names import Entry, NameIndex
+from fabmon.tui.palette import Palette
+from fabmon.tui.widgets.lines import Highlighted, LineView, OpenRequested, Painted
+
+_WIDTH, _METRICS_WIDTH = 90, 100
+"""Columns of the lists where the terminal is wide enough."""
+_KIND = 8
+_PRIORITY = re.compile(r"-p(\d)$")
+_HINT = "a node, port, job, finding, metric, view or command: gpu012  l1u5  collision"
+
+
+class JumpPrompt(Contained, ModalScreen[Entry | None]):
+    """A list of names that match what is typed. Its result is the chosen one, None if cancelled."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.JUMP)]
+
+    def __init__(self, names: NameIndex, palette: Palette) -> None:
+        """Search these names."""
+        super().__init__()
+        self._names, self._palette = names, palette
+        self._found: list[Entry] = []
+
+    def compose(self) -> ComposeResult:
+        """Input and list."""
+        with Vertical(id="chooser"):
+            with Horizontal():
+                yield Painted(id="question")
+                yield Input(placeholder=_HINT, id="typed")
+            yield LineView(id="lines")
+
+    def on_mount(self) -> None:
+        """Show the names that need no query."""
+        self.query_one(LineView).can_focus = False
+        question = self.query_one("#question", Painted)
+        question.show([line((" go to ", self._palette.key))], self._palette.text)
+        self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        """Draw the list in the size of the terminal."""
+        box = self.query_one("#chooser")
+        box.styles.width = min(_WIDTH, self.size.width)
+        box.styles.height = min(24, max(4, self.size.height - 4))
+        self._show(self.query_one(Input).value)
+
+    def on_key(self, event: events.Key) -> None:
+        """Take what is typed before the input is there."""
+        typed = self.query_one(Input)
+        if event.character is not None and event.is_printable and not typed.has_focus:
+            event.stop()
+            typed.insert_text_at_cursor(event.character)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Search while it is typed."""
+        event.stop()
+        self._show(event.value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Return the selected name."""
+        event.stop()
+        selected = self.query_one(LineView).selected
+        if isinstance(selected, EntryTarget):
+            self.dismiss(self._found[selected.number])
+
+    def on_open_requested(self, event: OpenRequested) -> None:
+        """Return the clicked name."""
+        event.stop()
+        if isinstance(event.target, EntryTarget):
+            self.dismiss(self._found[event.target.number])
+
+    def on_highlighted(self, event: Highlighted) -> None:
+        """The cursor of the list is of no interest to the app."""
+        event.stop()
+
+    def action_move(self, direction: str) -> None:
+        """Move the cursor of the list."""
+        self.query_one(LineView).action_cursor(direction)
+
+    def action_leave(self) -> None:
+        """Cancel."""
+        self.dismiss(None)
+
+    def _show(self, query: str) -> None:
+        tone, width = self._palette, min(_WIDTH, self.size.width) - 1
+        self._found = self._names.search(query)
+        longest = max((len(each.name) for each in self._found), default=0)
+        name = min(longest, max(10, width // 2)) + 2
+        lines = [
+            line(
+                (f"  {fit(each.name, name)}", tone.strong),
+                (fit(each.kind, _KIND) + "  ", tone.key),
+                (fit(each.about, max(0, width - name - _KIND - 4)), tone.dim),
+                target=EntryTarget(number),
+            )
+            for number, each in enumerate(self._found)
+        ]
+        view = self.query_one(LineView)
+        view.restore(None)
+        view.show(lines or [line(("  no name matches", tone.dim))], tone.text, tone.cursor)
+        view.always_shows_cursor = True
+        view.scroll_to(y=0, animate=False)
+
+
+_TIME, _LINE = "% of time", "% of line rate"
+_ABOUT = {
+    "util": (_LINE, "traffic of the busier direction"),
+    "tx": (_LINE, "traffic sent"),
+    "rx": (_LINE, "traffic received"),
+    "pause": (_TIME, "paused by the neighbour, or pausing it: PFC and 802.3x"),
+    "pause-rx": (_TIME, "paused by the neighbour: congestion ahead"),
+    "pause-tx": (_TIME, "pausing the neighbour: it cannot keep up itself"),
+    "xoff": ("pauses/s", "pauses begun or ended, by the port and its neighbour"),
+    "stall": (_TIME, "InfiniBand: data waits for credits (xmit_wait)"),
+    "ecn": ("packets/s", "received packets that a full queue marked"),
+    "cnp-sent": ("packets/s", "requests to senders to slow down"),
+    "cnp": ("packets/s", "requests to slow down that were handled"),
+    "errors": ("errors/s", "symbol, CRC and link errors"),
+    "drops": ("packets/s", "packets dropped"),
+    "pcie": ("% of PCIe", "traffic of a NIC, of what its PCIe link carries"),
+    "pcie-stall": (_TIME, "the PCIe of a NIC stalled"),
+    "non-rdma": ("% of traffic", "traffic that is not RDMA"),
+}
+"""Unit and meaning of each metric; those of one priority have the ones of all priorities."""
+
+
+class MetricMenu(Contained, ModalScreen[str | None]):
+    """The list of metrics. Its result is the name of the chosen one, None if cancelled."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.METRICS)]
+
+    def __init__(self, scene: Scene | None, palette: Palette, current: HeatMetric) -> None:
+        """With the cursor on the current metric; with the highest values of a scene."""
+        super().__init__()
+        self._scene, self._palette, self._current = scene, palette, current
+
+    def compose(self) -> ComposeResult:
+        """Title and list."""
+        with Vertical(id="chooser"):
+            yield Painted(id="title")
+            yield LineView(id="lines")
+
+    def on_mount(self) -> None:
+        """Focus the list."""
+        self.query_one(LineView).focus()
+
+    def on_resize(self) -> None:
+        """Draw the list in the size of the terminal."""
+        tone, width = self._palette, min(_METRICS_WIDTH, self.size.width)
+        snapshot = None if self._scene is None else self._scene.snapshot
+        metrics = metrics_of(snapshot)
+        box, view = self.query_one("#chooser"), self.query_one(LineView)
+        box.styles.width = width
+        box.styles.height = min(len(metrics) + 1, max(4, self.size.height - 2))
+        head = f"  {fit('Metric', 13)}{fit('Unit', 16)}{right('Max now', 10)}  Meaning"
+        self.query_one("#title", Painted).show([line((fit(head, width), tone.strong))], tone.text)
+        lines = [self._line(each, width - 1) for each in metrics]
+        view.show(lines, tone.text, tone.cursor)
+        view.select(MetricTarget(self._current.name))
+
+    def _line(self, metric: HeatMetric, width: int) -> Line:
+        tone = self._palette
+        priority = _PRIORITY.search(metric.name)
+        unit, about = _ABOUT[metric.name.removesuffix(priority.group() if priority else "")]
+        if priority:
+            about = f"priority {priority.group(1)}: {about}"
+        top = self._highest(metric)
+        return line(
+            ("● " if metric is self._current else "  ", tone.key),
+            (fit(metric.name, 13), tone.strong),
+            (fit(unit, 16), tone.text),
+            (right(top, 10), tone.dim if top == "absent" else tone.text),
+            (f"  {fit(about, max(0, width - 43))}", tone.dim),
+            target=MetricTarget(metric.name),
+        )
+
+    def _highest(self, metric: HeatMetric) -> str:
+        """The highest value of all ports now; `absent` where no port has one."""
+        if self._scene is None:
+            return ""
+        values = metric.values(self._scene.snapshot)
+        known = values[np.isfinite(values)]
+        if not len(known):
+            return "absent"
+        top = float(known.max())
+        return percent(top) if metric.high == 1 else per_second(top)
+
+    def on_open_requested(self, event: OpenRequested) -> None:
+        """Return the chosen metric."""
+        event.stop()
+        if isinstance(event.target, MetricTarget):
+            self.dismiss(event.target.name)
+
+    def on_highlighted(self, event: Highlighted) -> None:
+        """The cursor of the list is of no interest to the app."""
+        event.stop()
+
+    def action_leave(self) -> None:
+        """Cancel."""
+        self.dismiss(None)

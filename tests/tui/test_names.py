@@ -1,0 +1,144 @@
+"""The list of `:`: what a query finds, in what order, and how long it takes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fabmon.tui.keys import KEYS
+from fabmon.tui.line import FindingTarget, NodeTarget, PortTarget
+from fabmon.tui.names import MOST, NameIndex, commands, metric_entries, scene_entries
+from fabmon.tui.widgets.choosers import JumpPrompt
+from tests.tui.fabrics import fabric
+from tests.tui.running import running
+from tests.tui.scenes import World
+from tests.tui.worlds import COLLISION, big
+
+SCENE = COLLISION.scene(70)
+INDEX = NameIndex(COLLISION.fabric).with_others(
+    [*commands(KEYS, ()), *metric_entries(SCENE.snapshot), *scene_entries(SCENE)]
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("gpu003", "gpu003"),
+        ("GPU003 r2", "gpu003 r2"),
+        ("gpu3r2", "gpu003 r2"),
+        ("l1u5", "leaf1 up5"),
+        ("up5 leaf2", "leaf2 up5"),
+        ("mlx5_3", "gpu001 r3"),
+        ("collision", "ECMP collision leaf1 up5 → spine3"),
+        ("errors", "errors"),
+        ("pause-rx", "pause-rx"),
+        ("switches", "Switches"),
+        ("matrix", "Matrix of leaves and spines"),
+        ("freeze", "Freeze or resume"),
+    ],
+)
+def test_the_first_result(query: str, name: str) -> None:
+    assert INDEX.search(query)[0].name == name
+
+
+def test_a_node_is_before_its_ports_and_before_longer_names() -> None:
+    index = NameIndex(fabric(leaves=2, hosts=12))
+    names = [each.name for each in index.search("leaf1")]
+    assert names[0] == "leaf1"
+    assert names[1].startswith("leaf1 ")
+
+
+def test_nothing_is_found_for_nonsense_and_everything_else_without_a_query() -> None:
+    assert INDEX.search("zebra crossing") == []
+    kinds = {each.kind for each in INDEX.search(" ")}
+    assert kinds == {"view", "command", "metric", "finding"}
+
+
+def test_a_query_with_special_characters_is_only_text() -> None:
+    for query in ("(", "[a", ".*", "^", "\\", "a|b", "??"):
+        INDEX.search(query)
+
+
+def test_10000_names_are_searched_within_a_frame() -> None:
+    """A guard with much slack: 2 to 9 ms when it was written."""
+    index = NameIndex(big().fabric)
+    assert len(index.search("g")) == MOST
+    for query in ("g", "gpu", "gpu512", "gpu512 r3", "g512r3", "u r 7", "zzz", "1", "r3 gpu512"):
+        taken = []
+        for _ in range(5):
+            start = time.process_time()
+            index.search(query)
+            taken.append(time.process_time() - start)
+        assert min(taken) < 0.03, query
+
+
+@pytest.mark.parametrize(
+    ("typed", "view", "title"),
+    [
+        ("gpu003", "node", "gpu003"),
+        ("gpu3r2", "port", "gpu003 r2"),
+        ("collision", "finding", "ECMP collision leaf1 up5"),
+        ("fluct", "fluctuation", "fluctuation"),
+    ],
+)
+async def test_a_name_opens_what_it_names(typed: str, view: str, title: str) -> None:
+    async with running(COLLISION) as run:
+        await run.press("colon", *typed, "enter")
+        await run.goes_to(view)
+        assert title in run.lines[1]
+        await run.press("escape")
+        assert run.view == "overview"
+
+
+async def test_a_metric_is_chosen_by_its_name_and_the_arrows_choose_another_line() -> None:
+    async with running(COLLISION) as run:
+        await run.press("ctrl+p", *"ecn", "enter")
+        assert run.app.screen_state.choices.metric == "ecn"
+        await run.press("colon", *"gpu00", "down", "down", "enter")
+        await run.goes_to("node")
+        assert "gpu003" in run.lines[1]
+
+
+async def test_the_list_of_metrics_shows_unit_highest_value_and_meaning() -> None:
+    async with running(COLLISION) as run:
+        await run.press("v")
+        row = next(line for line in run.lines if " cnp-sent " in line)
+        assert "packets/s" in row
+        assert "requests to senders to slow down" in row
+        assert "● util" in run.text
+        await run.press("j", "enter")
+        assert run.app.screen_state.choices.metric == "tx"
+        await run.press("M")
+        assert run.app.screen_state.choices.metric == "util"
+        await run.press("v", "escape")
+        assert run.view == "overview"
+
+
+def test_every_metric_has_a_unit_and_a_meaning() -> None:
+    from fabmon.tui.metrics import HEAT_METRICS
+    from fabmon.tui.widgets.choosers import _ABOUT
+
+    assert set(_ABOUT) == {each.name for each in HEAT_METRICS}
+
+
+async def test_the_names_are_indexed_once_per_fabric() -> None:
+    async with running(COLLISION) as run:
+        await run.press("colon", "escape")
+        first = run.app._name_index
+        await run.send(COLLISION.scene(71))
+        await run.press("colon", "escape")
+        assert run.app._name_index is first
+        await run.send(World(fabric(leaves=3), collides=30).scene(72))
+        await run.press("colon")
+        assert run.app._name_index is not first
+        assert isinstance(run.app.screen, JumpPrompt)
+
+
+def test_targets_are_those_of_the_fabric() -> None:
+    node, port = INDEX.search("gpu002")[:2]
+    assert node.opens == NodeTarget("gpu002")
+    assert isinstance(port.opens, PortTarget)
+    assert COLLISION.fabric.ports[port.opens.row].display_name == port.name
+    found = INDEX.search("ecmp")[0]
+    assert found.opens == FindingTarget(SCENE.findings[0].key)

@@ -1,0 +1,81 @@
+"""Which findings are root causes: hand-made conditions on a leaf with four hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+from fabmon.analysis.fabric_structure import FabricStructure, build_structure
+from fabmon.analysis.finding import CRITICAL, Condition, Trait
+from fabmon.analysis.root_cause import keep_root_causes
+from tests.builders import LeafSpine, Watched
+
+
+@pytest.fixture(scope="module")
+def structure() -> FabricStructure:
+    leaf = LeafSpine(uplinks=2, hosts=4, rate_bps=400e9)
+    return build_structure(Watched(leaf).seconds(2).snapshot.fabric)
+
+
+def condition(
+    structure: FabricStructure,
+    cause: str,
+    subject: str,
+    *ports: str,
+    victims: tuple[str, ...] = (),
+    unless: tuple[Trait, ...] = (),
+) -> Condition:
+    rows = {port.id: port.row for port in structure.fabric.ports}
+    return Condition(
+        cause=cause,
+        severity=CRITICAL,
+        subject=subject,
+        rows=tuple(rows[port] for port in ports),
+        text="",
+        evidence=(),
+        advice="",
+        confidence=1.0,
+        victims=victims,
+        unless=unless,
+    )
+
+
+def kept(structure: FabricStructure, *conditions: Condition) -> list[str]:
+    """The causes that are reported."""
+    return [each.cause for each in keep_root_causes(conditions, (), structure)[0]]
+
+
+def test_carriers_that_change_on_a_lost_node_are_part_of_it(structure: FabricStructure) -> None:
+    lost = condition(structure, "node_lost", "gpu001", "gpu001/eth0")
+    own = condition(structure, "flapping_link", "gpu001/eth0", "gpu001/eth0")
+    other = condition(structure, "flapping_link", "gpu002/eth0", "gpu002/eth0")
+    assert kept(structure, lost, own) == ["node_lost"]
+    assert kept(structure, lost, other) == ["node_lost", "flapping_link"]
+
+
+def test_a_pause_storm_makes_the_cycles_of_pause(structure: FabricStructure) -> None:
+    storm = condition(structure, "pause_storm", "gpu001/eth0", "gpu001/eth0")
+    cycle = condition(structure, "pause_deadlock", "leaf1/up1", "leaf1/up1")
+    assert kept(structure, storm, cycle) == ["pause_storm"]
+    assert kept(structure, cycle) == ["pause_deadlock"]
+
+
+def test_an_incast_behind_a_full_group_is_the_group(structure: FabricStructure) -> None:
+    """Its senders are slowed by the group already."""
+    full = condition(
+        structure,
+        "oversubscription",
+        "leaf1/uplinks",
+        "leaf1/up1",
+        "leaf1/up2",
+        victims=("leaf1/down1", "leaf1/down2"),
+    )
+    incast = condition(
+        structure,
+        "incast",
+        "gpu001/eth0",
+        "leaf1/down1",
+        "gpu001/eth0",
+        unless=(Trait.FULL_GROUP,),
+    )
+    assert kept(structure, full, incast) == ["oversubscription"]
+    assert kept(structure, incast) == ["incast"]
