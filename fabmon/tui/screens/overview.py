@@ -68,6 +68,7 @@ class OverviewScreen(ViewScreen):
         self._units: tuple[Fabric, tuple[Unit, ...]] | None = None
         self._minimap: tuple[tuple[Unit, ...], Minimap] | None = None
         self._map_width = 0
+        self._is_focus_moved = False
         self._choice = LevelChoice()
         self._findings: frozenset[str] = frozenset()
         self._port: int | None = None
@@ -123,7 +124,11 @@ class OverviewScreen(ViewScreen):
             or not focused.can_focus
             or (hidden and focused in self.query(f"{hidden} *"))
         ):
+            self._is_focus_moved = is_tiny
             self.query_one("#findings" if hidden == "#left" else "#heat").focus()
+        elif self._is_focus_moved and not is_tiny:
+            self._is_focus_moved = False
+            self.query_one("#heat").focus()
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the visible panels."""
