@@ -134,6 +134,12 @@ NOT_STORED = frozenset({"unless"})
 Older versions stored names of causes there."""
 
 
+def list_order(finding: Finding) -> tuple[int, float, int, str]:
+    """Sort key of lists of findings: most severe first, then most lost bandwidth, then oldest."""
+    severe = SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else 0
+    return severe, -finding.lost, finding.since_ns, finding.key
+
+
 def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
     """Seconds since the condition of a finding last held.
 

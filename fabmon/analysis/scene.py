@@ -24,7 +24,7 @@ class Event:
 class Scene:
     """What there is to show at one tick.
 
-    `findings` are those open now, most lost bandwidth first; `changes` those that opened, changed
+    `findings` are those open now, most severe first; `changes` those that opened, changed
     or closed at this tick; `events` the last ones on the timeline, oldest first.
     `iteration_report` has the iterations of jobs, as far as they are observable.
     """

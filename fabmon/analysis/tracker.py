@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from fabmon.analysis.finding import SEVERITIES, Change, Condition, Finding
+from fabmon.analysis.finding import Change, Condition, Finding, list_order
 from fabmon.analysis.thresholds import Seconds
 
 _MAX_INTERVALS = 3
@@ -108,8 +108,8 @@ class FindingTracker:
         return changes + self._close(explained)
 
     def open(self) -> tuple[Finding, ...]:
-        """The open findings: most lost bandwidth first, then the most severe, then the oldest."""
-        return tuple(sorted((known.finding for known in self._open.values()), key=_order))
+        """The open findings, in `list_order`."""
+        return tuple(sorted((known.finding for known in self._open.values()), key=list_order))
 
     def _place(self, condition: Condition) -> tuple[str, str]:
         return self._families.get(condition.cause) or condition.cause, condition.subject
@@ -141,7 +141,3 @@ class FindingTracker:
 def _finding(condition: Condition, since_ns: int, seen_ns: int, opened_as: str = "") -> Finding:
     fields = {name: getattr(condition, name) for name in condition.__struct_fields__}
     return Finding(since_ns=since_ns, seen_ns=seen_ns, opened_as=opened_as, **fields)
-
-
-def _order(finding: Finding) -> tuple[float, int, int, str]:
-    return -finding.lost, SEVERITIES.index(finding.severity), finding.since_ns, finding.key

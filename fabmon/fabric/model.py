@@ -229,7 +229,12 @@ class Fabric(msgspec.Struct, frozen=True):
         """Ids of ports (`leaf1/swp5`) as display names (`leaf1 up5`); other names as they are."""
         wanted = list(ids)
         nodes = {each.partition("/")[0] for each in wanted if "/" in each}
-        known = {port.id: port.display_name for port in self.ports if port.node in nodes}
+        known = {
+            port.id: port.display_name
+            for node in (self.nodes if nodes else ())
+            if node.name in nodes
+            for port in node.ports
+        }
         return [known.get(each, each) for each in wanted]
 
     def watched_cables(self) -> int:

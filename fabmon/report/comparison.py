@@ -49,7 +49,7 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield f"{side}: {', '.join(names)} ({seconds / 60:.3g} min)"
     yield from found.notes
     if found.unmatched:
-        yield f"Only on one side: {name_list(found.unmatched, _MAX_UNMATCHED)}"
+        yield f"Only on one side: {name_list(found.unmatched_labels, _MAX_UNMATCHED)}"
     yield ""
     order = sorted(found.links, key=lambda each: (not each.real, -abs(each.change or 0.0)))
     shown = [*found.headlines, *order[:_MAX_LINKS]]

@@ -60,7 +60,7 @@ from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.time.time_keys import TimeKeys
 from fabmon.tui.widgets.choosers import JumpPrompt, MetricMenu
-from fabmon.tui.widgets.lines import Highlighted, OpenRequested
+from fabmon.tui.widgets.lines import FoldRequested, Highlighted, OpenRequested
 from fabmon.tui.widgets.prompts import SaveMenu
 
 _TOAST_EVERY_S = 3
@@ -298,6 +298,10 @@ class FabmonApp(TimeKeys):
         elif isinstance(target, PairTarget):
             await self.push_screen(PairScreen(state, target))
         elif isinstance(target, FindingTarget):
+            if state.group(target.key, scene) is not None:
+                state.fold(target.key)
+                self.repaint()
+                return
             every = (*scene.findings, *state.closed(scene))
             found = next((each for each in every if each.key == target.key), None)
             if found is not None:
@@ -310,6 +314,15 @@ class FabmonApp(TimeKeys):
             await self._open_view(FluctuationScreen.VIEW)
             if isinstance(self.screen, FluctuationScreen):
                 self.screen.go_to(target)
+
+    def on_fold_requested(self, event: FoldRequested) -> None:
+        """List the findings of a group, or no longer."""
+        state, target, scene = self.screen_state, event.target, self.screen_state.scene
+        if scene is None or not isinstance(target, FindingTarget):
+            return
+        if state.group(target.key, scene) is not None:
+            state.fold(target.key, event.unfold)
+            self.repaint()
 
     def on_highlighted(self, event: Highlighted) -> None:
         """Select the finding under the cursor of a list."""

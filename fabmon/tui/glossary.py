@@ -74,6 +74,9 @@ failed
     the node was never reached; the reason is shown. fabmon tries again.
 finding
     a condition with a subject, a cause, numbers, a start and advice. One cause, one finding.
+findings, several ▸
+    three or more findings of one cause at one node, leaf or job are one line with their number;
+    enter or → lists them, ← folds them again.
 flagged ▲
     the port that a finding names as its cause; it is up and its samples are current.
 frontend

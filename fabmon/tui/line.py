@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ class PortTarget(NamedTuple):
 
 
 class FindingTarget(NamedTuple):
-    """A finding, by key."""
+    """A finding, or a group of findings, by key."""
 
     key: str
 
@@ -151,6 +152,22 @@ def right(text: str, width: int) -> str:
     """`text` right-aligned in `width` columns, or cut to them with an ellipsis."""
     missing = width - cell_len(text)
     return " " * missing + text if missing >= 0 else fit(text, width)
+
+
+def flow(parts: Sequence[list[Span]], width: int, style: Style) -> list[list[Span]]:
+    """Parts side by side, on as many lines as they need; each line but the first is indented."""
+    lines: list[list[Span]] = []
+    current: list[Span] = []
+    for part in parts:
+        if current and width_of(current) + 2 + width_of(part) > width:
+            lines.append(current)
+            current = []
+        if current:
+            current.append(("  ", style))
+        elif lines:
+            current.append((" " * 5, style))
+        current.extend(part)
+    return [*lines, current]
 
 
 def paragraph(

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from fabmon.analysis.detectors import congested_path
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
@@ -31,6 +30,7 @@ from fabmon.tui.text.draw_context import (
     TimelineContext,
     selection_of,
 )
+from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matching
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
 from fabmon.tui.time.past_reader import Curve, RecordingAccess
@@ -118,7 +118,8 @@ class ScreenState:
     without a tick, 0 while that is normal. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
     returns why there are no nodes, empty if that is not known. `follows_first`: the first
-    finding is selected, until the user moves. `terminal_theme` fits the terminal's background.
+    finding is selected, until the user moves. `unfolded` are the keys of the groups of findings
+    that are listed. `terminal_theme` fits the terminal's background.
     """
 
     title: str
@@ -137,10 +138,13 @@ class ScreenState:
     nothing: Callable[[], str] = str
     follows_first: bool = True
     _selected_key: str = ""
+    unfolded: frozenset[str] = frozenset()
     terminal_theme: Theme = Theme.DARK
     keys: tuple[Key, ...] = KEYS
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _closed: dict[str, Finding] = field(default_factory=dict)
+    _groups: _Memo[tuple[FindingGroup, ...]] = field(default_factory=_Memo)
+    _by_key: _Memo[dict[str, Finding]] = field(default_factory=_Memo)
     _selection: _Memo[Selection] = field(default_factory=_Memo)
     _recorded_events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
     _events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
@@ -225,14 +229,11 @@ class ScreenState:
 
     @property
     def selected_key(self) -> str:
-        """The key of the selected finding, empty for none."""
+        """The key of the selected finding or group of findings, empty for none."""
         if not self.follows_first:
             return self._selected_key
-        findings = () if self.scene is None else self.scene.findings
-        # Lists show congested paths below the finding that explains them.
-        roots = (each for each in findings if each.cause != congested_path.CAUSE.name)
-        first = next(roots, findings[0] if findings else None)
-        return "" if first is None else first.key
+        groups = () if self.scene is None else self.groups(self.scene)
+        return groups[0].key if groups else ""
 
     def select(self, key: str) -> None:
         """Select the finding with this key in every view; empty: none."""
@@ -243,16 +244,43 @@ class ScreenState:
         if self.follows_first:
             self.select("")
 
+    def fold(self, key: str, unfold: bool | None = None) -> None:
+        """List the findings of a group, or no longer; without `unfold`, the other of the two."""
+        is_unfolded = key in self.unfolded if unfold is None else not unfold
+        self.unfolded = self.unfolded - {key} if is_unfolded else self.unfolded | {key}
+
+    def groups(self, scene: Scene) -> tuple[FindingGroup, ...]:
+        """The findings of a scene that match the filter, as lines of a list."""
+        matched, fabric = self.matched(scene), scene.snapshot.fabric
+        return self._groups.get(
+            lambda: finding_groups(
+                matching(scene.findings, matched), fabric, scene.iteration_report.jobs
+            ),
+            scene,
+            matched,
+        )
+
+    def group(self, key: str, scene: Scene) -> FindingGroup | None:
+        """The group of several findings with this key; None if there is none in a scene."""
+        groups = (each for each in self.groups(scene) if not each.is_single)
+        return next((each for each in groups if each.key == key), None)
+
     def selection(self, scene: Scene) -> Selection | None:
-        """The selected finding while it is open; None otherwise."""
+        """The selected finding or group while it is open; None otherwise."""
         key, fabric = self.selected_key, scene.snapshot.fabric
-        found = next((each for each in scene.findings if key and each.key == key), None)
-        if found is None:
+        if not key:
+            return None
+        by_key = self._by_key.get(lambda: {each.key: each for each in scene.findings}, scene)
+        if key in by_key:
+            found: tuple[Finding, ...] = (by_key[key],)
+        elif (group := self.group(key, scene)) is not None:
+            found = group.findings
+        else:
             return None
         if self.follows_first:
             # What nobody has chosen is marked in the list only: marks would cover the picture.
-            return Selection(found, np.empty(0, np.intp), frozenset())
-        return self._selection.get(lambda: selection_of(found, fabric), found, fabric)
+            return Selection(found[0], np.empty(0, np.intp), frozenset())
+        return self._selection.get(lambda: selection_of(found, fabric), *found, fabric)
 
     def cables(self, fabric: Fabric) -> int:
         """The number of watched cables; two watched ends are one cable."""
@@ -365,6 +393,8 @@ class ScreenState:
             digits=self.choices.digits,
             terms=self.choices.terms,
             matched=self.matched(scene),
+            groups=self.groups(scene),
+            unfolded=self.unfolded,
             selection=self.selection(scene),
             selected_key=self.selected_key,
             line_rate_bps=self._line_rate_bps[: len(scene.snapshot.line_rate_bps)],

@@ -23,20 +23,23 @@ from tests.tui.recordings import session
 from tests.tui.running import Running, running
 
 SIZE, CAST_SIZE = (132, 40), (100, 30)
-RECORDED_S = 130
+RECORDED_S = 430
 """Length of the recording that is replayed: a collision, a slow receiver, a lost node."""
 
-_REPLAYED_S = 75
+_LEAD_S = 240
+"""Healthy traffic before the tour, so that the timeline has a past."""
+
+_REPLAYED_S = _LEAD_S + 75
 _BEFORE_S = 3
 """The cast begins with these many seconds of healthy traffic before the fault."""
 
 
 async def make(directory: Path) -> None:
     """Write all of them."""
-    scenes = list(Play().scenes(COLLISION_S))
+    scenes = list(Play(lead_s=_LEAD_S).scenes(_LEAD_S + COLLISION_S))
     with tempfile.TemporaryDirectory() as temporary:
         recording = Path(temporary) / "incident.fabrec"
-        Play().record(recording, RECORDED_S)
+        Play(lead_s=_LEAD_S).record(recording, RECORDED_S)
         for theme in Theme:
             made: dict[str, Frame] = {}
             async with shown(scenes, SIZE, theme) as run:
@@ -69,14 +72,16 @@ async def replayed(path: Path, theme: Theme) -> AsyncIterator[Running]:
         ) as run:
             await run.until(lambda: run.app.screen_state.scene is not None)
             await run.press("space")
+            await run.until(lambda: any("▆" in line for line in run.lines[-4:]))
             yield run
 
 
 async def tour() -> tuple[list[Frame], list[float]]:
     """20 seconds: healthy, a collision, its explanation, its waterfall; with durations."""
-    play = Play()
-    scenes = list(play.scenes(COLLISION_S + 4))
-    first, found = 10 - _BEFORE_S, next(n for n, each in enumerate(scenes) if each.findings)
+    play = Play(lead_s=_LEAD_S)
+    scenes = list(play.scenes(_LEAD_S + COLLISION_S + 4))
+    first = _LEAD_S + 10 - _BEFORE_S
+    found = next(n for n, each in enumerate(scenes) if each.findings)
     frames, seconds = [], []
 
     def keep(frame: Frame, lasts: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,21 +24,31 @@ from fabmon.tui.screen_state import Choices, Tip
 from tests.pictures.frame import Frame, frame_of
 from tests.tui.running import Running, running
 
+_Part = TypeVar("_Part", scenarios.Fault, scenarios.Caption)
+
 COLLISION_S = 24
 """Seconds into the tour: its ECMP collision is a finding, with iterations to look at."""
 
 
 @dataclass(slots=True)
 class Play:
-    """The tour on so many hosts, `healthy` without its faults."""
+    """The tour on so many hosts, `healthy` without its faults; its jobs run `lead_s` before it."""
 
     hosts: int = 16
     healthy: bool = False
+    lead_s: int = 0
 
     def scenario(self) -> scenarios.Scenario:
         """The tour."""
         made = scenarios.resized(scenarios.tour("leaf-spine"), self.hosts, None)
-        return msgspec.structs.replace(made, fault=(), caption=()) if self.healthy else made
+        return msgspec.structs.replace(
+            made,
+            fault=() if self.healthy else tuple(self._later(each) for each in made.fault),
+            caption=() if self.healthy else tuple(self._later(each) for each in made.caption),
+        )
+
+    def _later(self, part: _Part) -> _Part:
+        return msgspec.structs.replace(part, at=part.at + self.lead_s)
 
     def scenes(self, seconds: int) -> Iterator[Scene]:
         """A scene a second."""

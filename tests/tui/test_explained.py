@@ -17,9 +17,10 @@ from fabmon.tui.cells import DOWN, scale
 from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text.finding_groups import finding_groups
 from fabmon.tui.text.pages import finding as page
-from fabmon.tui.text.pages.findings import by_root, entry
-from fabmon.tui.text.pages.nodes import node_page
+from fabmon.tui.text.pages.findings import finding_lines
+from fabmon.tui.text.pages.node import node_page
 from fabmon.tui.text.picture.pictures import PICTURES
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
@@ -120,7 +121,7 @@ def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> 
     screen_state = ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     for lines in (
-        [line.text for line in entry(screen_state.draw_context(scene, 60), finding)],
+        [line.text for line in finding_lines(screen_state.draw_context(scene, 60), finding)],
         lines_of(scene, finding, 80, 24),
     ):
         assert f"last seen 9 s ago: {finding.text}" in " ".join(" ".join(lines).split())
@@ -198,7 +199,8 @@ async def test_a_hop_of_the_tree_opens_its_switch() -> None:
 
 
 def test_who_waits_stands_under_what_he_waits_for() -> None:
-    root = finding_of(played("slow_receiver"), "slow_receiver")
+    scene = played("slow_receiver")
+    root = finding_of(scene, "slow_receiver")
     assert root is not None
     waits, other = (
         msgspec.structs.replace(
@@ -206,8 +208,8 @@ def test_who_waits_stands_under_what_he_waits_for() -> None:
         )
         for name, rows in (("spine1", ()), ("gpu099", (99_999,)))
     )
-    found = [(each.subject, [inner.subject for inner in inside]) for each, inside in
-             by_root([other, root, waits])]  # fmt: skip
+    groups = finding_groups([other, root, waits], scene.snapshot.fabric)
+    found = [(each.first.subject, [inner.subject for inner in each.explained]) for each in groups]
     assert found == [("gpu099", []), ("gpu005/mlx5_1", ["spine1"])]
 
 

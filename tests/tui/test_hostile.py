@@ -11,7 +11,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Node, Port
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wire.messages import Notice
-from fabmon.tui.text.pages.nodes import port_facts
+from fabmon.tui.text.pages.port_facts import port_facts
 from tests.tui.fabrics import fabric
 from tests.tui.running import running
 from tests.tui.scenes import START_NS, World

@@ -136,3 +136,14 @@ async def test_without_switches_it_says_what_to_do() -> None:
     async with running(World(Fabric(1, hosts, alone.ports, ())), size=(80, 12)) as run:
         await run.press("5")
         assert "--topology" in run.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 48)])
+async def test_a_small_matrix_fills_the_screen_and_has_numbers(size: tuple[int, int]) -> None:
+    world = World(fabric(leaves=8, spines=8, hosts=4), collides=30)
+    async with running(world, size=size) as run:
+        await run.press("5")
+        drawn = [line.rstrip() for line in run.lines[3:-2]]
+        assert max(map(len, drawn)) > 0.8 * size[0]
+        if size[1] >= 36:
+            assert "98▲" in run.text

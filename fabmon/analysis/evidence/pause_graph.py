@@ -164,10 +164,12 @@ def _share(inputs: DetectorInput, peer: Rows) -> Floats:
 @dataclass(frozen=True, slots=True)
 class _HostPause:
     """A port of a host that pauses its switch for `share` of the time, the largest of the last
-    ticks; `victims` are the rows that wait for the host, directly or not."""
+    ticks, and receives `received_bps` in the same tick; `victims` are the rows that wait for the
+    host, directly or not."""
 
     row: int
     share: float
+    received_bps: float
     is_storm: bool
     victims: list[int]
 
@@ -198,10 +200,12 @@ class HostPauses:
                 share = inputs.pauses_peer(row)
                 if inputs.received_filled[row, -_SHARE_TICKS:].max() >= _RECEIVES_ALL:
                     continue
+                worst = int(share[-_SHARE_TICKS:].argmax()) - _SHARE_TICKS
                 found.append(
                     _HostPause(
                         row,
-                        float(share[-_SHARE_TICKS:].max()),
+                        float(share[worst]),
+                        float(inputs.window("rx_bps")[row, worst]),
                         self._is_storm(inputs, row, share),
                         [each for each in graph.victims(node) if each != row],
                     )
@@ -216,7 +220,7 @@ class HostPauses:
     def _condition(self, inputs: DetectorInput, pause: _HostPause, cause: Cause) -> Condition:
         structure, snapshot, row = inputs.structure, inputs.snapshot, pause.row
         ports = structure.fabric.ports
-        received = float(snapshot.column("rx_bps")[row])
+        received = pause.received_bps
         drops = [
             Evidence(name, round(value), "packets/s")
             for name in _DROPS

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation import significance
-from fabmon.analysis.fluctuation.results import ALL, JOB, KINDS, Fluctuation
+from fabmon.analysis.fluctuation.results import ALL, JOB, KINDS, LINK, Fluctuation
 from fabmon.analysis.fluctuation.study import ProgressCallback, Study, ignore_progress
 from fabmon.analysis.fluctuation.trends import CellSeries
 from fabmon.analysis.iteration.host_groups import SAME_JOB, host_similarity
@@ -88,7 +88,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """All differences. `headlines` are bandwidth and iterations of each job, or where there is no
     job, bandwidth over all rails; `links` are the others. `unmatched` are links that only one side
-    has. `by_runs`: runs were compared, not batches.
+    has, `unmatched_labels` their display names. `by_runs`: runs were compared, not batches.
     """
 
     a: tuple[str, ...]
@@ -100,6 +100,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[Difference, ...]
     unmatched: tuple[str, ...]
     notes: tuple[str, ...]
+    unmatched_labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def compare(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> Comparison:
     others = [each for each in differences if each not in headlines]
     others = _judged(others, significance.benjamini_hochberg)
     headlines = _judged(headlines, significance.holm)
-    unmatched = [name for kind, name in subjects_a.keys() ^ subjects_b.keys() if kind == "link"]
+    unmatched = sorted(key for kind, key in subjects_a.keys() ^ subjects_b.keys() if kind == LINK)
     return Comparison(
         a=tuple(run.name for run in a),
         b=tuple(run.name for run in b),
@@ -138,7 +139,8 @@ def compare(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> Comparison:
         by_runs=by_runs,
         headlines=tuple(headlines),
         links=tuple(sorted(others, key=lambda each: KINDS.index(each.kind))),
-        unmatched=tuple(sorted(unmatched)),
+        unmatched=tuple(unmatched),
+        unmatched_labels=tuple(labels[LINK, key] for key in unmatched),
         notes=tuple(_notes(a, b, by_runs)),
     )
 

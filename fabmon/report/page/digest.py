@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import JobIteration
+from fabmon.analysis.recent_load import RecentLoad
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
@@ -80,7 +81,8 @@ class PortBins:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A port in a finding's picture, at one tick; numbers are NaN where they are not known."""
+    """A port in a finding's picture: means of the last RECENT_S seconds with traffic; numbers are
+    NaN where they are not known."""
 
     port: str
     label: str
@@ -94,16 +96,17 @@ class Bar:
 
 @dataclass(slots=True)
 class ReportedFinding:
-    """A finding as it was last, with display names, and its ports at the tick of the highest loss.
+    """A finding: `finding` as it was last, `worst` as it was at `at_ns`, when its loss was highest.
 
-    `more` counts the ports for which there is no bar.
+    `subject` and `victims` are display names. `bars` are its ports at `at_ns`; `more` counts those
+    for which there is no bar. Sentence, evidence and picture are all those of `at_ns`.
     """
 
     finding: Finding
+    worst: Finding
     subject: str
     victims: tuple[str, ...]
     at_ns: int
-    highest_loss: float
     bars: tuple[Bar, ...]
     more: int
 
@@ -173,12 +176,20 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
             subject, *victims = scene.snapshot.fabric.display_names(
                 [finding.subject, *finding.victims]
             )
-            made.findings[key] = ReportedFinding(finding, subject, tuple(victims), 0, -1.0, (), 0)
+            made.findings[key] = ReportedFinding(
+                finding, finding, subject, tuple(victims), 0, (), 0
+            )
     for finding in scene.findings:
         reported = made.findings.get((finding.key, finding.since_ns))
-        if reported is not None and finding.lost > reported.highest_loss:
-            reported.highest_loss, reported.at_ns = finding.lost, scene.snapshot.time_ns
+        if reported is not None and _is_worse(finding, reported):
+            reported.worst, reported.at_ns = finding, scene.snapshot.time_ns
             reported.bars, reported.more = _bars(finding, scene.snapshot)
+
+
+def _is_worse(finding: Finding, reported: ReportedFinding) -> bool:
+    """Whether a finding loses more than before, or has another cause than before."""
+    worst = reported.worst
+    return not reported.at_ns or finding.cause != worst.cause or finding.lost > worst.lost
 
 
 def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
@@ -190,21 +201,26 @@ def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
     group = fabric.group_of(rows[0]) if rows else None
     shown = list(dict.fromkeys([*(group.rows if group is not None else ()), *rows]))
     one = len({fabric.ports[row].node for row in shown}) == 1
+    shown, more = shown[:_MOST_BARS], max(0, len(shown) - _MOST_BARS)
+    recent, rates = RecentLoad(snapshot, shown), snapshot.line_rate_bps[shown]
+    tx_bps, rx_bps = recent.mean("tx_bps"), recent.mean("rx_bps")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tx_util, rx_util = tx_bps / rates, rx_bps / rates
     bars = tuple(
         Bar(
-            port=port.id,
+            port=port.display_name,
             label=port.label or port.name if one else port.display_name,
             is_subject=row == rows[0],
-            tx_bps=float(snapshot.column("tx_bps")[row]),
-            rx_bps=float(snapshot.column("rx_bps")[row]),
-            tx_util=float(snapshot.tx_util[row]),
-            rx_util=float(snapshot.rx_util[row]),
+            tx_bps=float(tx_bps[place]),
+            rx_bps=float(rx_bps[place]),
+            tx_util=float(tx_util[place]),
+            rx_util=float(rx_util[place]),
             up=float(snapshot.up[row]),
         )
-        for row in shown[:_MOST_BARS]
+        for place, row in enumerate(shown)
         for port in [fabric.ports[row]]
     )
-    return bars, max(0, len(shown) - _MOST_BARS)
+    return bars, more
 
 
 def _events(made: Digest, scene: Scene) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fabmon.analysis import causes
+from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration, event_time
 from fabmon.fabric.wording import bit_rate, evidence_value, loss_and_confidence, name_list, percent
@@ -39,13 +40,13 @@ def findings(digest: Digest) -> Markup:
 
 
 def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
-    finding, dated = reported.finding, digest.bins.is_dated
+    finding, worst, dated = reported.finding, reported.worst, digest.bins.is_dated
     end_ns = finding.until_ns or digest.bins.until_ns
     lasted = duration((end_ns - finding.since_ns) / 1e9)
     until = event_time(finding.until_ns, dated) if finding.until_ns else "the end"
     facts = [
         f"{event_time(finding.since_ns, dated)} to {until} ({lasted})",
-        loss_and_confidence(finding.lost, finding.confidence),
+        loss_and_confidence(worst.lost, worst.confidence),
         finding.severity,
     ]
     return tag(
@@ -56,15 +57,15 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
             f" {causes.title(finding.cause)} ",
             tag("span", reported.subject, class_="subject"),
         ),
-        tag("p", finding.text, class_="said"),
+        tag("p", worst.text, class_="said"),
         tag("p", " · ".join(facts), class_="muted"),
         _picture(reported, dated),
         table(
             ("evidence", ""),
-            ((each.name, evidence_value(each.value, each.unit)) for each in finding.evidence),
+            ((each.name, evidence_value(each.value, each.unit)) for each in worst.evidence),
             1,
         )
-        if finding.evidence
+        if worst.evidence
         else None,
         _labelled("Advice", finding.advice),
         _labelled("Also affected", _victims(reported.victims)),
@@ -86,7 +87,7 @@ def _victims(victims: tuple[str, ...]) -> str:
 
 
 def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
-    """Two bars per port (sent and received), at the tick of the highest loss."""
+    """Two bars per port (sent and received), at the time of the sentence."""
     if not any(math.isfinite(bar.tx_util) or math.isfinite(bar.rx_util) for bar in reported.bars):
         return None
     columns = 2 if len(reported.bars) > _ONE_COLUMN else 1
@@ -118,7 +119,8 @@ def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
         ),
         tag(
             "figcaption",
-            f"At {event_time(reported.at_ns, dated)}, the time of the highest loss{more}. ",
+            f"The {RECENT_S} s with traffic before {event_time(reported.at_ns, dated)}, the time of"
+            f" the sentence above and of the highest loss{more}. ",
             tag("span", "■ sent", class_="key-tx"),
             " ",
             tag("span", "■ received", class_="key-rx"),

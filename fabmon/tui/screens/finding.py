@@ -83,6 +83,8 @@ class WaterfallScreen(ZoomableScreen):
         """Of a finding, which is kept when it closes. `past` reads the recording."""
         super().__init__(screen_state, _USUAL_MINUTES, past)
         self._finding = shown
+        self._metric_before = screen_state.choices.metric
+        self._chosen = ""
         self._drawn: Waterfall | None = None
 
     def body(self) -> ComposeResult:
@@ -113,11 +115,15 @@ class WaterfallScreen(ZoomableScreen):
     def _waterfall(self, ctx: DrawContext) -> Waterfall:
         """From memory; from the recording where the span or the finding is longer than that."""
         minutes, is_timeline = self.zoom.minutes, self.zoom.is_timeline
-        short = Waterfall(ctx, self._finding, minutes)
+        if ctx.metric.name != self._metric_before:
+            self._metric_before = self._chosen = ctx.metric.name
+        short = Waterfall(ctx, self._finding, minutes, chosen=self._chosen)
         if not (is_timeline or short.is_too_long):
             return short
         found = self.trend(ctx, None if is_timeline else minutes)
-        return short if found is None else LongWaterfall(ctx, self._finding, minutes, found)
+        if found is None:
+            return short
+        return LongWaterfall(ctx, self._finding, minutes, found, chosen=self._chosen)
 
     def _title(self, drawn: Waterfall, ctx: DrawContext) -> list[list[Span]]:
         tone, metric = self.palette, drawn.metric

@@ -7,8 +7,8 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.key_help import help_page
-from fabmon.tui.text.pages import findings, nodes, switches
-from fabmon.tui.widgets.lines import LineView, OpenRequested
+from fabmon.tui.text.pages import findings, node, nodes, switches
+from fabmon.tui.widgets.lines import FoldRequested, LineView, OpenRequested
 
 
 class SwitchesScreen(LineScreen):
@@ -40,6 +40,14 @@ class NodesScreen(LineScreen):
         if isinstance(event.target, FoldTarget):
             event.stop()
             self._expanded ^= {event.target}
+            self.paint()
+
+    def on_fold_requested(self, event: FoldRequested) -> None:
+        """Expand nodes that failed for the same reason, or collapse them."""
+        if isinstance(event.target, FoldTarget):
+            event.stop()
+            own = {event.target}
+            self._expanded = self._expanded | own if event.unfold else self._expanded - own
             self.paint()
 
 
@@ -80,7 +88,7 @@ class NodeScreen(LineScreen):
             found = ctx.fabric.node(self._node)
         except KeyError:
             return self.message(f"{self._node} is not watched")
-        return nodes.node_page(ctx, found)
+        return node.node_page(ctx, found)
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the page; the first time, select the port of the target."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from fabmon.tui.cells import MUTED, SELECTED, Codes, Scale, encode
 from fabmon.tui.keys import KEYS, Key, shown_key
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
+from fabmon.tui.text.finding_groups import FindingGroup
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.past_reader import Curve
 
@@ -37,17 +39,20 @@ class Selection:
     nodes: frozenset[str]
 
 
-def selection_of(finding: Finding, fabric: Fabric) -> Selection:
-    """The ports and nodes of a finding in a fabric."""
+def selection_of(findings: Sequence[Finding], fabric: Fabric) -> Selection:
+    """The ports and nodes of a finding, or of a group of them, in a fabric."""
     ports = fabric.ports
-    own = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
+    rows = {row for finding in findings for row in finding.rows}
+    own = [row for row in rows if 0 <= row < len(ports) and ports[row].node]
     peers = [peer for row in own if (peer := ports[row].peer) is not None and peer < len(ports)]
     known = {node.name for node in fabric.nodes}
     named = {
-        name.partition("/")[0].partition(" ")[0] for name in (finding.subject, *finding.victims)
+        name.partition("/")[0].partition(" ")[0]
+        for finding in findings
+        for name in (finding.subject, *finding.victims)
     }
     nodes = {ports[row].node for row in own} | (named & known)
-    return Selection(finding, np.unique(np.array([*own, *peers], np.intp)), frozenset(nodes))
+    return Selection(findings[0], np.unique(np.array([*own, *peers], np.intp)), frozenset(nodes))
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,9 @@ class DrawContext:
     """A scene, the room for it, and the person's choices.
 
     `width` and `height` are cells. `matched` is what the filter `terms` leave, None without a
-    filter. `selection` is the selected finding while it is open; `selected_key` is its key.
+    filter. `groups` are the findings that match it, as lines of a list; `unfolded` are the keys of
+    those whose findings are listed. `selection` is the selected finding, or the first one of the
+    selected group, while it is open; `selected_key` is its key or that of the group.
     `line_rate_bps` is [ports]: the last known line rate of each. `events` are all known ones by
     time; `closed` the last findings that closed, the latest first. `no_nodes_reason` says why no
     node is there, empty where that is not known. `keys` are those of the user.
@@ -134,6 +141,8 @@ class DrawContext:
     digits: bool
     terms: tuple[Term, ...]
     matched: Matched | None
+    groups: tuple[FindingGroup, ...]
+    unfolded: frozenset[str]
     selection: Selection | None
     selected_key: str
     line_rate_bps: Floats
@@ -196,14 +205,16 @@ class DrawContext:
 def broken_gpu_rows(scene: Scene) -> set[int]:
     """Rows of the GPUs with a finding that links of theirs are down."""
     fabric, found = scene.snapshot.fabric, set()
+    of_links: set[tuple[str, str]] = set()
     for finding in scene.findings:
         first = finding.rows[0] if finding.rows and finding.cause in _GONE_CAUSES else -1
         port = fabric.ports[first] if 0 <= first < len(fabric.ports) else None
         if port is not None and port.role == GPU:
             found.add(port.row)
         elif port is not None and port.role == NVLINK:
-            name = port.name.partition("/")[0]
-            found |= {each.row for each in fabric.node(port.node).ports if each.name == name}
+            of_links.add((port.node, port.name.partition("/")[0]))
+    if of_links:
+        found |= {each.row for each in fabric.ports if (each.node, each.name) in of_links}
     return found
 
 

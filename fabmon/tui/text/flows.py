@@ -36,9 +36,10 @@ _HASH = (
     "The switch does not report which flow uses this link: its hash sends each over this link or a"
     " parallel one."
 )
-_CANDIDATES = (
-    " Affected NICs are listed first, then those whose traffic correlates with the"
-    " link. The rate is all that a NIC sends, over all its links."
+_CANDIDATES = " Affected NICs are listed first, then those whose traffic correlates with the link."
+_RATES = (
+    "The rate, once for each NIC, is all that it sends, to all its receivers: how much of it each"
+    " flow has is not counted."
 )
 _MOST = 12
 """Lines of flows, or of NICs."""
@@ -169,7 +170,7 @@ def _forwarded(ctx: DrawContext, found: ForwardedFlows, direction: str) -> list[
         rate = np.nan_to_num(ctx.snapshot.column("tx_bps"), nan=-1.0)[table.src[found.flows]]
         flows = found.flows[np.argsort(-rate, kind="stable")]
         shown = bundles(table, flows.tolist())
-        lines += [_bundle(ctx, each) for each in shown[:_MOST]]
+        lines += _bundles(ctx, shown[:_MOST])
         as_flows = FlowsOnLink(flows, found.pairs.is_exact, found.unsure, 0, senders, silent)
         lines += _notes(ctx, as_flows, shown)
     elif silent:
@@ -237,11 +238,20 @@ def _flows(
     if not found.is_exact and shown:
         shown.sort(key=lambda each: ports[each.src].display_name not in affected)
         lines += paragraph(selection + _CANDIDATES, ctx.width, palette.dim)
-    lines += [_bundle(ctx, each) for each in shown[:_MOST]]
+    lines += _bundles(ctx, shown[:_MOST])
     return lines + _notes(ctx, found, shown)
 
 
-def _bundle(ctx: DrawContext, each: Bundle) -> Line:
+def _bundles(ctx: DrawContext, shown: Sequence[Bundle]) -> list[Line]:
+    """A line per bundle, with the rate of each NIC once, and what that rate is."""
+    lines, senders = [], set[int]()
+    for each in shown:
+        lines.append(_bundle(ctx, each, with_rate=each.src not in senders))
+        senders.add(each.src)
+    return lines + (paragraph(_RATES, ctx.width, ctx.palette.dim) if lines else [])
+
+
+def _bundle(ctx: DrawContext, each: Bundle, with_rate: bool) -> Line:
     """`gpu002 r3 → gpu006 r3   392 Gb/s  job 8812  4 QPs, sport 49987 52113 …`."""
     palette, ports = ctx.palette, ctx.fabric.ports
     name = 14 if ctx.width < 100 else 18
@@ -253,7 +263,7 @@ def _bundle(ctx: DrawContext, each: Bundle) -> Line:
     used = 3 + name + 3 + name + RATE + 1
     return line(
         (f"   {fit(ports[each.src].display_name, name)} → {fit(there, name)}", palette.text),
-        (f" {right(ctx.traffic(each.src, 'tx'), RATE)}", palette.tx),
+        (f" {right(ctx.traffic(each.src, 'tx') if with_rate else '', RATE)}", palette.tx),
         (fit(rest, max(0, ctx.width - used)).rstrip(), palette.dim),
         target=PortTarget(each.src),
     )

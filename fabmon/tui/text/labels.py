@@ -15,11 +15,12 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.time_wording import duration
-from fabmon.fabric.wording import name_list
+from fabmon.fabric.wording import label_runs, name_list
 from fabmon.tui.line import Line, Span, peer, width_of
 from fabmon.tui.metrics import traffic_text
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.finding_groups import FindingGroup, port_of
 
 _CHANGES = {"open": "Opened", "close": "Closed"}
 _GONE_CAUSES = causes.causes_with(Trait.GONE)
@@ -32,12 +33,19 @@ def cause_title(finding: Finding) -> str:
 
 def event_text(event: Event, fabric: Fabric) -> str:
     """The text of an event: for a finding, `Opened: ECMP collision leaf1 up5`."""
-    if event.kind != "finding":
-        return event.text
-    change, _, rest = event.text.partition(" ")
-    cause, _, about = rest.partition(" ")
-    names = fabric.display_names([about])
-    return f"{_CHANGES.get(change, change)}: {causes.title(cause)} {names[0]}".rstrip()
+    return event_texts([event], fabric)[0]
+
+
+def event_texts(events: Sequence[Event], fabric: Fabric) -> list[str]:
+    """The texts of events, whose names are looked up together."""
+    about = [each.text.split(" ", 2) if each.kind == "finding" else [] for each in events]
+    names = fabric.display_names(parts[2] if len(parts) > 2 else "" for parts in about)
+    return [
+        f"{_CHANGES.get(parts[0], parts[0])}: {causes.title(''.join(parts[1:2]))} {name}".rstrip()
+        if parts
+        else event.text
+        for event, parts, name in zip(events, about, names, strict=True)
+    ]
 
 
 def is_gone(finding: Finding) -> bool:
@@ -64,13 +72,21 @@ def finding_sign(finding: Finding, snapshot: Snapshot, palette: Palette) -> tupl
 
 def subject_name(finding: Finding, fabric: Fabric) -> str:
     """The subject of a finding; of a port, with the other end of its cable."""
-    first = finding.rows[0] if finding.rows else None
-    if first is None or not 0 <= first < len(fabric.ports):
-        return fabric.display_names([finding.subject])[0]
-    port = fabric.ports[first]
-    if finding.subject not in (port.id, f"{port.node}/{port.label}"):
-        return fabric.display_names([finding.subject])[0]
-    return link_name(port, fabric)
+    port = port_of(finding, fabric)
+    if port is not None:
+        return link_name(port, fabric)
+    return fabric.display_names([finding.subject])[0]
+
+
+def subjects(group: FindingGroup, fabric: Fabric) -> list[str]:
+    """The subjects of several findings: ports of one node as runs of labels, else their names."""
+    ports = [port_of(finding, fabric) for finding in group.findings]
+    known = [port for port in ports if port is not None]
+    if len(known) == len(ports) and len({port.node for port in known}) == 1:
+        known.sort(key=lambda port: (port.role, port.index, port.name))
+        runs = label_runs((port.label or port.name, port.role, port.index) for port in known)
+        return runs.split(", ")
+    return fabric.display_names(finding.subject for finding in group.findings)
 
 
 def link_name(port: Port, fabric: Fabric) -> str:
@@ -87,7 +103,7 @@ def both_ends(port: Port, fabric: Fabric) -> str:
 
 def fitting_names(names: Sequence[str], width: int) -> str:
     """As many names as `width` cells hold (at least one), and how many more there are."""
-    for count in range(len(names), 1, -1):
+    for count in range(min(len(names), max(1, width)), 1, -1):
         text = name_list(names, count)
         if cell_len(text) <= width:
             return text

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from fabmon.analysis.finding import NOT_STORED, Finding
+from fabmon.analysis.finding import NOT_STORED, Finding, list_order
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
@@ -18,7 +18,7 @@ from fabmon.recording.reading.recorded_findings import RecordedFindings
 def findings_open_at(
     recorded: RecordedFindings, runs_ns: Sequence[int], snapshot: Snapshot
 ) -> tuple[Finding, ...]:
-    """The findings that were open at the time of a snapshot, most lost bandwidth first.
+    """The findings that were open at the time of a snapshot, most severe first.
 
     Their rows are those of the snapshot's fabric; `seen_ns` is None, because it is not recorded.
     `runs_ns` are the times at which recording was started.
@@ -27,7 +27,7 @@ def findings_open_at(
     if not opened:
         return ()
     found = _findings(opened, snapshot)
-    return tuple(sorted(found, key=lambda each: (-each.lost, each.since_ns, each.key)))
+    return tuple(sorted(found, key=list_order))
 
 
 def findings_closed_before(notes: Sequence[Note], snapshot: Snapshot, most: int) -> list[Finding]:

@@ -37,6 +37,14 @@ class Highlighted(Message):
 
 
 @dataclass
+class FoldRequested(Message):
+    """The user asked with right (`unfold`) or left for what a line contains to be listed or not."""
+
+    target: Target
+    unfold: bool
+
+
+@dataclass
 class SeekRequested(Message):
     """The user asked for a time on the timeline."""
 
@@ -206,6 +214,9 @@ class LineView(Contained, ScrollView, can_focus=True):
     def action_cursor(self, direction: str) -> None:
         """Move `up`, `down`, `left`, `right`, `page_up`, `page_down`, to `top` or `bottom`."""
         self.move(*keys.steps(direction, max(1, self.size.height - 1), len(self._lines)))
+        is_line = self.selected is not None and self._places[self.selected][1] is None
+        if direction in ("left", "right") and self.selected is not None and is_line:
+            self.post_message(FoldRequested(self.selected, direction == "right"))
         self.point()
 
     def action_open(self) -> None:

@@ -120,3 +120,6 @@ def test_runs_with_nothing_in_common(
     found = compare([runs(1, 0.8)], [nothing])
     assert found.headlines == ()
     assert len(found.unmatched) > 8
+    assert len(found.unmatched_labels) == len(found.unmatched)
+    assert "gpu001 r0" in found.unmatched_labels
+    assert not any("/" in label for label in found.unmatched_labels)

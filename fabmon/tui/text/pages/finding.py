@@ -1,6 +1,6 @@
-"""The page of one finding: its sentence, a picture, advice, then evidence and affected ports.
+"""The page of one finding: its sentence, advice, a picture, then evidence and affected ports.
 
-On a terminal of 80x24 the sentence, the picture and the advice are visible without scrolling.
+On a terminal of 80x24 the sentence, the advice and the picture are visible without scrolling.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _LEAST_PICTURE = 8
 
 
 def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
-    """The whole page; title, picture and advice fit into `ctx.height` lines."""
+    """The whole page; title, advice and picture fit into `ctx.height` lines."""
     title = _title(ctx, finding, open_now)
     advice = _section(ctx, "Advice", finding.advice) + flows.next_step(ctx, finding)
     room = max(_LEAST_PICTURE, ctx.height - len(title) - len(advice))
     return [
         *title,
-        *picture(Canvas(ctx.sized(ctx.width, room), finding)),
         *advice,
+        *picture(Canvas(ctx.sized(ctx.width, room), finding)),
         *_evidence(ctx, finding),
         *_victims(ctx, finding),
         *flows.of_finding(ctx, finding),

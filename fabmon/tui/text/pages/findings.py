@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
 
-from fabmon.analysis.detectors import congested_path
-from fabmon.analysis.finding import Finding, sentence
+from fabmon.analysis.finding import Finding, sentence, unseen_s
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
-from fabmon.fabric.wording import loss_and_confidence, name_list, per_second, percent, plural
+from fabmon.fabric.wording import (
+    loss_and_confidence,
+    name_list,
+    per_second,
+    percent,
+    plural,
+    rounded_percent,
+)
 from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.tui.line import (
     EventTarget,
@@ -27,24 +34,22 @@ from fabmon.tui.line import (
 )
 from fabmon.tui.text import iteration, labels
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.finding_groups import FindingGroup
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import event_mark
 from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 
 _MOST_EVENTS = 500
+_PLACE = re.compile(r" (?:→|of|under) .*")
+_MOST_NESTED = 50
+"""Findings that are listed below the line of a group, or of their root."""
 
 
 def panel(ctx: DrawContext) -> list[Line]:
     """The findings, then the busiest links in the room that is left."""
-    lines: list[Line] = []
-    findings = shown(ctx)
-    brief = ctx.height < 8 and len(findings) > 1
-    for root, nested in by_root(findings):
-        lines += entry(ctx, root, brief=brief)
-        for finding in nested:
-            lines += entry(ctx, finding, brief=True, nested=True)
-    if not findings:
-        lines += _no_findings(ctx)
+    brief = ctx.height < 8 and len(ctx.groups) > 1
+    lines = [each for group in ctx.groups for each in entry(ctx, group, brief=brief)]
+    lines = lines or _no_findings(ctx)
     room = ctx.height - len(lines) - 2
     if room > 0:
         lines.append(line((" " * ctx.width, ctx.palette.text)))
@@ -54,62 +59,60 @@ def panel(ctx: DrawContext) -> list[Line]:
 
 def shown(ctx: DrawContext) -> list[Finding]:
     """The findings that match the filter."""
-    matched = ctx.matched
-    if matched is None:
-        return list(ctx.scene.findings)
-    return [
-        finding
-        for finding in ctx.scene.findings
-        if any(matched.ports[row] for row in finding.rows)
-        or finding.subject.split("/")[0] in matched.nodes
-    ]
-
-
-def by_root(findings: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
-    """Each root finding with the congested paths that it explains; the order is kept."""
-    root_of: dict[str, str] = {}
-    for each in findings:
-        if each.cause == congested_path.CAUSE.name:
-            root = next((root for root in findings if _explains(root, each)), None)
-            if root is not None:
-                root_of[each.key] = root.key
-    return [
-        (root, [each for each in findings if root_of.get(each.key) == root.key])
-        for root in findings
-        if root.key not in root_of
-    ]
-
-
-def _explains(root: Finding, victim: Finding) -> bool:
-    """Whether `victim` is affected by the condition of `root`, so that it is listed under it."""
-    if root.cause == congested_path.CAUSE.name:
-        return False
-    affected = {name.partition("/")[0].partition(" ")[0] for name in root.victims}
-    return victim.subject in affected or bool(set(victim.rows) & set(root.rows))
+    return [each for group in ctx.groups for each in (*group.findings, *group.explained)]
 
 
 def entry(
-    ctx: DrawContext, finding: Finding, *, brief: bool = False, nested: bool = False
+    ctx: DrawContext, group: FindingGroup, *, brief: bool = False, with_advice: bool = False
 ) -> list[Line]:
+    """The lines of one finding or of several similar ones, then the paths that they explain."""
+    if group.is_single:
+        finding, nested = group.first, group.explained
+        lines = finding_lines(ctx, finding, brief=brief)
+        if with_advice:
+            text = f"{loss_and_confidence(finding.lost, finding.confidence)}. {finding.advice}"
+            lines += paragraph(text, ctx.width, ctx.palette.dim, FindingTarget(finding.key))
+    else:
+        lines = _several(ctx, group, brief=brief)
+        nested = (*group.findings, *group.explained) if group.key in ctx.unfolded else ()
+    for finding in nested[:_MOST_NESTED]:
+        lines.append(_nested(ctx, finding, group.first.cause))
+    rest = len(nested) - _MOST_NESTED
+    if rest > 0:
+        lines.append(line((f"    and {rest} more: / filters", ctx.palette.dim)))
+    return lines
+
+
+def _several(ctx: DrawContext, group: FindingGroup, *, brief: bool) -> list[Line]:
+    """Cause, count and place of several findings; unless `brief`, their names and highest loss.
+
+    Opening them lists them.
+    """
+    palette, target = ctx.palette, FindingTarget(group.key)
+    holding = (each for each in group.findings if unseen_s(each, ctx.snapshot) is None)
+    shown = next(holding, group.first)
+    fold = "▾" if group.key in ctx.unfolded else "▸"
+    since_ns = min(finding.since_ns for finding in group.findings)
+    subject = group.subject(ctx.fabric)
+    first = _first(ctx, shown, target, fold, subject, since_ns)
+    if brief:
+        return [first]
+    lost = max(finding.lost for finding in group.findings)
+    loss = f", up to {rounded_percent(lost)} lost" if lost > 0 else ""
+    where = "" if subject in first.text else f"{group.where}: "
+    room = max(0, ctx.width - 5 - len(loss) - len(where))
+    text = f"{where}{labels.fitting_names(labels.subjects(group, ctx.fabric), room)}{loss}"
+    return [first, line((f"   {fit(text, ctx.width - 4)}", palette.text), target=target)]
+
+
+def finding_lines(ctx: DrawContext, finding: Finding, *, brief: bool = False) -> list[Line]:
     """One finding: cause, subject and age; unless `brief`, its sentence and the affected ports.
 
-    Every line opens the finding. A `nested` one is indented below its root.
+    Every line opens the finding.
     """
     target, palette = FindingTarget(finding.key), ctx.palette
-    sign, accent = labels.finding_sign(finding, ctx.snapshot, palette)
-    open_for = age((ctx.snapshot.time_ns - finding.since_ns) / SECOND_NS)
-    title = f"{'  └ ' if nested else ''}{sign} {labels.cause_title(finding)}"
-    room = ctx.width - len(title) - 9
     subject = labels.subject_name(finding, ctx.fabric)
-    if len(subject) > room:
-        subject = subject.partition(" → ")[0]
-    first = line(
-        (palette.selection_mark if finding.key == ctx.selected_key else " ", palette.strong),
-        (title, accent),
-        (f"  {fit(subject, max(0, room))}", palette.strong),
-        (f"  {right(open_for, 4)} ", palette.dim),
-        target=target,
-    )
+    first = _first(ctx, finding, target, "", subject, finding.since_ns)
     if brief:
         return [first]
     text = sentence(finding, ctx.snapshot)
@@ -119,6 +122,60 @@ def entry(
         text = f"→ {labels.fitting_names(names, ctx.width - 6)}"
         lines.append(line((f"   {fit(text, ctx.width - 4)}", palette.dim), target=target))
     return lines
+
+
+def _first(
+    ctx: DrawContext,
+    finding: Finding,
+    target: FindingTarget,
+    mark: str,
+    subject: str,
+    since_ns: int,
+) -> Line:
+    """`▲ ECMP collision  leaf1 up5 → spine3    37s`, with a `mark` before it.
+
+    Where it is too long, the subject is without its far end, or without the place of a group.
+    """
+    palette = ctx.palette
+    sign, accent = labels.finding_sign(finding, ctx.snapshot, palette)
+    title = f"{mark}{sign} {labels.cause_title(finding)}"
+    room = ctx.width - len(title) - 9
+    if len(subject) > room:
+        subject = _PLACE.sub("", subject)
+    return line(
+        (palette.selection_mark if target.key == ctx.selected_key else " ", palette.strong),
+        (title, accent),
+        (f"  {fit(subject, max(0, room))}", palette.strong),
+        (f"  {right(_age(ctx, since_ns), 4)} ", palette.dim),
+        target=target,
+    )
+
+
+def _nested(ctx: DrawContext, finding: Finding, cause: str) -> Line:
+    """`└ ▲ leaf1 up5 → spine3    37s`: a finding below its root or group, of `cause`; its own is
+    named where it is another."""
+    palette, target = ctx.palette, FindingTarget(finding.key)
+    sign, accent = labels.finding_sign(finding, ctx.snapshot, palette)
+    title = f"  └ {sign} "
+    if finding.cause != cause:
+        title += f"{labels.cause_title(finding)}  "
+    subject = labels.subject_name(finding, ctx.fabric)
+    loss = f"{rounded_percent(finding.lost)} lost" if finding.lost > 0 else ""
+    open_for = f"  {right(_age(ctx, finding.since_ns), 4)} "
+    end = f"  {right(loss, 9)}{open_for}"
+    if 1 + len(title) + len(subject) + len(end) > ctx.width:
+        end = open_for
+    return line(
+        (palette.selection_mark if target.key == ctx.selected_key else " ", palette.strong),
+        (title, accent),
+        (fit(subject, max(0, ctx.width - 1 - len(title) - len(end))), palette.strong),
+        (end, palette.dim),
+        target=target,
+    )
+
+
+def _age(ctx: DrawContext, since_ns: int) -> str:
+    return age((ctx.snapshot.time_ns - since_ns) / SECOND_NS)
 
 
 def _no_findings(ctx: DrawContext) -> list[Line]:
@@ -193,13 +250,7 @@ def _one_end(order: list[int], scene: Scene, count: int, without: Sequence[str])
 def page(ctx: DrawContext) -> list[Line]:
     """The whole view: open findings in full, closed ones, iterations, then events, latest first."""
     palette = ctx.palette
-    lines: list[Line] = []
-    for root, nested in by_root(shown(ctx)):
-        lines += entry(ctx, root)
-        text = f"{loss_and_confidence(root.lost, root.confidence)}. {root.advice}"
-        lines += paragraph(text, ctx.width, palette.dim, FindingTarget(root.key))
-        for finding in nested:
-            lines += entry(ctx, finding, brief=True, nested=True)
+    lines = [each for group in ctx.groups for each in entry(ctx, group, with_advice=True)]
     lines = lines or _no_findings(ctx)
     lines += [*_recorded_differences(ctx), *_closed(ctx), *iteration.page(ctx)]
     lines += [
@@ -207,15 +258,16 @@ def page(ctx: DrawContext) -> list[Line]:
         line((" Events, latest first", palette.strong), ("  enter: go to that time", palette.dim)),
     ]
     events = [each for each in ctx.events if each.time_ns <= ctx.snapshot.time_ns]
-    for event in reversed(events[-_MOST_EVENTS:]):
+    events = events[-_MOST_EVENTS:]
+    texts = labels.event_texts(events, ctx.fabric)
+    for event, text in zip(reversed(events), reversed(texts), strict=True):
         sign = event_mark(event)
         accent = {"▲": palette.accent, "✖": palette.gone}.get(sign, palette.dim)
-        text = fit(labels.event_text(event, ctx.fabric), max(0, ctx.width - 15))
         lines.append(
             line(
                 (f" {time_of_day(event.time_ns)} ", palette.dim),
                 (f"{sign} ", accent),
-                (text, palette.text),
+                (fit(text, max(0, ctx.width - 15)), palette.text),
                 target=EventTarget(event.time_ns, event.text),
             )
         )

@@ -129,7 +129,7 @@ def _row(
     assert spread is not None
     used = 2 + name + 1 + RATE + 2 + _BAR + 2 * (1 + _COV) + 2
     curve = np.array([np.nan if v is None else v for v in subject.strip], np.float32)
-    curve = _narrowed(curve, max(0, ctx.width - used - 1))
+    curve = _stretched(curve, max(0, ctx.width - used - 1))
     top = float(np.nanmax(curve)) if np.isfinite(curve).any() else 1.0
     spans: list[Span] = [
         (f"  {fit(_name(subject, named), name)} ", palette.text),
@@ -157,11 +157,14 @@ def _bar(spread: Spread, top: float, palette: Palette) -> str:
     return "".join(cells)
 
 
-def _narrowed(curve: Floats, columns: int) -> Floats:
-    """[at most columns]: means of equal parts of the curve; NaN where nothing is known."""
-    columns = min(columns, len(curve))
-    if not columns:
+def _stretched(curve: Floats, columns: int) -> Floats:
+    """[columns]: means of equal parts of the curve, or its values repeated where there are fewer;
+    NaN where nothing is known."""
+    if not columns or not len(curve):
         return curve[:0]
+    if columns > len(curve):
+        stretched: Floats = curve[np.arange(columns) * len(curve) // columns]
+        return stretched
     starts = np.arange(columns) * len(curve) // columns
     known = np.isfinite(curve)
     total = np.add.reduceat(np.where(known, curve, np.float32(0)), starts)

@@ -8,6 +8,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from fabmon.analysis.finding import sentence
+from fabmon.fabric.filter import Matched
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix, down_up, ratio_text
 from fabmon.fabric.wording import ABSENT, Unit, plural, rate
@@ -41,7 +42,8 @@ from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
 
 _MARGIN = 1
-_WIDEST = 3
+_WIDEST = 12
+_DEEPEST = 5
 _NAME = 24
 
 
@@ -62,24 +64,25 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
     levels = scale(heat_metric("tx"), palette.depth, ctx.digits, NUMBERED)
     look = Look(palette, levels)
     codes = _Codes(ctx.codes(levels, heat_metric("tx")), ctx.codes(levels, heat_metric("rx")))
+    shown = [
+        (table, lows)
+        for table in tables
+        if (lows := [low for low in table.lows if matched is None or _matches(low, table, matched)])
+    ]
+    plans = [_plan(ctx, look, table, lows) for table, lows in shown]
+    rows = sum(plan.parts * len(lows) for plan, (_, lows) in zip(plans, shown, strict=True))
+    fixed = sum(plan.parts + 2 for plan in plans)
+    deep = min(max(1, (ctx.height - fixed) // max(1, rows)), _DEEPEST)
     lines: list[Line] = []
-    for table in tables:
-        lows = [low for low in table.lows if matched is None or _matches(low, table, matched.nodes)]
-        if not lows:
-            continue
-        lines.append(
-            line(
-                (f" {table.title}", palette.strong),
-                (_counts(table, ctx), palette.dim),
-            )
-        )
-        name = min(max(map(cell_len, lows)), _NAME, max(6, ctx.width // 4))
-        cell = _cell(look, ctx.width - _MARGIN - name - 1, len(table.highs))
-        each = max(1, (ctx.width - _MARGIN - name - 1) // (2 * cell + 1))
-        for start in range(0, len(table.highs), each):
-            highs = table.highs[start : start + each]
-            lines.append(_heading(highs, name, cell, look))
-            lines += [_row(low, highs, table, name, cell, look, codes) for low in lows]
+    for plan, (table, lows) in zip(plans, shown, strict=True):
+        title = (f" {table.title}", palette.strong)
+        lines.append(line(title, (_counts(table, ctx), palette.dim)))
+        for start in range(0, len(table.highs), plan.each):
+            highs = table.highs[start : start + plan.each]
+            lines.append(_heading(highs, plan.name, plan.cell, look))
+            for low in lows:
+                pairs = [table.cells.get((low, high), ()) for high in highs]
+                lines += _row(low, highs, pairs, plan, look, codes, deep)
         lines.append(line(("", palette.text)))
     if not lines and tables:
         return [line((" No switch matches the filter", palette.dim))]
@@ -93,7 +96,27 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
     return lines
 
 
-def _matches(low: str, table: TierMatrix, nodes: frozenset[str]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The widths of names and of half a cell, the columns side by side, and in how many parts the
+    table is drawn, below each other."""
+
+    name: int
+    cell: int
+    each: int
+    parts: int
+
+
+def _plan(ctx: DrawContext, look: Look, table: TierMatrix, lows: list[str]) -> _Plan:
+    name = min(max(map(cell_len, lows)), _NAME, max(6, ctx.width // 4))
+    room = ctx.width - _MARGIN - name - 1
+    cell = _cell(look, room, len(table.highs))
+    each = max(1, room // (2 * cell + 1))
+    return _Plan(name, cell, each, -(-len(table.highs) // each))
+
+
+def _matches(low: str, table: TierMatrix, matched: Matched) -> bool:
+    nodes = matched.nodes
     return low in nodes or any(high in nodes and (low, high) in table.cells for high in table.highs)
 
 
@@ -144,26 +167,37 @@ def _heading(highs: tuple[str, ...], name: int, cell: int, look: Look) -> Line:
 def _row(
     low: str,
     highs: tuple[str, ...],
-    table: TierMatrix,
-    name: int,
-    cell: int,
+    pairs: list[tuple[TierLink, ...]],
+    plan: _Plan,
     look: Look,
     codes: _Codes,
-) -> Line:
-    """A lower switch with the cells of its pairs; `name` and `cell` are widths."""
-    palette = look.palette
-    spans: list[Span] = [(" " * _MARGIN + fit(low, name) + " ", palette.text)]
+    deep: int,
+) -> list[Line]:
+    """A lower switch with the cells of its pairs in `deep` lines, the last one blank.
+
+    The value is in the middle line of a cell.
+    """
+    palette, cell = look.palette, plan.cell
+    name = (" " * _MARGIN + fit(low, plan.name) + " ", palette.text)
+    below = (" " * (_MARGIN + plan.name + 1), palette.text)
+    colours: list[Span] = []
     hits: list[Hit] = []
-    x = _MARGIN + name + 1
-    for high in highs:
-        links = table.cells.get((low, high), ())
+    x = _MARGIN + plan.name + 1
+    for high, links in zip(highs, pairs, strict=True):
         if links:
             hits.append(Hit(x, x + 2 * cell, PairTarget(low, high), is_colour=True))
-        for code in _worst(links, codes):
-            spans.append(look.picture(code, cell))
-        spans.append((" ", palette.text))
+        colours += [look.picture(code, cell) for code in _worst(links, codes)]
+        colours.append((" ", palette.text))
         x += 2 * cell + 1
-    return line(*spans, hits=tuple(hits))
+    plain: list[Span] = [(" " * cell_len(text), style) for text, style in colours]
+    thick = max(1, deep - 1)
+    lines = [
+        line(name, *colours, hits=tuple(hits))
+        if place == (thick - 1) // 2
+        else line(below, *plain, hits=tuple(hits))
+        for place in range(thick)
+    ]
+    return [*lines, *([line(("", palette.text))] if deep > 1 else [])]
 
 
 def _worst(links: tuple[TierLink, ...], codes: _Codes) -> tuple[int, int]:

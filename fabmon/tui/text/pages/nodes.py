@@ -1,25 +1,15 @@
-"""The page of all nodes (connection states, similar failures in one line) and the page of one node
-(its state and, for each port, traffic, errors and facts).
-"""
+"""The page of all nodes: connection states, similar failures in one line."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.style import Style
 
-from fabmon.fabric.model import DOWNLINK, GPU, NVLINK, ROLE_ORDER, UPLINK, Node, Port
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import (
-    NO_BREAK_SPACE,
-    RATE,
-    Unit,
-    compact,
     name_list,
-    per_second,
     percent,
     plural,
 )
@@ -27,22 +17,14 @@ from fabmon.tui.line import (
     FoldTarget,
     Line,
     NodeTarget,
-    PortTarget,
     Span,
     fit,
     line,
     paragraph,
-    peer,
     right,
-    width_of,
-    wrap,
 )
-from fabmon.tui.metrics import combined_traffic_text, unit_of
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.text import chart
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.gpu_activity import activity, is_slowed
-from fabmon.tui.text.labels import pcie_text, port_sign, port_state
 
 _BAD = (NodeState.LOST, NodeState.FAILED)
 _FOLDED = (*_BAD, NodeState.STALE)
@@ -59,24 +41,6 @@ _SIGNS = {
 _ORDER = tuple(_SIGNS)
 _FOR = 11
 """Cells of the longest duration: `59 min 59 s`."""
-_MINUTES = 5
-_SPARK = 16
-_INDENT = 5
-_EVENTS = (
-    ("errors", "errors"),
-    ("drops", "drops"),
-    ("ECN", "ecn"),
-    ("CNP sent", "cnp_sent"),
-    ("CNP", "cnp"),
-    ("XOFF", "xoff"),
-)
-_SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall"))
-_SHOWN_ELSEWHERE = (
-    *("kind", "line_rate_bps", "gid_prefix"),
-    *("pcie_speed_gtps", "pcie_width", "pcie_max_speed_gtps", "pcie_max_width"),
-)
-"""Facts that other columns and facts contain."""
-_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
 def nodes_page(ctx: DrawContext, unfolded: frozenset[FoldTarget]) -> list[Line]:
@@ -180,189 +144,3 @@ def _node(ctx: DrawContext, status: NodeStatus, name: int) -> Line:
         (fit(reason, max(0, ctx.width - used)), palette.text),
         target=NodeTarget(status.node),
     )
-
-
-def node_page(ctx: DrawContext, node: Node) -> list[Line]:
-    """State and facts of a node, then a few lines for each of its ports."""
-    palette, snapshot, matched = ctx.palette, ctx.snapshot, ctx.matched
-    lines = _about(ctx, node)
-    lines.append(line((f" Ports, with curves of the last {_MINUTES} min", palette.strong)))
-    ports = [
-        port
-        for port in node.ports
-        if port.role != NVLINK and (matched is None or matched.ports[port.row])
-    ]
-    ports.sort(key=lambda port: ROLE_ORDER.index(port.role))
-    if not ports:
-        text = "No port matches the filter" if node.ports else "No data from this node yet"
-        return [*lines, line((f"   {text}", palette.dim))]
-    ticks = round(_MINUTES * 60 / snapshot.interval_s)
-    rows = [port.row for port in ports]
-    windows = [snapshot.window(name, rows, ticks) for name in ("tx_bps", "rx_bps")]
-    for place, port in enumerate(ports):
-        top = float(snapshot.line_rate_bps[port.row])
-        sparks = [chart.spark(values[place], _SPARK, top) for values in windows]
-        own = _port(ctx, port, sparks)
-        if ctx.selection is not None and port.row in ctx.selection.rows:
-            own[0] = _marked(own[0], palette)
-        lines += own
-    return lines
-
-
-def _marked(first: Line, palette: Palette) -> Line:
-    """The first line of a port, with the mark of the selected finding before it."""
-    text, style = first.spans[0]
-    spans = ((palette.selection_mark, palette.strong), (text[1:], style), *first.spans[1:])
-    return Line(spans, first.target, first.hits)
-
-
-def _about(ctx: DrawContext, node: Node) -> list[Line]:
-    """The node's state, its facts, and its notices: what cannot be read on it, and why."""
-    palette, snapshot = ctx.palette, ctx.snapshot
-    status = snapshot.statuses.get(node.name)
-    grouped = node.group not in ("", node.name)
-    facts = [f"{node.role} of {node.group}" if grouped else node.role]
-    facts += [_fact(name, value) for name, value in node.about.items() if value and name != "probe"]
-    if node.name in snapshot.probe_cpu:
-        facts.append(_fact("probe", f"{percent(snapshot.probe_cpu[node.name])} of a core"))
-    lines = []
-    if status is not None:
-        lasted = duration((snapshot.time_ns - status.since_ns) / SECOND_NS)
-        state = f" {status.state}" + (f" for {lasted}" if status.since_ns else "")
-        reason = f"  {status.reason}" if status.reason else ""
-        lines.append(line((state, palette.strong), (fit(reason, ctx.width), palette.text)))
-    lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
-    for notice in snapshot.notices.get(node.name, ()):
-        where = " ".join(part for part in (notice.source, notice.object, notice.metric) if part)
-        text = f"{notice.event} {where}: {notice.text or notice.reason}"
-        for number, part in enumerate(wrap(text, ctx.width - 5)):
-            lines.append(line((f"   {'? ' if not number else '  '}{part}", palette.dim)))
-    return lines
-
-
-def _port(ctx: DrawContext, port: Port, sparks: Sequence[str]) -> list[Line]:
-    """The lines of one port, each of which opens it; `sparks` are its tx and rx curves."""
-    palette, row = ctx.palette, port.row
-    sign, accent = port_sign(ctx, {row})
-    other = peer(port, ctx.fabric)
-    name = [
-        (f" {sign} ", accent),
-        (fit(f"{port.label} {port.name}".strip(), 18), palette.strong),
-        (fit(port_state(ctx.scene, row), 12), accent if sign == "✖" else palette.dim),
-        (fit(f"→ {other.display_name}" if other else "", 24), palette.dim),
-    ]
-    traffic = [
-        [*_traffic(ctx, direction, port), (f" {drawn}", style)]
-        for direction, drawn, style in zip(
-            ("tx", "rx"), sparks, (palette.tx, palette.rx), strict=True
-        )
-    ]
-    both: list[Span] = [*traffic[0], ("  ", palette.text), *traffic[1]]
-    together = combined_traffic_text(ctx.snapshot, row, ctx.unit)
-    if together:
-        both = [(together, palette.text)]
-        traffic = [both]
-    parts = [name, *([both] if width_of(both) + _INDENT <= ctx.width else traffic)]
-    parts += [
-        [(f"{label} ", palette.dim), (right(text, 8), palette.text if busy else palette.dim)]
-        for label, text, busy in congestion(ctx, row)
-    ]
-    target = PortTarget(row)
-    does = palette.accent if is_slowed(ctx.snapshot, port) else palette.text
-    facts = ", ".join(filter(None, (role_text(port), port_facts(port.info))))
-    return [
-        *(Line(tuple(spans), target) for spans in flow(ctx, parts)),
-        *paragraph(activity(ctx.snapshot, port), ctx.width, does, target, indent=_INDENT),
-        *paragraph(facts, ctx.width, palette.dim, target, indent=_INDENT),
-    ]
-
-
-def _traffic(ctx: DrawContext, direction: str, port: Port) -> list[Span]:
-    """`tx  188 Gb/s 47.0 %`."""
-    unit = unit_of(port.kind, Unit.GBIT if ctx.unit is Unit.PERCENT else ctx.unit)
-    util = ctx.snapshot.tx_util if direction == "tx" else ctx.snapshot.rx_util
-    share = right(compact(percent(float(util[port.row]))), 6)
-    return [
-        (f"{direction} ", ctx.palette.dim),
-        (f"{right(ctx.traffic(port.row, direction, unit), RATE)} {share}", ctx.palette.text),
-    ]
-
-
-def congestion(ctx: DrawContext, row: int) -> list[tuple[str, str, bool]]:
-    """(name, value as text, whether it is above 0) of a port's errors, congestion and pause."""
-    found = []
-    for names, formatted in ((_EVENTS, per_second), (_SHARES, percent)):
-        for name, column in names:
-            value = float(ctx.snapshot.column(column)[row])
-            found.append((name, formatted(value), value > 0))
-    inside = ctx.fabric.ports[row].role in (GPU, NVLINK)
-    return [each for each in found if not inside or each[0] in ("errors", "drops")]
-
-
-def flow(ctx: DrawContext, parts: Sequence[list[Span]]) -> list[list[Span]]:
-    """Parts side by side, on as many lines as they need; each line but the first is indented."""
-    lines: list[list[Span]] = []
-    current: list[Span] = []
-    for part in parts:
-        if current and width_of(current) + 2 + width_of(part) > ctx.width:
-            lines.append(current)
-            current = []
-        if current:
-            current.append(("  ", ctx.palette.text))
-        elif lines:
-            current.append((" " * _INDENT, ctx.palette.text))
-        current.extend(part)
-    return [*lines, current]
-
-
-def port_facts(info: Mapping[str, Any]) -> str:
-    """Driver, PCI address, NUMA node, PCIe link, nearest NICs and PFC, then all other facts.
-
-    Where it is wrapped, the name of a fact and its value stay on one line.
-    """
-    left = dict(info)
-    facts = [str(left.pop(key)) for key in ("driver", "pci") if key in left]
-    numa = left.pop("numa_node", None)
-    if numa is not None:
-        facts.append(_fact("NUMA", numa))
-    facts += filter(None, [pcie_text(info), _nearest(left.pop("affinity", None))])
-    facts += filter(None, [_lossless(left.pop("pfc", None), left.pop("pfc_priorities", None))])
-    for key in _SHOWN_ELSEWHERE:
-        left.pop(key, None)
-    facts += [_fact(key, value) for key, value in left.items() if value not in (None, False, "")]
-    return ", ".join(facts)
-
-
-def _fact(name: str, value: object) -> str:
-    """`netdev eth0`, with a no-break space."""
-    return f"{name}{NO_BREAK_SPACE}{value}"
-
-
-def role_text(port: Port) -> str:
-    """`storage (RDMA device; 200 Gb/s, the rails have 400 Gb/s)`; empty for a switch's port, whose
-    label says it, and where no reason is known."""
-    is_clear = port.role in (UPLINK, DOWNLINK) or not port.role_reason
-    return "" if is_clear else f"{port.role} ({port.role_reason})"
-
-
-def _nearest(affinity: object) -> str:
-    """The NICs nearest to a GPU, with the distance as `nvidia-smi topo -m` names it."""
-    if not isinstance(affinity, dict):
-        return ""
-    distances = {str(name): each for name, each in affinity.items() if isinstance(each, str)}
-    if not distances:
-        return ""
-    places = {each: place for place, each in enumerate(_NEAREST_FIRST)}
-    nearest = min(distances.values(), key=lambda each: places.get(each, len(places)))
-    names = [name for name, each in distances.items() if each == nearest]
-    return f"nearest NIC {' '.join(names)} ({nearest})"
-
-
-def _lossless(pfc: object, priorities: object) -> str:
-    """Priority flow control: on (with its priorities), off, or not supported."""
-    if pfc is None:
-        return ""
-    if pfc != "on":
-        return f"PFC {'not supported' if pfc == 'unsupported' else pfc}"
-    which = ", ".join(map(str, priorities)) if isinstance(priorities, (list, tuple)) else ""
-    return f"PFC on, lossless: priority {which}" if which else "PFC on"

@@ -13,14 +13,14 @@ from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
 from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.routing_mode import UNKNOWN
 from fabmon.fabric.wording import RATE, Unit, byte_rate, counter_rate, gauge, per_second, percent
-from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, peer, right, wrap
+from fabmon.tui.line import Line, PortTarget, fit, flow, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import traffic_text, unit_of
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.gpu_activity import activity
 from fabmon.tui.text.labels import port_state
-from fabmon.tui.text.pages.nodes import congestion, flow, port_facts, role_text
 from fabmon.tui.text.pages.port_charts import burst_section, charts
+from fabmon.tui.text.pages.port_facts import congestion, port_facts, role_text
 from fabmon.tui.time.trend import Trend
 
 _COUNTER = 34
@@ -49,10 +49,10 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     state = f" {port_state(ctx.scene, row)}  "
     lines = [line((state, state_style), (traffic_text(ctx.snapshot, row, ctx.unit), palette.text))]
     parts = [
-        [(f" {name} ", palette.dim), (text, palette.text if busy else palette.dim)]
-        for name, text, busy in congestion(ctx, row)
+        [(f" {name} ", palette.dim), (text, palette.text if value > 0 else palette.dim)]
+        for name, text, value in congestion(ctx, row)
     ]
-    lines += [Line(tuple(spans)) for spans in flow(ctx, parts)]
+    lines += [Line(tuple(spans)) for spans in flow(parts, ctx.width, palette.text)]
     facts = filter(
         None,
         (

@@ -8,11 +8,10 @@ from fabmon.fabric.model import DOWNLINK, SWITCH, UPLINK, Node, Port
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.wording import Unit, bit_rate, compact, number, percent, plural
 from fabmon.tui.heatmap_units import ports_of_role
-from fabmon.tui.line import Hit, Line, NodeTarget, PortTarget, Span, fit, line, right
+from fabmon.tui.line import Hit, Line, NodeTarget, PortTarget, Span, fit, flow, line, right
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.pages.nodes import flow
 
 _LABEL = 11
 _PITCH = 6
@@ -57,7 +56,7 @@ def _title(ctx: DrawContext, node: Node, ports: tuple[Port, ...]) -> list[Line]:
             text = f" {name} mean {percent(known.mean())}, max/mean {number(uneven)}"
             parts.append([(text, ctx.palette.text)])
     target = NodeTarget(node.name)
-    return [Line(tuple(spans), target) for spans in flow(ctx, parts)]
+    return [Line(tuple(spans), target) for spans in flow(parts, ctx.width, ctx.palette.text)]
 
 
 def _bank(ctx: DrawContext, ports: tuple[Port, ...]) -> list[Line]:

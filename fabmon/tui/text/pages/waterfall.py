@@ -4,11 +4,24 @@ the recording.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from fabmon.analysis.detectors import (
+    congested_path,
+    degraded_link,
+    error_burst,
+    host_pcie_limit,
+    incast,
+    job_stalled,
+    pause_deadlock,
+    pause_storm,
+    slow_receiver,
+    straggler,
+    uneven_rails,
+)
 from fabmon.analysis.finding import Finding
 from fabmon.fabric.measures import measure
 from fabmon.fabric.model import Port
@@ -34,13 +47,34 @@ _VALUE = 9
 _HEAD = "▼"
 
 
+_PAUSES = ("pause", "stall", "cnp")
+_METRICS = {
+    **dict.fromkeys(OF_GROUPS, ("tx",)),
+    **dict.fromkeys((each.CAUSE.name for each in (uneven_rails, straggler, job_stalled)), ("tx",)),
+    **dict.fromkeys(
+        (each.CAUSE.name for each in (slow_receiver, pause_storm, pause_deadlock, congested_path)),
+        _PAUSES,
+    ),
+    incast.CAUSE.name: ("rx",),
+    host_pcie_limit.CAUSE.name: ("pcie-stall", "rx"),
+    degraded_link.CAUSE.name: ("errors", "drops"),
+    error_burst.CAUSE.name: ("errors", "drops"),
+}
+"""The metrics that a cause is about; the first one of which anything is known above 0 is shown. Of
+other causes it is the utilisation."""
+
+
 @dataclass(frozen=True)
 class Waterfall:
-    """The links of a finding over the last `minutes`, from the rates kept in memory."""
+    """The links of a finding over the last `minutes`, from the rates kept in memory.
+
+    `chosen` is the metric that the user chose in this view; empty: that of the finding.
+    """
 
     ctx: DrawContext
     finding: Finding
     minutes: int
+    chosen: str = field(default="", kw_only=True)
 
     @cached_property
     def ports(self) -> list[Port]:
@@ -56,15 +90,29 @@ class Waterfall:
 
     @cached_property
     def metric(self) -> HeatMetric:
-        """The chosen metric, or pause where it is not kept; for a group, `tx` instead of `util`."""
-        chosen = self.ctx.metric
-        if any(column not in HEAT for column in chosen.columns):
-            chosen = heat_metric("pause")
-        return (
-            heat_metric("tx")
-            if chosen.name == "util" and self.finding.cause in OF_GROUPS
-            else chosen
+        """The chosen metric, or pause where it is not kept; without a choice, the finding's."""
+        if self.chosen:
+            chosen = heat_metric(self.chosen)
+            kept = all(column in HEAT for column in chosen.columns)
+            return chosen if kept else heat_metric("pause")
+        snapshot, rows = self.ctx.snapshot, [port.row for port in self.ports]
+        own = (heat_metric(name) for name in _METRICS.get(self.finding.cause, ()))
+        return next(
+            (
+                metric
+                for metric in own
+                if metric.traffic
+                or any(
+                    np.nan_to_num(snapshot.window(column, rows, self._kept_ticks)).any()
+                    for column in metric.columns
+                )
+            ),
+            heat_metric("util"),
         )
+
+    @property
+    def _kept_ticks(self) -> int:
+        return max(1, round(KEPT_MIN * 60 / self.ctx.snapshot.interval_s))
 
     @property
     def is_too_long(self) -> bool:

@@ -10,6 +10,7 @@ from math import isfinite
 import numpy as np
 
 from fabmon.analysis.finding import Finding
+from fabmon.analysis.recent_load import RecentLoad
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.wording import RATE, per_second, percent, rate
@@ -19,11 +20,6 @@ from fabmon.tui.text import chart
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
 
-RECENT_S = 5
-"""Seconds that the bars are means of, without those in which there was little traffic. Parallel
-links are judged over the same time."""
-_BUSY = 0.5
-"""A second counts where its traffic is at least this share of the busiest second's."""
 _EVENTS = (("ECN", "ecn"), ("CNP", "cnp"), ("errors", "errors"), ("drops", "drops"))
 _SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall"))
 _IDLE = 0.02
@@ -111,10 +107,11 @@ class Loads:
     def __init__(self, canvas: Canvas, rows: Sequence[int], direction: str) -> None:
         """`rows` are ports; `direction` is tx or rx. `bps` is row -> mean bits/s."""
         self._canvas, self._rows = canvas, list(rows)
-        bps = canvas.window(f"{direction}_bps", self._rows, RECENT_S)
-        top = np.nan_to_num(bps).max(axis=0, initial=0)
-        self._counts = (top >= _BUSY * top.max(initial=0)) & (top > 0)
-        self.bps = dict(zip(self._rows, _mean(bps, self._counts).tolist(), strict=True))
+        self._recent = RecentLoad(canvas.snapshot, self._rows, (direction,))
+        self.bps = self._means(f"{direction}_bps")
+
+    def _means(self, column: str) -> dict[int, float]:
+        return dict(zip(self._rows, self._recent.mean(column).tolist(), strict=True))
 
     def share(self, row: int) -> float:
         """Share of line rate, NaN where either is not known."""
@@ -129,9 +126,7 @@ class Loads:
         notes: dict[int, list[str]] = {row: [] for row in self._rows}
         for names, formatted in ((_EVENTS, per_second), (_SHARES, percent)):
             for name, column in names:
-                values = self._canvas.window(column, self._rows, RECENT_S)
-                means = _mean(values, self._counts).tolist()
-                for row, value in zip(self._rows, means, strict=True):
+                for row, value in self._means(column).items():
                     if value > 0:
                         notes[row].append(f"{name} {formatted(value)}")
         return {
@@ -140,18 +135,6 @@ class Loads:
             else "  ".join(["idle"] * (self.share(row) < _IDLE) + parts)
             for row, parts in notes.items()
         }
-
-
-def _mean(values: Floats, counts: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
-    """[rows]: means over the ticks that count; the last value where no tick does."""
-    if not counts.any():
-        last: Floats = values[:, -1]
-        return last
-    known = np.isfinite(values[:, -len(counts) :]) & counts
-    sums = np.where(known, values[:, -len(counts) :], 0).sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        mean: Floats = sums / known.sum(axis=1)
-    return mean
 
 
 def bars(

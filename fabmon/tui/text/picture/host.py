@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
+from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import RATE, name_list, plural, rate
@@ -14,7 +15,7 @@ from fabmon.tui.line import Line, NodeTarget, PortTarget, fit, line, right
 from fabmon.tui.text import chart
 from fabmon.tui.text.gpu_activity import activity, is_slowed
 from fabmon.tui.text.labels import pcie_text
-from fabmon.tui.text.picture.canvas import RECENT_S, Canvas, Loads, bars
+from fabmon.tui.text.picture.canvas import Canvas, Loads, bars
 from fabmon.tui.text.picture.pause_tree import pause_tree
 
 _PEER_S = 60

@@ -7,12 +7,13 @@ from itertools import groupby
 
 import numpy as np
 
+from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import label_runs, percent, plural, rate
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Target, fit, line, peer, right
 from fabmon.tui.text.labels import finding_mark
-from fabmon.tui.text.picture.canvas import RECENT_S, Canvas
+from fabmon.tui.text.picture.canvas import Canvas
 
 _BAR = 10
 _NAME = 16
@@ -65,10 +66,10 @@ def _root(canvas: Canvas) -> Line:
     if other is not None:
         shares = np.fmax(shares, _shares(canvas, [other.row], *_WAITING))
     share = float(shares[0])
-    bps = np.nan_to_num(canvas.window("rx_bps", [port.row], RECENT_S)[0])
-    moving = bps[bps > 0]
+    bps = canvas.window("rx_bps", [port.row], RECENT_S)[0]
+    known = bps[np.isfinite(bps)]
     received = rate(
-        float(moving.mean()) if len(moving) else float("nan"),
+        float(known.mean()) if len(known) else float("nan"),
         float(canvas.snapshot.line_rate_bps[port.row]),
         canvas.ctx.unit,
     )

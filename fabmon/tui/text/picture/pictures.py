@@ -8,11 +8,12 @@ import numpy as np
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.evidence.null_model import HashingComparison, compare_with_hashing
+from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.wording import bit_rate, number, plural, whole_number
 from fabmon.tui.line import Line, peer, width_of
 from fabmon.tui.text.picture import host, link_ends, pause_tree
-from fabmon.tui.text.picture.canvas import LIMIT, RECENT_S, Canvas, Loads, bars
+from fabmon.tui.text.picture.canvas import LIMIT, Canvas, Loads, bars
 
 
 def group_members(canvas: Canvas) -> list[Port]:

@@ -1,0 +1,75 @@
+"""The page of a node: a table of its ports, with what they share said once."""
+
+from __future__ import annotations
+
+import pytest
+
+from fabmon.tui.line import PortTarget
+from fabmon.tui.palette import Depth
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text.pages.node import node_page
+from tests.tui.fabrics import fabric
+from tests.tui.running import running
+from tests.tui.scenes import World
+from tests.tui.worlds import troubled
+
+LEAVES = World(fabric(leaves=2, spines=32, hosts=4), collides=30)
+"""Leaves with 32 uplinks and 32 downlinks."""
+
+
+def page(world: World, node: str, width: int, height: int) -> list[str]:
+    scene = world.scene(70)
+    state = ScreenState("pod7", Depth.NONE)
+    state.take(scene)
+    ctx = state.draw_context(scene, width - 1, height - 3)
+    return [line.text.rstrip() for line in node_page(ctx, scene.snapshot.fabric.node(node))]
+
+
+@pytest.mark.parametrize("size", [(120, 36), (160, 48), (240, 70)])
+def test_64_ports_of_a_leaf_are_on_one_page(size: tuple[int, int]) -> None:
+    shown = page(LEAVES, "leaf1", *size)
+    assert len(shown) <= size[1] - 3
+    words = " ".join(shown).split()
+    assert {f"{stem}{n}" for stem in ("up", "dn") for n in range(1, 33)} <= set(words)
+
+
+def test_what_the_nics_share_is_said_once_and_what_differs_at_its_nic() -> None:
+    shown = page(troubled(), "gpu001", 120, 36)
+    text = "\n".join(shown)
+    assert text.count("mlx5_core") == text.count("fw_ver") == 1
+    assert text.count("PCIe 32 GT/s x16,") == 1
+    odd = next(n for n, line in enumerate(shown) if "x8 of x16" in line)
+    assert shown[odd - 1].split()[0] == "r0"
+    assert "netdev eth0" in shown[odd]
+
+
+def test_counters_that_are_zero_or_absent_are_named_once_others_at_their_port() -> None:
+    shown = page(LEAVES, "leaf1", 160, 48)
+    assert "0 unless shown: errors, drops, ECN" in shown[2]
+    assert shown[2].endswith("absent: CNP")
+    assert next(line for line in shown if "ECN 12.3 k/s" in line).split()[:2] == ["▲", "up5"]
+
+
+def test_a_port_that_is_down_says_so() -> None:
+    row = next(line for line in page(troubled(), "gpu003", 80, 24) if " r2 " in line)
+    assert row.split()[0] == "✖"
+    assert row.endswith("down")
+
+
+async def test_the_cursor_reaches_every_port_of_a_table_with_columns() -> None:
+    async with running(LEAVES, size=(120, 36)) as run:
+        await run.press("3", "g", "enter")
+        assert "leaf1" in run.lines[1]
+        await run.press("l", "l", "j", "enter")
+        assert run.view == "port"
+
+
+def test_every_port_can_be_opened() -> None:
+    scene = LEAVES.scene(70)
+    state = ScreenState("pod7", Depth.NONE)
+    state.take(scene)
+    node = scene.snapshot.fabric.node("leaf1")
+    lines = node_page(state.draw_context(scene, 119, 33), node)
+    opened = {hit.target for line in lines for hit in line.hits}
+    opened |= {line.target for line in lines if line.target is not None}
+    assert {PortTarget(port.row) for port in node.ports} <= opened

@@ -1,0 +1,93 @@
+"""Numbers beside each other have one basis, and a page opens on what its finding is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from fabmon.fabric.wording import bit_rate
+from fabmon.tui.palette import Depth
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.flows import Bundle, _bundles
+from fabmon.tui.text.pages.fluctuation import _stretched
+from fabmon.tui.text.pages.waterfall import Waterfall
+from fabmon.tui.text.picture.canvas import Canvas
+from fabmon.tui.text.picture.pause_tree import pause_tree
+from tests.tui.running import running
+from tests.tui.scenes import World
+from tests.tui.worlds import COLLISION
+
+
+def context(world: World = COLLISION, seq: int = 70) -> DrawContext:
+    scene = world.scene(seq)
+    state = ScreenState("pod7", Depth.NONE)
+    state.take(scene)
+    return state.draw_context(scene, 100, 30)
+
+
+@pytest.mark.parametrize(
+    ("cause", "metric"),
+    [
+        ("ecmp_collision", "tx"),
+        ("incast", "rx"),
+        ("pause_storm", "pause"),
+        ("degraded_link", "util"),
+        ("link_down", "util"),
+    ],
+)
+def test_the_waterfall_opens_on_the_metric_of_its_finding(cause: str, metric: str) -> None:
+    """No port has errors in this world: a degraded link without them is about its rate."""
+    ctx = context()
+    finding = msgspec.structs.replace(ctx.scene.findings[0], cause=cause)
+    assert Waterfall(ctx, finding, 2).metric.name == metric
+    assert Waterfall(ctx, finding, 2, chosen="ecn").metric.name == "ecn"
+
+
+async def test_m_in_the_waterfall_chooses_another_metric() -> None:
+    async with running(COLLISION, size=(120, 36)) as run:
+        await run.press("m", "4", "g", "enter", "w")
+        assert "% of line rate, tx" in run.lines[1]
+        await run.press("m")
+        assert "% of line rate, rx" in run.lines[1]
+
+
+def test_the_rate_of_a_nic_is_shown_once_whatever_the_number_of_its_flows() -> None:
+    ctx = context()
+    src, one, other = (port.row for port in ctx.fabric.node("gpu001").ports[:3])
+    lines = [
+        line.text
+        for line in _bundles(
+            ctx,
+            [Bundle(src, dst, 1, "job 1", (), 2) for dst in (one, other)],
+        )
+    ]
+    rate = ctx.traffic(src, "tx")
+    assert rate in lines[0]
+    assert rate not in lines[1]
+    assert "all that it sends, to all its receivers" in " ".join(" ".join(lines[2:]).split())
+
+
+def test_a_short_curve_fills_its_room_and_a_long_one_is_averaged() -> None:
+    short = np.array([1, np.nan, 3], np.float32)
+    assert _stretched(short, 6).tolist()[:2] == [1, 1]
+    assert np.isnan(_stretched(short, 6)[2:4]).all()
+    assert _stretched(np.array([1, 3, 5, 7], np.float32), 2).tolist() == [2, 6]
+
+
+def test_what_a_slow_receiver_receives_is_of_the_seconds_in_which_it_pauses() -> None:
+    """The picture says "mean of 5 s": seconds without traffic count for both numbers."""
+    world = replace(COLLISION, paused=((COLLISION.guilty[0], 0.32),))
+    scene = world.scene(51)
+    row = world.guilty[0]
+    received = world.window("rx_bps", [row], 5, 51)[0]
+    assert (received == 0).any()
+    finding = msgspec.structs.replace(scene.findings[0], cause="slow_receiver", rows=(row,))
+    state = ScreenState("pod7", Depth.NONE)
+    state.take(scene)
+    ctx = state.draw_context(scene, 100, 30)
+    shown = pause_tree(Canvas(ctx, finding))[1].text
+    assert f"receives {bit_rate(received.mean())}" in shown
