@@ -58,6 +58,14 @@ async def test_levels_are_one_key_apart() -> None:
         assert "98.2 % up5" in run.lines[4]
 
 
+async def test_rows_that_scroll_have_a_map_of_all_leaves_beside_them() -> None:
+    async with running(BIG, size=(160, 48)) as run:
+        assert " map│" not in run.text
+        await run.press(".")
+        assert " map│" in run.lines[2]
+        assert run.lines[3].partition("│")[0].rstrip().endswith(" ▲██")
+
+
 async def test_the_last_node_is_reached_by_scrolling() -> None:
     async with running(BIG, size=(240, 70)) as run:
         await run.press(".", "G")

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Container, Horizontal, Vertical
 from textual.widget import Widget
 
 from fabmon.fabric.model import Fabric
@@ -16,7 +16,7 @@ from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.cells import Look, scale
+from fabmon.tui.cells import Codes, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind, Level
 from fabmon.tui.heatmap_levels import LevelChoice, build_grid
 from fabmon.tui.heatmap_units import Unit, units_of, units_with_findings
@@ -29,6 +29,7 @@ from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import colour_legend, mark_legend
 from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
 from fabmon.tui.text.labels import port_summary
+from fabmon.tui.text.minimap import Minimap
 from fabmon.tui.text.pages import findings
 from fabmon.tui.text.timeline import time_at, time_columns, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
@@ -40,6 +41,10 @@ _TINY = (72, 20)
 """Below this width or height only header, findings and one line of the timeline are left."""
 _TALL = 40
 """From this height on the timeline has four lines."""
+_VERY_TALL = 60
+"""From this height on it has ten."""
+_WIDEST_MAP = 12
+"""Columns that the map of all units may take."""
 _SHORT_TITLE = 84
 """Below this width the title of the heatmap has the short name of the metric."""
 _TRAINING_FROM = 14
@@ -61,6 +66,9 @@ class OverviewScreen(ViewScreen):
         self._grid_of: tuple[Fabric, int, int, LevelChoice] | None = None
         self._widest = 1
         self._units: tuple[Fabric, tuple[Unit, ...]] | None = None
+        self._minimap: tuple[tuple[Unit, ...], Minimap] | None = None
+        self._map_width = 0
+        self._is_focus_moved = False
         self._choice = LevelChoice()
         self._findings: frozenset[str] = frozenset()
         self._port: int | None = None
@@ -76,9 +84,10 @@ class OverviewScreen(ViewScreen):
         with Container(id="main"):
             with Vertical(id="left"):
                 yield Painted(id="grid-title")
-                yield HeatGrid(
-                    Look(self.palette, scale(heat_metric("util"), depth, False)), id="heat"
-                )
+                with Horizontal(id="cells"):
+                    look = Look(self.palette, scale(heat_metric("util"), depth, False))
+                    yield HeatGrid(look, id="heat")
+                    yield Painted(id="map")
                 yield Painted(id="inspect")
             yield Painted(id="between")
             with Vertical(id="right"):
@@ -103,6 +112,7 @@ class OverviewScreen(ViewScreen):
         self.set_class(is_tiny, "-tiny")
         self.set_class(is_tiny or width < _NARROW, "-narrow")
         self.set_class(height >= _TALL, "-tall")
+        self.set_class(height >= _VERY_TALL, "-very-tall")
         if is_tiny:
             self.remove_class("-max-grid")
         hidden = "#left" if is_tiny else "#right" if self.has_class("-max-grid") else ""
@@ -114,7 +124,11 @@ class OverviewScreen(ViewScreen):
             or not focused.can_focus
             or (hidden and focused in self.query(f"{hidden} *"))
         ):
+            self._is_focus_moved = is_tiny
             self.query_one("#findings" if hidden == "#left" else "#heat").focus()
+        elif self._is_focus_moved and not is_tiny:
+            self._is_focus_moved = False
+            self.query_one("#heat").focus()
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the visible panels."""
@@ -125,8 +139,10 @@ class OverviewScreen(ViewScreen):
             self._draw_findings(ctx)
         self.on_timeline_view_redraw()
         tone = self.palette
-        stroke = ("║", tone.accent) if self.screen_state.paused else ("│", tone.rule)
-        self.put("#between", [line(stroke)] * self.size.height)
+        paused = self.screen_state.paused
+        strokes, style = ("╦║", tone.accent) if paused else ("┬│", tone.rule)
+        first, other = (line((stroke, style)) for stroke in strokes)
+        self.put("#between", [first, *[other] * self.size.height])
 
     def on_timeline_view_redraw(self) -> None:
         """Draw the timeline, with or without the focus."""
@@ -134,7 +150,10 @@ class OverviewScreen(ViewScreen):
         size = (self.size.width, strip.size.height)
         ctx = self.screen_state.timeline_context(*size, strip.has_focus)
         if strip.display and ctx is not None:
-            strip.show(timeline(ctx), ctx.palette.text)
+            lines, between = timeline(ctx), self.query_one("#between")
+            if between.display and len(lines) > 1:
+                lines[0] = _joined(lines[0], between.region.x)
+            strip.show(lines, ctx.palette.text)
 
     def _draw_grid(self, ctx: DrawContext) -> None:
         view = self.query_one("#heat", HeatGrid)
@@ -143,10 +162,13 @@ class OverviewScreen(ViewScreen):
             return
         grid = self._layout(ctx, width - 1, height)
         levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
-        cells = spread(grid, ctx.muted_codes(levels))
+        codes = ctx.muted_codes(levels)
+        cells = spread(grid, codes)
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
             self._rows = HeatmapRows(grid, ctx.palette)
-        view.show(cells, self._rows.of(cells, ctx), Look(ctx.palette, levels))
+        look = Look(ctx.palette, levels)
+        view.show(cells, self._rows.of(cells, ctx), look)
+        self._draw_map(codes, look, height if len(grid.rows) > height else 0)
         self._place_cursor(ctx, grid, view)
         self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
         self._draw_port(ctx)
@@ -165,6 +187,22 @@ class OverviewScreen(ViewScreen):
             self._port = self._port_at(place)
         if place != view.cursor:
             view.put(place, scroll=False)
+
+    def _draw_map(self, codes: Codes, look: Look, height: int) -> None:
+        """Show every unit as a cell beside rows that scroll; `height` is 0 where none do."""
+        units = () if self._units is None else self._units[1]
+        if self._minimap is None or self._minimap[0] is not units:
+            self._minimap = (units, Minimap(units))
+        minimap = self._minimap[1]
+        width = minimap.width(height) if height and len(units) > 1 else 0
+        if width > _WIDEST_MAP:
+            width = 0
+        panel = self.put("#map", minimap.lines(codes, height, look) if width else [])
+        if width != self._map_width:
+            self._map_width = width
+            panel.display = width > 0
+            panel.styles.width = max(1, width)
+            self.call_after_refresh(self.paint)
 
     def _layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
         """The layout, computed again only when the fabric, the size or the level changes, or a
@@ -345,6 +383,13 @@ class OverviewScreen(ViewScreen):
             opened = others if title in opened else (*opened, title)
             self._choice = replace(self._choice, opened=opened)
             self.paint()
+            self._reveal_cursor()
+
+    def _reveal_cursor(self) -> None:
+        """Scroll to the cursor after the rows changed."""
+        view = self.query_one("#heat", HeatGrid)
+        if view.cursor is not None:
+            view.reveal(view.cursor)
 
     def go_back(self) -> bool:
         """Collapse the unit that was expanded last, else return to the level that fits; False
@@ -370,6 +415,7 @@ class OverviewScreen(ViewScreen):
         level = Level(min(max(self._grid.level + by, Level.PODS), finest))
         self._choice = replace(self._choice, level=level, opened=())
         self.paint()
+        self._reveal_cursor()
 
     def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""
@@ -432,6 +478,22 @@ class OverviewScreen(ViewScreen):
         elif not self.has_class("-tiny"):
             self.add_class("-max-grid")
         self.call_after_refresh(self.paint)
+
+
+_JUNCTIONS = {"─": "┴", "═": "╩"}
+
+
+def _joined(rule: Line, x: int) -> Line:
+    """A title line whose stroke at column `x` meets the line above it."""
+    spans: list[Span] = []
+    at = 0
+    for text, style in rule.spans:
+        place = x - at
+        at += len(text)
+        if 0 <= place < len(text):
+            text = text[:place] + _JUNCTIONS.get(text[place], text[place]) + text[place + 1 :]
+        spans.append((text, style))
+    return Line(tuple(spans), rule.target, rule.hits)
 
 
 def _node_summary(ctx: DrawContext, name: str) -> Line:

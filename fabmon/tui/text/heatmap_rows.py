@@ -45,12 +45,12 @@ _MOST_SAMPLES = 400_000
 def spread(grid: HeatmapGrid, codes: Codes) -> Codes:
     """[rows, columns]: the codes of ports at the places of their cells; a cell of several ports has
     the highest level of any, with the marks of all."""
-    every = [codes, _combined(codes[grid.members], grid.starts), np.array([NOTHING], np.uint16)]
+    every = [codes, combined(codes[grid.members], grid.starts), np.array([NOTHING], np.uint16)]
     found: Codes = np.concatenate(every).astype(np.uint16)[grid.cells]
     return found
 
 
-def _combined(codes: Codes, starts: NDArray[np.intp]) -> Codes:
+def combined(codes: Codes, starts: NDArray[np.intp]) -> Codes:
     """[aggregates]: the code of each run of codes. One port that is down is drawn as down; stale is
     what is stale as a whole, absent what is absent as a whole."""
     if not len(starts):
