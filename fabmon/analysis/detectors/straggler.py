@@ -170,7 +170,7 @@ def _lateness(
         during = slice(first, last)
         late_s = _late_s(moved[:, during], shares[:, during], usual[during], min_silent)
         late_s *= interval_s
-        also = float((late_s[in_step] >= _ALSO_LATE * late_s[host]).mean())
+        also = float((late_s[peers] >= _ALSO_LATE * late_s[host]).mean())
         if late_s[host] >= t.late_s and also <= _MAX_LATE:
             waits.append(float(late_s[host]))
             level.append(float(usual[first:last].mean()))
