@@ -192,7 +192,7 @@ async def test_colours_change_and_come_back() -> None:
 async def test_digits() -> None:
     async with running(HEALTHY, size=(80, 24)) as run:
         await run.press("C")
-        assert "gpu001[86]83" in run.text
+        assert "gpu001[86]86" in run.text
         await run.press("C")
         assert "gpu001[██]██" in run.text
 

@@ -60,7 +60,8 @@ async def _open(run: Running, view: str) -> None:
 async def _escape(run: Running) -> None:
     """Press esc until the overview is there and has its whole arrangement."""
     for _ in range(_MOST_ESCAPES):
-        if run.view == "overview" and not run.app.screen.has_class("-max-grid", "-max-findings"):
+        special = {"-max-grid", "-max-findings", "-typing"}
+        if run.view == "overview" and special.isdisjoint(run.app.screen.classes):
             return
         await run.press("escape")
     raise AssertionError(f"esc does not lead out of {run.view or run.app.screen}:\n{run.text}")

@@ -231,7 +231,7 @@ def test_the_summary_counts_what_there_is(pod7: Path, page: Path, tmp_path: Path
     assert f"{len(ticks)} ticks" in text
     assert "none losses" in text
     assert "pod7.fabrec" in text
-    assert "gpu013 lost" in text
+    assert "gpu014 lost" in text
 
 
 HOSTILE = "</script><script>boom()</script><img src=x onerror=boom()>\"'&{{7*7}}"

@@ -109,11 +109,26 @@ def by_node(ticks: Iterable[Tick]) -> list[Tick]:
 
 
 def demo_recording(
-    path: Path, seconds: int, topology: str = "leaf-spine", start_ns: int | None = None
+    path: Path,
+    seconds: int,
+    topology: str = "leaf-spine",
+    start_ns: int | None = None,
+    faults_at_s: tuple[int, ...] = (),
 ) -> Path:
-    """Record the tour of the simulated fabric, begun `seconds` ago or at `start_ns`."""
+    """Record the tour of the simulated fabric, begun `seconds` ago or at `start_ns`; with only its
+    first faults, at other times, if these are given."""
+    scenario = scenarios.tour(topology)
+    # Single NVLinks are nine tenths of the ports, and of the time.
+    plain = msgspec.structs.replace(scenario.topology, nvlinks=0)
+    scenario = msgspec.structs.replace(scenario, topology=plain)
+    if faults_at_s:
+        faults = tuple(
+            msgspec.structs.replace(fault, at=at)
+            for fault, at in zip(scenario.fault, faults_at_s, strict=False)
+        )
+        scenario = msgspec.structs.replace(scenario, fault=faults, caption=())
     feed = DemoFeed(
-        scenarios.tour(topology),
+        scenario,
         start_ns=time.time_ns() - seconds * SECOND_NS if start_ns is None else start_ns,
     )
     record = SessionRecord(
