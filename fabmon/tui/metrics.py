@@ -54,14 +54,17 @@ class HeatMetric:
         return measure(self.name).values(snapshot)
 
     def peak_values(self, snapshot: Snapshot, ticks: int) -> Floats:
-        """[ports]: the highest values of the last `ticks` ticks, where they are kept."""
+        """[ports]: the highest values of the last `ticks` ticks, where they are kept: right after a
+        jump in a recording only this tick is."""
+        values = self.values(snapshot)
         if ticks <= 1 or self.columns[0] not in HEAT:
-            return self.values(snapshot)
+            return values
         ports = range(len(snapshot.up))
         peaks = [
             np.fmax.reduce(snapshot.window(column, ports, ticks), axis=1) for column in self.columns
         ]
-        return self._shares(greatest(peaks), snapshot.line_rate_bps)
+        highest: Floats = np.fmax(self._shares(greatest(peaks), snapshot.line_rate_bps), values)
+        return highest
 
     def last_values(self, snapshot: Snapshot, line_rate_bps: Floats) -> Floats:
         """[ports]: the values of the last sample of each port, where those are kept."""

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from fabmon.analysis.iteration.results import IterationReport, JobIteration
 from fabmon.fabric.measures import Measure
-from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
@@ -243,6 +244,23 @@ def test_cells_keep_the_highest_value_of_the_last_seconds() -> None:
     highest = np.nanmax(window) / before.line_rate_bps[row]
     assert now == 0
     assert held == np.searchsorted(levels.edges, highest, "right")
+
+
+class Unread:
+    """A past of which nothing has been read yet."""
+
+    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+        return np.full((len(rows), ticks), np.nan, np.float32)
+
+
+def test_right_after_a_jump_in_a_recording_cells_show_this_tick() -> None:
+    snapshot = World().scene(70).snapshot
+    jumped = replace(snapshot, past=cast("Any", Unread()))
+    levels = scale(UTIL, Depth.TRUECOLOR, True)
+    now, held = (
+        encode(jumped, UTIL, levels, [], jumped.line_rate_bps, ticks=ticks) for ticks in (1, 10)
+    )
+    assert now.tolist() == held.tolist()
 
 
 def test_the_title_names_the_time_of_the_highest_value() -> None:
