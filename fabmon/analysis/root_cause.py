@@ -8,6 +8,7 @@ and a root may have produced what it was inferred from (marks that an incast mad
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fabmon.analysis.causes import CAUSES, causes_with
@@ -36,7 +37,6 @@ from fabmon.fabric.model import HOST, MANAGEMENT, RAIL, Fabric
 _OF_LINK = causes_with(Trait.OF_LINK)
 _OF_HOST_PORT = causes_with(Trait.OF_HOST_PORT)
 _OF_GROUP = {each.CAUSE.name for each in (ecmp_collision, polarization, oversubscription)}
-_OF_CARRIER = {each.CAUSE.name for each in (link_down, flapping_link)}
 _OF_PAUSING_HOST = {each.CAUSE.name for each in (slow_receiver, pause_storm)}
 _OF_PLACE = {each.CAUSE.name for each in (uneven_rails, incast)}
 _OF_QUIET_HOST = {each.CAUSE.name for each in (straggler, uneven_rails)}
@@ -69,7 +69,18 @@ class _Roots:
         self._polarized = {
             _node_of(each) for each in roots if each.cause == polarization.CAUSE.name
         }
-        self._has_storm = any(each.cause == pause_storm.CAUSE.name for each in roots)
+        flapping = Counter(
+            node
+            for each in roots
+            if each.cause == flapping_link.CAUSE.name
+            for node in self._nodes(each)
+        )
+        # A host that restarts changes the carrier of all its ports; one that flaps alone may be
+        # the reason that its host is lost.
+        self._restarted = {node for node in self._lost if flapping[node] > 1}
+        self._paused_by_storms = {
+            row for each in roots if each.cause == pause_storm.CAUSE.name for row in each.rows
+        }
         self._ports: dict[str, set[int]] = {cause: set() for cause in _OF_LINK | _OF_HOST_PORT}
         """The ports at fault by cause: both ends of a link, one port of a host."""
         for each in roots:
@@ -83,13 +94,13 @@ class _Roots:
         cause, rows = symptom.cause, symptom.rows
         flapping = self._ports[flapping_link.CAUSE.name]
         degraded = self._ports[degraded_link.CAUSE.name]
-        if cause in _OF_CARRIER and self._nodes(symptom) & self._lost:
-            return True  # A host that restarts changes the carrier of all its ports.
         if cause == link_down.CAUSE.name:
-            return rows[0] in flapping
+            return bool(self._nodes(symptom) & self._lost) or rows[0] in flapping
+        if cause == flapping_link.CAUSE.name:
+            return bool(self._nodes(symptom) & self._restarted)
         if cause == pause_deadlock.CAUSE.name:
             # Pause that spreads from one host comes back to the switches that it began at.
-            return self._has_storm
+            return not self._paused_by_storms.isdisjoint(rows)
         if cause in _OF_GROUP:
             is_collision = cause == ecmp_collision.CAUSE.name
             if is_collision and _node_of(symptom) in self._polarized:

@@ -45,17 +45,22 @@ def kept(structure: FabricStructure, *conditions: Condition) -> list[str]:
 
 
 def test_carriers_that_change_on_a_lost_node_are_part_of_it(structure: FabricStructure) -> None:
+    """It has restarted: all its ports change carrier. One alone may be why the node is lost."""
     lost = condition(structure, "node_lost", "gpu001", "gpu001/eth0")
-    own = condition(structure, "flapping_link", "gpu001/eth0", "gpu001/eth0")
+    first = condition(structure, "flapping_link", "gpu001/eth0", "gpu001/eth0")
+    second = condition(structure, "flapping_link", "gpu001/eth1", "gpu001/eth0")
     other = condition(structure, "flapping_link", "gpu002/eth0", "gpu002/eth0")
-    assert kept(structure, lost, own) == ["node_lost"]
+    assert kept(structure, lost, first, second) == ["node_lost"]
+    assert kept(structure, lost, first) == ["node_lost", "flapping_link"]
     assert kept(structure, lost, other) == ["node_lost", "flapping_link"]
 
 
 def test_a_pause_storm_makes_the_cycles_of_pause(structure: FabricStructure) -> None:
-    storm = condition(structure, "pause_storm", "gpu001/eth0", "gpu001/eth0")
+    storm = condition(structure, "pause_storm", "gpu001/eth0", "gpu001/eth0", "leaf1/up1")
+    elsewhere = condition(structure, "pause_storm", "gpu002/eth0", "gpu002/eth0", "leaf1/up2")
     cycle = condition(structure, "pause_deadlock", "leaf1/up1", "leaf1/up1")
     assert kept(structure, storm, cycle) == ["pause_storm"]
+    assert kept(structure, elsewhere, cycle) == ["pause_storm", "pause_deadlock"]
     assert kept(structure, cycle) == ["pause_deadlock"]
 
 
