@@ -62,7 +62,7 @@ def test_every_origin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "mine.toml"
     path.write_text(
         'interval_s = 2.0\n[screen]\npalette = "grey"\n\n[roles]\n"gpu*/mlx5_8" = "storage"\n'
-        'mgmt9 = "rail"\n[keys]\nfreeze = [\n  "p",\n  "f2",\n]\n'
+        'mgmt9 = "rail"\n[keys]\nfreeze = [\n  "f4",\n  "f2",\n]\n'
         "[thresholds.ecmp_groups]\nfull_util = 0.9\n"
     )
     monkeypatch.setenv("NO_COLOR", "1")
@@ -76,7 +76,7 @@ def test_every_origin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found["ssh_config"] == ("/etc/ssh/mine", "option --ssh-config")
     assert found["color"] == ("none", "environment NO_COLOR")
     assert found['roles."gpu*/mlx5_8"'] == ("storage", "mine.toml:6")
-    assert found["keys.freeze"] == (["p", "f2"], "mine.toml:9")
+    assert found["keys.freeze"] == (["f4", "f2"], "mine.toml:9")
     assert found["thresholds.ecmp_groups.full_util"] == (0.9, "mine.toml:14")
     assert origins("--config", str(path), "--interval", "5")["interval_s"] == (
         5.0,
