@@ -55,8 +55,8 @@ _POLL_S = 0.1
 _ESCAPE_S = 0.025
 """How long the rest of a key's sequence may take after its ESC, where $ESCDELAY says nothing.
 
-Textual waits 100 ms, and each press of the Escape key waits so long. A terminal writes a sequence at
-once, and SSH sends it in one packet.
+Textual waits 100 ms, and each press of the Escape key waits so long. A terminal writes a sequence
+at once, and SSH sends it in one packet.
 """
 
 _ANSWER_WITHIN_S = 1.0

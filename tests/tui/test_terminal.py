@@ -7,7 +7,6 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from textual.events import Key
 
 from fabmon.tui.terminal import InputDecoder, KeyParser

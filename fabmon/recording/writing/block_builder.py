@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.wire.messages import Frame, Hello
+from fabmon.fabric.wire.messages import WORD, Frame, Hello
 from fabmon.recording.format.block import (
     HEAD_COLUMNS,
     MONO,
@@ -34,9 +34,6 @@ _BLOCK_VALUES = 2 << 20
 """A block ends at either limit. More values take longer to seek, fewer ticks take more room."""
 
 _MASK = (1 << 64) - 1
-_WORD = "L" if array("L").itemsize == 8 else "Q"
-"""The array type of 64-bit words. CPython converts an int to an unsigned long twice as fast as to
-an unsigned long long."""
 
 
 class _NodeColumns:
@@ -61,10 +58,13 @@ class _NodeColumns:
         try:
             if tuple(map(len, blocks)) != self.layout.widths:  # type: ignore[arg-type]
                 return
-            # The fastest way from lists of int to words, and still most of the cost of a tick.
-            words = array(_WORD, (frame.seq, frame.mono_ns, frame.wall_ns))
+            # Arrays are copied; for lists this is the fastest conversion.
+            words = array(WORD, (frame.seq, frame.mono_ns, frame.wall_ns))
             for block in blocks:
-                words.fromlist(block)  # type: ignore[arg-type]
+                if type(block) is list:
+                    words.fromlist(block)
+                else:
+                    words.extend(block)  # type: ignore[arg-type]
         except (TypeError, OverflowError):
             self._fill_parts(row, present, frame, absent)
             return
@@ -83,7 +83,7 @@ class _NodeColumns:
             return
         head = (frame.seq & _MASK, frame.mono_ns & _MASK, frame.wall_ns & _MASK)
         start = self.column + HEAD_COLUMNS
-        row[self.column : start] = array(_WORD, head)
+        row[self.column : start] = array(WORD, head)
         present[self.part] = 1
         for part, (block, width) in enumerate(
             zip(frame.blocks, widths, strict=True), self.part + 1
