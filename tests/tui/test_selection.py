@@ -131,7 +131,7 @@ async def test_the_strip_shows_since_when() -> None:
         await _choose_the_first(run)
         strip = next(line for line in run.lines if "Last 2 min" in line)
         # 37 of the last 120 s, in 240 columns; the times of the axis are written over it.
-        assert strip.index("◉") == 240 - 37 * 2
+        assert strip.index("◉") == 239 - 37 * 2
         assert strip.endswith("━━━━")
 
 
