@@ -43,6 +43,8 @@ _TALL = 40
 """From this height on the timeline has four lines."""
 _VERY_TALL = 60
 """From this height on it has ten."""
+_MOST_LENT = 8
+"""Lines that the timeline gets where the heatmap does not need them, at most."""
 _WIDEST_MAP = 12
 """Columns that the map of all units may take."""
 _SHORT_TITLE = 84
@@ -77,6 +79,7 @@ class OverviewScreen(ViewScreen):
         self._hovered_port: int | None = None
         self._training_lines = 0
         self._share = (0, False)
+        self._lent = 0
 
     def body(self) -> ComposeResult:
         """The panels."""
@@ -113,6 +116,7 @@ class OverviewScreen(ViewScreen):
         self.set_class(is_tiny or width < _NARROW, "-narrow")
         self.set_class(height >= _TALL, "-tall")
         self.set_class(height >= _VERY_TALL, "-very-tall")
+        self._lend(0)
         if is_tiny:
             self.remove_class("-max-grid")
         hidden = "#left" if is_tiny else "#right" if self.has_class("-max-grid") else ""
@@ -160,7 +164,11 @@ class OverviewScreen(ViewScreen):
         width, height = view.outer_size
         if width < 2:
             return
+        # What the timeline has beyond its usual height is the heatmap's, if it needs it.
+        strip, usual = self.query_one(TimelineView), self._usual_strip()
+        height += max(0, strip.outer_size.height - usual) if usual else 0
         grid = self._layout(ctx, width - 1, height)
+        self._lend(height - len(grid.rows) - 1)
         levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
         codes = ctx.muted_codes(levels)
         cells = spread(grid, codes)
@@ -172,6 +180,21 @@ class OverviewScreen(ViewScreen):
         self._place_cursor(ctx, grid, view)
         self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
         self._draw_port(ctx)
+
+    def _lend(self, spare: int) -> None:
+        """Give the timeline the `spare` lines of the heatmap."""
+        usual = self._usual_strip()
+        lent = min(max(0, spare), _MOST_LENT) if usual else 0
+        if lent != self._lent:
+            self._lent = lent
+            self.query_one(TimelineView).styles.height = usual + lent if lent else None
+            self.call_after_refresh(self.paint)
+
+    def _usual_strip(self) -> int:
+        """The lines of the timeline in the style sheet where it can get more; 0 where it cannot."""
+        if self.has_class("-narrow") or not self.query_one(TimelineView).display:
+            return 0
+        return 10 if self.has_class("-very-tall") else 4 if self.has_class("-tall") else 0
 
     def _place_cursor(self, ctx: DrawContext, grid: HeatmapGrid, view: HeatGrid) -> None:
         """Put the cursor on its port, which may be elsewhere now; on the first finding's port until
