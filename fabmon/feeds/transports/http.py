@@ -64,18 +64,18 @@ class HttpTransport:
 
 
 class HttpSession:
-    """The lines of an agent's stream."""
+    """The lines of an agent's stream, read when they are asked for: aiohttp stops reading when
+    nobody asks."""
 
     def __init__(self, response: aiohttp.ClientResponse, where: str) -> None:
         self._response = response
         self._where = where
-        self._may_read = asyncio.Event()
-        self._may_read.set()
-        self._lines = LineBuffer(self._may_read.clear, self._may_read.set)
-        self._reading = asyncio.create_task(self._read(), name=f"read {where}")
+        self._lines = LineBuffer(_nothing, _nothing)
 
     async def readline(self) -> bytes:
         """The next line. Raises NodeError, with the agent's own reason if it sent one."""
+        while not self._lines.is_ready:
+            await self._read()
         line = await self._lines.readline()
         if _AGENT_NOTICE in line:
             reason = _end_reason(line)
@@ -88,21 +88,23 @@ class HttpSession:
 
     async def close(self) -> None:
         """Close the connection."""
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
         self._response.close()
         self._lines.end(Ended("closed by the console"))
 
     async def _read(self) -> None:
-        end: NodeError
         try:
-            async for data in self._response.content.iter_any():
-                self._lines.feed(data)
-                await self._may_read.wait()
-            end = Ended(f"{self._where} ended the stream")
+            data = await self._response.content.readany()
         except (aiohttp.ClientError, ConnectionError) as error:
-            end = Ended(f"connection to {self._where} lost: {error}")
-        self._lines.end(end)
+            self._lines.end(Ended(f"connection to {self._where} lost: {error}"))
+            return
+        if data:
+            self._lines.feed(data)
+        else:
+            self._lines.end(Ended(f"{self._where} ended the stream"))
+
+
+def _nothing() -> None:
+    """Neither pause nor resume: the stream is read on demand."""
 
 
 async def _check(response: aiohttp.ClientResponse, where: str, host: Host) -> None:
