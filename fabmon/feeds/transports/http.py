@@ -18,7 +18,7 @@ from fabmon.feeds.access import (
     agent_token_file,
     read_secret,
 )
-from fabmon.feeds.errors import BadSecret, Ended, LoginRefused, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.errors import BadSecret, Ended, LoginRefused, Misbehaved, Unreachable
 from fabmon.feeds.http_client import HttpClient, http_error
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.transport import LineBuffer, ProbeSession
