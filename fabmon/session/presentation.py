@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,6 +33,14 @@ _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
 """A file shows every colour, whatever the terminal supports in which it is made."""
 _PICTURE_AFTER_S = 10.0
+_SCREEN_MODULES = (
+    "textual.app",
+    "textual.screen",
+    "textual.widgets",
+    "fabmon.session.recording_access",
+    "fabmon.tui.screens.overview",
+    "fabmon.tui.app",
+)
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +92,13 @@ class ScreenSetup:
     signals: EndSignals | None = None
     preferences: Preferences | None = None
     keep: Callable[[Choices], str] | None = None
+
+
+async def load_screen() -> None:
+    """Import the screen in steps: the nodes that were begun to connect to go on meanwhile."""
+    for name in _SCREEN_MODULES:
+        importlib.import_module(name)
+        await asyncio.sleep(0)
 
 
 def is_screen(options: RunOptions) -> bool:

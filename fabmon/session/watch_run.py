@@ -31,6 +31,7 @@ from fabmon.session.presentation import (
     ScreenSetup,
     check_writable,
     is_screen,
+    load_screen,
     show,
     warn_of_simulation,
 )
@@ -146,6 +147,9 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
     feed.redact_log(redactor)
     with redacted_log(redactor):
         async with aclosing(feed):
+            feed.start()
+            if is_screen(options):
+                await load_screen()
             return await _Run(
                 session.redacted(redactor),
                 options,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from urllib.parse import urlencode
 
@@ -24,6 +25,7 @@ from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.transport import LineBuffer, ProbeSession
 
 _TIMEOUT_S = 10.0
+_TOKEN_AGE_S = 1.0
 _AGENT_NOTICE = f'"source":"{AGENT_SOURCE}"'.encode()
 
 
@@ -37,10 +39,12 @@ class HttpTransport:
         self._settings = settings
         self._timeout_s = timeout_s
         self._client = HttpClient()
+        # By file: when it was read, by the loop's clock, and the token in it.
+        self._tokens: dict[str | None, tuple[float, str]] = {}
 
     async def open(self, host: Host) -> ProbeSession:
         """Request the stream. Raises NodeError."""
-        token = await asyncio.to_thread(_token, host)
+        token = await self._token(host)
         server = await self._client.server(
             host, host.port or DEFAULT_AGENT_PORT, host.tls, f"Bearer {token}"
         )
@@ -61,6 +65,15 @@ class HttpTransport:
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
+
+    async def _token(self, host: Host) -> str:
+        """The token of a host; hosts that connect in the same second read a file once."""
+        now_s = asyncio.get_running_loop().time()
+        read_s, token = self._tokens.get(_token_file(host), (-math.inf, ""))
+        if now_s - read_s > _TOKEN_AGE_S:
+            token = await asyncio.to_thread(_token, host)
+            self._tokens[_token_file(host)] = now_s, token
+        return token
 
 
 class HttpSession:
@@ -120,6 +133,12 @@ async def _check(response: aiohttp.ClientResponse, where: str, host: Host) -> No
         if response.status == 200:
             what = f"{response.content_type} for /stream"
         raise Misbehaved(f"no fabmon agent at {where}: the reply is {what}", "not an agent")
+
+
+def _token_file(host: Host) -> str | None:
+    """The file with the token of a host; empty for that of this machine's agent, None for none."""
+    is_local = is_loopback(host.address or host.name)
+    return host.secret or ("" if is_local else None)
 
 
 def _token(host: Host) -> str:
