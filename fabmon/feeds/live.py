@@ -100,6 +100,10 @@ class LiveFeed(TickFeed):
         if not self._tasks and not self._closed.is_set():
             self._start()
 
+    def age_s(self, time_ns: int) -> float:
+        """The age of the tick of a time."""
+        return (self._schedule.now_ns() - time_ns) / 1e9
+
     async def aclose(self) -> None:
         """Close every session, all at once and within 3 s. The iterator ends."""
         if self._closed.is_set():

@@ -78,7 +78,7 @@ class ScreenSetup:
     recording of the scenes; with `start` the screen begins by playing it. `signals` are those that
     end the run, if something besides the screen has to be closed then. `preferences` are the
     choices of the user (None: the defaults); `keep` keeps those at the end and returns why it
-    failed.
+    failed. `age_s` returns the age of what the feed reported at a time (None: not known).
     """
 
     title: str
@@ -92,6 +92,7 @@ class ScreenSetup:
     signals: EndSignals | None = None
     preferences: Preferences | None = None
     keep: Callable[[Choices], str] | None = None
+    age_s: Callable[[int], float] | None = None
 
 
 async def load_screen() -> None:
@@ -155,6 +156,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         recording=setup.recording,
         start=setup.start,
         preferences=setup.preferences,
+        age_s=setup.age_s,
     )
 
 

@@ -143,7 +143,12 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
     redactor = Redactor(hosts) if options.redact else None
     title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
     title = _REDACTED_TITLE if redactor else title or socket.gethostname()
-    setup = ScreenSetup(title, options.color or settings.color, ask_burst=_burst(feed, redactor))
+    setup = ScreenSetup(
+        title,
+        options.color or settings.color,
+        ask_burst=_burst(feed, redactor),
+        age_s=feed.age_s,
+    )
     feed.redact_log(redactor)
     with redacted_log(redactor):
         async with aclosing(feed):
@@ -287,7 +292,14 @@ async def _watch_simulation(
     captions = [Tip(each.at, each.duration, each.text) for each in lines]
     color = options.color or session.settings.color
     starting = f"simulating {scenario.topology.hosts} hosts; the first tick takes some seconds"
-    setup = ScreenSetup(scenario.title, color, DEMO_MARK, captions, nothing=lambda: starting)
+    setup = ScreenSetup(
+        scenario.title,
+        color,
+        DEMO_MARK,
+        captions,
+        nothing=lambda: starting,
+        age_s=feed.age_s,
+    )
     async with aclosing(feed):
         return await _Run(session, options, setup, feed, feed.hosts, 1.0).show()
 
