@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from fabmon.tui.app import AskBurst, FabmonApp
-    from fabmon.tui.preferences import Preferences
-    from fabmon.tui.screen_state import Choices, Tip
+    from fabmon.tui.choices import Choices, Preferences
+    from fabmon.tui.screen_state import Tip
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 
 _PICTURE_SIZE = (120, 32)

@@ -19,9 +19,9 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, interval
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings, keymap
+from fabmon.tui.choices import Preferences
 from fabmon.tui.display_keys import DisplayKeys
 from fabmon.tui.palette import Depth, detect
-from fabmon.tui.preferences import Preferences
 from fabmon.tui.saving import save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState, Tip, Tips
 from fabmon.tui.screens.base import ViewScreen

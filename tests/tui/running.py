@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
-from fabmon.tui.preferences import Preferences
+from fabmon.tui.choices import Preferences
 from fabmon.tui.screen_state import Tip
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from tests.tui import golden

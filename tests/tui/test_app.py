@@ -159,7 +159,8 @@ async def test_the_cursor_stays_on_its_port_when_a_filter_is_set() -> None:
     async with running(HEALTHY) as run:
         await run.press("j", "j", "l")
         assert any(line.startswith(" gpu003 r1 ") for line in run.lines)
-        run.app.screen_state.filter("gpu003")
+        state = run.app.screen_state
+        state.choices = state.choices.with_filter("gpu003")
         run.app.repaint()
         await run.settle()
         await run.press("enter")

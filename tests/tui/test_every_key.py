@@ -9,9 +9,9 @@ import pytest
 from textual.widget import Widget
 
 from fabmon.tui import keys
+from fabmon.tui.choices import Choices
 from fabmon.tui.line import NodeTarget, PortTarget
 from fabmon.tui.names import Entry
-from fabmon.tui.screen_state import Choices
 from fabmon.tui.widgets.choosers import JumpPrompt, MetricMenu
 from fabmon.tui.widgets.prompts import Prompt, SaveMenu
 from tests.tui.running import Running, running

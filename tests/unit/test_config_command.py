@@ -18,7 +18,7 @@ from fabmon.session.errors import OutputError, UsageError
 from fabmon.session.kept_choices import keep
 from fabmon.session.setting_origins import example_file
 from fabmon.session.toml_lines import line_of, lines_of
-from fabmon.tui.screen_state import Choices
+from fabmon.tui.choices import Choices
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config" / "fabmon.example.toml"

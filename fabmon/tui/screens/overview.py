@@ -465,8 +465,9 @@ class OverviewScreen(ViewScreen):
                 self.size.width,
             )
         )
-        now = self.screen_state.choices.findings_share or round(100 * part / max(1, whole))
-        self.screen_state.share_with_findings(now + by)
+        choices = self.screen_state.choices
+        now = choices.findings_share or round(100 * part / max(1, whole))
+        self.screen_state.choices = choices.with_findings_share(now + by)
         self.paint()
 
     def maximise(self) -> None:
