@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from fabmon.tui.app import AskBurst, FabmonApp
     from fabmon.tui.choices import Choices, Preferences
-    from fabmon.tui.screen_state import Tip
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
+    from fabmon.tui.tips import Tip
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"

@@ -9,7 +9,8 @@ from fabmon.fabric.wording import Unit
 from fabmon.session.errors import UsageError
 from fabmon.tui.choices import SHARES
 from fabmon.tui.key_map import KeyMapError, mapped
-from fabmon.tui.keys import KEYS, Key
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import Key
 from fabmon.tui.metrics import METRIC_NAMES
 from fabmon.tui.palette import RAMPS, Theme
 

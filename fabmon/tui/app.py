@@ -23,7 +23,7 @@ from fabmon.tui.choices import Preferences
 from fabmon.tui.display_keys import DisplayKeys
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.saving import save_file, without_web_fonts
-from fabmon.tui.screen_state import ScreenState, Tip, Tips
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.line_screens import FindingsScreen, NodesScreen, SwitchesScreen
@@ -36,6 +36,7 @@ from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.time.time_keys import TimeKeys
+from fabmon.tui.tips import Tip, Tips
 from fabmon.tui.view_keys import ViewKeys
 from fabmon.tui.widgets.prompts import SaveMenu
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from fabmon.fabric.filter import Term, parse
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wording import Unit
-from fabmon.tui.keys import KEYS, Key
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import Key
 from fabmon.tui.metrics import heat_metric, next_metric_name
 from fabmon.tui.palette import RAMPS, Theme
 

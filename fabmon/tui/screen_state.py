@@ -6,7 +6,7 @@ are frozen contexts (fabmon/tui/text/draw_context.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -19,7 +19,8 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.choices import Choices
-from fabmon.tui.keys import KEYS, Key
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import Key
 from fabmon.tui.metrics import HeatMetric, heat_metric
 from fabmon.tui.palette import Depth, Palette, Theme, palette
 from fabmon.tui.text.draw_context import (
@@ -35,6 +36,7 @@ from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matchin
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
 from fabmon.tui.time.past_reader import Curve, RecordingAccess
+from fabmon.tui.tips import Tips
 
 _MOST_SHOWN_CLOSED = 5
 """Closed findings that are listed, at most."""
@@ -44,36 +46,6 @@ _REMEMBERED_TICKS = 900
 """Ticks for which every snapshot knows the busiest link."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Tip:
-    """A tip that is shown from `at_s` after the first scene on, for `for_s` seconds."""
-
-    at_s: float
-    for_s: float
-    text: str
-
-
-@dataclass(slots=True)
-class Tips:
-    """The tips of a run by time."""
-
-    lines: Sequence[Tip] = ()
-    skipped: bool = False
-    _from_ns: int | None = field(default=None)
-
-    def at(self, time_ns: int) -> str:
-        """The tip of a time; empty for none. Times count from that of the first call."""
-        if self._from_ns is None:
-            self._from_ns = time_ns
-        seconds = (time_ns - self._from_ns) / SECOND_NS
-        active = [each.text for each in self.lines if 0 <= seconds - each.at_s < each.for_s]
-        return active[-1] if active and not self.skipped else ""
-
-    def skip(self) -> None:
-        """Show no more tips."""
-        self.skipped = True
 
 
 @dataclass(slots=True)
