@@ -73,6 +73,7 @@ class ScreenMemory:
             unit=Unit(values["units"]),
             metric=values["metric"],
             digits=values["digits"],
+            peaks=values["peaks"],
             ramp=values["palette"],
             findings_share=values["findings_share"],
             theme=None if values["theme"] == AUTO else Theme(values["theme"]),
@@ -109,5 +110,6 @@ def as_settings(choices: Choices) -> dict[str, Any]:
         "metric": choices.metric,
         "units": choices.unit.value,
         "digits": choices.digits,
+        "peaks": choices.peaks,
         "findings_share": choices.findings_share,
     }

@@ -21,6 +21,7 @@ VALUES: Mapping[str, Sequence[object]] = {
     "metric": METRIC_NAMES,
     "units": [unit.value for unit in Unit],
     "digits": (False, True),
+    "peaks": (False, True),
     "findings_share": (0, *SHARES),
 }
 """Name in the table [screen] -> its values."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -31,9 +32,9 @@ from fabmon.tui.text.draw_context import (
     TimelineContext,
     selection_of,
 )
-from fabmon.tui.text.fabric_total import FabricTotal, fabric_total
+from fabmon.tui.text.fabric_total import FabricTotal, fabric_total, sending_rows
 from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matching
-from fabmon.tui.time.cursor import TimeCursor
+from fabmon.tui.time.cursor import USUAL_S, TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
 from fabmon.tui.time.past_reader import Curve, RecordingAccess
 from fabmon.tui.tips import Tips
@@ -103,6 +104,7 @@ class ScreenState:
     _recorded_events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
     _events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
     _total: _Memo[FabricTotal | None] = field(default_factory=_Memo)
+    _sending: _Memo[list[int]] = field(default_factory=_Memo)
     _cables: _Memo[int] = field(default_factory=_Memo)
     _index: _Memo[Index] = field(default_factory=_Memo)
     _matched: _Memo[Matched] = field(default_factory=_Memo)
@@ -148,6 +150,7 @@ class ScreenState:
         """A new scene arrived."""
         self.live = scene
         self.silent_s = 0.0
+        self.cursor.live_s = _known_s(scene.snapshot)
         self._learn(scene)
 
     def show(self, scene: Scene) -> None:
@@ -243,7 +246,9 @@ class ScreenState:
 
     def total(self, snapshot: Snapshot) -> FabricTotal | None:
         """The traffic of the whole fabric."""
-        return self._total.get(lambda: fabric_total(snapshot), snapshot)
+        fabric = snapshot.fabric
+        sending = self._sending.get(lambda: sending_rows(fabric), fabric)
+        return self._total.get(lambda: fabric_total(snapshot, sending), snapshot)
 
     def timeline_window(self) -> tuple[int, int] | None:
         """(from, until) in ns: the range of the timeline; None before the first scene."""
@@ -373,3 +378,10 @@ class ScreenState:
             return None
         known = self._index.get(lambda: index(snapshot.fabric), snapshot.fabric)
         return self._matched.get(lambda: match(terms, snapshot, known), scene, terms)
+
+
+def _known_s(snapshot: Snapshot) -> float:
+    """The time since the first tick in memory at which the load of a link was known."""
+    ticks = min(_REMEMBERED_TICKS, ceil(USUAL_S / max(snapshot.interval_s, 1e-3)))
+    known = np.flatnonzero(np.isfinite(snapshot.worst(ticks)))
+    return float(ticks - known[0]) * snapshot.interval_s if len(known) else 0.0

@@ -88,7 +88,9 @@ class OverviewScreen(OverviewPanels):
         width, height = view.outer_size
         if width < 2:
             return
+        height += self.lent_lines()
         grid = self._heatmap.layout(ctx.scene, width - 1, height)
+        self.lend(height - len(grid.rows) - 1)
         levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._heatmap.widest)
         codes = ctx.muted_codes(levels)
         cells = spread(grid, codes)

@@ -20,6 +20,8 @@ _TALL = 40
 """From this height on the timeline has four lines."""
 _VERY_TALL = 60
 """From this height on it has ten."""
+_MOST_LENT = 8
+"""Lines that the timeline gets where the heatmap does not need them, at most."""
 
 
 class OverviewPanels(ViewScreen):
@@ -30,6 +32,7 @@ class OverviewPanels(ViewScreen):
         super().__init__(screen_state)
         self._is_focus_moved = False
         self._share = (0, False)
+        self._lent = 0
 
     def body(self) -> ComposeResult:
         """The panels."""
@@ -66,6 +69,7 @@ class OverviewPanels(ViewScreen):
         self.set_class(is_tiny or width < _NARROW, "-narrow")
         self.set_class(height >= _TALL, "-tall")
         self.set_class(height >= _VERY_TALL, "-very-tall")
+        self.lend(0)
         if is_tiny:
             self.remove_class("-max-grid")
         hidden = "#left" if is_tiny else "#right" if self.has_class("-max-grid") else ""
@@ -82,6 +86,26 @@ class OverviewPanels(ViewScreen):
         elif self._is_focus_moved and not is_tiny:
             self._is_focus_moved = False
             self.query_one("#heat").focus()
+
+    def lend(self, spare: int) -> None:
+        """Give the timeline the `spare` lines of the heatmap."""
+        usual = self._usual_strip()
+        lent = min(max(0, spare), _MOST_LENT) if usual else 0
+        if lent != self._lent:
+            self._lent = lent
+            self.query_one(TimelineView).styles.height = usual + lent if lent else None
+            self.call_after_refresh(self.paint)
+
+    def lent_lines(self) -> int:
+        """What the timeline has beyond its usual height: it is the heatmap's, if it needs it."""
+        strip, usual = self.query_one(TimelineView), self._usual_strip()
+        return max(0, strip.outer_size.height - usual) if usual else 0
+
+    def _usual_strip(self) -> int:
+        """The lines of the timeline in the style sheet where it can get more; 0 where it cannot."""
+        if self.has_class("-narrow") or not self.query_one(TimelineView).display:
+            return 0
+        return 10 if self.has_class("-very-tall") else 4 if self.has_class("-tall") else 0
 
     def share_space(self) -> None:
         """Give the findings the share of the screen that the user chose."""
