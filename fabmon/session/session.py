@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("fabmon.session")
 _MOST_PASSED_OVER = 10
+_ROOM_TO_SPARE = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,10 @@ class AnalysisTime:
         self._taken_s.append(self._clock() - start_s)
         # The median of several: the structure of a new fabric takes a second, once.
         usual_s = sorted(self._taken_s)[len(self._taken_s) // 2]
-        every = max(1, min(math.ceil(2 * usual_s / self._interval_s), _MOST_PASSED_OVER))
+        halves = 2 * usual_s / self._interval_s
+        # Judged more often only once there is room to spare: not now more often, now less.
+        is_settled = self._every - 1 < _ROOM_TO_SPARE * halves <= _ROOM_TO_SPARE * self._every
+        every = self._every if is_settled else max(1, min(math.ceil(halves), _MOST_PASSED_OVER))
         if len(self._taken_s) == self._taken_s.maxlen and every != self._every:
             self._every = every
             _LOG.warning("analysis takes %.1f s a tick: one tick in %d is judged", usual_s, every)

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from fabmon.tui.app import AskBurst
 
 _REDACTED_TITLE = "without names"
+_SWITCH_S = 0.001
+"""How long another thread may run Python while the screen waits: by default it is 5 ms, at every
+wait for input, and a block of a recording takes 0.1 s to compress."""
 _FAST_HOSTS = 32
 """Larger demos take so long to start that a line says so."""
 
@@ -67,6 +70,7 @@ class _Run:
 
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
+        sys.setswitchinterval(_SWITCH_S)
         # The signals are handled until the recorder is closed: none of them cuts off its end.
         signals = EndSignals() if is_screen(self.options) else None
         with signals or nullcontext(), self._recorder() as recorder:
