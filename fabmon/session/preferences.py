@@ -12,9 +12,8 @@ from fabmon.session.config import Config, ScreenConfig
 from fabmon.session.kept_choices import keep, load_kept
 from fabmon.session.presentation import ScreenSetup
 from fabmon.session.screen_values import AUTO, is_known, key_table
+from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.palette import Theme
-from fabmon.tui.preferences import Preferences
-from fabmon.tui.screen_state import Choices
 
 
 class Setting(NamedTuple):

@@ -19,11 +19,11 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, interval
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings, keymap
+from fabmon.tui.choices import Preferences
 from fabmon.tui.display_keys import DisplayKeys
 from fabmon.tui.palette import Depth, detect
-from fabmon.tui.preferences import Preferences
 from fabmon.tui.saving import save_file, without_web_fonts
-from fabmon.tui.screen_state import ScreenState, Tip, Tips
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.line_screens import FindingsScreen, NodesScreen, SwitchesScreen
@@ -36,6 +36,7 @@ from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.time.time_keys import TimeKeys
+from fabmon.tui.tips import Tip, Tips
 from fabmon.tui.view_keys import ViewKeys
 from fabmon.tui.widgets.prompts import SaveMenu
 

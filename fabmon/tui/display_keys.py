@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Theme
 from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.base import ViewScreen
@@ -44,22 +45,26 @@ class DisplayKeys(ScreenApp):
             async with asyncio.timeout(_FLASH_S):
                 await answered.wait()
 
+    def _choose(self, choices: Choices) -> None:
+        self.screen_state.choices = choices
+        self.repaint()
+
     def action_display(self, what: str) -> None:
         """Change the `unit`, the `digits`, the `peaks` of the cells, or the `ramp` of colours."""
-        state = self.screen_state
+        choices = self.screen_state.choices
         changes = {
-            "unit": state.next_unit,
-            "digits": state.toggle_digits,
-            "peaks": state.toggle_peaks,
-            "ramp": state.next_ramp,
+            "unit": choices.next_unit,
+            "digits": choices.toggle_digits,
+            "peaks": choices.toggle_peaks,
+            "ramp": choices.next_ramp,
         }
-        changes[what]()
-        self.repaint()
+        self._choose(changes[what]())
 
     def action_metric(self, by: int) -> None:
         """Show the next metric in the cells (`by` = 1), or the previous one (-1)."""
-        self.screen_state.next_metric(by)
-        self.repaint()
+        scene = self.screen_state.scene
+        snapshot = None if scene is None else scene.snapshot
+        self._choose(self.screen_state.choices.next_metric(snapshot, by))
 
     def action_metrics(self) -> None:
         """Open the list of metrics."""
@@ -71,8 +76,7 @@ class DisplayKeys(ScreenApp):
 
     def _show_metric(self, name: str | None) -> None:
         if name is not None:
-            self.screen_state.choose_metric(name)
-            self.repaint()
+            self._choose(self.screen_state.choices.with_metric(name))
 
     def action_metric_named(self, name: str) -> None:
         """Show this metric in the cells."""
@@ -87,13 +91,13 @@ class DisplayKeys(ScreenApp):
 
     def action_usual_panels(self) -> None:
         """Give the panels the sizes that fit the terminal."""
-        self.screen_state.share_with_findings(0)
-        self.repaint()
+        self._choose(self.screen_state.choices.with_findings_share(0))
 
     async def action_theme(self, name: str) -> None:
         """Use the `dark` or the `light` theme, or that of the terminal (`auto`)."""
         state = self.screen_state
-        state.choose_theme(None if name == _AUTO else Theme(name))
+        theme = None if name == _AUTO else Theme(name)
+        state.choices = state.choices.with_theme(theme)
         await self.ask_background()
         self.apply_theme()
         self.repaint()

@@ -134,7 +134,7 @@ class ViewKeys(ScreenApp):
             return
         elif self._root_view() != OverviewScreen.VIEW and state.scene is not None:
             if state.choices.filter:
-                state.filter("")
+                state.choices = state.choices.with_filter("")
                 self.repaint()
             else:
                 self._open_view((self._views_before or [OverviewScreen.VIEW])[-1])
@@ -148,7 +148,7 @@ class ViewKeys(ScreenApp):
         if state.selected_key and not state.follows_first:
             state.select("")
         elif state.choices.filter:
-            state.filter("")
+            state.choices = state.choices.with_filter("")
         elif not state.captions.skipped:
             state.captions.skip()
         else:

@@ -1,4 +1,4 @@
-"""Live, and back: the screen goes through what is recorded while recording goes on."""
+"""Live, and back: the screen goes through what is recorded while recording continues."""
 
 from __future__ import annotations
 

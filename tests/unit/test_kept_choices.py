@@ -14,8 +14,8 @@ from fabmon.fabric.wording import Unit
 from fabmon.session.config import Config, load
 from fabmon.session.kept_choices import keep, kept_path, load_kept
 from fabmon.session.preferences import ScreenMemory, screen_settings
+from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Theme
-from fabmon.tui.screen_state import Choices
 
 
 @pytest.fixture

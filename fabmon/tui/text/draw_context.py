@@ -19,7 +19,8 @@ from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import MUTED, SELECTED, Codes, Scale, encode
-from fabmon.tui.keys import KEYS, Key, shown_key
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import Key, shown_key
 from fabmon.tui.metrics import PEAK_S, HeatMetric
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.fabric_total import FabricTotal
