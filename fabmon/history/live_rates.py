@@ -26,6 +26,10 @@ from fabmon.history.rates import (
 )
 
 
+_PART = 1 << 15
+"""Series whose rates are computed at a time: arrays of half a million do not fit the caches."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrameSlots:
     """The slots of a node's values in LiveRates: the first of each block, the blocks' widths, and
@@ -203,11 +207,26 @@ class LiveRates:
         s = self._all
         if not self.size:
             return
-        elapsed_ns = np.where(s.known, elapsed_between(s.now, s.before), np.uint64(0))[s.clock]
-        kinds = CounterKinds(s.code, s.maximum)
-        rate, saturated = counter_rates(s.now, s.before, s.known, s.known_before, elapsed_ns, kinds)
-        np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
-        np.copyto(s.saturated, saturated, where=s.fresh)
+        for start in range(0, self.size, _PART):
+            part = slice(start, min(start + _PART, self.size))
+            fresh = s.fresh[part]
+            if not fresh.any():
+                continue
+            clock = s.clock[part]
+            elapsed_ns = np.where(
+                s.known[clock], elapsed_between(s.now[clock], s.before[clock]), np.uint64(0)
+            )
+            rate, saturated = counter_rates(
+                s.now[part],
+                s.before[part],
+                s.known[part],
+                s.known_before[part],
+                elapsed_ns,
+                CounterKinds(s.code[part], s.maximum[part]),
+            )
+            np.copyto(s.rate[part], rate, casting="same_kind", where=fresh)
+            np.copyto(s.saturated[part], saturated, where=fresh)
+        # Not before all parts are done: the clock of a block may be in the part before.
         np.copyto(s.before, s.now, where=s.fresh)
         np.copyto(s.known_before, s.known, where=s.fresh)
         s.fresh[:] = False
