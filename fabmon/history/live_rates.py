@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, fields
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import LastReads
-from fabmon.fabric.wire.messages import BlockInfo, Frame, Hello
+from fabmon.fabric.wire.messages import WORD, BlockInfo, Frame, Hello, Values
 from fabmon.history.rates import (
     CLOCK,
     GAUGE,
@@ -24,9 +23,6 @@ from fabmon.history.rates import (
     elapsed_between,
     is_stale,
 )
-
-_WORD = "L" if array("L").itemsize == 8 else "Q"
-"""CPython converts an int to an unsigned long twice as fast as to an unsigned long long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +37,13 @@ class FrameSlots:
 
     def fits(self, frame: Frame) -> bool:
         """Whether a frame fills these blocks exactly."""
-        bounds = pairwise((*self.starts, self.stop))
-        return len(frame.blocks) == len(self.starts) and all(
-            block is None or len(block) == end - start
-            for block, (start, end) in zip(frame.blocks, bounds, strict=True)
-        )
+        if len(frame.blocks) != len(self.starts):
+            return False
+        ends = (*self.starts[1:], self.stop)
+        for block, start, end in zip(frame.blocks, self.starts, ends, strict=True):
+            if block is not None and len(block) != end - start:
+                return False
+        return True
 
     @property
     def start(self) -> int:
@@ -166,7 +164,7 @@ class LiveRates:
                 continue
             stop = start + len(block)
             try:
-                words = array(_WORD, block)  # type: ignore[type-var]
+                words = block if type(block) is array else array(WORD, block)  # type: ignore[type-var]
                 s.now[start:stop] = np.frombuffer(words, np.uint64)
                 s.known[start:stop] = True
             except (TypeError, OverflowError):
@@ -261,7 +259,7 @@ class LiveRates:
         return stop
 
 
-def _with_gaps(block: list[int | None]) -> tuple[list[int], list[bool]]:
+def _with_gaps(block: Values) -> tuple[list[int], list[bool]]:
     """A block's values, 0 where absent or out of range, and which of them are known."""
     top = (1 << 64) - 1
     known = [value is not None and 0 <= value <= top for value in block]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from fabmon.tui.app import AskBurst, FabmonApp
-    from fabmon.tui.preferences import Preferences
-    from fabmon.tui.screen_state import Choices, Tip
+    from fabmon.tui.choices import Choices, Preferences
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
+    from fabmon.tui.tips import Tip
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"

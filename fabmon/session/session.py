@@ -28,6 +28,7 @@ from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import Config, load, load_topology
 from fabmon.session.errors import UsageError
+from fabmon.session.garbage import GarbageSchedule
 
 if TYPE_CHECKING:
     from fabmon.analysis.iteration.model_arithmetic import JobHints
@@ -148,8 +149,11 @@ class Pipeline:
             async for tick in past:
                 self.accept(tick)
                 await asyncio.sleep(0)
+        garbage = GarbageSchedule()
         async for tick in ticks:
-            yield self.accept(tick)
+            scene = self.accept(tick)
+            garbage.accept(tick)
+            yield scene
 
 
 def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:

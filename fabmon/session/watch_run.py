@@ -274,7 +274,7 @@ async def _watch_simulation(
 ) -> Exit:
     from fabmon.analysis.causes import title
     from fabmon.feeds.demo.random_faults import captions as fault_captions
-    from fabmon.tui.screen_state import Tip
+    from fabmon.tui.tips import Tip
 
     if not is_screen(options) and options.picture is None:
         warn_of_simulation()
