@@ -74,7 +74,7 @@ def prediction_chain() -> bytes:
 
 
 def prediction_chains_that_are_read() -> bytes:
-    return beginning() + b"".join(block(2, 4000, 1, number) for number in range(0, 800, 2))
+    return beginning() + b"".join(block(2, 4000, 1, number) for number in range(0, 200, 2))
 
 
 def large_block() -> bytes:
@@ -82,7 +82,7 @@ def large_block() -> bytes:
 
 
 def large_blocks() -> bytes:
-    return beginning() + b"".join(block(8, 1 << 21, 0, 0, part) for part in range(12))
+    return beginning() + b"".join(block(8, 1 << 21, 0, 0, part) for part in range(4))
 
 
 def repeated(text: bytes, count: int) -> bytes:
@@ -97,7 +97,7 @@ def finding_of_objects() -> bytes:
 def many_findings() -> bytes:
     note = b'{"kind":"finding","time_ns":1,"seq":1,"text":"x","finding":{"a":[%b]}}'
     text = note % repeated(b"{},", 12_000)
-    return beginning() + b"".join(record(FrameKind.NOTE, text, number) for number in range(3000))
+    return beginning() + b"".join(record(FrameKind.NOTE, text, number) for number in range(2000))
 
 
 def finding_nested_deeply() -> bytes:
@@ -148,7 +148,7 @@ def large_minutes() -> bytes:
 
 def texts_of_spaces() -> bytes:
     text = b" " * (200 << 20)
-    return beginning() + b"".join(record(FrameKind.EVENTS, text, number) for number in range(40))
+    return beginning() + b"".join(record(FrameKind.EVENTS, text, number) for number in range(16))
 
 
 def hello_of_wrong_facts() -> bytes:
