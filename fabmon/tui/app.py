@@ -5,6 +5,7 @@ It knows neither the feed that scenes come from, nor whether they are live.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -42,6 +43,10 @@ from fabmon.tui.widgets.prompts import SaveMenu
 
 _TOAST_EVERY_S = 3
 """Between messages of new findings, in the time of the scenes."""
+_CHECK_S = 0.5
+_USUAL_DELAY_S = 0.8
+"""A tick that is older than this when it is drawn, beyond its interval, is reported as delayed."""
+_DRAW_LATE_S = 1.0
 _SILENT_TICKS = 3
 """So many missed ticks are reported."""
 _INTERRUPTED = 130
@@ -81,8 +86,9 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
     `none`. `mark` is a word that always stays in the header. `captions` are tips. `ask_burst`
     requests fast samples, None where that is impossible. `nothing` returns why there are no nodes.
     `recording` is the access to the recording of what is shown; `start` says how to begin to play
-    it. `clock` returns seconds; it is only used to notice that ticks are missing. `preferences` are
-    the choices of the user to begin with.
+    it. `clock` returns seconds; it is only used to notice that ticks are missing. `age_s` returns
+    the age of what a feed reported at a time, None where that is not known. `preferences` are the
+    choices of the user to begin with.
     """
 
     CSS_PATH = "screen.tcss"
@@ -103,6 +109,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         recording: RecordingAccess | None = None,
         start: ReplayStart | None = None,
         clock: Callable[[], float] = time.monotonic,
+        age_s: Callable[[int], float] | None = None,
         preferences: Preferences | None = None,
     ) -> None:
         """Nothing is shown before `run_async`."""
@@ -124,6 +131,8 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self._ask_burst = ask_burst
         self._clock = clock
         self._received_s = clock()
+        self._drawn_s = -math.inf
+        self._age_s = age_s
         self._toasts = Toasts()
         self._notice = preferences.notice
         self.set_up_time(recording or RecordingAccess(), start)
@@ -147,7 +156,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self.begin_to_play()
         if self._notice:
             self.say(self._notice, 8)
-        self.set_interval(1.0, self._check_silence)
+        self.set_interval(_CHECK_S, self._check_silence)
 
     async def on_unmount(self) -> None:
         """Close the recording."""
@@ -180,9 +189,24 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         """Receive a live scene; it is shown unless the screen shows the past."""
         self._received_s = self._clock()
         self.screen_state.take(scene)
+        self.screen_state.delay_s = self._delay_s(scene)
         self.player.moves.kept.add(scene)
         self._toast(scene)
-        await self.show_scene(scene)
+        # A console that cannot keep up draws less than it analyses and records.
+        is_late = self.screen_state.delay_s > 0
+        if not is_late or self._received_s - self._drawn_s >= _DRAW_LATE_S:
+            self._drawn_s = self._received_s
+            await self.show_scene(scene)
+
+    def _delay_s(self, scene: Scene) -> float:
+        """The age of a scene where it is older than one that is on time, else 0.
+
+        Until the next one a scene that came on time is at most an interval old.
+        """
+        if self._age_s is None:
+            return 0.0
+        age_s = self._age_s(scene.snapshot.time_ns)
+        return age_s if age_s > scene.snapshot.interval_s + _USUAL_DELAY_S else 0.0
 
     async def show_scene(self, scene: Scene) -> None:
         """Draw another scene; the first one with data opens the overview."""
@@ -197,14 +221,16 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             self.notify(text, timeout=6, markup=False, severity="warning")
 
     def _check_silence(self) -> None:
-        """Report in the header that ticks are missing."""
+        """Report in the header that ticks are missing, or that the last one is old."""
         scene, state = self.screen_state.live, self.screen_state
         if scene is None or state.ended:
             return
         silent_s = self._clock() - self._received_s
-        is_late = silent_s > _SILENT_TICKS * scene.snapshot.interval_s + 1
-        if is_late or state.silent_s:
-            state.silent_s = silent_s if is_late else 0.0
+        is_silent = silent_s > _SILENT_TICKS * scene.snapshot.interval_s + 1
+        delay_s = self._delay_s(scene)
+        if is_silent or state.silent_s or delay_s or state.delay_s:
+            state.silent_s = silent_s if is_silent else 0.0
+            state.delay_s = delay_s
             self.repaint()
 
     def on_burst_requested(self, event: BurstRequested) -> None:

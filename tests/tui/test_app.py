@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -105,8 +106,6 @@ async def test_silence_is_said() -> None:
 
     async def scenes() -> AsyncIterator[Scene]:
         yield COLLISION.scene(50)
-        import asyncio
-
         await asyncio.Event().wait()
 
     app = FabmonApp(scenes(), title="pod7", color="none", clock=clock)
@@ -118,6 +117,44 @@ async def test_silence_is_said() -> None:
         assert app.screen_state.silent_s == 12.0
         strip = app.screen._compositor.render_strips()[0]
         assert "no tick for 12 s" in strip.text
+
+
+async def test_what_is_late_is_not_called_live() -> None:
+    """The console cannot keep up, then it can: the scene of a time is 4 s, later 0.2 s old."""
+    late_s = 4.0
+
+    async def scenes() -> AsyncIterator[Scene]:
+        yield COLLISION.scene(50)
+        await asyncio.Event().wait()
+
+    app = FabmonApp(scenes(), title="pod7", color="none", age_s=lambda _: late_s)
+
+    def header() -> str:
+        return app.screen._compositor.render_strips()[0].text
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        assert "DELAYED 4 s" in header()
+        assert "LIVE" not in header()
+        for usual_s in (0.2, 1.5):
+            late_s = usual_s
+            app._check_silence()
+            await pilot.pause()
+            assert "LIVE" in header()
+
+
+async def test_late_scenes_are_drawn_once_a_second() -> None:
+    now = 0.0
+    app = FabmonApp(None, title="pod7", color="none", clock=lambda: now, age_s=lambda _: 9.0)
+    drawn: list[Scene | None] = []
+    async with app.run_test(size=(120, 40)):
+        app.repaint = lambda: drawn.append(app.screen_state.live)  # type: ignore[method-assign]
+        for seq in range(40, 50):
+            now += 0.25
+            await app.take(COLLISION.scene(seq))
+        assert app.screen_state.live is not None
+        assert app.screen_state.live.snapshot.seq == 49
+        assert len(drawn) == 3
 
 
 async def test_new_findings_are_toasted_in_one_line() -> None:

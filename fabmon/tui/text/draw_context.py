@@ -64,8 +64,9 @@ class TimeContext:
 
     `live` is the newest scene of a feed that still runs, None in a replay; `shown` is the scene at
     the cursor, None while the screen follows the feed. `lag_s` is how far `shown` is behind `live`.
-    `silent_s` is how long no tick has arrived, 0 where that is not worth reporting. `ended`: no
-    tick will follow; `reads`: the first scene is being read from a recording. `cursor` is a copy.
+    `silent_s` is how long no tick has arrived, `delay_s` how old the newest scene is, 0 where that
+    is not worth reporting. `ended`: no tick will follow; `reads`: the first scene is being read
+    from a recording. `cursor` is a copy.
     """
 
     cursor: TimeCursor
@@ -75,6 +76,7 @@ class TimeContext:
     is_paused: bool = False
     lag_s: float = 0.0
     silent_s: float = 0.0
+    delay_s: float = 0.0
     ended: bool = False
     reads: bool = False
 

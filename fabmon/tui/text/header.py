@@ -105,7 +105,7 @@ def _join(parts: list[_Part], gap: int, base: Style) -> Line:
 
 
 def time_state(time: TimeContext, palette: Palette) -> list[Span]:
-    """Live, paused or ended: a glyph, a word and a time."""
+    """Live, delayed, paused or ended: a glyph, a word and a time."""
     scene = time.scene
     if scene is None:
         if time.ended:
@@ -118,6 +118,11 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
         return [_cursor(time, time.shown, palette)]
     if time.ended:
         return [(f"■ ENDED {clock}", palette.strong)]
+    if time.delay_s:
+        return [
+            (f"● DELAYED {full_units(time.delay_s + 0.5)} ", palette.accent),
+            (clock, palette.strong),
+        ]
     live: list[Span] = [("● LIVE ", palette.key), (clock, palette.strong)]
     if time.silent_s:
         live.append((f" no tick for {duration(time.silent_s)}", palette.accent))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import zip_longest
 
 from rich.cells import cell_len
@@ -198,7 +199,13 @@ def _side_by_side(left: list[Line], right: list[Line], column: int, palette: Pal
 
 
 def _entry(word: str, text: str, column: int, width: int, palette: Palette) -> list[Line]:
-    parts = wrap(text, width - column - 5) or [""]
+    parts = _wrapped(text, width - column - 5) or ("",)
     first = line((f"   {fit(word, column)} ", palette.key), (parts[0], palette.text))
     rest = [line((" " * (column + 4) + part, palette.text)) for part in parts[1:]]
     return [first, *rest]
+
+
+@lru_cache(1024)
+def _wrapped(text: str, width: int) -> tuple[str, ...]:
+    """The lines of a text. All of help takes 10 ms, and is drawn at every tick while it is open."""
+    return tuple(wrap(text, width))

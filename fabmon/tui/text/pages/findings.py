@@ -43,8 +43,8 @@ from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 _MOST_EVENTS = 500
 _MOST_BUSIEST = 21
 _BAR_COLUMNS = 16
-_BAR_FROM = 48
-"""Width from which the busiest links have bars."""
+_BUSY_TEXT = 36
+"""Columns for the name and the value of a busy link; a bar has what is left."""
 _PLACE = re.compile(r" (?:→|of|under) .*")
 _MOST_NESTED = 50
 """Findings that are listed below the line of a group, or of their root."""
@@ -224,7 +224,7 @@ def busiest(ctx: DrawContext, count: int) -> list[Line]:
     order = _one_end(order, ctx.scene, count, (GPU, NVLINK) if metric.traffic else ())
     order = order[: max(0, count - 1)]
     lines = [line((f"   Busiest, {metric.name}", palette.dim))] if order else []
-    columns = _BAR_COLUMNS if ctx.width >= _BAR_FROM and metric.high == 1 else 0
+    columns = min(max(0, ctx.width - _BUSY_TEXT), _BAR_COLUMNS) if metric.high == 1 else 0
     for row in order:
         value = float(values[row])
         text = percent(value) if metric.high == 1 else per_second(value)
