@@ -13,7 +13,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import (
+    TICKS,
+    WINDOW_TICKS,
+    DetectorInput,
+    without_nan,
+)
 from fabmon.analysis.evidence.full_link import (
     EcmpGroupThresholds,
     FullGroup,
@@ -91,7 +96,7 @@ def _group_loads(
     groups: list[FullGroup] = []
     peak = inputs.sent.max(axis=1)
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
-    for group in inputs.structure.groups:
+    for group in inputs.structure.groups if peak.max(initial=0) >= least else ():
         if peak[group.rows].max(initial=0) < least:
             continue
         measured = _Group(inputs, thresholds, queue, group)
@@ -120,15 +125,14 @@ class _Group:
         self._queue = queue
         self._group = group
         lines = inputs.snapshot.line_rate_bps
-        self._bps = inputs.leaving(group.rows, WINDOW_TICKS)
+        self._bps = np.ascontiguousarray(inputs.leaving(group.rows, WINDOW_TICKS))
         self._capacity = lines[group.rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             self._util: Floats = self._bps / self._capacity[:, None]
         is_up = np.isfinite(self._util[:, -TICKS:]).any(axis=1)
         is_up &= inputs.snapshot.up[group.rows] != 0
         self._util[~is_up] = np.nan
-        # Rates are never negative: the maximum with 0 replaces NaN, and is faster than nan_to_num.
-        self._known_util: Floats = np.fmax(self._util, np.float32(0))
+        self._known_util: Floats = without_nan(self._util)
         self._is_up = is_up
         is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
         self._full_util = t.full_util if is_rdma else t.full_util_tcp
@@ -280,7 +284,8 @@ class _Group:
         edges = self._group.edges
         inputs = self._inputs
         feeds = (inputs.leaving if self._group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
-        return np.fmax(feeds, np.float32(0)), np.nan_to_num(inputs.snapshot.line_rate_bps[edges])
+        lines = without_nan(inputs.snapshot.line_rate_bps[edges])
+        return np.ascontiguousarray(without_nan(feeds)), lines
 
     def _shares(self, feeds: Floats, lines: Floats, ticks: Mask) -> tuple[Floats, Floats]:
         """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
