@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -29,7 +30,7 @@ _WORD = "L" if array("L").itemsize == 8 else "Q"
 """CPython converts an int to an unsigned long twice as fast as to an unsigned long long."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FrameSlots:
     """The slots of a node's values in LiveRates: the first of each block, and the end of the last.
 
@@ -41,11 +42,15 @@ class FrameSlots:
 
     def fits(self, frame: Frame) -> bool:
         """Whether a frame fills these blocks exactly."""
-        bounds = pairwise((*self.starts, self.stop))
         return len(frame.blocks) == len(self.starts) and all(
-            block is None or len(block) == end - start
-            for block, (start, end) in zip(frame.blocks, bounds, strict=True)
+            block is None or len(block) == width
+            for block, width in zip(frame.blocks, self.widths, strict=True)
         )
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Values of each block, its clock included."""
+        return tuple(end - start for start, end in pairwise((*self.starts, self.stop)))
 
     @property
     def start(self) -> int:
@@ -193,7 +198,10 @@ class LiveRates:
         s = self._all
         if not self.size:
             return
-        elapsed_ns = np.where(s.known, elapsed_between(s.now, s.before), np.uint64(0))[s.clock]
+        clocks = np.flatnonzero(s.code == CLOCK)
+        of_clock = np.zeros(len(s.now), np.uint64)
+        of_clock[clocks] = elapsed_between(s.now[clocks], s.before[clocks]) * s.known[clocks]
+        elapsed_ns = of_clock[s.clock]
         kinds = CounterKinds(s.code, s.maximum)
         rate, saturated = counter_rates(s.now, s.before, s.known, s.known_before, elapsed_ns, kinds)
         np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
@@ -232,7 +240,7 @@ class LiveRates:
     def stale(self, now_s: float) -> Bools:
         """[size or more]: whether the last read is too old for its rate to be the current one."""
         s = self._all
-        return is_stale((now_s - s.arrived_s)[s.clock], s.period_s)
+        return is_stale(now_s - s.arrived_s, s.period_s)[s.clock]
 
     def discard(self, stale: Bools) -> None:
         """Make the rates of some series unknown."""
