@@ -38,8 +38,8 @@ at line rate that do not slow down send twice its load): of more, most is on oth
 
 
 def last_ticks(counts: Mask, most: int = MOST_FULL_TICKS) -> Mask:
-    """The last so many of the ticks that count."""
-    after = np.cumsum(counts[::-1])[::-1]
+    """[ticks, ...]: the last so many of the ticks that count."""
+    after = np.cumsum(counts[::-1], axis=0)[::-1]
     last: Mask = counts & (after <= most)
     return last
 
