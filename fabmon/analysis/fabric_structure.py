@@ -112,6 +112,11 @@ class FabricStructure:
         self._node_memo[compute] = found
         return [value for _, value in found.values()]
 
+    def ids(self, rows: Iterable[int]) -> list[str]:
+        """The ids of some ports, `leaf1/swp5`."""
+        known = self.once(_ids)
+        return [known[row] for row in rows]
+
     def label(self, row: int) -> str:
         """A port's name in a sentence, `leaf1 up5`."""
         return self.fabric.ports[row].display_name
@@ -180,6 +185,10 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
         pcie_bps=ports.pcie_bps,
         _node_memo={} if before is None else before._node_memo,
     )
+
+
+def _ids(fabric: Fabric) -> list[str]:
+    return [port.id for port in fabric.ports]
 
 
 def _is_same(before: FabricStructure, fabric: Fabric, ports: PortArrays) -> bool:

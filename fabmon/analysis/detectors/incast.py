@@ -264,7 +264,7 @@ def _condition(
             2,
         ),
         lost=round(lost, 3),
-        victims=tuple(dict.fromkeys(ports[each].id for each in waiting)),
+        victims=tuple(dict.fromkeys(structure.ids(waiting))),
         unseen="" if edge != NONE else "the switch in front of it",
         unless=(Trait.FULL_GROUP,),
     )

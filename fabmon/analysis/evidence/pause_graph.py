@@ -198,6 +198,7 @@ class HostPauses:
         for node, rows in graph.roots.items():
             if nodes[node].role != HOST:
                 continue
+            waiting = graph.victims(node)
             for row in rows.tolist():
                 share = inputs.pauses_peer(row)
                 if inputs.received_filled[row, -_SHARE_TICKS:].max() >= _RECEIVES_ALL:
@@ -209,7 +210,7 @@ class HostPauses:
                         float(share[worst]),
                         float(inputs.window("rx_bps")[row, worst]),
                         self._is_storm(inputs, row, share),
-                        [each for each in graph.victims(node) if each != row],
+                        [each for each in waiting if each != row],
                     )
                 )
         return tuple(found)
@@ -250,7 +251,7 @@ class HostPauses:
             advice=cause.advice,
             confidence=0.9 if drops or pause.is_storm else 0.8,
             lost=round(pause.share, 3),
-            victims=tuple(dict.fromkeys(ports[each].id for each in pause.victims)),
+            victims=tuple(dict.fromkeys(structure.ids(pause.victims))),
             unseen=""
             if structure.peer[row] != NONE
             else "what waits for it: its switch is not watched",
