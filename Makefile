@@ -28,6 +28,7 @@ RUNS ?= 3
 SCREENSHOTS ?= screenshots
 ONLY ?=
 FUZZ_S ?= 3600
+SOAK_MIN ?= 60
 SEED ?= 1000
 
 .PHONY: help
@@ -84,6 +85,16 @@ test: setup system $(VENV39)/.ready ## every test
 .PHONY: bench
 bench: setup system ## the measurements behind the README's table, as JSON lines
 	@$(BIN)/python -m tests.bench
+
+.PHONY: bench-shipped
+bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: into docs/performance.md
+	@for nodes in 256 1024; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs $(RUNS); done \
+	  | tee shipped.jsonl
+	@$(BIN)/python -m tests.bench.table shipped.jsonl; rm -f shipped.jsonl
+
+.PHONY: soak
+soak: setup system ## SOAK_MIN minutes with 256 nodes that restart every 5 s: memory, files, delays
+	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN)
 
 .PHONY: fuzz
 fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is read or refused

@@ -36,7 +36,7 @@ PLAIN = "plain"
 WINDOW_BITS = 12
 """Packed frames: a deflate window of 4 KiB, since a console holds one for every node."""
 
-Block = Optional[List[Optional[int]]]
+Block = Optional[Sequence[Optional[int]]]
 
 
 class Object(NamedTuple):
@@ -197,7 +197,7 @@ class FramePacker:
         deltas: List[Optional[int]]
         try:
             deltas = list(map(sub, block, before))
-            self._before[place] = block  # type: ignore[assignment]
+            self._before[place] = block  # type: ignore[call-overload]
         except TypeError:
             deltas = [None if new is None else new - old for new, old in zip(block, before)]
             self._before[place] = [new or 0 for new in block]

@@ -31,6 +31,11 @@ class Tmux:
         """The screen with the escape sequences of its colours."""
         return self._tmux("capture-pane", "-p", "-e")
 
+    @property
+    def pid(self) -> int:
+        """The process that was started."""
+        return int(self._tmux("list-panes", "-F", "#{pane_pid}"))
+
     def until(self, pattern: str, timeout_s: float = 60) -> str:
         """The screen, once it shows `pattern`, however busy the machine is."""
         deadline_s = time.monotonic() + timeout_s

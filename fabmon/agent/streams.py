@@ -16,13 +16,12 @@ from fabmon.fabric.wire.messages import (
     Hello,
     Notice,
     Packed,
+    Values,
     WireError,
     check,
     decode,
 )
 from fabmon.feeds.access import AGENT_SOURCE
-
-Values = list[int | None]
 
 
 class WireLine(msgspec.Struct, frozen=True):

@@ -75,6 +75,13 @@ class Analyst:
         self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
         return Scene(snapshot, self._open, tuple(changes), tuple(self._events), iteration_report)
 
+    def pass_over(self, snapshot: Snapshot) -> Scene:
+        """The scene of a tick that is not judged: the findings of the tick before are still open.
+
+        What happened to nodes meanwhile becomes events at the next tick that is judged.
+        """
+        return Scene(snapshot, self._open, (), tuple(self._events), self._iterations)
+
     def _run(self, detect: Detector, inputs: DetectorInput) -> Sequence[Condition]:
         """The conditions of a detector. One that fails has none; its first failure is logged."""
         try:

@@ -99,7 +99,7 @@ class _Roots:
         if cause == flapping_link.CAUSE.name:
             return bool(self._nodes(symptom) & self._restarted)
         if cause == pause_deadlock.CAUSE.name:
-            # Pause that spreads from one host comes back to the switches that it began at.
+            # Pause that spreads from one host returns to the switches that it began at.
             return not self._paused_by_storms.isdisjoint(rows)
         if cause in _OF_GROUP:
             is_collision = cause == ecmp_collision.CAUSE.name

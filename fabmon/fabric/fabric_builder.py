@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
@@ -13,6 +11,7 @@ import msgspec
 
 from fabmon.fabric import model
 from fabmon.fabric.forwarding_tables import joined
+from fabmon.fabric.garbage_collection import without_garbage_collection
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port, Shape
 from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
 from fabmon.fabric.node_ports import ports_of, roles_of_switch
@@ -54,19 +53,6 @@ def build(
 ) -> Fabric:
     """The fabric that the hellos and the planned `topology` describe; see FabricBuilder."""
     return FabricBuilder(rows, roles, topology).build(hosts, hellos, version)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disable the garbage collector: there are no cycles here, and with thousands of new tuples it
-    would take as long as everything else."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _KnownNode(NamedTuple):
@@ -113,7 +99,8 @@ class FabricBuilder:
         in no node. Nodes that others report come after those of the hosts file. Its `ports` are the
         same object as before if nothing but hostnames and versions of nodes has changed.
         """
-        with _uncollected():
+        # The collections would take as long as everything else: there are thousands of new tuples.
+        with without_garbage_collection():
             return self._build(hosts, hellos, version)
 
     def _build(self, hosts: Sequence[Host], hellos: Mapping[str, Hello], version: int) -> Fabric:

@@ -74,6 +74,7 @@ class LiveFeed(TickFeed):
         self._tasks: list[asyncio.Task[None]] = []
         self._last_command_id = 0
         self._seen_frames = False
+        self._is_iterated = False
         self._warm_until_s = 0.0
 
     @property
@@ -83,15 +84,25 @@ class LiveFeed(TickFeed):
 
     async def __anext__(self) -> Tick:
         if not self._closed.is_set():
-            if not self._tasks:
-                self._start()
-            else:
+            if self._is_iterated:
                 await self._wait()
+            else:
+                self.start()
+                self._is_iterated = True
         if self._closed.is_set():
             raise StopAsyncIteration
         tick = self._inbox.take(self._seq, self._schedule.now_ns())
         self._seq += 1
         return tick
+
+    def start(self) -> None:
+        """Begin to connect, before the first tick is asked for."""
+        if not self._tasks and not self._closed.is_set():
+            self._start()
+
+    def age_s(self, time_ns: int) -> float:
+        """The age of the tick of a time."""
+        return (self._schedule.now_ns() - time_ns) / 1e9
 
     async def aclose(self) -> None:
         """Close every session, all at once and within 3 s. The iterator ends."""

@@ -92,7 +92,7 @@ class SessionReader:
         self._last_command_ids = last_command_ids
         self._on_frame = on_frame
         self._stray_bytes = 0
-        self._unpacker = Unpacker(0)
+        self._unpacker = Unpacker(())
         self._buckets = {what: TokenBucket(*limit, now_s) for what, limit in _LIMITS.items()}
 
     async def run(self, before: Hello | None) -> None:
@@ -106,8 +106,10 @@ class SessionReader:
             try:
                 message = await self._decode(line)
                 if type(message) is Packed:
-                    message = self._unpacker.frame(message)
-                if type(message) is Frame:
+                    self._add_frame(self._unpacker.frame(message), now_s)
+                elif type(message) is Frame:
+                    if self.hello is not None:
+                        check(message, self.hello)
                     self._add_frame(message, now_s)
                 elif isinstance(message, Hello):
                     self._add_hello(message, self.hello or before, now_s)
@@ -151,7 +153,6 @@ class SessionReader:
     def _add_frame(self, frame: Frame, now_s: float) -> None:
         if self.hello is None:
             raise WireError("a frame before any hello")
-        check(frame, self.hello)
         self._limit("frames", 1, now_s)
         self.last_frame_s = now_s
         self._inbox.add_frame(self._node, frame)
@@ -162,7 +163,7 @@ class SessionReader:
             raise Misbehaved("changes its layout again and again", "flood")
         continues = before is not None and hello.has_same_layout(before)
         self.hello = hello
-        self._unpacker = Unpacker(hello.width())
+        self._unpacker = Unpacker(hello.widths())
         self._inbox.add_hello(self._node, hello, continues=continues)
 
     def _add_answer(self, part: Answer) -> None:

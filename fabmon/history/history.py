@@ -231,8 +231,8 @@ class History:
         self._accept_frames(last, now_s)
 
     def _accept_frames(self, frames: Mapping[str, Frame], now_s: float) -> None:
-        for node, frame in frames.items():
-            self._rates.accept(self._nodes[node].slots, frame, now_s)
+        nodes = self._nodes
+        self._rates.accept([(nodes[name].slots, frame) for name, frame in frames.items()], now_s)
         self._sample_times.accept(now_s, frames)
 
     def _early_heat(self) -> Floats:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import LastReads
-from fabmon.fabric.wire.messages import BlockInfo, Frame, Hello
+from fabmon.fabric.wire.messages import WORD, BlockInfo, Frame, Hello, Values
 from fabmon.history.rates import (
     CLOCK,
     GAUGE,
@@ -26,31 +25,28 @@ from fabmon.history.rates import (
     is_stale,
 )
 
-_WORD = "L" if array("L").itemsize == 8 else "Q"
-"""CPython converts an int to an unsigned long twice as fast as to an unsigned long long."""
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FrameSlots:
-    """The slots of a node's values in LiveRates: the first of each block, and the end of the last.
+    """The slots of a node's values in LiveRates: the first of each block, the blocks' widths, and
+    the end of the last.
 
-    The first slot of a block is its clock.
+    The first slot of a block is its clock. The blocks are one after the other.
     """
 
     starts: tuple[int, ...]
+    widths: tuple[int, ...]
     stop: int
 
     def fits(self, frame: Frame) -> bool:
         """Whether a frame fills these blocks exactly."""
-        return len(frame.blocks) == len(self.starts) and all(
-            block is None or len(block) == width
-            for block, width in zip(frame.blocks, self.widths, strict=True)
-        )
-
-    @cached_property
-    def widths(self) -> tuple[int, ...]:
-        """Values of each block, its clock included."""
-        return tuple(end - start for start, end in pairwise((*self.starts, self.stop)))
+        if len(frame.blocks) != len(self.widths):
+            return False
+        try:
+            return tuple(map(len, frame.blocks)) == self.widths  # type: ignore[arg-type]
+        except TypeError:
+            pairs = zip(frame.blocks, self.widths, strict=True)
+            return all(block is None or len(block) == width for block, width in pairs)
 
     @property
     def start(self) -> int:
@@ -156,28 +152,37 @@ class LiveRates:
         for block in hello.blocks:
             starts.append(start)
             start = self._describe(start, block, hello)
-        return FrameSlots(tuple(starts), start)
+        return FrameSlots(tuple(starts), tuple(hello.widths()), start)
 
-    def accept(self, slots: FrameSlots, frame: Frame, now_s: float) -> None:
-        """Take a frame's values.
+    def accept(self, frames: Iterable[tuple[FrameSlots, Frame]], now_s: float) -> None:
+        """Take the values of frames, one a node at most.
 
-        A frame that does not fit the slots is ignored: it would overwrite other nodes' values.
+        A frame that does not fit its slots is ignored: it would overwrite other nodes' values.
         """
-        if not slots.fits(frame):
-            return
         s = self._all
-        for start, block in zip(slots.starts, frame.blocks, strict=True):
-            if block is None:
+        starts: list[int] = []
+        blocks: list[array[int]] = []
+        # In the order of the slots, so that most ticks are one range.
+        for slots, frame in sorted(frames, key=_first_slot):
+            if not slots.fits(frame):
                 continue
-            stop = start + len(block)
-            try:
-                words = array(_WORD, block)  # type: ignore[type-var]
-                s.now[start:stop] = np.frombuffer(words, np.uint64)
-                s.known[start:stop] = True
-            except (TypeError, OverflowError):
-                s.now[start:stop], s.known[start:stop] = _with_gaps(block)
-            s.fresh[start:stop] = True
-            s.arrived_s[start] = now_s
+            for start, block in zip(slots.starts, frame.blocks, strict=True):
+                if type(block) is array:
+                    starts.append(start)
+                    blocks.append(block)
+                elif block is not None:
+                    stop = start + len(block)
+                    s.now[start:stop], s.known[start:stop] = _words(block)
+                    s.fresh[start:stop] = True
+                    s.arrived_s[start] = now_s
+        if not blocks:
+            return
+        at = np.array(starts, np.intp)
+        filled = _slots_of(at, np.array(list(map(len, blocks)), np.intp))
+        s.now[filled] = np.frombuffer(b"".join(blocks), np.uint64)
+        s.known[filled] = True
+        s.fresh[filled] = True
+        s.arrived_s[at] = now_s
 
     def resume(self, slots: FrameSlots, reads: LastReads) -> None:
         """Take a node's last two reads, as if they had been accepted when they arrived.
@@ -247,11 +252,12 @@ class LiveRates:
         self._all.rate[stale] = np.nan
 
     def _allocate(self, width: int) -> int:
-        """The start of a new range; capacity doubles, so that a thousand hellos copy little."""
+        """The start of a new range; capacity grows by a quarter, so that a thousand hellos copy
+        little."""
         start = self.size
         self.size += width
         if self.size > len(self._all.now):
-            larger = _Arrays.of(max(self.size, 2 * len(self._all.now)))
+            larger = _Arrays.of(max(self.size, len(self._all.now) * 5 // 4))
             larger.put(0, self._all)
             self._all = larger
         return start
@@ -269,8 +275,25 @@ class LiveRates:
         return stop
 
 
-def _with_gaps(block: list[int | None]) -> tuple[list[int], list[bool]]:
+def _first_slot(item: tuple[FrameSlots, Frame]) -> int:
+    return item[0].start
+
+
+def _slots_of(starts: Indices, widths: Indices) -> slice | Indices:
+    """All slots of blocks in ascending order: a range where they are adjacent."""
+    if (starts[1:] == starts[:-1] + widths[:-1]).all():
+        return slice(int(starts[0]), int(starts[-1] + widths[-1]))
+    before = np.cumsum(widths) - widths
+    slots: Indices = np.arange(int(widths.sum())) + np.repeat(starts - before, widths)
+    return slots
+
+
+def _words(block: Values) -> tuple[UInt64s | list[int], bool | list[bool]]:
     """A block's values, 0 where absent or out of range, and which of them are known."""
+    try:
+        return np.frombuffer(array(WORD, block), np.uint64), True  # type: ignore[type-var]
+    except (TypeError, OverflowError):
+        pass
     top = (1 << 64) - 1
     known = [value is not None and 0 <= value <= top for value in block]
     pairs = zip(block, known, strict=True)

@@ -119,15 +119,16 @@ class _Table:
         self._ticks = ticks
         # Uninitialised values are never read, and take no memory until they are written.
         self._values = np.empty((columns, ticks, _FIRST_ROWS), np.float32)
-        self._is_empty = True
+        self._is_written = np.zeros(ticks, np.bool_)
 
     def clear(self, seq: int) -> None:
-        self._is_empty = False
+        self._is_written[seq % self._ticks] = True
         self._values[:, seq % self._ticks] = np.nan
 
     def put(self, seq: int, values: Floats) -> None:
         rows = values.shape[1]
         self._make_room(rows)
+        self._is_written[seq % self._ticks] = True
         self._values[:, seq % self._ticks, :rows] = values
         self._values[:, seq % self._ticks, rows:] = np.nan
 
@@ -151,11 +152,10 @@ class _Table:
             # Room for some more ports: to copy 15 minutes of 12,288 of them takes a second.
             room = max(rows + rows // _SPARE_SHARE, 2 * have)
             larger = np.empty((columns, ticks, room), np.float32)
-            if not self._is_empty:
-                larger[:, :, :have] = self._values
-                larger[:, :, have:] = np.nan
+            for slot in np.flatnonzero(self._is_written).tolist():
+                larger[:, slot, :have] = self._values[:, slot]
+                larger[:, slot, have:] = np.nan
             self._values = larger
-        self._is_empty = False
 
 
 def _are_kept(seqs: _Slots, ticks: int, first: int, last: int) -> NDArray[np.bool_]:

@@ -31,7 +31,7 @@ from fabmon.fabric.openmetrics import (
     sample_positions,
 )
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.wire.messages import Frame, Hello, fits
+from fabmon.fabric.wire.messages import Frame, Hello, Values, fits
 from fabmon.history.history import History
 
 TimesMs = NDArray[np.int64]
@@ -68,7 +68,7 @@ class _BlockReads:
     values: bytearray = field(default_factory=bytearray)
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, time_ms: int, values: list[int | None]) -> None:
+    def add(self, time_ms: int, values: Values) -> None:
         """Add a read."""
         row = len(self.times_ms)
         self.last_ms = time_ms

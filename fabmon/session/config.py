@@ -62,6 +62,7 @@ class ScreenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str | None = None
     units: UnitName | None = None
     digits: bool | None = None
+    peaks: bool | None = None
     findings_share: Share | None = None
     remember: bool = True
 

@@ -12,9 +12,8 @@ from fabmon.session.config import Config, ScreenConfig
 from fabmon.session.kept_choices import keep, load_kept
 from fabmon.session.presentation import ScreenSetup
 from fabmon.session.screen_values import AUTO, is_known, key_table
+from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.palette import Theme
-from fabmon.tui.preferences import Preferences
-from fabmon.tui.screen_state import Choices
 
 
 class Setting(NamedTuple):
@@ -74,6 +73,7 @@ class ScreenMemory:
             unit=Unit(values["units"]),
             metric=values["metric"],
             digits=values["digits"],
+            peaks=values["peaks"],
             ramp=values["palette"],
             findings_share=values["findings_share"],
             theme=None if values["theme"] == AUTO else Theme(values["theme"]),
@@ -110,5 +110,6 @@ def as_settings(choices: Choices) -> dict[str, Any]:
         "metric": choices.metric,
         "units": choices.unit.value,
         "digits": choices.digits,
+        "peaks": choices.peaks,
         "findings_share": choices.findings_share,
     }

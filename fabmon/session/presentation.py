@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,14 +25,22 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from fabmon.tui.app import AskBurst, FabmonApp
-    from fabmon.tui.preferences import Preferences
-    from fabmon.tui.screen_state import Choices, Tip
+    from fabmon.tui.choices import Choices, Preferences
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
+    from fabmon.tui.tips import Tip
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
 """A file shows every colour, whatever the terminal supports in which it is made."""
 _PICTURE_AFTER_S = 10.0
+_SCREEN_MODULES = (
+    "textual.app",
+    "textual.screen",
+    "textual.widgets",
+    "fabmon.session.recording_access",
+    "fabmon.tui.screens.overview",
+    "fabmon.tui.app",
+)
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +78,7 @@ class ScreenSetup:
     recording of the scenes; with `start` the screen begins by playing it. `signals` are those that
     end the run, if something besides the screen has to be closed then. `preferences` are the
     choices of the user (None: the defaults); `keep` keeps those at the end and returns why it
-    failed.
+    failed. `age_s` returns the age of what the feed reported at a time (None: not known).
     """
 
     title: str
@@ -83,6 +92,14 @@ class ScreenSetup:
     signals: EndSignals | None = None
     preferences: Preferences | None = None
     keep: Callable[[Choices], str] | None = None
+    age_s: Callable[[int], float] | None = None
+
+
+async def load_screen() -> None:
+    """Import the screen in steps: the nodes that were begun to connect to go on meanwhile."""
+    for name in _SCREEN_MODULES:
+        importlib.import_module(name)
+        await asyncio.sleep(0)
 
 
 def is_screen(options: RunOptions) -> bool:
@@ -139,6 +156,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         recording=setup.recording,
         start=setup.start,
         preferences=setup.preferences,
+        age_s=setup.age_s,
     )
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fabmon.fabric.wording import Unit
 from fabmon.session.errors import UsageError
+from fabmon.tui.choices import SHARES
 from fabmon.tui.key_map import KeyMapError, mapped
-from fabmon.tui.keys import KEYS, Key
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import Key
 from fabmon.tui.metrics import METRIC_NAMES
 from fabmon.tui.palette import RAMPS, Theme
-from fabmon.tui.screen_state import SHARES
 
 AUTO = "auto"
 VALUES: Mapping[str, Sequence[object]] = {
@@ -20,6 +21,7 @@ VALUES: Mapping[str, Sequence[object]] = {
     "metric": METRIC_NAMES,
     "units": [unit.value for unit in Unit],
     "digits": (False, True),
+    "peaks": (False, True),
     "findings_share": (0, *SHARES),
 }
 """Name in the table [screen] -> its values."""

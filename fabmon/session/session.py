@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import socket
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,12 +32,18 @@ from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import Config, load, load_topology
 from fabmon.session.errors import UsageError
+from fabmon.session.garbage import GarbageSchedule
 
 if TYPE_CHECKING:
     from fabmon.analysis.iteration.model_arithmetic import JobHints
     from fabmon.fabric.roles.rules import RoleRules
     from fabmon.fabric.topology.plan import Topology
     from fabmon.recording.reading.timeline import Timeline
+
+
+_LOG = logging.getLogger("fabmon.session")
+_MOST_PASSED_OVER = 10
+_ROOM_TO_SPARE = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,26 +126,75 @@ class Session:
         self, hosts: Sequence[Host], interval_s: float = 1.0, recorder: Recorder | None = None
     ) -> Pipeline:
         """A new pipeline for the ticks of these nodes."""
-        return Pipeline(self.history(hosts, interval_s), self.analyst(), recorder)
+        history = self.history(hosts, interval_s)
+        return Pipeline(history, self.analyst(), recorder, AnalysisTime(interval_s))
 
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
         """A new pipeline for the ticks of a recording."""
         return Pipeline(self.recorded_history(timeline), self.analyst())
 
 
+class AnalysisTime:
+    """Limits what the analysis of live ticks may take to half of the time.
+
+    Where it takes longer, as on a busy machine, only every n-th tick is judged, so that the screen
+    follows; every tick is shown and recorded. `interval_s` is that of the ticks; `clock` returns
+    seconds.
+    """
+
+    def __init__(self, interval_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._interval_s = interval_s
+        self._clock = clock
+        self._taken_s: deque[float] = deque(maxlen=5)
+        self._every = 1
+        self._passed_over = 0
+
+    @contextmanager
+    def judging(self) -> Iterator[bool]:
+        """Whether to judge this tick; the time inside is counted if so."""
+        if self._passed_over + 1 < self._every:
+            self._passed_over += 1
+            yield False
+            return
+        start_s = self._clock()
+        yield True
+        self._passed_over = 0
+        self._taken_s.append(self._clock() - start_s)
+        # The median of several: the structure of a new fabric takes a second, once.
+        usual_s = sorted(self._taken_s)[len(self._taken_s) // 2]
+        halves = 2 * usual_s / self._interval_s
+        # Judged more often only once there is room to spare: not now more often, now less.
+        is_settled = self._every - 1 < _ROOM_TO_SPARE * halves <= _ROOM_TO_SPARE * self._every
+        every = self._every if is_settled else max(1, min(math.ceil(halves), _MOST_PASSED_OVER))
+        if len(self._taken_s) == self._taken_s.maxlen and every != self._every:
+            self._every = every
+            _LOG.warning("analysis takes %.1f s a tick: one tick in %d is judged", usual_s, every)
+
+
 class Pipeline:
-    """Turns ticks into scenes: history, then analyst; with a recorder, each tick is recorded."""
+    """Turns ticks into scenes: history, then analyst; with a recorder, each tick is recorded.
+
+    `analysis_time` limits the analysis; without it every tick is judged.
+    """
 
     def __init__(
-        self, history: History, analyst: Analyst, recorder: Recorder | None = None
+        self,
+        history: History,
+        analyst: Analyst,
+        recorder: Recorder | None = None,
+        analysis_time: AnalysisTime | None = None,
     ) -> None:
         self.history = history
         self._analyst = analyst
         self._recorder = recorder
+        self._analysis_time = analysis_time or AnalysisTime(math.inf)
 
     def accept(self, tick: Tick) -> Scene:
         """Process a tick: returns its scene."""
-        scene = self._analyst.accept(self.history.accept(tick))
+        snapshot = self.history.accept(tick)
+        with self._analysis_time.judging() as is_judged:
+            judge = self._analyst.accept if is_judged else self._analyst.pass_over
+            scene = judge(snapshot)
         if self._recorder is not None:
             self._recorder.accept(tick, scene.snapshot, finding_notes(scene))
         return scene
@@ -148,8 +207,11 @@ class Pipeline:
             async for tick in past:
                 self.accept(tick)
                 await asyncio.sleep(0)
+        garbage = GarbageSchedule()
         async for tick in ticks:
-            yield self.accept(tick)
+            scene = self.accept(tick)
+            garbage.accept(tick)
+            yield scene
 
 
 def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:

@@ -31,6 +31,7 @@ from fabmon.session.presentation import (
     ScreenSetup,
     check_writable,
     is_screen,
+    load_screen,
     show,
     warn_of_simulation,
 )
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from fabmon.tui.app import AskBurst
 
 _REDACTED_TITLE = "without names"
+_SWITCH_S = 0.001
+"""How long another thread may run Python while the screen waits: by default it is 5 ms, at every
+wait for input, and a block of a recording takes 0.1 s to compress."""
 _FAST_HOSTS = 32
 """Larger demos take so long to start that a line says so."""
 
@@ -66,6 +70,7 @@ class _Run:
 
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
+        sys.setswitchinterval(_SWITCH_S)
         # The signals are handled until the recorder is closed: none of them cuts off its end.
         signals = EndSignals() if is_screen(self.options) else None
         with signals or nullcontext(), self._recorder() as recorder:
@@ -142,10 +147,18 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
     redactor = Redactor(hosts) if options.redact else None
     title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
     title = _REDACTED_TITLE if redactor else title or socket.gethostname()
-    setup = ScreenSetup(title, options.color or settings.color, ask_burst=_burst(feed, redactor))
+    setup = ScreenSetup(
+        title,
+        options.color or settings.color,
+        ask_burst=_burst(feed, redactor),
+        age_s=feed.age_s,
+    )
     feed.redact_log(redactor)
     with redacted_log(redactor):
         async with aclosing(feed):
+            feed.start()
+            if is_screen(options):
+                await load_screen()
             return await _Run(
                 session.redacted(redactor),
                 options,
@@ -274,7 +287,7 @@ async def _watch_simulation(
 ) -> Exit:
     from fabmon.analysis.causes import title
     from fabmon.feeds.demo.random_faults import captions as fault_captions
-    from fabmon.tui.screen_state import Tip
+    from fabmon.tui.tips import Tip
 
     if not is_screen(options) and options.picture is None:
         warn_of_simulation()
@@ -283,7 +296,14 @@ async def _watch_simulation(
     captions = [Tip(each.at, each.duration, each.text) for each in lines]
     color = options.color or session.settings.color
     starting = f"simulating {scenario.topology.hosts} hosts; the first tick takes some seconds"
-    setup = ScreenSetup(scenario.title, color, DEMO_MARK, captions, nothing=lambda: starting)
+    setup = ScreenSetup(
+        scenario.title,
+        color,
+        DEMO_MARK,
+        captions,
+        nothing=lambda: starting,
+        age_s=feed.age_s,
+    )
     async with aclosing(feed):
         return await _Run(session, options, setup, feed, feed.hosts, 1.0).show()
 

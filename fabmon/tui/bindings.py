@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from textual.binding import Binding
 
-from fabmon.tui.keys import AT_ONCE, KEYS, Key
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import AT_ONCE, Key
 
 
 def bindings(scope: str) -> list[Binding]:

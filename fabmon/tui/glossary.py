@@ -92,7 +92,7 @@ group
 host
     a machine with GPUs; its ports are rails, storage and frontend ports.
 idle
-    below 0.5 % of the scale: a blank cell.
+    below 0.5 % of the scale: `0` in the heatmap. A blank cell has no port.
 imbalance
     1 - mean/max of the links of an ECMP group. Random hashing is always uneven: what the job pays
     is the lost bandwidth.

@@ -334,7 +334,7 @@ class Frame:
 
 
 def rest(frame: Frame, end: int, note: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rooms for a note of up to `note` columns and for a curve, in what is left after `end`."""
+    """(first column, columns) of a note of up to `note` columns, and of a curve, after `end`."""
     left = frame.x + frame.width - end - 1
     noted = (end + 1, min(note, left)) if note and left >= 6 else (0, 0)
     begin = (noted[0] + noted[1] if noted[1] else end) + 1

@@ -168,7 +168,7 @@ def pod_plan(units: Sequence[Unit], frame: Frame, rows: int) -> PodPlan:
     """The plan with the fewest units per row that fits the width and, if one does, the height."""
     most = max((len(unit.hosts) for unit in units), default=1)
     fitting: list[PodPlan] = []
-    for per_row in (4, 8, 16, 32, 64):
+    for per_row in (2, 3, 4, 6, 8, 12, 16, 24, 32, 64):
         for hosts in dict.fromkeys((min(most, 32), min(most, 8), min(most, 4), 1)):
             for shape in ((2, 1), (1, 1), (1, 0)):
                 plan = PodPlan(per_row, hosts, shape)

@@ -1,4 +1,4 @@
-"""The state of the screen: the scenes of now and of the cursor, and the choices of the user.
+"""The state of the screen: the scenes of now and of the cursor, the selection, the choices.
 
 Screens read it, actions of the app change it. It does not depend on Textual. What is drawn from it
 are frozen contexts (fabmon/tui/text/draw_context.py).
@@ -6,22 +6,24 @@ are frozen contexts (fabmon/tui/text/draw_context.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
-from fabmon.fabric.filter import Index, Matched, Term, index, match, parse
+from fabmon.fabric.filter import Index, Matched, index, match
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
-from fabmon.fabric.wording import Unit
-from fabmon.tui.keys import KEYS, Key
-from fabmon.tui.metrics import HeatMetric, heat_metric, next_metric_name
-from fabmon.tui.palette import RAMPS, Depth, Palette, Theme, palette
+from fabmon.tui.choices import Choices
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import Key
+from fabmon.tui.metrics import HeatMetric, heat_metric
+from fabmon.tui.palette import Depth, Palette, Theme, palette
 from fabmon.tui.text.draw_context import (
     DrawContext,
     HeaderContext,
@@ -30,70 +32,21 @@ from fabmon.tui.text.draw_context import (
     TimelineContext,
     selection_of,
 )
-from fabmon.tui.text.fabric_total import FabricTotal, fabric_total
+from fabmon.tui.text.fabric_total import FabricTotal, fabric_total, sending_rows
 from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matching
-from fabmon.tui.time.cursor import TimeCursor
+from fabmon.tui.time.cursor import USUAL_S, TimeCursor
 from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
 from fabmon.tui.time.past_reader import Curve, RecordingAccess
+from fabmon.tui.tips import Tips
 
 _MOST_SHOWN_CLOSED = 5
 """Closed findings that are listed, at most."""
 _MOST_KEPT_CLOSED = 50
 """Closed findings that are kept: some of them may be open again."""
-SHARES = range(20, 71)
-"""The parts of the overview, in %, that a user can give to the findings."""
 _REMEMBERED_TICKS = 900
 """Ticks for which every snapshot knows the busiest link."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Tip:
-    """A tip that is shown from `at_s` after the first scene on, for `for_s` seconds."""
-
-    at_s: float
-    for_s: float
-    text: str
-
-
-@dataclass(slots=True)
-class Tips:
-    """The tips of a run by time."""
-
-    lines: Sequence[Tip] = ()
-    skipped: bool = False
-    _from_ns: int | None = field(default=None)
-
-    def at(self, time_ns: int) -> str:
-        """The tip of a time; empty for none. Times count from that of the first call."""
-        if self._from_ns is None:
-            self._from_ns = time_ns
-        seconds = (time_ns - self._from_ns) / SECOND_NS
-        active = [each.text for each in self.lines if 0 <= seconds - each.at_s < each.for_s]
-        return active[-1] if active and not self.skipped else ""
-
-    def skip(self) -> None:
-        """Show no more tips."""
-        self.skipped = True
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """How the user wants data to be shown. `theme` is None for that of the terminal.
-
-    `findings_share` is the part of the overview that the findings have, in %; 0: by its size.
-    """
-
-    unit: Unit = Unit.GBIT
-    metric: str = "util"
-    digits: bool = False
-    peaks: bool = True
-    ramp: str = RAMPS[0].name
-    theme: Theme | None = None
-    findings_share: int = 0
-    filter: str = ""
-    terms: tuple[Term, ...] = ()
 
 
 @dataclass(slots=True)
@@ -117,11 +70,11 @@ class ScreenState:
 
     `live` is the newest scene, None in a replay. `shown` is the scene at the cursor, None while the
     screen follows the newest. `recording` is the access to its recording. `silent_s` is the time
-    without a tick, 0 while that is normal. `ended`: no scene will follow; `reads`: the first scene
-    is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
-    returns why there are no nodes, empty if that is not known. `follows_first`: the first
-    finding is selected, until the user moves. `unfolded` are the keys of the groups of findings
-    that are listed. `terminal_theme` fits the terminal's background.
+    without a tick, `delay_s` the age of the newest scene, 0 while that is normal. `ended`: no scene
+    will follow; `reads`: the first scene is being read from a recording. `mark` is always in the
+    header. `captions` are tips. `nothing` returns why there are no nodes, empty if that is not
+    known. `follows_first`: the first finding is selected, until the user moves. `unfolded` are the
+    keys of the groups of findings that are listed. `terminal_theme` fits the terminal's background.
     """
 
     title: str
@@ -133,6 +86,7 @@ class ScreenState:
     recording: RecordingAccess = field(default_factory=RecordingAccess)
     is_frozen_now: bool = False
     silent_s: float = 0.0
+    delay_s: float = 0.0
     ended: bool = False
     reads: bool = False
     mark: str = ""
@@ -151,6 +105,7 @@ class ScreenState:
     _recorded_events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
     _events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
     _total: _Memo[FabricTotal | None] = field(default_factory=_Memo)
+    _sending: _Memo[list[int]] = field(default_factory=_Memo)
     _cables: _Memo[int] = field(default_factory=_Memo)
     _index: _Memo[Index] = field(default_factory=_Memo)
     _matched: _Memo[Matched] = field(default_factory=_Memo)
@@ -196,6 +151,7 @@ class ScreenState:
         """A new scene arrived."""
         self.live = scene
         self.silent_s = 0.0
+        self.cursor.live_s = _known_s(scene.snapshot)
         self._learn(scene)
 
     def show(self, scene: Scene) -> None:
@@ -291,7 +247,9 @@ class ScreenState:
 
     def total(self, snapshot: Snapshot) -> FabricTotal | None:
         """The traffic of the whole fabric."""
-        return self._total.get(lambda: fabric_total(snapshot), snapshot)
+        fabric = snapshot.fabric
+        sending = self._sending.get(lambda: sending_rows(fabric), fabric)
+        return self._total.get(lambda: fabric_total(snapshot, sending), snapshot)
 
     def timeline_window(self) -> tuple[int, int] | None:
         """(from, until) in ns: the range of the timeline; None before the first scene."""
@@ -348,6 +306,7 @@ class ScreenState:
             is_paused=self.paused,
             lag_s=self.lag_s,
             silent_s=self.silent_s,
+            delay_s=self.delay_s,
             ended=self.ended,
             reads=self.reads,
         )
@@ -414,48 +373,6 @@ class ScreenState:
             keys=self.keys,
         )
 
-    def next_unit(self) -> None:
-        """Gb/s, GB/s, %."""
-        self.choices = replace(self.choices, unit=self.choices.unit.next())
-
-    def choose_metric(self, name: str) -> None:
-        """Show this metric in the cells."""
-        self.choices = replace(self.choices, metric=heat_metric(name).name)
-
-    def next_metric(self, by: int = 1) -> None:
-        """The next metric that this fabric has, or the previous one (`by` = -1)."""
-        snapshot = None if self.scene is None else self.scene.snapshot
-        self.choices = replace(
-            self.choices, metric=next_metric_name(self.choices.metric, snapshot, by)
-        )
-
-    def next_ramp(self) -> None:
-        """The next colours."""
-        names = [ramp.name for ramp in RAMPS]
-        ramp = names[(names.index(self.choices.ramp) + 1) % len(names)]
-        self.choices = replace(self.choices, ramp=ramp)
-
-    def choose_theme(self, theme: Theme | None) -> None:
-        """Use this theme; None: that of the terminal."""
-        self.choices = replace(self.choices, theme=theme)
-
-    def share_with_findings(self, percent: int) -> None:
-        """Give the findings this part of the overview, within limits; 0: as much as usual."""
-        share = min(max(percent, SHARES[0]), SHARES[-1]) if percent else 0
-        self.choices = replace(self.choices, findings_share=share)
-
-    def toggle_digits(self) -> None:
-        """Show or hide the digits in the cells."""
-        self.choices = replace(self.choices, digits=not self.choices.digits)
-
-    def toggle_peaks(self) -> None:
-        """Show the highest value of the last seconds in the cells, or that of the tick."""
-        self.choices = replace(self.choices, peaks=not self.choices.peaks)
-
-    def filter(self, text: str) -> None:
-        """Set the filter. Raises FilterError and changes nothing if it cannot be parsed."""
-        self.choices = replace(self.choices, filter=text, terms=parse(text))
-
     def matched(self, scene: Scene) -> Matched | None:
         """The ports and nodes of a scene that match the filter; None without a filter."""
         terms, snapshot = self.choices.terms, scene.snapshot
@@ -463,3 +380,10 @@ class ScreenState:
             return None
         known = self._index.get(lambda: index(snapshot.fabric), snapshot.fabric)
         return self._matched.get(lambda: match(terms, snapshot, known), scene, terms)
+
+
+def _known_s(snapshot: Snapshot) -> float:
+    """The time since the first tick in memory at which the load of a link was known."""
+    ticks = min(_REMEMBERED_TICKS, ceil(USUAL_S / max(snapshot.interval_s, 1e-3)))
+    known = np.flatnonzero(np.isfinite(snapshot.worst(ticks)))
+    return float(ticks - known[0]) * snapshot.interval_s if len(known) else 0.0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any, Literal
 
 from rich.console import Console
-from textual._parser import ParseError
+from textual._parser import ParseError, Read1
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
@@ -52,6 +52,13 @@ _X10_BEGUN = re.compile(rb"\x1b\[(M[\x00-\xff]{0,2})?\Z", re.DOTALL)
 _ESC = b"\x1b"
 _READ_BYTES = 4096
 _POLL_S = 0.1
+_ESCAPE_S = 0.025
+"""How long the rest of a key's sequence may take after its ESC, where $ESCDELAY says nothing.
+
+Textual waits 100 ms, and each press of the Escape key waits so long. A terminal writes a sequence
+at once, and SSH sends it in one packet.
+"""
+
 _ANSWER_WITHIN_S = 1.0
 """An answer of the terminal that comes later has no effect."""
 
@@ -154,6 +161,21 @@ class InputDecoder:
         return answers
 
 
+class KeyParser(XTermParser):
+    """Textual's parser of keys, with a shorter wait after ESC."""
+
+    @staticmethod
+    def read1(timeout: float | None = None) -> Read1:  # type: ignore[override]
+        """Ask for a character; Textual gives a timeout after an ESC only."""
+        is_default = timeout is not None and "ESCDELAY" not in os.environ
+        return Read1(_ESCAPE_S if is_default else timeout)
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long it waits for the rest of a sequence from its last character on, if it does."""
+        return self._awaiting.timeout
+
+
 class _Output:
     """Output to the terminal; after a hang-up, writes have no effect."""
 
@@ -226,12 +248,12 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read the terminal and post events until the app ends (in a thread of its own)."""
-        parser, decoder = XTermParser(self._debug), InputDecoder()
+        parser, decoder = KeyParser(self._debug), InputDecoder()
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             # At the end an answer that is under way is awaited: the shell would take it for keys.
             while not self.exit_event.is_set() or self._awaits_answer:
-                is_ready = bool(selector.select(_POLL_S))
+                is_ready = bool(selector.select(parser.wait_s or _POLL_S))
                 data = self._read() if is_ready else b""
                 if is_ready and not data:
                     self._answer_until_s = 0.0

@@ -25,7 +25,7 @@ from tests.lab.watching import Line, Watch
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 PATIENCE_S = 15.0
-"""So much longer a scenario goes on where a finding is missing: the machine may be busy."""
+"""So much longer a scenario continues where a finding is missing: the machine may be busy."""
 
 _PROJECT = Path(__file__).parents[2]
 _UP_S = 120.0

@@ -1,4 +1,4 @@
-"""Traffic that goes on by itself while somebody looks at the lab."""
+"""Traffic that continues by itself while somebody looks at the lab."""
 
 from __future__ import annotations
 

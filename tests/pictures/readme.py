@@ -1,4 +1,4 @@
-"""The pictures of the README: five views in dark and light, and a cast of 20 seconds."""
+"""The pictures of the README: views in dark and light, a report, and a cast of 20 seconds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fabmon.feeds.demo.feed import START_NS
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.session.recording_access import ReplayedRecording
+from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.palette import Theme
-from fabmon.tui.preferences import Preferences
-from fabmon.tui.screen_state import Choices
 from fabmon.tui.time.past_reader import ReplayStart
 from tests.pictures.cast import cast
 from tests.pictures.frame import Frame, frame_of
+from tests.pictures.report import report_picture
 from tests.pictures.shots import COLLISION_S, Play, shot, shown
 from tests.pictures.svg import animated, svg
 from tests.tui.recordings import session
@@ -40,6 +40,8 @@ async def make(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         recording = Path(temporary) / "incident.fabrec"
         Play(lead_s=_LEAD_S).record(recording, RECORDED_S)
+        page = report_picture(recording, Path(temporary) / "report.html")
+        (directory / "report.svg").write_text(page, "utf-8")
         for theme in Theme:
             made: dict[str, Frame] = {}
             async with shown(scenes, SIZE, theme) as run:

@@ -18,9 +18,9 @@ from fabmon.recording.writing.writer import Writer
 from fabmon.session.config import load
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.session.session import Pipeline, Session, finding_notes
+from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.palette import Theme
-from fabmon.tui.preferences import Preferences
-from fabmon.tui.screen_state import Choices, Tip
+from fabmon.tui.tips import Tip
 from tests.pictures.frame import Frame, frame_of
 from tests.tui.running import Running, running
 

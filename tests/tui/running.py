@@ -13,9 +13,9 @@ from textual.pilot import Pilot
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
-from fabmon.tui.preferences import Preferences
-from fabmon.tui.screen_state import Tip
+from fabmon.tui.choices import Preferences
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
+from fabmon.tui.tips import Tip
 from tests.tui import golden
 from tests.tui.scenes import World
 

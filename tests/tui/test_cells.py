@@ -269,7 +269,7 @@ def test_the_title_names_the_time_of_the_highest_value() -> None:
     titles = []
     for _ in range(2):
         titles.append(state.draw_context(scene, 120).heat_title("% of line rate"))
-        state.toggle_peaks()
+        state.choices = state.choices.toggle_peaks()
     assert titles == ["% of line rate, max of 10 s", "% of line rate"]
     job = cast("JobIteration", SimpleNamespace(step_s=14.2))
     slow = replace(scene, iteration_report=IterationReport(3.0, 16, 200, (job,)))

@@ -1,4 +1,4 @@
-"""The default colours can be told apart, also with a colour vision deficiency.
+"""The default colours can be distinguished, also with a colour vision deficiency.
 
 Measured as CIEDE2000 colour differences; 15 is several times what is just noticeable side by side.
 """

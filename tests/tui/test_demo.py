@@ -12,7 +12,7 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.feeds.demo.scenario import Scenario, tour
 from fabmon.session.recorder_setup import DEMO_MARK
-from fabmon.tui.screen_state import Tip, Tips
+from fabmon.tui.tips import Tip, Tips
 from tests.builders import new_pipeline
 from tests.tui.running import Running, running
 

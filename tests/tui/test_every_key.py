@@ -9,9 +9,10 @@ import pytest
 from textual.widget import Widget
 
 from fabmon.tui import keys
+from fabmon.tui.choices import Choices
+from fabmon.tui.key_table import KEYS
 from fabmon.tui.line import NodeTarget, PortTarget
 from fabmon.tui.names import Entry
-from fabmon.tui.screen_state import Choices
 from fabmon.tui.widgets.choosers import JumpPrompt, MetricMenu
 from fabmon.tui.widgets.prompts import Prompt, SaveMenu
 from tests.tui.running import Running, running
@@ -79,7 +80,7 @@ async def test_every_key_in_every_view(view: str) -> None:
     async with running(WORLD) as run:
         pressed = {
             part: key.action
-            for key in keys.KEYS
+            for key in KEYS
             if key.scope not in (keys.SAVE, keys.JUMP, keys.METRICS)
             for part in key.keys.split(",")
         }
@@ -99,7 +100,7 @@ async def test_every_key_in_every_view(view: str) -> None:
 async def test_every_key_in_every_menu(menu: str) -> None:
     key, scope, kind = MENUS[menu]
     async with running(WORLD) as run:
-        for own in (each for each in keys.KEYS if each.scope == scope):
+        for own in (each for each in KEYS if each.scope == scope):
             for part in own.keys.split(","):
                 await _open(run, "overview")
                 await run.press(key)

@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.model import RAIL, STORAGE
-from fabmon.tui.text.fabric_total import CURVE_COLUMNS, fabric_total
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.tui.text.fabric_total import CURVE_COLUMNS, FabricTotal, fabric_total, sending_rows
 from tests.tui.scenes import World
+
+
+def _total(snapshot: Snapshot) -> FabricTotal | None:
+    return fabric_total(snapshot, sending_rows(snapshot.fabric))
 
 
 def test_the_total_is_what_the_hosts_send_and_the_curve_ends_with_it() -> None:
     snapshot = World().scene(70).snapshot
     nics = [port.row for port in snapshot.fabric.ports if port.role in (RAIL, STORAGE)]
-    total = fabric_total(snapshot)
+    total = _total(snapshot)
     assert total is not None
     assert total.bps == pytest.approx(np.nansum(snapshot.column("tx_bps")[nics]), rel=1e-5)
     assert total.line_rate_bps == pytest.approx(np.nansum(snapshot.line_rate_bps[nics]), rel=1e-5)
@@ -23,7 +28,7 @@ def test_the_total_is_what_the_hosts_send_and_the_curve_ends_with_it() -> None:
 
 def test_a_column_of_the_curve_does_not_change_once_it_is_complete() -> None:
     world = World()
-    before, after = (fabric_total(world.scene(seq).snapshot) for seq in (71, 73))
+    before, after = (_total(world.scene(seq).snapshot) for seq in (71, 73))
     assert before is not None
     assert after is not None
     assert before.curve[:-1].tolist() == after.curve[:-1].tolist()
@@ -31,4 +36,4 @@ def test_a_column_of_the_curve_does_not_change_once_it_is_complete() -> None:
 
 def test_without_a_known_rate_there_is_no_total() -> None:
     snapshot = World().scene(70).snapshot
-    assert fabric_total(replace(snapshot, heat=np.full_like(snapshot.heat, np.nan))) is None
+    assert _total(replace(snapshot, heat=np.full_like(snapshot.heat, np.nan))) is None

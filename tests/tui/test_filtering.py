@@ -127,7 +127,8 @@ async def test_keys_that_mean_something_are_text_while_a_filter_is_typed() -> No
 
 async def test_the_filter_reaches_every_view() -> None:
     async with running(troubled()) as run:
-        run.app.screen_state.filter("leaf2")
+        state = run.app.screen_state
+        state.choices = state.choices.with_filter("leaf2")
         await run.press("2")
         assert "leaf2" in run.text
         assert "leaf1 " not in run.text

@@ -10,11 +10,11 @@ from textual.keys import _character_to_key
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
 from fabmon.session.screen_values import key_table
+from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.key_map import FIXED, KeyMapError, mapped, shown
-from fabmon.tui.keys import KEYS, Key, shown_key
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import Key, shown_key
 from fabmon.tui.palette import Depth, palette
-from fabmon.tui.preferences import Preferences
-from fabmon.tui.screen_state import Choices
 from fabmon.tui.text.key_help import footer, help_page
 from tests.tui.running import running
 from tests.tui.worlds import HEALTHY

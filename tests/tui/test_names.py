@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fabmon.tui.keys import KEYS
+from fabmon.tui.key_table import KEYS
 from fabmon.tui.line import FindingTarget, NodeTarget, PortTarget
 from fabmon.tui.names import MOST, NameIndex, commands, metric_entries, scene_entries
 from fabmon.tui.widgets.choosers import JumpPrompt

@@ -16,8 +16,9 @@ from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import Unit
 from fabmon.report.page.digest import Bins, digest
 from fabmon.report.page.page import cards
+from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth
-from fabmon.tui.screen_state import Choices, ScreenState
+from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.header import header
 from fabmon.tui.text.pages import findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span

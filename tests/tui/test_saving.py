@@ -82,7 +82,8 @@ async def test_a_picture_of_the_screen_without_the_menu(here: Path) -> None:
 
 async def test_a_table_of_what_the_filter_leaves(here: Path) -> None:
     async with running(troubled(), recording=recorded()) as run:
-        run.app.screen_state.filter("gpu003")
+        state = run.app.screen_state
+        state.choices = state.choices.with_filter("gpu003")
         await run.press("x", "t")
         assert "saved fabmon-pod7-links-" in await said(run)
         snapshot = run.app.screen_state.scene.snapshot if run.app.screen_state.scene else None

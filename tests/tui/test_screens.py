@@ -60,7 +60,7 @@ async def test_while_connecting(size: tuple[int, int]) -> None:
 
 async def test_a_healthy_fabric_is_calm() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
-        assert "▲ 0 flagged" in run.text
+        assert "▲ 0 findings" in run.text
         assert "✖ 0 down" in run.text
         assert "No finding" in run.text
 

@@ -129,9 +129,10 @@ async def test_a_finding_whose_cause_changes_stays_chosen_and_has_the_new_title(
 async def test_the_strip_shows_since_when() -> None:
     async with running(COLLISION, size=(240, 70)) as run:
         await _choose_the_first(run)
-        strip = next(line for line in run.lines if "Last 10 min" in line)
-        # 37 of the last 600 s, in 240 columns.
-        assert strip[-15:] == "◉" + "━" * 14
+        strip = next(line for line in run.lines if "Last 2 min" in line)
+        # 37 of the last 120 s, in 240 columns; the times of the axis are written over it.
+        assert strip.index("◉") == 239 - 37 * 2
+        assert strip.endswith("━━━━")
 
 
 async def test_the_heatmap_scrolls_to_what_is_chosen() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.events import Key
 
-from fabmon.tui.terminal import InputDecoder
+from fabmon.tui.terminal import InputDecoder, KeyParser
 
 
 def _decoded(*chunks: bytes) -> str:
@@ -35,3 +39,28 @@ def test_a_character_may_come_in_two_reads() -> None:
 @given(st.lists(st.binary(max_size=20), max_size=5))
 def test_no_bytes_are_an_error(chunks: list[bytes]) -> None:
     _decoded(*chunks)
+
+
+def _escape_after_s(parser: KeyParser) -> float:
+    """How long the parser waits after a single ESC before it is the Escape key."""
+    assert not list(parser.feed("\x1b"))
+    start_s = time.monotonic()
+    while not (keys := [each for each in parser.tick() if isinstance(each, Key)]):
+        time.sleep(parser.wait_s or 0)
+    assert [each.key for each in keys] == ["escape"]
+    assert parser.wait_s is None
+    return time.monotonic() - start_s
+
+
+def test_escape_does_not_wait_as_long_as_textual_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ESCDELAY", raising=False)
+    parser = KeyParser()
+    assert _escape_after_s(parser) < 0.1
+    # The parser goes on: an arrow key that is cut after its ESC is still one key.
+    assert not list(parser.feed("\x1b"))
+    assert [each.key for each in parser.feed("[A") if isinstance(each, Key)] == ["up"]
+
+
+def test_escdelay_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESCDELAY", "100")
+    assert _escape_after_s(KeyParser()) >= 0.1

@@ -1,4 +1,4 @@
-"""Live, and back: the screen goes through what is recorded while recording goes on."""
+"""Live, and back: the screen goes through what is recorded while recording continues."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_it_goes_back_in_memory_and_in_the_file_while_recording_goes_on(
         await run.heads("❚❚ PAUSED 14:07:19Z (\N{MINUS SIGN}00:10)")
         await run.press("t", *"14:06:55", "enter")
         await shows_second(run, 15)
-        await run.heads("▲ 0 flagged")
+        await run.heads("▲ 0 findings")
         await live.pass_s(run, 5)
         await run.heads("(\N{MINUS SIGN}00:39)")
         await run.heads("● REC")
@@ -144,7 +144,7 @@ async def test_what_is_written_anew_and_rotated_meanwhile_is_read(tmp_path: Path
         run.app.player.moves.kept.clear()
         await run.press("t", *"14:07:15", "enter")
         await shows_second(run, 35)
-        await run.heads("▲ 1 flagged")
+        await run.heads("▲ 1 finding")
 
 
 async def test_a_bookmark_is_kept_and_found_again(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ async def test_a_day_of_a_port(tmp_path: Path, size: tuple[int, int]) -> None:
 
 async def test_the_zoom_is_the_strips(tmp_path: Path) -> None:
     async with after_a_day(tmp_path, (120, 40)) as run:
-        await run.press("1", *"-------")
+        await run.press("1", *"----------")
         assert "Last 3 d" in run.text
         await run.press("4", "enter", "w")
         await all_is_read(run)
@@ -127,7 +127,7 @@ async def test_of_a_replay_all_is_shown_around_the_cursor(tmp_path: Path) -> Non
         await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("t", *"14:07:20", "enter")
         await run.until(
-            lambda: "▲ 1 flagged" in run.lines[0] and run.app.screen_state.cursor.is_settled
+            lambda: "▲ 1 finding" in run.lines[0] and run.app.screen_state.cursor.is_settled
         )
         await run.press("4", "enter", "w", "-", "-", "-")
         await all_is_read(run)

@@ -18,7 +18,7 @@ from fabmon.session.errors import OutputError, UsageError
 from fabmon.session.kept_choices import keep
 from fabmon.session.setting_origins import example_file
 from fabmon.session.toml_lines import line_of, lines_of
-from fabmon.tui.screen_state import Choices
+from fabmon.tui.choices import Choices
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config" / "fabmon.example.toml"
@@ -132,6 +132,7 @@ def test_every_setting_is_in_the_example_with_its_default() -> None:
         "metric": Choices().metric,
         "units": Choices().unit.value,
         "digits": Choices().digits,
+        "peaks": Choices().peaks,
         "findings_share": Choices().findings_share,
     }
     said = tomllib.loads(_uncommented())
@@ -193,22 +194,27 @@ def test_lines_of_keys_are_those_that_a_person_counts() -> None:
     assert line_of(text, ()) is None
 
 
-def test_a_mistake_has_the_line_of_its_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            '\n[screen]\n\npalette = "blu"\n',
+            r"fabmon.toml:4: \[screen\] there is no palette 'blu': did you mean blue",
+        ),
+        (
+            "\n[screen]\nmetric = 'bandwidth'\n",
+            r"fabmon.toml:3: .*write one of util, tx, rx, pause",
+        ),
+        ("[screen]\nthem = 'dark'\n", r"fabmon.toml:2: .*did you mean `theme`"),
+        ("[screen]\ntheme = 'black'\n", r"fabmon.toml:2: .*write auto, dark or light"),
+        (
+            "[screen]\nfindings_share = 10\n",
+            r"fabmon.toml:2: .* = 10: write 0, or 20 to 70 percent",
+        ),
+    ],
+)
+def test_a_mistake_has_the_line_of_its_key(tmp_path: Path, text: str, error: str) -> None:
     path = tmp_path / "fabmon.toml"
-    path.write_text('\n[screen]\n\npalette = "blu"\n')
-    with pytest.raises(
-        UsageError, match=r"fabmon.toml:4: \[screen\] there is no palette 'blu': did you mean blue"
-    ):
-        load(path)
-    path.write_text("\n[screen]\nmetric = 'bandwidth'\n")
-    with pytest.raises(UsageError, match=r"fabmon.toml:3: .*write one of util, tx, rx, pause"):
-        load(path)
-    path.write_text("[screen]\nthem = 'dark'\n")
-    with pytest.raises(UsageError, match=r"fabmon.toml:2: .*did you mean `theme`"):
-        load(path)
-    path.write_text("[screen]\ntheme = 'black'\n")
-    with pytest.raises(UsageError, match=r"fabmon.toml:2: .*write auto, dark or light"):
-        load(path)
-    path.write_text("[screen]\nfindings_share = 10\n")
-    with pytest.raises(UsageError, match=r"fabmon.toml:2: .* = 10: write 0, or 20 to 70 percent"):
+    path.write_text(text)
+    with pytest.raises(UsageError, match=error):
         load(path)

@@ -14,8 +14,8 @@ from fabmon.fabric.wording import Unit
 from fabmon.session.config import Config, load
 from fabmon.session.kept_choices import keep, kept_path, load_kept
 from fabmon.session.preferences import ScreenMemory, screen_settings
+from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Theme
-from fabmon.tui.screen_state import Choices
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ def test_choices_of_one_run_are_there_in_the_next(state: Path, tmp_path: Path) -
         metric="ecn",
         unit=Unit.PERCENT,
         digits=True,
+        peaks=False,
         theme=Theme.LIGHT,
         findings_share=45,
         filter="leaf1",
@@ -79,6 +80,7 @@ def test_options_and_the_file_win_over_what_was_kept(state: Path, tmp_path: Path
         "units": ("GB/s", "state"),
         "metric": ("util", "default"),
         "digits": (False, "default"),
+        "peaks": (True, "default"),
         "findings_share": (0, "default"),
     }
 

@@ -56,6 +56,32 @@ def test_printable_names_are_kept_whatever_their_script() -> None:
     assert said.blocks[0].objects[0].info["rack"] == "Zürich-機架[red]"
 
 
+def test_nodes_of_one_kind_share_the_names_of_their_metrics() -> None:
+    one, other = hello(port("eth0"), hostname="a"), hello(port("eth1"), hostname="b")
+    assert one.blocks[0].objects[0].metrics is other.blocks[0].objects[0].metrics
+    assert one.metrics is other.metrics
+
+
+@pytest.mark.parametrize("char", ["\t", "\n", "\x00", "\x7f", "\x1b", "\xad", "\u202e"])
+def test_a_character_that_is_not_escaped_is_refused_or_replaced(char: str) -> None:
+    line = wire.dump(["hello", _about("gpu@1")]).replace(b"@", char.encode())
+    with contextlib.suppress(WireError):
+        message = decode(line)
+        assert isinstance(message, Hello)
+        assert message.hostname == "gpu?1"
+
+
+def _about(hostname: str) -> dict[str, object]:
+    return {
+        "wire": wire.VERSION,
+        "hostname": hostname,
+        "layout": "",
+        "metrics": {},
+        "blocks": [],
+        "interval_s": 1.0,
+    }
+
+
 def test_a_notice_arrives_clean() -> None:
     message = decode(wire.notice("lost", "ib", "\x1b[2Jno answer", reason="late"))
     assert message == Notice("lost", "ib", reason="late", text="?[2Jno answer")

@@ -44,7 +44,7 @@ class OneNode:
     def sample(self, value: int | None, mono_s: float) -> float:
         self.now_s = mono_s
         hello = frame(0, value, mono_ns=int(mono_s * SECOND_NS))
-        self.rates.accept(self.slots, hello, self.now_s)
+        self.rates.accept([(self.slots, hello)], self.now_s)
         return self.advance(mono_s)
 
     def advance(self, now_s: float) -> float:
@@ -180,7 +180,7 @@ def test_nodes_keep_their_values_while_the_capacity_grows(widths: list[int]) -> 
         message = decode(wire.hello([layout], {"interval_s": 1.0}))
         assert isinstance(message, Hello)
         slots = rates.add(message)
-        rates.accept(slots, frame(0, *[number] * width), 1.0)
+        rates.accept([(slots, frame(0, *[number] * width))], 1.0)
         all_slots.append(slots)
     advance(rates, 1.0)
     for number, slots in enumerate(all_slots):
@@ -195,7 +195,7 @@ def test_an_unknown_kind_is_a_gauge(kind: str) -> None:
     )
     rates = LiveRates()
     slots = rates.add(hello)
-    rates.accept(slots, frame(0, 7), 1.0)
+    rates.accept([(slots, frame(0, 7))], 1.0)
     advance(rates, 1.0)
     assert rates.rate[slots.starts[0] + 1] == 7
 
@@ -204,14 +204,14 @@ def test_a_frame_that_does_not_fit_its_slots_is_ignored() -> None:
     rates = LiveRates()
     hello = OneNode(GAUGE).hello
     bad, good = rates.add(hello), rates.add(hello)
-    rates.accept(good, frame(0, 9000), 1.0)
+    rates.accept([(good, frame(0, 9000))], 1.0)
     for wrong in (
         frame(0, 1, 2, 3),
         frame(0),
         Frame(0, 1, 1, [[1, 2], [1, 2]]),
         Frame(0, 1, 1, []),
     ):
-        rates.accept(bad, wrong, 1.0)
+        rates.accept([(bad, wrong)], 1.0)
     advance(rates, 1.0)
     assert rates.rate[good.starts[0] + 1] == 9000
     assert math.isnan(rates.rate[bad.starts[0] + 1])
@@ -221,5 +221,5 @@ def test_a_node_may_have_no_counters() -> None:
     rates = LiveRates()
     message = decode(wire.hello([], {"interval_s": 1.0}))
     assert isinstance(message, Hello)
-    rates.accept(rates.add(message), Frame(0, 1, 1, []), 1.0)
+    rates.accept([(rates.add(message), Frame(0, 1, 1, []))], 1.0)
     advance(rates, 1.0)

@@ -66,7 +66,7 @@ _EXCHANGES = 0.25
 """Share of the other hosts' highest rate, 0 to 1, from which on they exchange data."""
 
 _MIN_SEEN = 3
-"""Ticks of an exchange that goes on from which on it is judged."""
+"""Ticks after which an exchange that has not ended is judged."""
 
 _QUIET, _MIN_SILENT = 0.25, 2
 """Share of the others' rate, 0 to 1, below which a host is silent, and the ticks from which on its

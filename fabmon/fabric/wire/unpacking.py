@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, chain, pairwise
 from operator import add
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from collectors.wire import MAX_LINE, WINDOW_BITS
-from fabmon.fabric.wire.messages import Frame, Packed, WireError
+from fabmon.fabric.wire.messages import WORD, Frame, Packed, Values, WireError
 
 ENCODINGS = ("delta-deflate",)
 """The encodings that this console accepts besides plain, the best first."""
@@ -31,17 +37,24 @@ _DECODER = msgspec.json.Decoder(_Deltas)
 class Unpacker:
     """Reads the packed frames that follow one hello.
 
-    `width` is the number of values of a frame; it limits the size to which a frame may inflate.
-    After a frame that cannot be decoded, the following ones cannot be decoded either: the node must
-    send a new hello.
+    `widths` are the numbers of values of its blocks; they limit the size to which a frame may
+    inflate. After a frame that cannot be decoded, the following ones cannot be decoded either: the
+    node must send a new hello.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, widths: Sequence[int]) -> None:
+        self._widths = tuple(widths)
+        self._spans = list(pairwise(accumulate(self._widths, initial=0)))
+        width = sum(self._widths)
         self._most_bytes = min(MAX_LINE, _BYTES_A_VALUE * width + _BYTES_BESIDE)
+        self._unread = [[0] * each for each in self._widths]
+        self._pack = struct.Struct(f"{width}q").pack
         self._stream = zlib.decompressobj(-WINDOW_BITS)
         self._wall_ns = 0
         self._mono_ns = 0
-        self._before: list[list[int]] = []
+        self._sums: NDArray[np.int64] = np.zeros(width, np.int64)
+        # In place of `_sums` once a value does not fit 63 bits.
+        self._large_sums: list[int] | None = None
 
     def frame(self, packed: Packed) -> Frame:
         """The unpacked frame. Raises WireError."""
@@ -55,31 +68,72 @@ class Unpacker:
             deltas = _DECODER.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(f"not a packed frame: {error}") from None
-        if not self._before:
-            self._before = [[] for _ in deltas.blocks]
-        if len(deltas.blocks) != len(self._before):
-            raise WireError(f"a frame of {len(deltas.blocks)} blocks after {len(self._before)}")
-        blocks = [self._block(place, block) for place, block in enumerate(deltas.blocks)]
+        if len(deltas.blocks) != len(self._widths):
+            raise WireError(
+                f"a frame of {len(deltas.blocks)} blocks, announced {len(self._widths)}"
+            )
+        blocks = self._blocks(deltas.blocks)
         self._wall_ns += deltas.wall_ns
         self._mono_ns += deltas.mono_ns
         return Frame(deltas.seq, self._wall_ns, self._mono_ns, blocks)
 
-    def _block(self, place: int, deltas: list[int | None] | None) -> list[int | None] | None:
-        if deltas is None:
-            return None
-        before = self._before[place] or [0] * len(deltas)
-        if len(before) != len(deltas):
-            raise WireError(f"a block of {len(deltas)} values after {len(before)}")
-        values: list[int | None]
+    def _blocks(self, deltas: list[list[int | None] | None]) -> list[Values | None]:
+        """The values: blocks without gaps as arrays, which need no further conversion."""
+        parts = [
+            unread if block is None else block
+            for block, unread in zip(deltas, self._unread, strict=True)
+        ]
+        if tuple(map(len, parts)) != self._widths:
+            wrong = next(
+                (len(part), width)
+                for part, width in zip(parts, self._widths, strict=True)
+                if len(part) != width
+            )
+            raise WireError(f"a block of {wrong[0]} values, announced {wrong[1]}")
+        steps = list(chain.from_iterable(parts))
+        words: Values | None = None
+        gaps: list[int] = []
         try:
-            sums = list(map(add, before, deltas))
-        except TypeError:
-            values = [
-                None if delta is None else old + delta
-                for old, delta in zip(before, deltas, strict=True)
-            ]
-            self._before[place] = [value or 0 for value in values]
-            return values
-        self._before[place] = sums
-        values = [*sums]
-        return values
+            words = self._words(self._pack(*steps))
+        except struct.error:
+            gaps = [place for place, step in enumerate(steps) if step is None]
+        if words is None:
+            words = self._large_words([step or 0 for step in steps], gaps)
+        blocks = [
+            None if block is None else words[start:stop]
+            for block, (start, stop) in zip(deltas, self._spans, strict=True)
+        ]
+        return self._with_gaps(blocks, gaps) if gaps else blocks
+
+    def _words(self, steps: bytes) -> Values | None:
+        """The values after these steps, 64-bit words; None if any does not fit 63 bits."""
+        sums = self._sums + np.frombuffer(steps, np.int64)
+        if self._large_sums is not None or sums.min(initial=0) < 0:
+            return None
+        self._sums = sums
+        return array(WORD, sums.tobytes())
+
+    def _large_words(self, steps: list[int], gaps: list[int]) -> Values:
+        """The values after steps of any size. Those at the gaps begin again at 0.
+
+        Negative values may be sent; whoever reads them takes them for absent.
+        """
+        before = self._sums.tolist() if self._large_sums is None else self._large_sums
+        sums = list(map(add, before, steps))
+        for place in gaps:
+            sums[place] = 0
+        if all(0 <= value < 1 << 63 for value in sums):
+            self._sums, self._large_sums = np.array(sums, np.int64), None
+        else:
+            self._large_sums = sums
+        return sums
+
+    def _with_gaps(self, blocks: list[Values | None], gaps: list[int]) -> list[Values | None]:
+        """The blocks with None in place of the values at some positions of the frame."""
+        absent = set(gaps)
+        return [
+            block
+            if block is None or absent.isdisjoint(range(start, stop))
+            else [None if place in absent else value for place, value in enumerate(block, start)]
+            for block, (start, stop) in zip(blocks, self._spans, strict=True)
+        ]

@@ -155,7 +155,7 @@ class Counters:
             self._nvlinks(moved)
 
     def _nvlinks(self, moved: StepTotals) -> None:
-        """The NVLinks of a GPU share its bytes evenly; through a switch all GPUs receive alike."""
+        """The NVLinks of a GPU share its bytes evenly; through a switch all receive as much."""
         topology = self._hardware.topology
         count = np.repeat(moved.nvlink, topology.gpus) * self._gpu_share
         speed = int(8 * _NVLINK_BYTES_PER_S)
@@ -178,15 +178,15 @@ class Counters:
 
     def _pause(self, moved: StepTotals, peer: NDArray[np.intp], up: NDArray[np.bool_]) -> None:
         """Pause: the port that is paused counts rx, its peer counts tx."""
-        held_us = np.rint(moved.held_s * up * 1e6)
-        for direction, us in (("rx", held_us), ("tx", held_us[peer])):
+        paused_us = np.rint(moved.paused_s * up * 1e6)
+        for direction, us in (("rx", paused_us), ("tx", paused_us[peer])):
             self._add((f"pfc_{direction}_pause_us_prio{PRIORITY}",), us)
             frames = np.rint(us / _PFC_US_PER_FRAME)
             self._add((f"pfc_{direction}_frames_prio{PRIORITY}",), frames)
             turns = np.rint(us / _PFC_US_PER_PAUSE)
             self._add((f"pfc_{direction}_transitions_prio{PRIORITY}",), turns)
         if self._hardware.is_ib:
-            self._add(("ib_tx_wait",), np.rint(moved.held_s * self._hardware.speed / _WAIT_BYTES))
+            self._add(("ib_tx_wait",), np.rint(moved.paused_s * self._hardware.speed / _WAIT_BYTES))
 
     def _link_state(self, conditions: FabricState, up: NDArray[np.bool_]) -> None:
         """State, speed, and the number of carrier changes."""
@@ -218,8 +218,8 @@ class Counters:
     def _endpoints(self, moved: StepTotals, conditions: FabricState, seconds: float) -> None:
         """Counters that only NICs have."""
         nics, peer = self._hardware.nics, conditions.rules.peer
-        held_s = moved.held_s[peer[:nics]]
-        slow = (held_s > 0) & (conditions.accept < 1)
+        paused_s = moved.paused_s[peer[:nics]]
+        slow = (paused_s > 0) & (conditions.accept < 1)
         bus, events = conditions.pcie, np.rint(moved.stalled / 100 * seconds)
         counts: dict[str, Floats] = {
             "rdma_ecn_marked": moved.marked,
@@ -228,10 +228,10 @@ class Counters:
             "rdma_out_of_sequence": moved.out_of_order,
             "rdma_packet_sequence_errors": moved.sent_again,
             "rdma_retransmits": moved.sent_again,
-            "phy_rx_buffer_events": np.where(slow, held_s * 2000, 0.0),
-            "phy_rx_out_of_buffer": np.where(slow & ~bus, held_s * 300, 0.0),
-            "pause_storm_warnings": (held_s > 0.5 * seconds).astype(np.float64),
-            "pause_storm_errors": (held_s > _STORM * seconds).astype(np.float64),
+            "phy_rx_buffer_events": np.where(slow, paused_s * 2000, 0.0),
+            "phy_rx_out_of_buffer": np.where(slow & ~bus, paused_s * 300, 0.0),
+            "pause_storm_warnings": (paused_s > 0.5 * seconds).astype(np.float64),
+            "pause_storm_errors": (paused_s > _STORM * seconds).astype(np.float64),
             "pci_stalled_read_events": events,
             "pci_stalled_write_events": events,
         }

@@ -106,6 +106,13 @@ class DemoFeed:
         # A thousand hosts take a second where conditions change; the screen answers meanwhile.
         return await asyncio.to_thread(self.step)
 
+    def age_s(self, time_ns: int) -> float:
+        """How long ago a simulated time was due; 0 without a schedule."""
+        if self._speed is None or self._began_s is None:
+            return 0.0
+        due_s = self._began_s + (time_ns - self._start_ns) / 1e9 / self._speed
+        return max(0.0, self._clock.monotonic() - due_s)
+
     async def aclose(self) -> None:
         """End the feed."""
         self._closed.set()

@@ -54,7 +54,7 @@ class StepTotals:
     """
 
     sent: Floats
-    held_s: Floats
+    paused_s: Floats
     queued_s: Floats
     marked: Floats
     cnp_sent: Floats
@@ -271,7 +271,7 @@ class World:
         moved = StepTotals(*(np.zeros(size) for size in sizes))
         for regime, passed_s in shares:
             moved.sent += regime.load_at(self.now_s) * passed_s
-            moved.held_s += regime.pause * passed_s
+            moved.paused_s += regime.pause * passed_s
             moved.queued_s[regime.overloaded] += passed_s
             moved.marked += regime.marked * passed_s
             moved.cnp_sent += regime.cnp_sent * passed_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from urllib.parse import urlencode
 
@@ -18,12 +19,13 @@ from fabmon.feeds.access import (
     agent_token_file,
     read_secret,
 )
-from fabmon.feeds.errors import BadSecret, Ended, LoginRefused, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.errors import BadSecret, Ended, LoginRefused, Misbehaved, Unreachable
 from fabmon.feeds.http_client import HttpClient, http_error
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.transport import LineBuffer, ProbeSession
 
 _TIMEOUT_S = 10.0
+_TOKEN_AGE_S = 1.0
 _AGENT_NOTICE = f'"source":"{AGENT_SOURCE}"'.encode()
 
 
@@ -37,10 +39,12 @@ class HttpTransport:
         self._settings = settings
         self._timeout_s = timeout_s
         self._client = HttpClient()
+        # By file: when it was read, by the loop's clock, and the token in it.
+        self._tokens: dict[str | None, tuple[float, str]] = {}
 
     async def open(self, host: Host) -> ProbeSession:
         """Request the stream. Raises NodeError."""
-        token = await asyncio.to_thread(_token, host)
+        token = await self._token(host)
         server = await self._client.server(
             host, host.port or DEFAULT_AGENT_PORT, host.tls, f"Bearer {token}"
         )
@@ -62,20 +66,29 @@ class HttpTransport:
         """Close all connections."""
         await self._client.close()
 
+    async def _token(self, host: Host) -> str:
+        """The token of a host; hosts that connect in the same second read a file once."""
+        now_s = asyncio.get_running_loop().time()
+        read_s, token = self._tokens.get(_token_file(host), (-math.inf, ""))
+        if now_s - read_s > _TOKEN_AGE_S:
+            token = await asyncio.to_thread(_token, host)
+            self._tokens[_token_file(host)] = now_s, token
+        return token
+
 
 class HttpSession:
-    """The lines of an agent's stream."""
+    """The lines of an agent's stream, read when they are asked for: aiohttp stops reading when
+    nobody asks."""
 
     def __init__(self, response: aiohttp.ClientResponse, where: str) -> None:
         self._response = response
         self._where = where
-        self._may_read = asyncio.Event()
-        self._may_read.set()
-        self._lines = LineBuffer(self._may_read.clear, self._may_read.set)
-        self._reading = asyncio.create_task(self._read(), name=f"read {where}")
+        self._lines = LineBuffer(_nothing, _nothing)
 
     async def readline(self) -> bytes:
         """The next line. Raises NodeError, with the agent's own reason if it sent one."""
+        while not self._lines.is_ready:
+            await self._read()
         line = await self._lines.readline()
         if _AGENT_NOTICE in line:
             reason = _end_reason(line)
@@ -88,21 +101,23 @@ class HttpSession:
 
     async def close(self) -> None:
         """Close the connection."""
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
         self._response.close()
         self._lines.end(Ended("closed by the console"))
 
     async def _read(self) -> None:
-        end: NodeError
         try:
-            async for data in self._response.content.iter_any():
-                self._lines.feed(data)
-                await self._may_read.wait()
-            end = Ended(f"{self._where} ended the stream")
+            data = await self._response.content.readany()
         except (aiohttp.ClientError, ConnectionError) as error:
-            end = Ended(f"connection to {self._where} lost: {error}")
-        self._lines.end(end)
+            self._lines.end(Ended(f"connection to {self._where} lost: {error}"))
+            return
+        if data:
+            self._lines.feed(data)
+        else:
+            self._lines.end(Ended(f"{self._where} ended the stream"))
+
+
+def _nothing() -> None:
+    """Neither pause nor resume: the stream is read on demand."""
 
 
 async def _check(response: aiohttp.ClientResponse, where: str, host: Host) -> None:
@@ -118,6 +133,12 @@ async def _check(response: aiohttp.ClientResponse, where: str, host: Host) -> No
         if response.status == 200:
             what = f"{response.content_type} for /stream"
         raise Misbehaved(f"no fabmon agent at {where}: the reply is {what}", "not an agent")
+
+
+def _token_file(host: Host) -> str | None:
+    """The file with the token of a host; empty for that of this machine's agent, None for none."""
+    is_local = is_loopback(host.address or host.name)
+    return host.secret or ("" if is_local else None)
 
 
 def _token(host: Host) -> str:

@@ -111,6 +111,11 @@ class LineBuffer:
         """Whether the stream has ended; lines from before the end may still wait to be read."""
         return self._end is not None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `readline` returns or raises at once."""
+        return bool(self._ready) or self._end is not None
+
     def feed(self, data: bytes) -> None:
         """Add bytes from the node; ignored after the end."""
         if self._end is not None:

@@ -39,9 +39,9 @@ length of the residuals."""
 
 _SAMPLED_ROWS = 24
 """Rows by which a prediction is chosen."""
-_BATCH_COLUMNS = 256
-"""Columns worked on at a time: their memory is reused, where memory for all columns would be
-requested from the system and returned at every step."""
+_BATCH_VALUES = 1 << 16
+"""Values worked on at a time, in whole columns: their memory is reused, where memory for all
+columns would be requested from the system and returned at every step."""
 _EXACT = 2.0**52
 """From here on a double cannot represent every integer; such a column predicts nothing."""
 _EXPONENT_BIAS = 1022
@@ -74,8 +74,9 @@ def encode_columns(values: UInt64Array, hints: Hints) -> list[bytes]:
     table["column"] = changing
     _choose_predictions(steps, changing, hints, table)
     # Backwards: a column is predicted by an earlier one, whose differences must still be intact.
-    for start in reversed(range(0, len(changing), _BATCH_COLUMNS)):
-        _code_residuals(steps, table, start, start + _BATCH_COLUMNS)
+    batch = max(1, _BATCH_VALUES // rows)
+    for start in reversed(range(0, len(changing), batch)):
+        _code_residuals(steps, table, start, start + batch)
     bits, order = table["bits"].astype(np.intp), _longest_first(table)
     coded = steps.view(np.uint64)[order]
     is_set = coded != 0
@@ -98,8 +99,9 @@ def _changing(values: Int64Array) -> tuple[IndexArray, Int64Array]:
     changing = np.empty(columns, np.intp)
     steps = np.empty((columns, rows - 1), np.int64)
     count = 0
-    for start in range(0, columns, _BATCH_COLUMNS):
-        batch = values[:, start : start + _BATCH_COLUMNS]
+    width = max(1, _BATCH_VALUES // rows)
+    for start in range(0, columns, width):
+        batch = values[:, start : start + width]
         which = np.flatnonzero((batch[1:] != batch[:-1]).any(axis=0))
         series = np.ascontiguousarray(batch[:, which].T)
         end = count + len(which)

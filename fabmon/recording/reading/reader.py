@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from fabmon.fabric.garbage_collection import without_garbage_collection
 from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import Tick
@@ -171,7 +170,9 @@ class Recording:
         It is the last tick before the time, with all states, and with the last two reads of each
         source of every node and their times. None where there is no tick before the time.
         """
-        with _without_garbage_collection():
+        # The ten thousand lists of a seek would set off several collections, each of which goes
+        # through the hellos of all nodes.
+        with without_garbage_collection():
             return self.read(lambda view: view.prime(at_ns))
 
     def warm(self) -> None:
@@ -295,19 +296,3 @@ class Recording:
                 self._reread()
             except (NotARecording, TooNew) as error:
                 raise type(error)(f"{self.path}: {error}") from None
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector inside.
-
-    The ten thousand lists of a seek would set off several collections, each of which goes through
-    the hellos of all nodes.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.wire.messages import Frame, Hello
+from fabmon.fabric.wire.messages import WORD, Frame, Hello
 from fabmon.recording.format.block import (
     HEAD_COLUMNS,
     MONO,
@@ -34,9 +34,6 @@ _BLOCK_VALUES = 2 << 20
 """A block ends at either limit. More values take longer to seek, fewer ticks take more room."""
 
 _MASK = (1 << 64) - 1
-_WORD = "L" if array("L").itemsize == 8 else "Q"
-"""The array type of 64-bit words. CPython converts an int to an unsigned long twice as fast as to
-an unsigned long long."""
 
 
 class _NodeColumns:
@@ -61,10 +58,13 @@ class _NodeColumns:
         try:
             if tuple(map(len, blocks)) != self.layout.widths:  # type: ignore[arg-type]
                 return
-            # The fastest way from lists of int to words, and still most of the cost of a tick.
-            words = array(_WORD, (frame.seq, frame.mono_ns, frame.wall_ns))
+            # Arrays are copied; for lists this is the fastest conversion.
+            words = array(WORD, (frame.seq, frame.mono_ns, frame.wall_ns))
             for block in blocks:
-                words.fromlist(block)  # type: ignore[arg-type]
+                if type(block) is list:
+                    words.fromlist(block)
+                else:
+                    words.extend(block)  # type: ignore[arg-type]
         except (TypeError, OverflowError):
             self._fill_parts(row, present, frame, absent)
             return
@@ -83,7 +83,7 @@ class _NodeColumns:
             return
         head = (frame.seq & _MASK, frame.mono_ns & _MASK, frame.wall_ns & _MASK)
         start = self.column + HEAD_COLUMNS
-        row[self.column : start] = array(_WORD, head)
+        row[self.column : start] = array(WORD, head)
         present[self.part] = 1
         for part, (block, width) in enumerate(
             zip(frame.blocks, widths, strict=True), self.part + 1
@@ -125,6 +125,7 @@ class BlockBuilder:
         self._rows: list[_Row] = []
         self._table: UInt64Array = np.zeros((1, 0), np.uint64)
         self._packed_layouts = b""
+        self._hints: dict[tuple[int, int], Hints] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -227,6 +228,7 @@ class BlockBuilder:
         self._columns += layout.columns
         self._parts += layout.blocks
         self._packed_layouts = b""
+        self._hints = {}
         return columns
 
     def _add_row(self, tick: Tick, peak_utilisation: float) -> None:
@@ -265,7 +267,11 @@ class BlockBuilder:
             np.array([row.peak_utilisation for row in rows], np.float32),
         )
         absent = _absent(rows, first_column, stop_column)
-        return encode_block(layouts, ticks, present, absent, values, _prediction_hints(some))
+        key = (first_column, stop_column)
+        if key not in self._hints:
+            # To go through all objects takes a third of the work on a block.
+            self._hints[key] = _prediction_hints(some)
+        return encode_block(layouts, ticks, present, absent, values, self._hints[key])
 
 
 def _prediction_hints(some: Sequence[_NodeColumns]) -> Hints:

@@ -221,7 +221,7 @@ class ViewScreen(Contained, Screen[None]):
         bar, state = self.query_one(FilterBar), self.screen_state
         bar.note("", self.palette)
         try:
-            state.filter(event.text)
+            state.choices = state.choices.with_filter(event.text)
         except FilterError as error:
             bar.complain(str(error), self.palette)
         else:

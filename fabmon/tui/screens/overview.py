@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, Horizontal, Vertical
 from textual.widget import Widget
 
-from fabmon.fabric.model import Fabric
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import Codes, Look, scale
-from fabmon.tui.heatmap_layout import HeatmapGrid, Kind, Level
-from fabmon.tui.heatmap_levels import LevelChoice, build_grid
-from fabmon.tui.heatmap_units import Unit, units_of, units_with_findings
+from fabmon.tui.heatmap_layout import HeatmapGrid, Kind
+from fabmon.tui.heatmap_state import HeatmapState
+from fabmon.tui.heatmap_units import Unit
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Span, line
-from fabmon.tui.metrics import heat_metric
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.screens.base import ViewScreen
+from fabmon.tui.screens.overview_panels import OverviewPanels
 from fabmon.tui.text import iteration
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import colour_legend, mark_legend
@@ -33,16 +28,8 @@ from fabmon.tui.text.minimap import Minimap
 from fabmon.tui.text.pages import findings
 from fabmon.tui.text.timeline import time_at, time_columns, timeline
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted, SeekRequested, TimelineView
+from fabmon.tui.widgets.lines import LineView, OpenRequested, SeekRequested, TimelineView
 
-_NARROW = 112
-"""Below this width the findings are below the heatmap."""
-_TINY = (72, 20)
-"""Below this width or height only header, findings and one line of the timeline are left."""
-_TALL = 40
-"""From this height on the timeline has four lines."""
-_VERY_TALL = 60
-"""From this height on it has ten."""
 _WIDEST_MAP = 12
 """Columns that the map of all units may take."""
 _SHORT_TITLE = 84
@@ -52,7 +39,7 @@ _TRAINING_LINES = 10
 """Lines of the right column from which on the training panel is shown; its most lines."""
 
 
-class OverviewScreen(ViewScreen):
+class OverviewScreen(OverviewPanels):
     """Heatmap, findings, training, timeline."""
 
     VIEW = "overview"
@@ -61,78 +48,19 @@ class OverviewScreen(ViewScreen):
     def __init__(self, screen_state: ScreenState) -> None:
         """Nothing is drawn yet."""
         super().__init__(screen_state)
-        self._grid: HeatmapGrid | None = None
+        self._heatmap = HeatmapState()
         self._rows: HeatmapRows | None = None
-        self._grid_of: tuple[Fabric, int, int, LevelChoice] | None = None
-        self._widest = 1
-        self._units: tuple[Fabric, tuple[Unit, ...]] | None = None
         self._minimap: tuple[tuple[Unit, ...], Minimap] | None = None
         self._map_width = 0
-        self._is_focus_moved = False
-        self._choice = LevelChoice()
-        self._findings: frozenset[str] = frozenset()
         self._port: int | None = None
         self._name = ""
         self._followed_key = ""
         self._hovered_port: int | None = None
         self._training_lines = 0
-        self._share = (0, False)
-
-    def body(self) -> ComposeResult:
-        """The panels."""
-        depth = self.screen_state.depth
-        with Container(id="main"):
-            with Vertical(id="left"):
-                yield Painted(id="grid-title")
-                with Horizontal(id="cells"):
-                    look = Look(self.palette, scale(heat_metric("util"), depth, False))
-                    yield HeatGrid(look, id="heat")
-                    yield Painted(id="map")
-                yield Painted(id="inspect")
-            yield Painted(id="between")
-            with Vertical(id="right"):
-                yield Painted(id="findings-title")
-                yield LineView(id="findings")
-                yield Painted(id="training")
-        yield TimelineView(id="time")
-
-    def on_mount(self) -> None:
-        """Arrange the panels for the size of the terminal."""
-        self._arrange()
-
-    def on_resize(self) -> None:
-        """Arrange the panels for the new size."""
-        self._arrange()
-        super().on_resize()
-
-    def _arrange(self) -> None:
-        """Set the panels for the size, and focus one that is visible."""
-        width, height = self.size
-        is_tiny = width < _TINY[0] or height < _TINY[1]
-        self.set_class(is_tiny, "-tiny")
-        self.set_class(is_tiny or width < _NARROW, "-narrow")
-        self.set_class(height >= _TALL, "-tall")
-        self.set_class(height >= _VERY_TALL, "-very-tall")
-        if is_tiny:
-            self.remove_class("-max-grid")
-        hidden = "#left" if is_tiny else "#right" if self.has_class("-max-grid") else ""
-        focused = self.focused
-        # With findings and a one-line timeline only, tab stays on the findings.
-        self.query_one(TimelineView).can_focus = not is_tiny
-        if (
-            focused is None
-            or not focused.can_focus
-            or (hidden and focused in self.query(f"{hidden} *"))
-        ):
-            self._is_focus_moved = is_tiny
-            self.query_one("#findings" if hidden == "#left" else "#heat").focus()
-        elif self._is_focus_moved and not is_tiny:
-            self._is_focus_moved = False
-            self.query_one("#heat").focus()
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the visible panels."""
-        self._share_space()
+        self.share_space()
         if self.query_one("#left").display:
             self._draw_grid(ctx)
         if self.query_one("#right").display:
@@ -160,8 +88,10 @@ class OverviewScreen(ViewScreen):
         width, height = view.outer_size
         if width < 2:
             return
-        grid = self._layout(ctx, width - 1, height)
-        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._widest)
+        height += self.lent_lines()
+        grid = self._heatmap.layout(ctx.scene, width - 1, height)
+        self.lend(height - len(grid.rows) - 1)
+        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._heatmap.widest)
         codes = ctx.muted_codes(levels)
         cells = spread(grid, codes)
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
@@ -190,7 +120,7 @@ class OverviewScreen(ViewScreen):
 
     def _draw_map(self, codes: Codes, look: Look, height: int) -> None:
         """Show every unit as a cell beside rows that scroll; `height` is 0 where none do."""
-        units = () if self._units is None else self._units[1]
+        units = self._heatmap.units
         if self._minimap is None or self._minimap[0] is not units:
             self._minimap = (units, Minimap(units))
         minimap = self._minimap[1]
@@ -204,37 +134,13 @@ class OverviewScreen(ViewScreen):
             panel.styles.width = max(1, width)
             self.call_after_refresh(self.paint)
 
-    def _layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
-        """The layout, computed again only when the fabric, the size or the level changes, or a
-        finding opens or closes."""
-        self._update_order(ctx)
-        of = (ctx.fabric, width, height, self._choice)
-        known = self._grid_of
-        if self._grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
-            self._grid = build_grid(ctx.fabric, width, height, choice=self._choice)
-            self._grid_of = of
-            parts = (part for row in self._grid.rows for part in row)
-            self._widest = max((each.width for part in parts for each in part.blocks), default=1)
-        return self._grid
-
-    def _update_order(self, ctx: DrawContext) -> None:
-        """Put the units with findings first, in an order that is kept while the same are open."""
-        known = self._units
-        is_same = known is not None and known[0] is ctx.fabric
-        if known is None or not is_same:
-            known = self._units = (ctx.fabric, units_of(ctx.fabric, None))
-        keys = frozenset(finding.key for finding in ctx.scene.findings)
-        if not is_same or keys != self._findings:
-            first = units_with_findings(known[1], ctx.fabric, ctx.scene.findings)
-            self._choice, self._findings = replace(self._choice, first=first), keys
-
     def _grid_title(self, ctx: DrawContext, width: int) -> list[list[Span]]:
         tone, metric = ctx.palette, ctx.metric
         return [
             [self.panel_name("Fabric", "#heat")],
             *self.filter_part(),
             *self.selection_part(),
-            colour_legend(metric, ctx.digits, tone, self._widest),
+            colour_legend(metric, ctx.digits, tone, self._heatmap.widest),
             [(ctx.heat_title(metric.short if width < _SHORT_TITLE else metric.title), tone.text)],
             *mark_legend(tone),
         ]
@@ -309,11 +215,11 @@ class OverviewScreen(ViewScreen):
             self._reveal(ctx)
 
     def _reveal(self, ctx: DrawContext) -> None:
-        if ctx.selection is None or self._grid is None:
+        if ctx.selection is None or self._heatmap.grid is None:
             return
         rows = ctx.selection.finding.rows
         row, place = next(
-            ((row, place) for row in rows if (place := self._grid.place(row)) is not None),
+            ((row, place) for row in rows if (place := self._heatmap.grid.place(row)) is not None),
             (None, None),
         )
         if place is not None and self.query_one("#left").display:
@@ -325,7 +231,7 @@ class OverviewScreen(ViewScreen):
 
     def on_heat_grid_moved(self, event: HeatGrid.Moved) -> None:
         """Describe the port or the node under the cursor."""
-        if self._grid is not None:
+        if self._heatmap.grid is not None:
             self._name = self.query_one("#heat", HeatGrid).node_at(event.cell)
             if not self._name:
                 self._port = self._port_at(event.cell)
@@ -340,7 +246,7 @@ class OverviewScreen(ViewScreen):
     def _port_at(self, cell: tuple[int, int]) -> int | None:
         """The port of a cell; of several, the one with the highest value."""
         ctx = self.context()
-        ports = [] if self._grid is None else self._grid.ports_at(cell)
+        ports = [] if self._heatmap.grid is None else self._heatmap.grid.ports_at(cell)
         if ctx is None or len(ports) < 2:
             return ports[0] if ports else None
         values = np.nan_to_num(ctx.metric.values(ctx.snapshot)[ports], nan=-1)
@@ -349,7 +255,7 @@ class OverviewScreen(ViewScreen):
     def on_heat_grid_opened(self, event: HeatGrid.Opened) -> None:
         """Open the port of a cell; expand or collapse the unit of an aggregate. Until the user
         moves, open the first finding."""
-        scene, grid = self.screen_state.scene, self._grid
+        scene, grid = self.screen_state.scene, self._heatmap.grid
         first = self.selected_target() if self.screen_state.follows_first else None
         if first is not None:
             self.post_message(OpenRequested(first))
@@ -358,7 +264,10 @@ class OverviewScreen(ViewScreen):
             return
         part = grid.part(event.cell)
         if part is not None and part.kind in (Kind.UNIT, Kind.POD):
-            self._expand(scene.snapshot.fabric.ports[grid.ports_at(event.cell)[0]].node)
+            node = scene.snapshot.fabric.ports[grid.ports_at(event.cell)[0]].node
+            if self._heatmap.toggle_unit(node):
+                self.paint()
+                self._reveal_cursor()
         elif (row := self._port_at(event.cell)) is not None:
             self.post_message(OpenRequested(PortTarget(row)))
 
@@ -373,18 +282,6 @@ class OverviewScreen(ViewScreen):
             return self.query_one("#heat", HeatGrid).next_match(by)
         return super().next_match(by)
 
-    def _expand(self, node: str) -> None:
-        """Expand the unit of a node in place, or collapse it."""
-        units = () if self._units is None else self._units[1]
-        title = next((u.title for u in units if any(each.name == node for each in u.nodes)), None)
-        if title is not None:
-            opened = self._choice.opened
-            others = tuple(each for each in opened if each != title)
-            opened = others if title in opened else (*opened, title)
-            self._choice = replace(self._choice, opened=opened)
-            self.paint()
-            self._reveal_cursor()
-
     def _reveal_cursor(self) -> None:
         """Scroll to the cursor after the rows changed."""
         view = self.query_one("#heat", HeatGrid)
@@ -394,28 +291,16 @@ class OverviewScreen(ViewScreen):
     def go_back(self) -> bool:
         """Collapse the unit that was expanded last, else return to the level that fits; False
         where there is nothing to go back from."""
-        choice = self._choice
-        if choice.opened:
-            self._choice = replace(choice, opened=choice.opened[:-1])
-        elif choice.level is not None:
-            self._choice = replace(choice, level=None)
-        else:
-            return False
-        self.paint()
-        return True
+        is_changed = self._heatmap.go_back()
+        if is_changed:
+            self.paint()
+        return is_changed
 
     def action_level(self, by: int) -> None:
         """Show finer rows (`by` > 0: from pods to leaves, ports, NVLinks) or coarser ones."""
-        if self._grid is None:
-            return
-        has_links = self._units is not None and any(
-            node.gpu_links() for unit in self._units[1] for node in unit.hosts
-        )
-        finest = Level.LINKS if has_links else Level.PORTS
-        level = Level(min(max(self._grid.level + by, Level.PODS), finest))
-        self._choice = replace(self._choice, level=level, opened=())
-        self.paint()
-        self._reveal_cursor()
+        if self._heatmap.change_level(by):
+            self.paint()
+            self._reveal_cursor()
 
     def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""
@@ -426,58 +311,6 @@ class OverviewScreen(ViewScreen):
         first, count = time_columns(strip.size.width, strip.size.height, span_s)
         if 0 <= event.column - first < count:
             self.post_message(SeekRequested(time_at(event.column - first, window, count)))
-
-    def restore_panel(self) -> bool:
-        """Restore a maximised panel; returns whether there was one."""
-        is_maximised = self.has_class("-max-grid") or self.has_class("-max-findings")
-        if is_maximised:
-            self.maximise()
-        return is_maximised
-
-    def _share_space(self) -> None:
-        """Give the findings the share of the screen that the user chose."""
-        is_fixed = any(self.has_class(each) for each in ("-tiny", "-max-grid", "-max-findings"))
-        share = (
-            0 if is_fixed else self.screen_state.choices.findings_share,
-            self.has_class("-narrow"),
-        )
-        if share == self._share:
-            return
-        self._share = share
-        percent, is_below = share
-        right, size = self.query_one("#right").styles, f"{percent}%" if percent else None
-        # None is what the style sheet says.
-        right.width = right.max_width = right.height = None
-        if is_below:
-            right.height = size
-        else:
-            right.width, right.max_width = size, "100%" if size else None
-        self.call_after_refresh(self.paint)
-
-    def action_share(self, by: int) -> None:
-        """Give the findings more of the screen (`by` > 0, in %) or less."""
-        right, is_below = self.query_one("#right"), self.has_class("-narrow")
-        part, whole = (
-            (right.size.height, self.size.height)
-            if is_below
-            else (
-                right.size.width,
-                self.size.width,
-            )
-        )
-        now = self.screen_state.choices.findings_share or round(100 * part / max(1, whole))
-        self.screen_state.share_with_findings(now + by)
-        self.paint()
-
-    def maximise(self) -> None:
-        """Maximise or restore the focused panel."""
-        if self.has_class("-max-grid") or self.has_class("-max-findings"):
-            self.remove_class("-max-grid", "-max-findings")
-        elif self.focused is not None and self.focused.id == "findings":
-            self.add_class("-max-findings")
-        elif not self.has_class("-tiny"):
-            self.add_class("-max-grid")
-        self.call_after_refresh(self.paint)
 
 
 _JUNCTIONS = {"─": "┴", "═": "╩"}

@@ -80,6 +80,12 @@ def levels(values: Floats, columns: int, rows: int, top: float) -> NDArray[np.in
     return np.where(np.isnan(parts), 0, reached)
 
 
+def thin_bar(share: float, width: int) -> str:
+    """A horizontal bar with room between it and those above and below, in halves of a cell."""
+    halves = int(np.clip(round(share * width * 2), 1 if share > 0 else 0, width * 2))
+    return ("━" * (halves // 2) + "╸" * (halves % 2)).ljust(width)
+
+
 def hbar(share: float, width: int) -> str:
     """A horizontal bar in eighths of a cell; blank for NaN."""
     if np.isnan(share):

@@ -19,7 +19,8 @@ from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import MUTED, SELECTED, Codes, Scale, encode
-from fabmon.tui.keys import KEYS, Key, shown_key
+from fabmon.tui.key_table import KEYS
+from fabmon.tui.keys import Key, shown_key
 from fabmon.tui.metrics import PEAK_S, HeatMetric
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.fabric_total import FabricTotal
@@ -63,8 +64,9 @@ class TimeContext:
 
     `live` is the newest scene of a feed that still runs, None in a replay; `shown` is the scene at
     the cursor, None while the screen follows the feed. `lag_s` is how far `shown` is behind `live`.
-    `silent_s` is how long no tick has arrived, 0 where that is not worth reporting. `ended`: no
-    tick will follow; `reads`: the first scene is being read from a recording. `cursor` is a copy.
+    `silent_s` is how long no tick has arrived, `delay_s` how old the newest scene is, 0 where that
+    is not worth reporting. `ended`: no tick will follow; `reads`: the first scene is being read
+    from a recording. `cursor` is a copy.
     """
 
     cursor: TimeCursor
@@ -74,6 +76,7 @@ class TimeContext:
     is_paused: bool = False
     lag_s: float = 0.0
     silent_s: float = 0.0
+    delay_s: float = 0.0
     ended: bool = False
     reads: bool = False
 
@@ -193,6 +196,12 @@ class DrawContext:
         jobs = self.scene.iteration_report.jobs
         return max([PEAK_S, *(job.step_s for job in jobs)])
 
+    @property
+    def peak_ticks(self) -> int:
+        """The ticks of which the cells of the heatmap show the highest value."""
+        interval_s = self.snapshot.interval_s
+        return max(1, math.ceil(self.peak_s / interval_s)) if interval_s > 0 else 1
+
     def heat_title(self, title: str) -> str:
         """The title of the metric, and of which time the cells show the maximum."""
         if not self.peak_s:
@@ -203,8 +212,6 @@ class DrawContext:
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
         """[ports]: the codes of the cells of the heatmap; those of `metric`, if given, at this tick
         alone."""
-        interval_s = self.snapshot.interval_s
-        ticks = math.ceil(self.peak_s / interval_s) if metric is None and interval_s > 0 else 1
         codes = encode(
             self.snapshot,
             metric or self.metric,
@@ -212,7 +219,7 @@ class DrawContext:
             self.flagged_rows,
             self.line_rate_bps,
             broken_gpu_rows(self.scene),
-            ticks,
+            self.peak_ticks if metric is None else 1,
         )
         if self.selection is not None:
             codes[self.selection.rows] |= SELECTED

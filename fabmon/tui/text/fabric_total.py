@@ -24,10 +24,8 @@ class FabricTotal:
     curve: Floats
 
 
-def fabric_total(snapshot: Snapshot) -> FabricTotal | None:
-    """The sum of what rails and storage NICs send; without any, of what uplinks send. None where
-    there are no such ports, or nothing is known of them."""
-    rows = _senders(snapshot.fabric)
+def fabric_total(snapshot: Snapshot, rows: list[int]) -> FabricTotal | None:
+    """The sum of what the ports `rows` send; None without any, or where nothing is known."""
     if not rows:
         return None
     each = max(1, round(_COLUMN_S / max(snapshot.interval_s, 1e-3)))
@@ -45,7 +43,8 @@ def fabric_total(snapshot: Snapshot) -> FabricTotal | None:
     return FabricTotal(float(np.nansum(now)), float(np.nansum(rates)), curve)
 
 
-def _senders(fabric: Fabric) -> list[int]:
+def sending_rows(fabric: Fabric) -> list[int]:
+    """The rows of hosts' rails and storage NICs; without any, of uplinks."""
     hosts = {node.name for node in fabric.nodes if node.role != SWITCH}
     ports = fabric.ports
     nics = [p.row for p in ports if p.role in (RAIL, STORAGE) and p.node in hosts]

@@ -21,11 +21,11 @@ from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text.chart import GAP, spark
-from fabmon.tui.text.draw_context import HeaderContext, TimeContext, flagged_rows
+from fabmon.tui.text.draw_context import HeaderContext, TimeContext
 from fabmon.tui.text.fabric_total import CURVE_COLUMNS
 from fabmon.tui.time.cursor import speed_text
 
-_COUNTED = re.compile(r" (nodes|flagged|down)$|(?<=● REC) .*")
+_COUNTED = re.compile(r" (nodes|findings?|down)$|(?<=● REC) .*")
 _SPARED = re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay|reading (?=…)|[()]")
 """Parts of a time that are left out in very narrow terminals."""
 
@@ -33,6 +33,7 @@ _Part = tuple[int, list[Span]]
 _TITLE = 5
 _LEAST_TITLE = 6
 _RATE_WIDTH = len("21.4 Tb/s")
+_KEPT_WIDTH = len("59 min")
 _HALF_A_DAY_S = 43_200
 
 
@@ -104,7 +105,7 @@ def _join(parts: list[_Part], gap: int, base: Style) -> Line:
 
 
 def time_state(time: TimeContext, palette: Palette) -> list[Span]:
-    """Live, paused or ended: a glyph, a word and a time."""
+    """Live, delayed, paused or ended: a glyph, a word and a time."""
     scene = time.scene
     if scene is None:
         if time.ended:
@@ -117,6 +118,11 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
         return [_cursor(time, time.shown, palette)]
     if time.ended:
         return [(f"■ ENDED {clock}", palette.strong)]
+    if time.delay_s:
+        return [
+            (f"● DELAYED {full_units(time.delay_s + 0.5)} ", palette.accent),
+            (clock, palette.strong),
+        ]
     live: list[Span] = [("● LIVE ", palette.key), (clock, palette.strong)]
     if time.silent_s:
         live.append((f" no tick for {duration(time.silent_s)}", palette.accent))
@@ -162,17 +168,20 @@ def _recording(ctx: HeaderContext) -> list[_Part]:
         why = status.trouble.rpartition(": ")[2]
         why = "disk full" if why == os.strerror(errno.ENOSPC) else why
         return [(0, [(f"✖ REC {fit(why, min(len(why), 24))}", palette.gone)])]
-    return [(0, [(f"● REC {full_units(status.kept_s)}", palette.dim)])]
+    # In a fixed width: what follows must not move as the time grows.
+    kept = full_units(status.kept_s).ljust(_KEPT_WIDTH)
+    return [(0, [(f"● REC {kept}", palette.dim)])]
 
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
     up, total = nodes_up(scene)
-    flagged, down = len(flagged_rows(scene)), len(down_links(scene))
+    findings, down = len(scene.findings), len(down_links(scene))
+    word = "finding" if findings == 1 else "findings"
     nodes = palette.text if up == total else palette.gone
     return [
         (0, [(f"{up}/{total}", nodes), (" nodes", palette.dim)]),
         (2, [(str(cables), palette.text), (" link" if cables == 1 else " links", palette.dim)]),
-        (0, [(f"▲ {flagged} flagged", palette.accent if flagged else palette.dim)]),
+        (0, [(f"▲ {findings} {word}", palette.accent if findings else palette.dim)]),
         (0, [(f"✖ {down} down", palette.gone if down else palette.dim)]),
     ]
 

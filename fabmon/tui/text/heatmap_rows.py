@@ -234,11 +234,13 @@ class HeatmapRows:
         return numbers, ports, np.cumsum([0, *sizes[:-1]]) if sizes else np.empty(0, np.intp)
 
     def _peaks(self, ctx: DrawContext) -> dict[int, tuple[str, str]]:
-        """Part -> the highest value of its last strip, and the port that has it."""
+        """Part -> the highest value of its last strip, of the time that the cells show, and the
+        port that has it."""
         numbers, ports, starts = self._noted
         if not numbers:
             return {}
-        values = np.where(stale_ports(ctx.snapshot), np.nan, ctx.metric.values(ctx.snapshot))
+        peaks = ctx.metric.peak_values(ctx.snapshot, ctx.peak_ticks)
+        values = np.where(stale_ports(ctx.snapshot), np.nan, peaks)
         own = np.nan_to_num(values[ports], nan=-1)
         highest = np.maximum.reduceat(own, starts)
         part_of = np.repeat(np.arange(len(starts)), np.diff([*starts, len(ports)]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from itertools import zip_longest
 
 from rich.cells import cell_len
@@ -10,8 +12,14 @@ from rich.style import Style
 
 from fabmon.tui import keys
 from fabmon.tui.glossary import GLOSSARY
+from fabmon.tui.key_table import KEYS, MOUSE, SCOPE_TITLES
 from fabmon.tui.line import Line, Span, fit, line, width_of, wrap
 from fabmon.tui.palette import Palette
+
+_EXITS = ("back", "close")
+_LAST = ("help", *_EXITS)
+_VIEWS = keys.Key("next_view", "", "1-6", "", label="views")
+"""One entry in the footer for the six keys of the views."""
 
 
 def footer(
@@ -20,13 +28,13 @@ def footer(
     palette: Palette,
     is_away: bool = False,
     refused: Collection[str] = (),
-    table: Sequence[keys.Key] = keys.KEYS,
+    table: Sequence[keys.Key] = KEYS,
 ) -> Line:
     """As many keys as `width` cells hold; help and quit are at the right and left out last.
 
     Clicking a key has the effect of pressing it. Actions that are `refused` are not offered.
     """
-    shown = [key for key in keys.footer(view, is_away, table) if key.action not in refused]
+    shown = [key for key in _footer_keys(view, is_away, table) if key.action not in refused]
     between: Span = ("  ", palette.text)
     help_, quit_ = (_part(key, palette) for key in shown[-2:])
     last = [*help_, between, *quit_]
@@ -40,6 +48,48 @@ def footer(
         spans += [*part, between]
     gap = width - width_of(spans) - width_of(last) - 1
     return Line((*spans, (" " * max(0, gap), palette.text), *last))
+
+
+def _footer_keys(view: str, is_past: bool, table: Sequence[keys.Key]) -> list[keys.Key]:
+    """The keys for the footer of a view, most useful first; the last two are help and the exit.
+
+    The exit is back from a page, quit from a view. While the screen shows the past (`is_past`), the
+    keys that move through time come first.
+    """
+    exit_ = "close" if view in keys.ROOT_VIEWS else "back"
+    every = [_views(table) if key.action == f"view('{keys.OVERVIEW}')" else key for key in table]
+    shown = [
+        key
+        for key in every
+        if key.label
+        and key.scope in (keys.EVERYWHERE, keys.CURSOR, view)
+        and (not key.only_views or view in key.only_views)
+        and (key.action not in _EXITS or key.action == exit_)
+    ]
+    if not is_past:
+        return sorted(shown, key=lambda key: (_order(key), key.scope != view))
+    past = [
+        replace(key, label=key.past_label) for key in table if key.past_label and not key.only_views
+    ]
+    actions = {key.action for key in past}
+    first = [key for key in shown if key.action == "open" or (key.past_label and key.only_views)]
+    rest = [key for key in shown if key not in first and key.action not in actions]
+    return [*first, *past, *sorted(rest, key=_order)]
+
+
+def _views(table: Sequence[keys.Key]) -> keys.Key:
+    """The entry for the keys of the views: `1-6`, or each of those that the user chose."""
+    firsts = [
+        key.shown.split()[0]
+        for key in table
+        if key.action in [f"view('{v}')" for v in keys.ROOT_VIEWS]
+    ]
+    usual = [str(number) for number in range(1, len(keys.ROOT_VIEWS) + 1)]
+    return _VIEWS if firsts == usual else replace(_VIEWS, shown="/".join(firsts))
+
+
+def _order(key: keys.Key) -> int:
+    return _LAST.index(key.action) if key.action in _LAST else -1
 
 
 def _part(key: keys.Key, palette: Palette) -> list[Span]:
@@ -85,7 +135,7 @@ _KEY, _WHAT = 12, 14
 
 
 def help_page(
-    view: str, width: int, palette: Palette, table: Sequence[keys.Key] = keys.KEYS
+    view: str, width: int, palette: Palette, table: Sequence[keys.Key] = KEYS
 ) -> list[Line]:
     """The whole of help: keys and words, side by side where the terminal is wide."""
     about = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
@@ -98,14 +148,24 @@ def help_page(
 
 def _keys(view: str, width: int, palette: Palette, table: Sequence[keys.Key]) -> list[Line]:
     lines: list[Line] = []
-    for title, own in keys.scopes(view, table):
+    for title, own in _scopes(view, table):
         lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
         for key in own:
             lines += _entry(key.shown, key.help, _KEY, width, palette)
     lines += [line(("", palette.text)), line((" Mouse", palette.strong))]
-    for what, text in keys.MOUSE:
+    for what, text in MOUSE:
         lines += _entry(what, text, _WHAT, width, palette)
     return lines
+
+
+def _scopes(view: str, table: Sequence[keys.Key]) -> list[tuple[str, list[keys.Key]]]:
+    """For help: (title, keys) of the scopes that a view has, the most specific first."""
+    order = [view, *([keys.STRIP] if view == keys.OVERVIEW else []), keys.CURSOR, keys.EVERYWHERE]
+    return [
+        (SCOPE_TITLES[scope], [key for key in table if key.scope == scope and key.keys])
+        for scope in order
+        if scope in SCOPE_TITLES
+    ]
 
 
 def _words(width: int, palette: Palette) -> list[Line]:
@@ -139,7 +199,13 @@ def _side_by_side(left: list[Line], right: list[Line], column: int, palette: Pal
 
 
 def _entry(word: str, text: str, column: int, width: int, palette: Palette) -> list[Line]:
-    parts = wrap(text, width - column - 5) or [""]
+    parts = _wrapped(text, width - column - 5) or ("",)
     first = line((f"   {fit(word, column)} ", palette.key), (parts[0], palette.text))
     rest = [line((" " * (column + 4) + part, palette.text)) for part in parts[1:]]
     return [first, *rest]
+
+
+@lru_cache(1024)
+def _wrapped(text: str, width: int) -> tuple[str, ...]:
+    """The lines of a text. All of help takes 10 ms, and is drawn at every tick while it is open."""
+    return tuple(wrap(text, width))

@@ -20,6 +20,8 @@ SPANS_S = (
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 USUAL_S = 10 * MINUTE_S
+_FIRST_S = (MINUTE_S, 2 * MINUTE_S, 5 * MINUTE_S)
+"""Spans while there are less live data than USUAL_S."""
 SPEEDS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _STEPS = 20
 """The timeline moves in steps of this part of its span, so that it does not creep."""
@@ -33,7 +35,8 @@ class TimeCursor:
     while the minutes before the cursor are being analysed. `at_end`: nothing later is recorded.
     `skips_idle`: playback skips ticks without traffic or events. `zoom` is an index of SPANS_S
     (None: the default). `mark_in_ns` and `mark_out_ns` are the ends of the marked range.
-    `recorded` and `curve` are what was last read of the recording.
+    `recorded` and `curve` are what was last read of the recording. `live_s` is the time for which
+    there are live data.
     """
 
     playing: bool = False
@@ -46,6 +49,7 @@ class TimeCursor:
     mark_out_ns: int | None = None
     recorded: RecordingContents | None = None
     curve: Curve | None = None
+    live_s: float = USUAL_S
 
     @property
     def range_ns(self) -> tuple[int, int] | None:
@@ -55,12 +59,14 @@ class TimeCursor:
         return min(self.mark_in_ns, self.mark_out_ns), max(self.mark_in_ns, self.mark_out_ns)
 
     def span_s(self, has_now: bool) -> int:
-        """The span of the timeline; without live data by default all of a short recording, in whole
-        minutes.
+        """The span of the timeline. By default it grows with the live data up to USUAL_S; without
+        them it is all of a short recording, in whole minutes.
         """
         if self.zoom is not None:
             return SPANS_S[self.zoom]
-        if has_now or self.recorded is None:
+        if has_now:
+            return next((each for each in _FIRST_S if self.live_s <= each), USUAL_S)
+        if self.recorded is None:
             return USUAL_S
         length_s = (self.recorded.until_ns - self.recorded.start_ns) / SECOND_NS
         return MINUTE_S * max(1, ceil(min(length_s, HOUR_S) / MINUTE_S))

@@ -9,9 +9,8 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
-from fabmon.tui.containment import ContainingApp
 from fabmon.tui.line import FindingTarget
-from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.time.cursor import speed_text
 from fabmon.tui.time.past_reader import RecordingAccess, RecordingContents, ReplayStart
@@ -22,12 +21,8 @@ from fabmon.tui.widgets.prompts import Prompt
 _DAY_NS = 86_400 * SECOND_NS
 
 
-class TimeKeys(ContainingApp):
+class TimeKeys(ScreenApp):
     """The part of the app that moves through time; a `TimeView` of its player."""
-
-    screen_state: ScreenState
-    recording: RecordingAccess
-    player: Player
 
     def set_up_time(self, recording: RecordingAccess, start: ReplayStart | None) -> None:
         """Set up the player; with `start` it begins by playing the recording."""
@@ -37,14 +32,6 @@ class TimeKeys(ContainingApp):
 
     async def show_scene(self, scene: Scene) -> None:
         """Draw another scene."""
-        raise NotImplementedError
-
-    def repaint(self) -> None:
-        """Draw again what is shown."""
-        raise NotImplementedError
-
-    def say(self, text: str, seconds: float = 4) -> None:
-        """Show one line for some seconds."""
         raise NotImplementedError
 
     def report_error(self, error: Exception) -> None:

@@ -158,7 +158,7 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
             self.scroll_to_region(around, animate=False)
 
     def centre(self, cell: Cell) -> None:
-        """Scroll so that the row of a cell is in the middle, and the cell in sight."""
+        """Scroll so that the row of a cell is in the middle, and the cell is visible."""
         self.scroll_to(y=cell[0] - self.size.height // 2, animate=False)
         self.call_after_refresh(self.reveal, cell)
 

@@ -20,6 +20,7 @@ from fabmon.fabric.filter import FilterError, parse
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.containment import Contained
+from fabmon.tui.key_table import KEYS
 from fabmon.tui.line import Line, fit, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.lines import Painted
@@ -180,7 +181,7 @@ class SaveMenu(Contained, ModalScreen[str | None]):
     def on_resize(self) -> None:
         """Draw the menu in the size of the terminal."""
         palette, view = self._palette, self.query_one("#save", Painted)
-        choices = [key for key in keys.KEYS if key.scope == keys.SAVE]
+        choices = [key for key in KEYS if key.scope == keys.SAVE]
         width = min(_MENU_COLUMNS, self.size.width)
         head = " Save into "
         where = str(Path.cwd())

@@ -62,7 +62,7 @@ def test_a_stream_is_one_hello_then_frames(tmp_path: Path, root: str) -> None:
             hello, *packed = [decode(reply.readline()) for _ in range(3)]
         assert isinstance(hello, Hello)
         assert hello.encoding == "delta-deflate"
-        unpacker = Unpacker(hello.width())
+        unpacker = Unpacker(hello.widths())
         frames = [unpacker.frame(each) for each in packed if isinstance(each, Packed)]
         assert frames[1].seq == frames[0].seq + 1
         # A late reader gets every source at once, also those that are read every tenth tick.

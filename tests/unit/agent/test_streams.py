@@ -84,7 +84,7 @@ async def test_packed_frames_are_the_same_frames_whenever_one_comes() -> None:
             if isinstance(message, Hello):
                 assert message.encoding == "delta-deflate"
                 assert message.hostname == "gpu001"
-                unpacker = Unpacker(message.width())
+                unpacker = Unpacker(message.widths())
             else:
                 assert isinstance(message, Packed)
                 found.append(unpacker.frame(message))

@@ -56,7 +56,7 @@ def test_no_link_carries_more_than_its_line_rate(collective: str, routing: str) 
     for _ in range(20):
         moved = world.advance(1.0)
         assert (moved.sent <= world.hardware.speed * (1 + 1e-6)).all()
-        assert (moved.held_s <= 1 + 1e-9).all()
+        assert (moved.paused_s <= 1 + 1e-9).all()
 
 
 def test_an_all_reduce_moves_what_it_must() -> None:
@@ -212,5 +212,5 @@ def test_an_unknown_fault_is_refused_with_the_nearest_name(kind: str, complaint:
 def test_a_healthy_fabric_has_no_queue_and_pauses_nobody(kind: str) -> None:
     world = DemoFeed(scenario(kind=kind)).world
     moved = world.advance(120.0)
-    assert moved.queued_s.sum() == moved.held_s.sum() == moved.marked.sum() == 0
+    assert moved.queued_s.sum() == moved.paused_s.sum() == moved.marked.sum() == 0
     assert world.trainings[0].iterations > 30

@@ -33,6 +33,7 @@ from fabmon.tui.line import (
     right,
 )
 from fabmon.tui.text import iteration, labels
+from fabmon.tui.text.chart import thin_bar
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.finding_groups import FindingGroup
 from fabmon.tui.text.header import down_links, nodes_up
@@ -40,6 +41,10 @@ from fabmon.tui.text.timeline import event_mark
 from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 
 _MOST_EVENTS = 500
+_MOST_BUSIEST = 21
+_BAR_COLUMNS = 16
+_BUSY_TEXT = 36
+"""Columns for the name and the value of a busy link; a bar has what is left."""
 _PLACE = re.compile(r" (?:→|of|under) .*")
 _MOST_NESTED = 50
 """Findings that are listed below the line of a group, or of their root."""
@@ -53,7 +58,7 @@ def panel(ctx: DrawContext) -> list[Line]:
     room = ctx.height - len(lines) - 2
     if room > 0:
         lines.append(line((" " * ctx.width, ctx.palette.text)))
-        lines += busiest(ctx, min(room, 10))
+        lines += busiest(ctx, min(room, _MOST_BUSIEST))
     return lines
 
 
@@ -219,13 +224,18 @@ def busiest(ctx: DrawContext, count: int) -> list[Line]:
     order = _one_end(order, ctx.scene, count, (GPU, NVLINK) if metric.traffic else ())
     order = order[: max(0, count - 1)]
     lines = [line((f"   Busiest, {metric.name}", palette.dim))] if order else []
+    columns = min(max(0, ctx.width - _BUSY_TEXT), _BAR_COLUMNS) if metric.high == 1 else 0
     for row in order:
         value = float(values[row])
         text = percent(value) if metric.high == 1 else per_second(value)
         name = labels.link_name(ctx.fabric.ports[row], ctx.fabric)
         lines.append(
             line(
-                (f"   {fit(name, max(4, ctx.width - 14))}", palette.text),
+                (f"   {fit(name, max(4, ctx.width - 14 - columns))}", palette.text),
+                (
+                    thin_bar(value, columns),
+                    palette.accent if row in ctx.flagged_rows else palette.tx,
+                ),
                 (right(text, 10), palette.text),
                 target=PortTarget(row),
             )

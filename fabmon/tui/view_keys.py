@@ -1,0 +1,205 @@
+"""The keys that open views and pages, by number, by name and from a line, and that go back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from textual.await_complete import AwaitComplete
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.tick import NodeState
+from fabmon.tui import keys
+from fabmon.tui.line import (
+    EventTarget,
+    FindingTarget,
+    NodeTarget,
+    PairTarget,
+    PortTarget,
+    SubjectTarget,
+)
+from fabmon.tui.names import Entry, NameIndex, commands, metric_entries, scene_entries
+from fabmon.tui.screen_app import ScreenApp
+from fabmon.tui.screens.base import ViewScreen
+from fabmon.tui.screens.finding import FindingScreen
+from fabmon.tui.screens.fluctuation import FluctuationScreen
+from fabmon.tui.screens.line_screens import HelpScreen, NodeScreen, NodesScreen
+from fabmon.tui.screens.matrix import PairScreen
+from fabmon.tui.screens.overview import OverviewScreen
+from fabmon.tui.screens.port import PortScreen
+from fabmon.tui.widgets.choosers import JumpPrompt
+from fabmon.tui.widgets.lines import FoldRequested, Highlighted, OpenRequested
+
+
+class ViewKeys(ScreenApp):
+    """The part of the app that decides which view or page is open."""
+
+    def __init__(self, **options: Any) -> None:
+        """No view is open yet."""
+        super().__init__(**options)
+        self._has_left_nodes = False
+        self._views_before: list[str] = []
+        self._name_index: NameIndex | None = None
+
+    async def leave_nodes(self, scene: Scene) -> None:
+        """Open the overview with the first scene that has data, if the nodes are still open."""
+        if not self._has_left_nodes and _has_data(scene):
+            self._has_left_nodes = True
+            if isinstance(self.screen, NodesScreen):
+                await self._open_view(OverviewScreen.VIEW)
+
+    async def on_open_requested(self, event: OpenRequested) -> None:
+        """Open the page of a target."""
+        state, target, past = self.screen_state, event.target, self.recording.reader
+        scene = state.scene
+        if scene is None:
+            return
+        if isinstance(target, NodeTarget):
+            await self.push_screen(NodeScreen(state, target))
+        elif isinstance(target, PortTarget):
+            port = scene.snapshot.fabric.ports[target.row]
+            await self.push_screen(PortScreen(state, port, past))
+        elif isinstance(target, PairTarget):
+            await self.push_screen(PairScreen(state, target))
+        elif isinstance(target, FindingTarget):
+            if state.group(target.key, scene) is not None:
+                state.fold(target.key)
+                self.repaint()
+                return
+            every = (*scene.findings, *state.closed(scene))
+            found = next((each for each in every if each.key == target.key), None)
+            if found is not None:
+                if target.key != state.selected_key:
+                    state.select(target.key)
+                await self.push_screen(FindingScreen(state, found, past))
+        elif isinstance(target, EventTarget):
+            self.player.seek(target.time_ns)
+        elif isinstance(target, SubjectTarget):
+            await self._open_view(FluctuationScreen.VIEW)
+            if isinstance(self.screen, FluctuationScreen):
+                self.screen.go_to(target)
+
+    def on_fold_requested(self, event: FoldRequested) -> None:
+        """List the findings of a group, or no longer."""
+        state, target, scene = self.screen_state, event.target, self.screen_state.scene
+        if scene is None or not isinstance(target, FindingTarget):
+            return
+        if state.group(target.key, scene) is not None:
+            state.fold(target.key, event.unfold)
+            self.repaint()
+
+    def on_highlighted(self, event: Highlighted) -> None:
+        """Select the finding under the cursor of a list."""
+        if isinstance(event.target, FindingTarget):
+            self.screen_state.select(event.target.key)
+            self.repaint()
+            if isinstance(self.screen, OverviewScreen):
+                self.screen.reveal_selected()
+
+    # Actions do not wait for a page to close: a click in its footer would wait for itself.
+
+    def action_view(self, name: str) -> None:
+        """Open one of the views, from any page."""
+        self._open_view(name)
+
+    def _open_view(self, name: str) -> AwaitComplete:
+        """Open a view; what is returned can be awaited."""
+        self._has_left_nodes = self._has_left_nodes or name != NodesScreen.VIEW
+        shown = self._root_view()
+        if name in self._views_before:
+            del self._views_before[self._views_before.index(name) :]
+        elif shown != name:
+            self._views_before.append(shown)
+        if name == OverviewScreen.VIEW:
+            self._views_before.clear()
+        while len(self.screen_stack) > 2:
+            self.pop_screen()
+        return self.switch_screen(name)
+
+    def action_next_view(self) -> None:
+        """Open the view after the current one."""
+        shown = keys.ROOT_VIEWS.index(self._root_view())
+        self.action_view(keys.ROOT_VIEWS[(shown + 1) % len(keys.ROOT_VIEWS)])
+
+    def _root_view(self) -> str:
+        """The view of the keys 1 to 6 that is open, below any page."""
+        return next(each.VIEW for each in self.screen_stack if isinstance(each, ViewScreen))
+
+    async def action_back(self) -> None:
+        """Go back by one step: see the key's help."""
+        state, screen = self.screen_state, self.screen
+        if len(self.screen_stack) > 2:
+            self.pop_screen()
+        elif isinstance(screen, ViewScreen) and (screen.restore_panel() or screen.go_back()):
+            return
+        elif self._root_view() != OverviewScreen.VIEW and state.scene is not None:
+            if state.choices.filter:
+                state.choices = state.choices.with_filter("")
+                self.repaint()
+            else:
+                self._open_view((self._views_before or [OverviewScreen.VIEW])[-1])
+        else:
+            self._clear_one()
+            self.repaint()
+
+    def _clear_one(self) -> None:
+        """Clear the finding that the user selected, else the filter, the tips, the selection."""
+        state = self.screen_state
+        if state.selected_key and not state.follows_first:
+            state.select("")
+        elif state.choices.filter:
+            state.choices = state.choices.with_filter("")
+        elif not state.captions.skipped:
+            state.captions.skip()
+        else:
+            state.select("")
+
+    def action_close(self) -> None:
+        """Close the page; in a view, quit."""
+        if len(self.screen_stack) > 2:
+            self.pop_screen()
+        else:
+            self.exit()
+
+    async def action_help(self) -> None:
+        """Open the help of the current view."""
+        screen = self.screen
+        if isinstance(screen, ViewScreen) and not isinstance(screen, HelpScreen):
+            await self.push_screen(HelpScreen(self.screen_state, screen.VIEW))
+
+    def action_jump(self) -> None:
+        """Open the list of names."""
+        self.skip_while_typing()
+        self.push_screen(JumpPrompt(self._searchable(), self.screen_state.palette), self._jump)
+
+    def _searchable(self) -> NameIndex:
+        """The names to search: of nodes and ports, indexed once per fabric, and of all else."""
+        scene = self.screen_state.scene
+        snapshot = None if scene is None else scene.snapshot
+        if snapshot is not None and (
+            self._name_index is None or self._name_index.fabric is not snapshot.fabric
+        ):
+            self._name_index = NameIndex(snapshot.fabric)
+        return (self._name_index or NameIndex(None)).with_others(
+            [
+                *commands(self.screen_state.keys, self.screen_state.refused_actions),
+                *metric_entries(snapshot),
+                *([] if scene is None else scene_entries(scene)),
+            ]
+        )
+
+    async def _jump(self, entry: Entry | None) -> None:
+        """Open what was chosen in the list of names."""
+        if entry is None:
+            return
+        if isinstance(entry.opens, str):
+            await self.run_action(entry.opens)
+        else:
+            self.post_message(OpenRequested(entry.opens))
+
+
+def _has_data(scene: Scene) -> bool:
+    """Whether a node is up and a port has a rate or a state."""
+    snapshot = scene.snapshot
+    is_up = any(status.state is NodeState.UP for status in snapshot.statuses.values())
+    return is_up and bool(np.isfinite(snapshot.heat).any() or np.isfinite(snapshot.up).any())

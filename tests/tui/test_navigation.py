@@ -1,0 +1,259 @@
+"""What keys do: views and pages, the cursor, the focus, how values are shown."""
+
+from __future__ import annotations
+
+import pytest
+from textual import events
+
+from fabmon.tui.palette import RAMPS
+from fabmon.tui.widgets.heatgrid import HeatGrid
+from fabmon.tui.widgets.lines import LineView
+from tests.tui.running import running
+from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
+
+
+@pytest.mark.parametrize(
+    ("key", "view"),
+    [
+        ("1", "overview"),
+        ("2", "switches"),
+        ("3", "nodes"),
+        ("n", "nodes"),
+        ("4", "findings"),
+        ("6", "fluctuation"),
+    ],
+)
+@pytest.mark.parametrize("size", [(60, 18), (120, 40)])
+async def test_views_are_one_key_away_from_anywhere(
+    key: str, view: str, size: tuple[int, int]
+) -> None:
+    async with running(COLLISION, size=size) as run:
+        await run.press("enter", "question_mark", key)
+        assert run.view == view
+
+
+async def test_drilling_down_and_back() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter")
+        assert run.view == "finding"
+        assert "overview ▸ ECMP collision leaf1 up5" in run.lines[1]
+        await run.press("enter")
+        assert run.view == "port"
+        assert "overview ▸ ECMP collision leaf1 up5 ▸ leaf1 up5" in run.lines[1]
+        await run.press("escape")
+        assert run.view == "finding"
+        await run.press("escape", "escape", "escape")
+        assert run.view == "overview"
+
+
+async def test_a_cell_opens_its_port_and_a_name_its_node() -> None:
+    async with running(HEALTHY) as run:
+        await run.press("l", "l", "l", "enter")
+        assert "overview ▸ gpu001 r3" in run.lines[1]
+        await run.press("escape", *["h"] * 4)
+        assert "gpu001  host, up, " in run.text
+        await run.press("enter")
+        assert run.view == "node"
+        assert "overview ▸ gpu001" in run.lines[1]
+        await run.press("escape", "k", "enter")
+        assert "overview ▸ leaf1" in run.lines[1], "the name of the switch"
+
+
+async def test_up_and_down_keep_to_their_column() -> None:
+    async with running(COLLISION) as run:
+        grid = run.app.screen.query_one(HeatGrid)
+        await run.press("l")
+        before = grid.cursor
+        await run.press("j", "j", "k", "k")
+        assert grid.cursor == before
+
+
+async def test_a_finding_opens_and_its_ports_open_from_there() -> None:
+    async with running(COLLISION) as run:
+        await run.press("tab", "enter")
+        assert run.view == "finding"
+        assert "leaf1 → spines, 8 links" in run.text
+        await run.press("enter")
+        assert run.view == "port"
+        assert "leaf1 up5" in run.lines[1]
+
+
+async def test_a_finding_that_closes_while_it_is_read_stays_and_says_so() -> None:
+    async with running(COLLISION) as run:
+        await run.press("4", "enter")
+        await run.send(HEALTHY.scene(71))
+        assert "closed; open since" in run.text
+        assert "ECMP collision" in run.text
+
+
+@pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 40)])
+async def test_the_cursor_moves_with_letters_and_with_arrows(size: tuple[int, int]) -> None:
+    for down, up in (
+        ("j", "k"),
+        ("down", "up"),
+        ("G", "g"),
+        ("end", "home"),
+        ("pagedown", "pageup"),
+    ):
+        async with running(troubled(), size=size) as run:
+            first = run.app.focused
+            assert isinstance(first, HeatGrid | LineView)
+            await run.press("g")
+            place = _cursor(first)
+            await run.press(down)
+            assert _cursor(first) != place
+            await run.press(up)
+            assert _cursor(first) == place
+
+
+def _cursor(widget: HeatGrid | LineView) -> object:
+    return widget.cursor if isinstance(widget, HeatGrid) else widget.selected
+
+
+async def test_the_cursor_moves_from_uplink_to_uplink() -> None:
+    async with running(COLLISION) as run:
+        await run.press("2", "j", "l", "l", "enter")
+        assert "leaf1 up3" in run.lines[1]
+
+
+async def test_the_cursor_stays_on_its_port_when_a_filter_is_set() -> None:
+    async with running(HEALTHY) as run:
+        await run.press("j", "j", "l")
+        assert any(line.startswith(" gpu003 r1 ") for line in run.lines)
+        state = run.app.screen_state
+        state.choices = state.choices.with_filter("gpu003")
+        run.app.repaint()
+        await run.settle()
+        await run.press("enter")
+        assert "gpu003 r1" in run.lines[1]
+
+
+async def test_units_are_everywhere() -> None:
+    async with running(HEALTHY) as run:
+        assert "344 Gb/s" in run.text
+        await run.press("u")
+        assert "u GB/s" in run.lines[0]
+        assert "43.0 GB/s" in run.text
+        await run.press("u")
+        assert "u %" in run.lines[0]
+        await run.press("2")
+        assert "%" in run.text
+        assert "Gb/s" not in run.lines[5]
+
+
+async def test_colours_change_and_come_back() -> None:
+    async with running(COLLISION) as run:
+        names = []
+        for _ in RAMPS:
+            names.append(run.app.screen_state.palette.ramp)
+            await run.press("c")
+        assert names == [ramp.name for ramp in RAMPS]
+        assert run.app.screen_state.palette.ramp == RAMPS[0].name
+
+
+async def test_digits() -> None:
+    async with running(HEALTHY, size=(80, 24)) as run:
+        await run.press("C")
+        assert "gpu001[86]86" in run.text
+        await run.press("C")
+        assert "gpu001[██]██" in run.text
+
+
+async def test_failures_that_are_alike_unfold() -> None:
+    async with running(connecting(), seq=5) as run:
+        await run.press("n")
+        assert "▸ ✖ 7 failed, refused  gpu005, gpu006, gpu007 and 4 more" in run.text
+        assert "gpu009" not in run.text
+        await run.press("enter")
+        assert "▾" in run.text
+        assert "gpu009" in run.text
+        await run.press("enter")
+        assert "gpu009" not in run.text
+
+
+async def test_the_focused_panel_takes_the_whole_screen() -> None:
+    async with running(COLLISION) as run:
+        await run.press("z")
+        assert "Findings" not in run.text
+        await run.press("z")
+        assert "Findings" in run.text
+        await run.press("tab", "z")
+        assert "Fabric" not in run.text
+        await run.press("z")
+        assert "Fabric" in run.text
+
+
+async def test_the_charts_zoom() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter", "enter")
+        assert "last 5 min" in run.text
+        await run.press("minus")
+        assert "last 10 min" in run.text
+        await run.press("plus", "plus", "plus", "plus")
+        assert "last 1 min" in run.text
+
+
+async def test_the_list_of_names_has_our_actions() -> None:
+    async with running(COLLISION) as run:
+        await run.press("colon")
+        assert "Freeze or resume" in run.text
+        await run.press(*"switches", "enter")
+        await run.goes_to("switches")
+
+
+async def test_the_focused_panel_is_marked_in_its_title() -> None:
+    async with running(COLLISION) as run:
+        assert "▸ Fabric" in run.lines[1]
+        assert "▸ Findings" not in run.lines[1]
+        await run.press("tab")
+        assert "▸ Findings" in run.lines[1]
+        assert "▸ Fabric" not in run.lines[1]
+
+
+async def test_the_focus_comes_back_where_it_was_lost() -> None:
+    async with running(COLLISION) as run:
+        run.app.screen.set_focus(None)
+        await run.send(COLLISION.scene(71))
+        assert run.app.screen.query_one(HeatGrid).has_focus
+
+
+async def test_escape_goes_back_through_the_views_and_stays_in_the_overview() -> None:
+    async with running(COLLISION) as run:
+        await run.press("4", "6", "2")
+        for view in ("fluctuation", "findings", "overview", "overview", "overview"):
+            await run.press("escape")
+            assert run.view == view
+        assert run.app.is_running
+
+
+async def test_escape_restores_a_maximised_panel() -> None:
+    async with running(COLLISION) as run:
+        await run.press("z", "escape")
+        assert "Findings" in run.text
+
+
+async def test_what_is_typed_right_after_the_key_of_an_input_goes_there() -> None:
+    async with running(COLLISION) as run:
+        for key, char in (("colon", ":"), ("g", "g"), ("2", "2"), ("r", "r"), ("1", "1")):
+            run.app.post_message(events.Key(key, char))
+        await run.settle()
+        await run.press("enter")
+        await run.goes_to("port")
+        assert "gpu002 r1" in run.lines[1]
+        await run.press("escape")
+        for key, char in (("slash", "/"), ("g", "g"), ("2", "2")):
+            run.app.post_message(events.Key(key, char))
+        await run.settle()
+        assert run.app.screen_state.choices.filter == "g2"
+
+
+async def test_q_goes_back_from_a_page_and_quits_from_a_view() -> None:
+    async with running(COLLISION) as run:
+        await run.press("enter", "enter", "question_mark")
+        assert run.view == "help"
+        for view in ("port", "finding", "overview"):
+            await run.press("q")
+            assert run.view == view
+            assert run.app._exit is False
+        await run.press("q")
+        assert run.app._exit

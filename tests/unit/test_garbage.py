@@ -1,0 +1,47 @@
+"""What the garbage collector visits while nodes connect, and later."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from fabmon.fabric.tick import Tick
+from fabmon.session.garbage import GarbageSchedule
+from tests.builders import hello
+
+
+@pytest.fixture(autouse=True)
+def unchanged_collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def _tick(seq: int, *nodes: str) -> Tick:
+    return Tick(seq, seq * 10**9, hellos=tuple((node, hello()) for node in nodes))
+
+
+def test_what_new_nodes_reported_is_visited_no_more_once_all_have() -> None:
+    schedule = GarbageSchedule()
+    facts = [[] for _ in range(1000)]  # type: list[list[int]]
+    before = gc.get_freeze_count()
+    schedule.accept(_tick(0, "a", "b"))
+    schedule.accept(_tick(1, "c"))
+    assert gc.get_freeze_count() <= before
+    schedule.accept(_tick(2))
+    assert gc.get_freeze_count() >= before + len(facts)
+
+
+def test_a_node_that_restarts_freezes_nothing() -> None:
+    schedule = GarbageSchedule()
+    schedule.accept(_tick(0, "a"))
+    schedule.accept(_tick(1))
+    frozen = gc.get_freeze_count()
+    kept = [[] for _ in range(1000)]  # type: list[list[int]]
+    schedule.accept(_tick(2, "a"))
+    schedule.accept(_tick(3))
+    assert kept
+    assert gc.get_freeze_count() <= frozen
