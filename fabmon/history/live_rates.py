@@ -203,7 +203,10 @@ class LiveRates:
         s = self._all
         if not self.size:
             return
-        elapsed_ns = np.where(s.known, elapsed_between(s.now, s.before), np.uint64(0))[s.clock]
+        clocks = np.flatnonzero(s.code == CLOCK)
+        of_clock = np.zeros(len(s.now), np.uint64)
+        of_clock[clocks] = elapsed_between(s.now[clocks], s.before[clocks]) * s.known[clocks]
+        elapsed_ns = of_clock[s.clock]
         kinds = CounterKinds(s.code, s.maximum)
         rate, saturated = counter_rates(s.now, s.before, s.known, s.known_before, elapsed_ns, kinds)
         np.copyto(s.rate, rate, casting="same_kind", where=s.fresh)
@@ -242,7 +245,7 @@ class LiveRates:
     def stale(self, now_s: float) -> Bools:
         """[size or more]: whether the last read is too old for its rate to be the current one."""
         s = self._all
-        return is_stale((now_s - s.arrived_s)[s.clock], s.period_s)
+        return is_stale(now_s - s.arrived_s, s.period_s)[s.clock]
 
     def discard(self, stale: Bools) -> None:
         """Make the rates of some series unknown."""
