@@ -6,11 +6,13 @@ The number is limited at `accept`, so that it includes connections that are stil
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import resource
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +20,7 @@ from weakref import WeakSet
 from aiohttp import web
 
 MAX_CONNECTIONS = 256
-"""Open at once; one more is closed when it arrives."""
+"""Open at once. One more takes the place of one without the token, or is closed when it arrives."""
 FIRST_REQUEST_S = 10.0
 
 _LOG = logging.getLogger("fabmon.agent")
@@ -30,7 +32,8 @@ _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class LimitedListener:
     """The sockets that an agent listens on; `server` makes the handler of each connection.
 
-    `asked` are the connections that have sent a request. `max_connections` defaults to half of the
+    `asked` are the connections that have sent a request, `holders` those that have sent one with
+    the token: these are never closed for others. `max_connections` defaults to half of the
     files that the process may open, and to 256 at most.
     """
 
@@ -38,14 +41,16 @@ class LimitedListener:
         self,
         server: Callable[[], web.RequestHandler],
         asked: WeakSet[asyncio.BaseTransport],
+        holders: WeakSet[asyncio.BaseTransport],
         max_connections: int | None = None,
         first_request_s: float = FIRST_REQUEST_S,
     ) -> None:
         self._server = server
         self._asked = asked
-        self._max_connections = max_connections or min(MAX_CONNECTIONS, _max_files() // 2)
         self._first_request_s = first_request_s
-        self._connections: WeakSet[socket.socket] = WeakSet()
+        self._connections = _Connections(
+            holders, max_connections or min(MAX_CONNECTIONS, _max_files() // 2)
+        )
         self._servers: list[asyncio.Server] = []
 
     async def open(self, address: str, port: int, tls: ssl.SSLContext | None = None) -> int:
@@ -77,7 +82,7 @@ class LimitedListener:
             server.close()
 
     def _listen(self, family: int, where: Any) -> _CountingSocket:
-        listening = _CountingSocket(family, self._connections, self._max_connections)
+        listening = _CountingSocket(family, self._connections)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -101,20 +106,52 @@ class LimitedListener:
             transport.abort()
 
 
-class _CountingSocket(socket.socket):
-    """Closes a new connection when `most` of the `connections` are open."""
+class _Connections:
+    """The open connections, `most` of them at most."""
 
-    def __init__(self, family: int, connections: WeakSet[socket.socket], most: int) -> None:
+    def __init__(self, holders: WeakSet[asyncio.BaseTransport], most: int) -> None:
+        self._holders = holders
+        self._most = most
+        self._open: dict[socket.socket, str] = {}
+
+    def add(self, connection: socket.socket, address: str) -> bool:
+        """Count a connection from an address; False if there is no place for it."""
+        self._open = {each: at for each, at in self._open.items() if each.fileno() != -1}
+        if len(self._open) >= self._most and not self._make_place():
+            return False
+        self._open[connection] = address
+        return True
+
+    def _make_place(self) -> bool:
+        """Close a connection that has not presented the token: the oldest of the address that has
+        most of them, so that whoever opens many closes their own."""
+        sockets = (each.get_extra_info("socket") for each in self._holders)
+        holding = {each.fileno() for each in sockets if each is not None}
+        strangers = [each for each in self._open if each.fileno() not in holding]
+        if not strangers:
+            return False
+        by_address = Counter(self._open[each] for each in strangers)
+        most = by_address.most_common(1)[0][0]
+        oldest = next(each for each in strangers if self._open[each] == most)
+        del self._open[oldest]
+        # The event loop closes it when it reads this end.
+        with contextlib.suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)
+        return True
+
+
+class _CountingSocket(socket.socket):
+    """Closes a new connection for which there is no place."""
+
+    def __init__(self, family: int, connections: _Connections) -> None:
         super().__init__(family, socket.SOCK_STREAM)
         self._connections = connections
-        self._most = most
 
     def accept(self) -> tuple[socket.socket, Any]:
         connection, where = super().accept()
-        if sum(each.fileno() != -1 for each in self._connections) >= self._most:
+        if not self._connections.add(connection, where[0]):
             connection.close()
             raise ConnectionAbortedError(errno.ECONNABORTED, "too many connections")
-        self._connections.add(connection)
         return connection, where
 
 

@@ -145,7 +145,7 @@ async def serve(options: AgentOptions, ready: Callable[[str], object]) -> None:
     await runner.setup()
     assert runner.server is not None
     log_file_exhaustion_once(asyncio.get_running_loop())
-    listener = LimitedListener(runner.server, server.asked)
+    listener = LimitedListener(runner.server, server.asked, server.holders)
     try:
         try:
             port = await listener.open(options.address.host, options.address.port, options.tls)

@@ -29,7 +29,8 @@ _OPEN = "/healthz"
 class Server:
     """Answers from `state`; `token` is required everywhere but on /healthz.
 
-    `asked` are the connections that have sent a request. Connections without the token, and those
+    `asked` are the connections that have sent a request, `holders` those that sent one with the
+    token. Connections without the token, and those
     that request /healthz, are closed after their answer. `last_line_s` is how long a reader that is
     dropped may take to read the reason.
     """
@@ -50,6 +51,7 @@ class Server:
         self._last_line_s = last_line_s
         self._exposition: tuple[Hello, Exposition] | None = None
         self.asked: WeakSet[asyncio.BaseTransport] = WeakSet()
+        self.holders: WeakSet[asyncio.BaseTransport] = WeakSet()
 
     def app(self) -> web.Application:
         """The aiohttp application."""
@@ -65,7 +67,10 @@ class Server:
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.transport is not None:
             self.asked.add(request.transport)
-        if request.path != _OPEN and not self._has_token(request):
+        has_token = self._has_token(request)
+        if has_token and request.transport is not None:
+            self.holders.add(request.transport)
+        if request.path != _OPEN and not has_token:
             refused = web.Response(
                 status=401,
                 text="the token is missing or wrong: Authorization: Bearer TOKEN\n",

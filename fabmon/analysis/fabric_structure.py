@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,6 +112,11 @@ class FabricStructure:
         self._node_memo[compute] = found
         return [value for _, value in found.values()]
 
+    def ids(self, rows: Iterable[int]) -> list[str]:
+        """The ids of some ports, `leaf1/swp5`."""
+        known = self.once(_ids)
+        return [known[row] for row in rows]
+
     def label(self, row: int) -> str:
         """A port's name in a sentence, `leaf1 up5`."""
         return self.fabric.ports[row].display_name
@@ -125,6 +130,8 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
     """The arrays of a fabric. `before` is the structure of an earlier one: of nodes whose ports are
     the same nothing is read again."""
     ports = port_arrays(fabric, None if before is None else before.ports)
+    if before is not None and _is_same(before, fabric, ports):
+        return replace(before, fabric=fabric, ports=ports, _memo={})
     names = [each.name for each in fabric.nodes]
     # By number of a name, the place of the node; one more for ports without a node.
     place_of = np.full(len(ports.names) + 1, NONE, np.intp)
@@ -177,6 +184,20 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
         leaves=tuple(name for name, _ in leaves),
         pcie_bps=ports.pcie_bps,
         _node_memo={} if before is None else before._node_memo,
+    )
+
+
+def _ids(fabric: Fabric) -> list[str]:
+    return [port.id for port in fabric.ports]
+
+
+def _is_same(before: FabricStructure, fabric: Fabric, ports: PortArrays) -> bool:
+    """Whether the nodes, ports and groups of a fabric are where they were: then all arrays are."""
+    return (
+        before.ports.is_same(ports)
+        and [(each.name, each.role) for each in before.fabric.nodes]
+        == [(each.name, each.role) for each in fabric.nodes]
+        and before.fabric.groups == fabric.groups
     )
 
 

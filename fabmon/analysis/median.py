@@ -31,10 +31,11 @@ def quantile(values: NDArray[np.float64], share: float) -> float:
 
     Method 7 of Hyndman and Fan (1996).
     """
-    ordered = np.sort(values)
-    place = (len(ordered) - 1) * share
+    place = (len(values) - 1) * share
     before = int(place)
-    low, high = float(ordered[before]), float(ordered[min(before + 1, len(ordered) - 1)])
+    after = min(before + 1, len(values) - 1)
+    ordered = np.partition(values, (before, after))
+    low, high = float(ordered[before]), float(ordered[after])
     part = place - before
     # From the nearer of the two, as numpy does: the other way rounds differently.
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part

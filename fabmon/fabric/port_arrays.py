@@ -43,6 +43,13 @@ class PortArrays:
         has: NDArray[np.bool_] = found[self.role]
         return has
 
+    def is_same(self, other: PortArrays) -> bool:
+        """Whether all arrays have the same values."""
+        return self.names == other.names and all(
+            np.array_equal(getattr(self, name), getattr(other, name), equal_nan=name == "pcie_bps")
+            for name in _ARRAYS
+        )
+
 
 def port_arrays(fabric: Fabric, before: PortArrays | None = None) -> PortArrays:
     """The arrays of a fabric. `before` are those of an earlier one: only the ports of nodes that

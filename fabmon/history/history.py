@@ -412,12 +412,9 @@ class History:
 
     def _probe_cpu(self) -> dict[str, float]:
         """By node, the share of a core that the probe uses, 0 to 1."""
-        rate = self._rates.rate
-        return {
-            name: float(rate[node.cpu]) / _US_PER_S
-            for name, node in self._nodes.items()
-            if node.cpu is not None
-        }
+        slots = {name: node.cpu for name, node in self._nodes.items() if node.cpu is not None}
+        rates = self._rates.rate[list(slots.values())].tolist()
+        return {name: rate / _US_PER_S for name, rate in zip(slots, rates, strict=True)}
 
 
 def _joined(parts: Sequence[Indices]) -> Indices:

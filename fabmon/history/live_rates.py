@@ -206,26 +206,24 @@ class LiveRates:
         s = self._all
         if not self.size:
             return
+        clocks = np.flatnonzero(s.code == CLOCK)
+        of_clock = np.zeros(len(s.now), np.uint64)
+        of_clock[clocks] = elapsed_between(s.now[clocks], s.before[clocks]) * s.known[clocks]
         for start in range(0, self.size, _PART):
             part = slice(start, min(start + _PART, self.size))
             fresh = s.fresh[part]
             if not fresh.any():
                 continue
-            clock = s.clock[part]
-            elapsed_ns = np.where(
-                s.known[clock], elapsed_between(s.now[clock], s.before[clock]), np.uint64(0)
-            )
             rate, saturated = counter_rates(
                 s.now[part],
                 s.before[part],
                 s.known[part],
                 s.known_before[part],
-                elapsed_ns,
+                of_clock[s.clock[part]],
                 CounterKinds(s.code[part], s.maximum[part]),
             )
             np.copyto(s.rate[part], rate, casting="same_kind", where=fresh)
             np.copyto(s.saturated[part], saturated, where=fresh)
-        # Not before all parts are done: the clock of a block may be in the part before.
         np.copyto(s.before, s.now, where=s.fresh)
         np.copyto(s.known_before, s.known, where=s.fresh)
         s.fresh[:] = False

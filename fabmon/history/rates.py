@@ -94,10 +94,10 @@ def counter_rates(
     """
     saturated: Bools = known & (kinds.code == _SATURATING) & (now >= kinds.maximum)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        valid = known & known_before & (elapsed_ns > 0) & ~saturated
+        is_gauge = kinds.code == GAUGE
+        valid = known & known_before & (elapsed_ns > 0) & ~saturated & ~is_gauge
         rates = np.where(valid, rate_per_s(now, before, elapsed_ns, kinds.code), np.nan)
-    gauge = kinds.code == GAUGE
-    rates[..., gauge] = np.where(known[..., gauge], now[..., gauge], np.nan)
+    np.copyto(rates, now, where=known & is_gauge)
     return rates, saturated
 
 

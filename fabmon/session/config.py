@@ -15,6 +15,7 @@ import msgspec
 
 from fabmon.analysis.causes import Thresholds
 from fabmon.fabric.hosts.host_line import Bad
+from fabmon.fabric.input_files import read_input
 from fabmon.fabric.roles.rules import MANAGEMENT_PORTS, RoleRules, overrides
 from fabmon.fabric.routing_mode import ConfiguredMode
 from fabmon.fabric.topology.plan import Topology, TopologyError
@@ -24,6 +25,8 @@ from fabmon.fabric.topology.toml_plan import Table
 from fabmon.fabric.wording import Unit, file_error
 from fabmon.session.errors import UsageError
 from fabmon.session.toml_lines import line_of
+
+_MAX_FILE_BYTES = 1 << 24
 
 ThemeName = Annotated[
     Literal["auto", "dark", "light"], msgspec.Meta(description="auto, dark or light, in quotes")
@@ -162,7 +165,7 @@ def _thresholds_file() -> Path:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_input(path, _MAX_FILE_BYTES).decode()
     except OSError as error:
         raise UsageError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
 import re
 import selectors
 import signal
 import sys
+import termios
 import time
+import tty
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Literal
@@ -49,6 +52,7 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 _X10_MOUSE = re.compile(rb"\x1b\[M[\x00-\xff]{3}", re.DOTALL)
 """An X10 mouse report; its last three bytes can have any value and need not be UTF-8."""
 _X10_BEGUN = re.compile(rb"\x1b\[(M[\x00-\xff]{0,2})?\Z", re.DOTALL)
+_ALTERNATE_SCREEN = "\x1b[?1049h\x1b[?25l"
 _ESC = b"\x1b"
 _READ_BYTES = 4096
 _POLL_S = 0.1
@@ -229,6 +233,28 @@ class TerminalDriver(LinuxDriver):
         self._answer_until_s = time.monotonic() + _ANSWER_WITHIN_S
         self.write(QUERY)
         self.flush()
+
+    def _sigcont_application(self, *_: object) -> None:
+        """Continue after a signal that stopped the process.
+
+        After SIGTSTP, for which the terminal was given back, it is taken again. After SIGSTOP it
+        was not: Textual would start a second thread that reads keys, and each would lose some.
+        """
+        if self._must_signal_resume:
+            super()._sigcont_application()
+        elif self.attrs_before is not None:
+            self._take_terminal_again(self.attrs_before)
+
+    def _take_terminal_again(self, attrs_before: list[Any]) -> None:
+        """Set the modes that the shell may have changed, and draw everything."""
+        attrs = [*attrs_before]
+        attrs[tty.LFLAG] = self._patch_lflag(attrs[tty.LFLAG])
+        attrs[tty.IFLAG] = self._patch_iflag(attrs[tty.IFLAG])
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(self.fileno, termios.TCSANOW, attrs)
+        self.write(_ALTERNATE_SCREEN)
+        self.flush()
+        self._app.call_later(self._app.refresh, layout=True)
 
     @property
     def _awaits_answer(self) -> bool:

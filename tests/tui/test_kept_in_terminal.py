@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,3 +71,22 @@ def test_a_mistake_in_the_keys_is_said_before_the_screen(start: Start, tmp_path:
     assert screen.wait() == 2
     assert "fabmon.toml:2: [keys] freeze = 'u': u is the key of units" in screen.output.decode()
     assert "\x1b[?1049h" not in screen.output.decode()
+
+
+def test_a_screen_that_was_stopped_takes_every_key_and_gives_the_terminal_back(
+    start: Start,
+) -> None:
+    """As after `kill -STOP`, a debugger or a suspended container: without SIGTSTP."""
+    screen = start()
+    screen.until("LIVE")
+    screen.until("Gb/s")
+    for _ in range(2):
+        screen.process.send_signal(signal.SIGSTOP)
+        screen.drain(0.3)
+        screen.process.send_signal(signal.SIGCONT)
+        screen.drain(0.3)
+    screen.send(b"u")
+    screen.until("GB/s", timeout_s=20)
+    screen.send(b"q")
+    assert screen.wait(20) == 0
+    assert screen.modes == screen.modes_before

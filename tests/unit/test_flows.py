@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from fabmon.fabric.fabric_builder import PortRows, build
@@ -50,6 +52,31 @@ def ways(connections: Connections) -> list[str]:
             strict=True,
         )
     )
+
+
+def test_flows_stay_joined_while_only_facts_of_ports_change() -> None:
+    wires = Wires().connect("a/mlx5_0", "b/mlx5_1", 10, 20, job="7")
+    before = connections(wires, "a", "b")
+    joined, leaves = before.flows, before.leaves
+    reports = before._reports
+
+    def after(**info: str) -> Connections:
+        """With other facts of the first port."""
+        first, *others = before.fabric.ports
+        first = msgspec.structs.replace(first, info={**first.info, **info})
+        fabric = msgspec.structs.replace(before.fabric, ports=(first, *others))
+        return Connections(fabric, reports, before)
+
+    upgraded = after(firmware="28.40")
+    assert upgraded.flows is joined
+    assert upgraded.leaves is leaves
+    # Another driver computes other source ports.
+    replaced = after(driver="bnxt_en")
+    assert replaced.flows is not joined
+    assert replaced.flows.sport.tolist() != joined.sport.tolist()
+    # A node that reports its queue pairs again may have other ones.
+    moved = Connections(before.fabric, {**reports, "a": replace(reports["a"])}, before)
+    assert moved.flows is not joined
 
 
 def test_two_ends_name_each_other() -> None:

@@ -14,7 +14,7 @@ from fabmon.analysis.evidence.link_health import (
     link_condition,
     one_per_cable,
 )
-from fabmon.analysis.fabric_structure import FabricStructure, Rows
+from fabmon.analysis.fabric_structure import Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate
@@ -53,7 +53,8 @@ class DegradedLinks:
     def __init__(self, thresholds: LinkHealthThresholds, damage: LinkDamage) -> None:
         self._t = thresholds
         self._damage = damage
-        self._structure: FabricStructure | None = None
+        # Another array whenever the fabric has other ports, nodes or groups.
+        self._peer: Rows | None = None
         self._rates: Floats = np.empty(0, np.float32)
         self._usual: Floats = np.empty(0, np.float32)
         self._best: Floats = np.empty(0, np.float32)
@@ -91,9 +92,10 @@ class DegradedLinks:
         Computed again only when a line rate or the fabric changes.
         """
         structure, rates = inputs.structure, inputs.snapshot.line_rate_bps
-        if structure is self._structure and np.array_equal(rates, self._rates, equal_nan=True):
+        is_known = structure.peer is self._peer
+        if is_known and np.array_equal(rates, self._rates, equal_nan=True):
             return self._usual
-        if structure is not self._structure:
+        if not is_known:
             self._best = _kept(self._best, len(rates))
         rails = _medians(rates, (rows[None] for rows in structure.rails.values()))
         hosts = _medians(rates, (rows for _, rows in structure.rail_tables))
@@ -102,7 +104,7 @@ class DegradedLinks:
         # A rail must be slower than both; NaN where one of them is not known.
         compared = np.where(structure.is_rail, np.minimum(rails, hosts), groups)
         self._usual = np.fmax(self._best, compared).astype(np.float32)
-        self._structure, self._rates = structure, rates
+        self._peer, self._rates = structure.peer, rates
         return self._usual
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
 from fabmon.analysis.evidence.link_health import (
     CHECK_CABLE,
     LinkHealthThresholds,
@@ -69,11 +69,10 @@ class FlappingLinks:
         before = np.full(len(snapshot.up), np.nan, np.float32)
         before[: len(self._up)] = self._up
         changed = np.isfinite(before) & np.isfinite(snapshot.up) & (before != snapshot.up)
-        counted = np.nan_to_num(snapshot.column("flaps")) * snapshot.interval_s
-        both = np.stack((counted, changed))
-        rows = np.flatnonzero(both.any(axis=0))
+        counted = without_nan(snapshot.column("flaps")) * snapshot.interval_s
+        rows = np.flatnonzero(changed | (counted > 0))
         if len(rows):
-            self._changes.append((snapshot.seq, rows, both[:, rows]))
+            self._changes.append((snapshot.seq, rows, np.stack((counted[rows], changed[rows]))))
         oldest = snapshot.seq - _WINDOW_S / snapshot.interval_s
         while self._changes and self._changes[0][0] <= oldest:
             self._changes.popleft()

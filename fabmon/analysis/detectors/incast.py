@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import (
+    WINDOW_TICKS,
+    DetectorInput,
+    rows_of,
+    without_nan,
+)
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
@@ -99,22 +104,20 @@ def incasts(
     sender, those with fewer marks have it.
     """
     structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
-    signals = queue_signals(inputs, queue)
+    signals, rail = queue_signals(inputs, queue), structure.is_rail
     least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
     least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
     # Receivers that one sender fills are looked at as well: its traffic is not another's.
     claims = np.fmin(least, SLOWED_BELOW)
-    with np.errstate(invalid="ignore"):
-        busy = (inputs.received >= claims[:, None]) & structure.is_rail[:, None]
-        full = ((inputs.received >= least[:, None]) & busy).any(axis=1)
-    full &= ~pause_graph(inputs).pauses
-    if not full.any() or _is_balanced(inputs, busy):
+    most = inputs.received_filled.max(axis=1)
+    full = rail & (most >= least) & ~pause_graph(inputs).pauses
+    rows = np.flatnonzero(rail & (most >= claims))
+    if not full.any() or _is_balanced(inputs, rows, claims[rows]):
         return
-    rows = np.flatnonzero(busy.any(axis=1))
     rows = rows[np.lexsort((-signals.marks[rows], ~full[rows]))[:_MAX_RECEIVERS]]
-    received = np.nan_to_num(inputs.entering(rows, WINDOW_TICKS))
-    nics = np.flatnonzero(structure.is_rail & (inputs.sent.max(axis=1) > _SENDS))
-    sent = np.nan_to_num(inputs.leaving(nics, WINDOW_TICKS))
+    received = without_nan(inputs.entering(rows, WINDOW_TICKS))
+    nics = np.flatnonzero(rail & (inputs.sent.max(axis=1) > _SENDS))
+    sent = without_nan(inputs.leaving(nics, WINDOW_TICKS))
     free = np.ones(len(nics), np.bool_)
     several = []
     for place in np.argsort(signals.marks[rows], kind="stable").tolist():
@@ -129,8 +132,10 @@ def incasts(
         each = _Receiver(row, last_ticks(ticks), gets[last_ticks(ticks)])
         if full[row] and ticks.sum() >= t.full_ticks and not _exchanges(inputs, each):
             several.append(each)
+    if several:
+        nics, sent = nics[free], rows_of(sent, np.flatnonzero(free))
     for each in several:
-        found = _shared_by(inputs, queue, each, nics[free], sent[free])
+        found = _shared_by(inputs, queue, each, nics, sent)
         if found is None or found[1] < t.lost_min or _is_calm(inputs, queue, each, found[0]):
             continue
         yield _condition(inputs, queue, each, *found)
@@ -143,13 +148,17 @@ def _exchanges(inputs: DetectorInput, receiver: _Receiver) -> bool:
     return bool(sent.sum() >= _EXCHANGES * receiver.bps.sum())
 
 
-def _is_balanced(inputs: DetectorInput, busy: Mask) -> bool:
-    """Whether senders at line rate account for all busy receivers, in most ticks with any."""
-    lines = np.nan_to_num(inputs.snapshot.line_rate_bps)[:, None]
+def _is_balanced(inputs: DetectorInput, receivers: Rows, claims: Floats) -> bool:
+    """Whether senders at line rate account for what receivers get from their share of line rate
+    `claims` [receivers] on, in most ticks in which any does."""
+    lines = without_nan(inputs.snapshot.line_rate_bps)[:, None]
+    received = rows_of(inputs.received_filled, receivers)
+    busy = received >= claims[:, None]
+    senders = np.flatnonzero(inputs.structure.is_rail & (inputs.sent.max(axis=1) >= SLOWED_BELOW))
+    sent = rows_of(inputs.sent, senders)
+    sends = np.where(sent >= SLOWED_BELOW, sent * lines[senders], 0).sum(axis=0)
+    gets = np.where(busy, received * lines[receivers], 0).sum(axis=0)
     ticks = busy.any(axis=0)
-    rail = inputs.structure.is_rail[:, None]
-    sends = np.where(rail & (inputs.sent >= SLOWED_BELOW), inputs.sent * lines, 0).sum(axis=0)
-    gets = np.where(busy, inputs.received_filled * lines, 0).sum(axis=0)
     balanced: Mask = sends[ticks] >= _BALANCE * gets[ticks]
     return bool(balanced.mean() > 0.5) if len(balanced) else True
 
@@ -190,7 +199,7 @@ def _sent_and_received(inputs: DetectorInput) -> tuple[Floats, Floats]:
     """[WINDOW_TICKS] each: bits/s that all rails send, and receive."""
     rails = np.flatnonzero(inputs.structure.is_rail)
     sent, received = (
-        np.nan_to_num(of(rails, WINDOW_TICKS)).sum(axis=0)
+        np.ascontiguousarray(without_nan(of(rails, WINDOW_TICKS))).sum(axis=0)
         for of in (inputs.leaving, inputs.entering)
     )
     return sent, received
@@ -255,7 +264,7 @@ def _condition(
             2,
         ),
         lost=round(lost, 3),
-        victims=tuple(dict.fromkeys(ports[each].id for each in waiting)),
+        victims=tuple(dict.fromkeys(structure.ids(waiting))),
         unseen="" if edge != NONE else "the switch in front of it",
         unless=(Trait.FULL_GROUP,),
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks, rows_of
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import median
@@ -132,13 +132,12 @@ def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
     """Whether some host was quiet in recent ticks in which others moved data; a cheap test that
     spares the long window of a fabric in step."""
     used = np.fmax(inputs.sent, inputs.received_filled)
-    busy = np.concatenate(
-        [used[rows].mean(axis=1) > t.busy_util for _, rows in inputs.structure.rail_tables]
-        or [np.zeros((0, used.shape[1]), np.bool_)]
-    )
-    some = busy.sum(axis=0) >= _MIN_PEERS
-    quiet = (some & ~busy).sum(axis=1) * inputs.snapshot.interval_s >= t.late_s
-    return bool((quiet & busy.any(axis=1)).any())
+    busy = [
+        rows_of(used, rows.T).mean(axis=0) > t.busy_util for _, rows in inputs.structure.rail_tables
+    ]
+    some = np.sum([each.sum(axis=0) for each in busy], axis=0) >= _MIN_PEERS
+    least = t.late_s / inputs.snapshot.interval_s
+    return any(((count_ticks(some & ~each) >= least) & each.any(axis=1)).any() for each in busy)
 
 
 def _lateness(

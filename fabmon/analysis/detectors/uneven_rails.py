@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput
-from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
+from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput, without_nan
+from fabmon.analysis.evidence.sharing import last_ticks
+from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.model import SWITCH, Fabric
@@ -91,12 +92,9 @@ class UnevenRails:
         suspects = list(self._suspects(inputs))
         by_most = self._used_by_most(inputs) if suspects else set()
         for rows in suspects:
-            used = rows[self._is_rail_of_jobs(inputs, rows, by_most)]
-            level = _level(self._t, _sent(inputs, used)) if len(used) > 1 else None
-            if level is None:
-                continue
-            low = used[level < self._t.low * float(level.max())]
-            found[tuple(inputs.structure.rail[low].tolist())].append((used, level))
+            for used, level in self._uneven(inputs, rows, by_most):
+                low = used[level < self._t.low * float(level.max())]
+                found[tuple(inputs.structure.rail[low].tolist())].append((used, level))
         found = {
             low: hosts for low, hosts in found.items() if self._is_sure(inputs, low, hosts, by_most)
         }
@@ -108,8 +106,9 @@ class UnevenRails:
             yield _condition(inputs, subject, low_rails, hosts)
 
     def _suspects(self, inputs: DetectorInput) -> Iterator[Rows]:
-        """The rails of hosts that may be uneven: all have data now, their totals differ, and those
-        that were in use together do not carry the same, or many NICs carry next to nothing."""
+        """[hosts, rails] of hosts that may be uneven: all have data now, their totals differ, and
+        those that were in use together do not carry the same, or many NICs carry next to nothing.
+        """
         known = np.isfinite(inputs.util("tx")[:, -1])
         total = inputs.filled("tx_bps").sum(axis=1)
         used = self._usage >= _IN_USE
@@ -122,7 +121,28 @@ class UnevenRails:
             # One busy NIC of many is no collective, unless the others were part of one.
             carries = (sums >= self._t.low * top[:, None]).sum(axis=1)
             uneven &= (2 * carries >= rows.shape[1] - _SPARE) | (used[rows].sum(axis=1) > carries)
-            yield from rows[uneven & (top > 0) & known[rows].all(axis=1)]
+            rows = rows[uneven & (top > 0) & known[rows].all(axis=1)]
+            if len(rows):
+                yield rows
+
+    def _uneven(
+        self, inputs: DetectorInput, rows: Rows, by_most: set[int]
+    ) -> Iterator[tuple[Rows, Floats]]:
+        """The rails in use of the uneven ones of some hosts [hosts, rails], and their levels."""
+        sent = inputs.filled("tx_bps").mean(axis=1)[rows]
+        busy = sent >= self._t.low * sent.max(axis=1, keepdims=True)
+        used = busy | (self._usage[rows] >= _IN_USE)
+        used |= np.isin(inputs.structure.rail[rows], list(by_most))
+        if not used.all():
+            used |= _are_spare_rails(inputs, rows, busy)
+        found: dict[int, tuple[Rows, Floats]] = {}
+        for pattern in np.unique(used[used.sum(axis=1) > 1], axis=0):
+            hosts = np.flatnonzero((used == pattern).all(axis=1))
+            own = rows[hosts][:, pattern]
+            levels, is_uneven = _levels(self._t, inputs, own)
+            for place in np.flatnonzero(is_uneven).tolist():
+                found[int(hosts[place])] = own[place], levels[place]
+        yield from (found[host] for host in sorted(found))
 
     def _note_usage(self, inputs: DetectorInput) -> None:
         usage = np.zeros(len(inputs.structure.peer), np.float32)
@@ -169,34 +189,23 @@ class UnevenRails:
         known = np.bincount(rail, minlength=1)
         return set(np.flatnonzero(2 * np.bincount(used, minlength=len(known)) > known).tolist())
 
-    def _is_rail_of_jobs(self, inputs: DetectorInput, rows: Rows, by_most: set[int]) -> Mask:
-        """[rows]: whether a NIC of a host may be a rail: it was in use before, is one that most
-        hosts use, or is as fast as the busy ones and on their fabric. Others serve storage, or are
-        spares."""
-        structure, lines = inputs.structure, inputs.snapshot.line_rate_bps[rows]
-        sent = inputs.filled("tx_bps")[rows].mean(axis=1)
-        busy = sent >= self._t.low * sent.max(initial=0)
-        found: Mask = self._usage[rows] >= _IN_USE
-        found |= busy | np.array([each in by_most for each in structure.rail[rows].tolist()])
-        if not found.all():
-            is_fast = lines >= _SAME_SPEED * np.nanmax(lines, initial=0)
-            found |= is_fast & _on_fabric_of(structure, rows, rows[busy])
-        return found
 
-
-def _on_fabric_of(structure: FabricStructure, rows: Rows, others: Rows) -> Mask:
-    """[rows]: whether a NIC is cabled to a leaf of some others, or to one with the same spines. A
-    network for storage has switches of its own."""
+def _are_spare_rails(inputs: DetectorInput, rows: Rows, busy: Mask) -> Mask:
+    """[hosts, rails]: whether a NIC may be a rail though it is not in use: it is as fast as the
+    fastest of its host and on the fabric of the busy ones, cabled to a leaf of theirs or to one
+    with the same spines. A network for storage has switches of its own."""
+    structure, lines = inputs.structure, without_nan(inputs.snapshot.line_rate_bps[rows])
+    is_fast: Mask = lines >= _SAME_SPEED * lines.max(axis=1, keepdims=True)
     spines = structure.once(_neighbours)
-    leaves = {structure.leaves[leaf] for leaf in structure.leaf[others].tolist() if leaf != NONE}
-    theirs = set().union(*(spines.get(leaf, set()) for leaf in leaves))
-    names = [
-        structure.leaves[leaf] if leaf != NONE else "" for leaf in structure.leaf[rows].tolist()
-    ]
-    return np.array(
-        [name in leaves or not theirs.isdisjoint(spines.get(name, set())) for name in names],
-        np.bool_,
-    )
+    places = {name: place for place, name in enumerate(sorted(set().union(*spines.values())))}
+    above = np.zeros((len(structure.leaves) + 1, len(places)), np.float32)
+    for number, name in enumerate(structure.leaves):
+        above[number, [places[spine] for spine in spines.get(name, ())]] = 1
+    is_same = (above @ above.T > 0) | np.eye(len(above), dtype=np.bool_)
+    is_same[NONE] = is_same[:, NONE] = False
+    leaf = structure.leaf[rows]
+    near = is_same[leaf[:, :, None], leaf[:, None, :]] & busy[:, None, :]
+    return is_fast & near.any(axis=2)
 
 
 def _neighbours(fabric: Fabric) -> dict[str, set[str]]:
@@ -233,24 +242,30 @@ def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
     return sum(int(busy[rows].any(axis=1).sum()) for _, rows in inputs.structure.rail_tables)
 
 
-def _level(t: UnevenRailsThresholds, sent: Floats) -> Floats | None:
-    """[rails]: mean utilisation over the active ticks of the window; None unless some rails are
-    low in its first and its second half."""
-    active = sent[:, sent.max(axis=0) > t.busy_util][:, -t.of_ticks :]
-    if active.shape[1] < t.ticks:
-        return None
-    half = active.shape[1] // 2
-    low: Mask | None = None
-    for part in (active, active[:, :half], active[:, half:]):
-        level = part.mean(axis=1)
-        is_low = level < t.low * level.max()
-        low = is_low if low is None else low & is_low
-    whole: Floats = active.mean(axis=1)
-    if low is None or not low.any() or (~low).sum() < low.sum():
-        return None
-    if 1.0 - float(whole.mean() / whole.max()) < t.lost_min:
-        return None
-    return whole
+def _levels(t: UnevenRailsThresholds, inputs: DetectorInput, rows: Rows) -> tuple[Floats, Mask]:
+    """[hosts, rails]: mean utilisation of the rails of some hosts over the active ticks of the
+    window; [hosts]: whether some of them are low in its first and its second half.
+
+    Utilisation is by the line rate of the host's fastest rail: the rails of a collective carry the
+    same bytes, whatever their speeds.
+    """
+    # [ticks, rails, hosts]
+    sent = np.moveaxis(inputs.series("tx_bps", rows.T, WINDOW_TICKS), -1, 0)
+    sent = without_nan(sent / np.fmax.reduce(inputs.snapshot.line_rate_bps[rows], axis=1))
+    active = last_ticks(sent.max(axis=1) > t.busy_util, t.of_ticks)
+    number = np.cumsum(active, axis=0)
+    ticks = number[-1]
+    parts = (active, active & (number <= ticks // 2), active & (number > ticks // 2))
+    levels = [
+        (sent * part[:, None]).sum(axis=0) / np.maximum(part.sum(axis=0), 1).astype(np.float32)
+        for part in parts
+    ]
+    low = np.all([level < t.low * level.max(axis=0) for level in levels], axis=0).sum(axis=0)
+    whole = np.ascontiguousarray(levels[0].T)
+    with np.errstate(invalid="ignore"):
+        lost = 1.0 - (whole.mean(axis=1) / whole.max(axis=1)).astype(np.float64)
+    is_uneven = (ticks >= t.ticks) & (low > 0) & (2 * low <= rows.shape[1])
+    return whole, is_uneven & (lost >= t.lost_min)
 
 
 def _condition(
@@ -260,13 +275,16 @@ def _condition(
     hosts: list[tuple[Rows, Floats]],
 ) -> Condition:
     structure = inputs.structure
-    lost = float(np.mean([1 - level.mean() / level.max() for _, level in hosts]))
     names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
-    low = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] in low_rails]
-    busy = [int(r) for rows, _ in hosts for r in rows if structure.rail[r] not in low_rails]
-    top = float(np.mean([level.max() for _, level in hosts]))
-    low_levels = [level[np.isin(structure.rail[rows], low_rails)] for rows, level in hosts]
-    low_util = float(np.mean([level.mean() for level in low_levels]))
+    every = np.concatenate([rows for rows, _ in hosts])
+    is_low = np.isin(structure.rail[every], low_rails)
+    low, busy = every[is_low].tolist(), every[~is_low].tolist()
+    tops = np.array([level.max() for _, level in hosts])
+    lost = float(np.mean(1 - np.array([level.mean() for _, level in hosts]) / tops))
+    top = float(np.mean(tops))
+    # A host has each of these rails once.
+    low_levels = np.concatenate([level for _, level in hosts])[is_low].reshape(len(hosts), -1)
+    low_util = float(np.mean(low_levels.mean(axis=1)))
     who = names[0] if len(names) == 1 else f"{len(names)} hosts ({names[0]} …)"
     rails = _rail_names(low_rails)
     return Condition(
@@ -303,16 +321,8 @@ def _open_subject(inputs: DetectorInput, hosts: list[tuple[Rows, Floats]], taken
     """The subject of an open finding about some of the same hosts, unless another condition has it
     now; empty without one. A subject names rails, not hosts: hosts are seen one after the other.
     """
-    mine = {int(row) for rows, _ in hosts for row in rows}
+    mine = set(np.concatenate([rows for rows, _ in hosts]).tolist())
     for finding in inputs.open_of(CAUSE):
         if finding.subject not in taken and mine & set(finding.rows):
             return finding.subject
     return ""
-
-
-def _sent(inputs: DetectorInput, rows: Rows) -> Floats:
-    """[rails, WINDOW_TICKS]: what the rails of a host sent, of the line rate of the fastest one; 0
-    for absent values. Rails of a collective carry the same bytes, whatever their speeds."""
-    line = float(np.nanmax(inputs.snapshot.line_rate_bps[rows]))
-    share: Floats = np.nan_to_num(inputs.series("tx_bps", rows, WINDOW_TICKS) / line)
-    return share

@@ -16,6 +16,7 @@ from fabmon.fabric.snapshot import Floats, Snapshot
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 TICKS = 10
 """Ticks of history in every window, the current one included."""
@@ -100,26 +101,27 @@ class DetectorInput:
     @cached_property
     def sent(self) -> Floats:
         """[ports, TICKS]: share of line rate sent, 0 for absent values. Shared: do not modify."""
-        return np.fmax(self.util("tx"), np.float32(0))
+        return without_nan(self.util("tx"))
 
     @cached_property
     def received(self) -> Floats:
         """[ports, TICKS]: share of line rate that enters a port, the larger of what it counts as
         received and what its peer counts as sent; NaN where neither is known."""
-        sent = np.vstack([self.util("tx"), np.full((1, TICKS), np.nan, np.float32)])
-        received: Floats = np.fmax(self.util("rx"), sent[self.structure.peer])
+        peer = self.structure.peer
+        far = rows_of(self.util("tx"), peer)
+        far[peer == NONE] = np.nan
+        received: Floats = np.fmax(self.util("rx"), far)
         return received
 
     @cached_property
     def received_filled(self) -> Floats:
         """`received` with 0 for absent values. Shared: do not modify."""
-        return np.fmax(self.received, np.float32(0))
+        return without_nan(self.received)
 
     def often(self, column: str, above: float, of_ticks: int, ticks: int) -> NDArray[np.bool_]:
         """[ports]: whether a HEAT column was above a level in `ticks` of the last `of_ticks`."""
         with np.errstate(invalid="ignore"):
-            times: NDArray[np.intp] = (self.window(column)[:, -of_ticks:] > above).sum(axis=1)
-        return times >= ticks
+            return count_ticks(self.window(column)[:, -of_ticks:] > above) >= ticks
 
     @cached_property
     def has_rdma_counters(self) -> NDArray[np.bool_]:
@@ -158,8 +160,7 @@ class DetectorInput:
     def series(self, column: str, rows: Rows, ticks: int) -> Floats:
         """[rows, ticks] of a HEAT column, oldest first, between the same instants; NaN for absent
         values. At most the last 40 ticks of traffic, TICKS of the other columns."""
-        picked: Floats = self.once(_window, column, ticks)[rows]
-        return picked
+        return rows_of(self.once(_window, column, ticks), rows)
 
     def leaving(self, rows: Rows, ticks: int) -> Floats:
         """[rows, ticks]: bits/s that leave ports, as they count, else as their peers do; NaN where
@@ -184,7 +185,7 @@ class DetectorInput:
     @cached_property
     def traffic_bps(self) -> Floats:
         """[ports, 40]: bits/s sent or received, the larger, over the last 40 ticks."""
-        sent, received = (_window(self, each, WINDOW_TICKS) for each in ("tx_bps", "rx_bps"))
+        sent, received = (self.once(_window, each, WINDOW_TICKS) for each in ("tx_bps", "rx_bps"))
         larger: Floats = np.fmax(sent, received)
         return larger
 
@@ -194,8 +195,7 @@ def _window(inputs: DetectorInput, column: str, ticks: int) -> Floats:
 
 
 def _filled(inputs: DetectorInput, column: str) -> Floats:
-    # Rates of counters are never negative, so the maximum with 0 replaces NaN only.
-    return np.fmax(inputs.window(column), np.float32(0))
+    return without_nan(inputs.window(column))
 
 
 def _util(inputs: DetectorInput, direction: str) -> Floats:
@@ -204,6 +204,28 @@ def _util(inputs: DetectorInput, direction: str) -> Floats:
         util: Floats = inputs.window(f"{direction}_bps") / snapshot.line_rate_bps[:, None]
     util[snapshot.up == 0] = np.nan
     return util
+
+
+# Windows [ports, ticks] have the ports of a tick beside each other in memory. What follows keeps to
+# that order, which is up to ten times as fast as the operators of numpy that do not.
+
+
+def without_nan(rates: Floats) -> Floats:
+    """Rates, which are never negative, with 0 for NaN."""
+    filled: Floats = np.fmax(rates, np.zeros_like(rates))
+    return filled
+
+
+def count_ticks(holds: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """[ports]: the number of ticks, fewer than 256, in which something [ports, ticks] holds."""
+    ticks: NDArray[np.uint8] = np.add.reduce(holds, axis=1, dtype=np.uint8)
+    return ticks
+
+
+def rows_of(window: NDArray[Scalar], rows: Rows) -> NDArray[Scalar]:
+    """A copy of some rows of a window: [*rows.shape, ticks]. NONE is the last row."""
+    picked: NDArray[Scalar] = np.moveaxis(np.take(window.T, rows, axis=1, mode="wrap"), 0, -1)
+    return picked
 
 
 Detector = Callable[[DetectorInput], Iterable[Condition]]

@@ -13,7 +13,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import (
+    TICKS,
+    WINDOW_TICKS,
+    DetectorInput,
+    without_nan,
+)
 from fabmon.analysis.evidence.full_link import (
     EcmpGroupThresholds,
     FullGroup,
@@ -60,6 +65,9 @@ ticks that must be full: what limits its flows is full whenever they are fast, a
 _NO_ROOM = 0.85
 """Mean utilisation of a group, 0 to 1, from which on it has too few links, however it hashes."""
 
+_ROUNDING = 1.001
+"""The mean of some numbers can be this many times smaller than the least of them."""
+
 _MORE = 1.015
 """A link that carries this many times another's load has traffic that the other has not."""
 
@@ -91,7 +99,7 @@ def _group_loads(
     groups: list[FullGroup] = []
     peak = inputs.sent.max(axis=1)
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
-    for group in inputs.structure.groups:
+    for group in inputs.structure.groups if peak.max(initial=0) >= least else ():
         if peak[group.rows].max(initial=0) < least:
             continue
         measured = _Group(inputs, thresholds, queue, group)
@@ -120,15 +128,14 @@ class _Group:
         self._queue = queue
         self._group = group
         lines = inputs.snapshot.line_rate_bps
-        self._bps = inputs.leaving(group.rows, WINDOW_TICKS)
+        self._bps = np.ascontiguousarray(inputs.leaving(group.rows, WINDOW_TICKS))
         self._capacity = lines[group.rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             self._util: Floats = self._bps / self._capacity[:, None]
         is_up = np.isfinite(self._util[:, -TICKS:]).any(axis=1)
         is_up &= inputs.snapshot.up[group.rows] != 0
         self._util[~is_up] = np.nan
-        # Rates are never negative: the maximum with 0 replaces NaN, and is faster than nan_to_num.
-        self._known_util: Floats = np.fmax(self._util, np.float32(0))
+        self._known_util: Floats = without_nan(self._util)
         self._is_up = is_up
         is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
         self._full_util = t.full_util if is_rdma else t.full_util_tcp
@@ -141,7 +148,7 @@ class _Group:
         hot = (full.sum(axis=1) >= self._t.full_ticks) & full[:, -TICKS:].any(axis=1)
         nearly = (self._known_util >= _NEARLY_AS_MUCH * self._full_util).sum(axis=1)
         hot &= full.sum(axis=1) >= _CLIPPED * nearly
-        if not hot.any():
+        if not hot.any() or not self._has_room_at_times(full):
             return []
         return list(self._too_small(np.flatnonzero(hot).tolist(), full))
 
@@ -152,9 +159,16 @@ class _Group:
             return
         alone: set[int] = set()
         shared: list[tuple[int, Mask, Floats, Floats]] = []
+        by_ticks: dict[bytes, tuple[Floats, Floats, Mask]] = {}
         for member in hot:
             ticks = last_ticks(full[member])
-            rate, possible = self._shares(feeds, lines, ticks)
+            if ticks.tobytes() not in by_ticks:
+                by_ticks[ticks.tobytes()] = self._shares(feeds, lines, ticks)
+        if not any(slowed.sum() >= 2 for *_, slowed in by_ticks.values()):
+            return
+        for member in hot:
+            ticks = last_ticks(full[member])
+            rate, possible, _ = by_ticks[ticks.tobytes()]
             free = possible > 0
             free[list(alone)] = False
             lone = only_sender(feeds, np.fmax(self._bps[member], 0), ticks, free)
@@ -166,9 +180,7 @@ class _Group:
         for member, ticks, rate, possible in shared:
             level, load = self._level(ticks), self._load(member, ticks)
             has_room = np.nanmin(level) < self._t.room_util and np.nanmean(level) < _NO_ROOM
-            is_big = possible > 0
-            mostly = np.fmax(rate, np.median(feeds[:, ticks], axis=1))
-            slowed = is_big & (mostly < self._slowed_below * possible)
+            is_big, slowed = possible > 0, by_ticks[ticks.tobytes()][2]
             free = is_big & ~slowed
             free[list(alone)] = False
             if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
@@ -280,17 +292,25 @@ class _Group:
         edges = self._group.edges
         inputs = self._inputs
         feeds = (inputs.leaving if self._group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
-        return np.fmax(feeds, np.float32(0)), np.nan_to_num(inputs.snapshot.line_rate_bps[edges])
+        lines = without_nan(inputs.snapshot.line_rate_bps[edges])
+        return np.ascontiguousarray(without_nan(feeds)), lines
 
-    def _shares(self, feeds: Floats, lines: Floats, ticks: Mask) -> tuple[Floats, Floats]:
+    def _has_room_at_times(self, full: Mask) -> bool:
+        """Whether some member has room in some tick in which a member is full."""
+        lowest = np.fmin.reduce(self._util[:, full.any(axis=0)], axis=None, initial=np.inf)
+        return bool(lowest < self._t.room_util * _ROUNDING)
+
+    def _shares(self, feeds: Floats, lines: Floats, ticks: Mask) -> tuple[Floats, Floats, Mask]:
         """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
-        its line rate and its fair share of the group; 0 for ports that send next to nothing."""
+        its line rate and its fair share of the group; 0 for ports that send next to nothing. And
+        whether it is slowed, most of the time."""
         rate: Floats = feeds[:, ticks].mean(axis=1)
         is_big = _takes_part(rate, lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
         fair = (capacity - float(rate[~is_big].sum())) / max(self._crossing(rate, is_big, ticks), 1)
         possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
-        return rate, possible
+        mostly = np.fmax(rate, np.median(feeds[:, ticks], axis=1))
+        return rate, possible, (possible > 0) & (mostly < self._slowed_below * possible)
 
     def _level(self, ticks: Mask) -> Floats:
         known = np.isfinite(self._util) & ticks

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, count_ticks
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.thresholds import Share, Ticks
@@ -133,14 +133,14 @@ class LinkDamage:
 
     def _damaged(self, inputs: DetectorInput) -> _DamagedPorts:
         errors = inputs.filled("damage")
-        lasting = (errors > self._t.errors_per_s).sum(axis=1) >= self._t.lasting_ticks
-        burst: Mask = np.any(errors[:, -_BURST_TICKS:] >= self._t.burst_per_s, axis=1)
+        lasting = count_ticks(errors > self._t.errors_per_s) >= self._t.lasting_ticks
+        burst: Mask = errors[:, -_BURST_TICKS:].max(axis=1) >= self._t.burst_per_s
         burst |= self._just_saturated(inputs)
         rows: Rows = np.flatnonzero(lasting | burst)
         if not len(rows):
             return _DamagedPorts(rows, lasting[rows], lasting[rows])
         rows = one_per_cable(inputs, rows)
-        return _DamagedPorts(rows, self._lossy_ports(inputs)[rows], lasting[rows])
+        return _DamagedPorts(rows, self._is_lossy(inputs, rows), lasting[rows])
 
     def _at_once(self, inputs: DetectorInput, rows: Rows, cause: Cause) -> Condition:
         structure = inputs.structure
@@ -209,14 +209,14 @@ class LinkDamage:
         found: Mask = snapshot.seq - self._saturated_at < TICKS
         return found
 
-    def _lossy_ports(self, inputs: DetectorInput) -> Mask:
-        """[ports]: whether damage takes a good part of the line rate."""
+    def _is_lossy(self, inputs: DetectorInput, rows: Rows) -> Mask:
+        """[rows]: whether damage takes a good part of the line rate."""
         snapshot = inputs.snapshot
-        packets = np.max(
-            [np.nan_to_num(snapshot.column(name)) for name in _PACKET_COUNTERS], axis=0
-        )
+        packets = np.zeros(len(rows), np.float32)
+        for name in _PACKET_COUNTERS:
+            packets = np.fmax(packets, snapshot.column(name)[rows])
         with np.errstate(invalid="ignore"):
-            lossy: Mask = packets * _PACKET_BITS >= self._t.lossy * snapshot.line_rate_bps
+            lossy: Mask = packets * _PACKET_BITS >= self._t.lossy * snapshot.line_rate_bps[rows]
         return lossy
 
     def _worst_counter(self, inputs: DetectorInput, row: int) -> str:

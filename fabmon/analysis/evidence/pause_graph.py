@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks, rows_of
 from fabmon.analysis.evidence.queue_signals import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
@@ -112,11 +112,11 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     structure = inputs.structure
     peer, node = structure.peer, structure.node
     busy = inputs.sent.mean(axis=1) > _BUSY_UTIL
-    waits, sends_pause = (
-        inputs.often(column, _least_share(inputs, column, busy), _OF_TICKS, _TICKS)
-        for column in ("pause_rx", "pause_tx")
+    waits, sends_pause, stalls = (
+        _is_paused(inputs.filled(column)[:, -_OF_TICKS:], busy)
+        for column in ("pause_rx", "pause_tx", "stall")
     )
-    waits |= inputs.often("stall", _least_share(inputs, "stall", busy), _OF_TICKS, _TICKS)
+    waits |= stalls
     has_peer = peer != NONE
     paused = waits | (np.append(sends_pause, False)[peer] & has_peer)
     pauses = sends_pause | (np.append(waits, False)[peer] & has_peer)
@@ -144,20 +144,22 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     )
 
 
-def _least_share(inputs: DetectorInput, column: str, busy: Mask) -> float:
-    """The share of time from which on a port counts as paused: well above what is usual now."""
-    level = inputs.filled(column)[busy, -_OF_TICKS:].mean(axis=1)
-    usual = usual_level(level)
-    return _PAUSED if usual is None else min(max(_PAUSED, _RISE * usual), _HALF)
+def _is_paused(share: Floats, busy: Mask) -> Mask:
+    """[ports]: whether a share of time [ports, ticks] was well above what is usual now."""
+    is_above = share > _PAUSED
+    if is_above.any():
+        usual = usual_level(share.mean(axis=1)[busy])
+        if usual is not None and _RISE * usual > _PAUSED:
+            is_above = share > min(_RISE * usual, _HALF)
+    return count_ticks(is_above) >= _TICKS
 
 
 def _share(inputs: DetectorInput, peer: Rows) -> Floats:
     """[ports]: the mean share of time paused over the last ticks, as either end counts it."""
-    own = np.fmax(inputs.window("pause_rx")[:, -_OF_TICKS:], inputs.window("stall")[:, -_OF_TICKS:])
-    sent = np.vstack([inputs.window("pause_tx")[:, -_OF_TICKS:], np.full((1, _OF_TICKS), np.nan)])[
-        peer
-    ]
-    share: Floats = np.nan_to_num(np.fmax(own, sent)).mean(axis=1)
+    own = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall"))[:, -_OF_TICKS:]
+    sent = rows_of(inputs.filled("pause_tx")[:, -_OF_TICKS:], peer)
+    sent[peer == NONE] = 0
+    share: Floats = np.fmax(own, sent).mean(axis=1, dtype=np.float64)
     return share
 
 
@@ -196,6 +198,7 @@ class HostPauses:
         for node, rows in graph.roots.items():
             if nodes[node].role != HOST:
                 continue
+            waiting = graph.victims(node)
             for row in rows.tolist():
                 share = inputs.pauses_peer(row)
                 if inputs.received_filled[row, -_SHARE_TICKS:].max() >= _RECEIVES_ALL:
@@ -207,7 +210,7 @@ class HostPauses:
                         float(share[worst]),
                         float(inputs.window("rx_bps")[row, worst]),
                         self._is_storm(inputs, row, share),
-                        [each for each in graph.victims(node) if each != row],
+                        [each for each in waiting if each != row],
                     )
                 )
         return tuple(found)
@@ -248,7 +251,7 @@ class HostPauses:
             advice=cause.advice,
             confidence=0.9 if drops or pause.is_storm else 0.8,
             lost=round(pause.share, 3),
-            victims=tuple(dict.fromkeys(ports[each].id for each in pause.victims)),
+            victims=tuple(dict.fromkeys(structure.ids(pause.victims))),
             unseen=""
             if structure.peer[row] != NONE
             else "what waits for it: its switch is not watched",

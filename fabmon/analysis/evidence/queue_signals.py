@@ -72,7 +72,8 @@ def queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
 def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     rail = inputs.structure.is_rail
     sent, received = inputs.filled("tx_bps"), inputs.filled("rx_bps")
-    line = np.nan_to_num(inputs.snapshot.line_rate_bps, nan=np.inf)
+    lines = inputs.snapshot.line_rate_bps
+    line = np.where(np.isnan(lines), np.float32(np.inf), lines)
     sends = rail & (sent.mean(axis=1) > _BUSY_UTIL * line)
     receives = rail & (received.mean(axis=1) > _BUSY_UTIL * line)
     waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).mean(axis=1)

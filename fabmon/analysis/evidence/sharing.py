@@ -38,8 +38,8 @@ at line rate that do not slow down send twice its load): of more, most is on oth
 
 
 def last_ticks(counts: Mask, most: int = MOST_FULL_TICKS) -> Mask:
-    """The last so many of the ticks that count."""
-    after = np.cumsum(counts[::-1])[::-1]
+    """[ticks, ...]: the last so many of the ticks that count."""
+    after = np.cumsum(counts[::-1], axis=0)[::-1]
     last: Mask = counts & (after <= most)
     return last
 
@@ -74,18 +74,14 @@ def sharing(sent: Floats, slowed: Mask, load: Floats, queued: Mask) -> Mask:
     all, if all could be on the link.
     """
     rate, mean = sent.mean(axis=1), float(load.mean())
-    order = np.flatnonzero(slowed)
     nobody = np.zeros(len(slowed), np.bool_)
     found = slowed & queued
     if not queued.any() and rate[slowed].sum() <= _ALL_ON_IT * mean:
         found = slowed
-    for flows in range(2, len(order) + 1):
+    for flows in _possible_flows(rate[slowed], mean):
         part = load / flows
-        apart = np.abs(sent[order] - part).mean(axis=1)
-        near = order[
-            (np.abs(rate[order] - part.mean()) <= _SAME_PART * part.mean())
-            & (apart <= _APART * part.mean())
-        ]
+        near = np.flatnonzero(slowed & (np.abs(rate - part.mean()) <= _SAME_PART * part.mean()))
+        near = near[np.abs(sent[near] - part).mean(axis=1) <= _APART * part.mean()]
         if len(near) >= flows:
             found = nobody.copy()
             found[near[np.argsort(np.abs(rate[near] - mean / flows), kind="stable")[:flows]]] = True
@@ -93,3 +89,15 @@ def sharing(sent: Floats, slowed: Mask, load: Floats, queued: Mask) -> Mask:
     largest = sent[found].max(axis=0, initial=0)
     takes_turns = float(np.median(largest / np.maximum(load, 1.0))) >= SLOWED_BELOW
     return nobody if takes_turns else found
+
+
+def _possible_flows(rates: Floats, load: float) -> list[int]:
+    """The numbers of flows, two or more, of which some rates are as many as are needed, each near
+    an equal part of a load."""
+    flows = np.arange(2, len(rates) + 1)
+    ordered, part = np.sort(rates), load / flows
+    low, high = (1 - _SAME_PART) * part, (1 + _SAME_PART) * part
+    # Slightly more than are near: the caller compares exactly.
+    near = np.searchsorted(ordered, high * 1.001) - np.searchsorted(ordered, low * 0.999)
+    possible: list[int] = flows[near >= flows].tolist()
+    return possible

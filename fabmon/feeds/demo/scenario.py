@@ -20,7 +20,10 @@ from typing import Literal
 
 import msgspec
 
+from fabmon.fabric.input_files import read_input
 from fabmon.fabric.wording import file_error
+
+_MAX_FILE_BYTES = 1 << 24
 
 LEAF_SPINE, RAIL, FAT_TREE = "leaf-spine", "rail", "fat-tree"
 KINDS = (LEAF_SPINE, RAIL, FAT_TREE)
@@ -181,7 +184,7 @@ def parse(text: str, name: str = "scenario") -> Scenario:
 def read(path: Path) -> Scenario:
     """The scenario in a file. Raises ScenarioError."""
     try:
-        return parse(path.read_text(encoding="utf-8"), str(path))
+        return parse(read_input(path, _MAX_FILE_BYTES).decode(), str(path))
     except OSError as error:
         raise ScenarioError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from collectors.wire import Object
 from fabmon.fabric.names import natural
+from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.exporter_tables import (
     ExporterTable,
     ExporterTables,
@@ -27,6 +28,17 @@ from fabmon.feeds.scrape.text_format import SeriesName
 _SLOT_IN_DEVICE = re.compile(r"(?:roce|ib)((?:P\d+)?(?:p\d+)?[sox]\w+)")
 _SLOT_IN_NETDEV = re.compile(r"(?:en|ib)((?:P\d+)?(?:p\d+)?[sox]\w+?)(?:np\d+)?")
 _PCI = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+
+
+_MAX_PORTS = 1 << 14
+_MAX_MATCHES = 1 << 20
+"""Limits of a page. Every match of a series with a port takes a microsecond."""
+
+
+class PageTooLarge(Misbehaved):
+    """A page with more than any exporter of a fabric has."""
+
+    cause = "too large"
 
 
 class MetricCell(NamedTuple):
@@ -57,6 +69,7 @@ def map_page(
 ) -> MappedPage:
     """The ports and cells of a page with these series and values; none if no table matches.
 
+    Raises PageTooLarge.
     Values matter only where a table tests some that do not change, such as an interface's type.
     """
     positions: dict[str, list[int]] = {}
@@ -108,9 +121,35 @@ class _Port:
             found.append(entry)
         self.kind = entry.row.kind or self.kind
 
-    def matches(self, roles: Mapping[str, str]) -> bool:
-        """Whether those of the roles that the port has are the same."""
-        return all(self.roles[role] == value for role, value in roles.items() if role in self.roles)
+
+class _PortIndex:
+    """Finds the ports of a group by roles, in a time that does not grow with their number."""
+
+    def __init__(self, ports: Sequence[_Port]) -> None:
+        self._by_names: dict[frozenset[str], list[_Port]] = {}
+        for port in ports:
+            self._by_names.setdefault(frozenset(port.roles), []).append(port)
+        self._by_values: dict[tuple[frozenset[str], tuple[str, ...]], dict[Any, list[_Port]]] = {}
+        self._found = 0
+
+    def find(self, roles: Mapping[str, str]) -> Iterator[_Port]:
+        """The ports that have the same values of those of the roles that they have.
+
+        Raises PageTooLarge if too many were found in all, as by series that match every port.
+        """
+        for names, ports in self._by_names.items():
+            common = tuple(sorted(names & roles.keys()))
+            by_values = self._by_values.get((names, common))
+            if by_values is None:
+                by_values = self._by_values[names, common] = {}
+                for port in ports:
+                    values = tuple(port.roles[role] for role in common)
+                    by_values.setdefault(values, []).append(port)
+            found = by_values.get(tuple(roles[role] for role in common), ())
+            self._found += len(found)
+            if self._found > _MAX_MATCHES:
+                raise PageTooLarge(f"more than {_MAX_MATCHES} matches of series and ports")
+            yield from found
 
 
 class _GroupReader:
@@ -145,21 +184,22 @@ class _GroupReader:
                 key = tuple(entry.roles.get(role) for role in ("node", *group.roles))
                 if key not in ports:
                     ports[key] = _Port(self._prefixed.table, group, entry.roles)
+                    if len(ports) > _MAX_PORTS:
+                        raise PageTooLarge(f"more than {_MAX_PORTS} ports")
                 ports[key].add(entry)
             elif any(role in entry.roles for role in ("node", "guid", *group.roles)):
                 partial.append(entry)
         found = self._filtered(list(ports.values()))
+        index = _PortIndex(found)
         for entry in partial:
-            for port in found:
-                if port.matches(entry.roles):
-                    port.add(entry)
+            for port in index.find(entry.roles):
+                port.add(entry)
         for fact in group.facts:
             for _, labels in self._labels_of(fact.metric):
                 roles = self._roles(labels)
                 facts = _facts(_roles_in(fact.labels, {}, labels))
-                for port in found:
-                    if port.matches(roles):
-                        port.info.update(facts)
+                for port in index.find(roles):
+                    port.info.update(facts)
         return found
 
     def _labels_of(self, metric: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -183,19 +223,21 @@ class _GroupReader:
     def _filtered(self, ports: list[_Port]) -> list[_Port]:
         """The ports that the group's `require` allows, with kinds as its `kinds` say."""
         group = self._group
+        index = _PortIndex(ports)
+        refused: set[int] = set()
         for metric, allowed in group.require.items():
             for position, labels in self._labels_of(metric):
                 if self._values[position] not in allowed:
                     roles = _roles_in(group.labels, group.patterns, labels)
-                    ports = [port for port in ports if not port.matches(roles)]
+                    refused.update(id(port) for port in index.find(roles))
         for metric, kinds in group.kinds.items():
             for position, labels in self._labels_of(metric):
                 kind = kinds.get(f"{self._values[position]:g}")
                 roles = _roles_in(group.labels, group.patterns, labels)
-                for port in ports:
-                    if kind is not None and port.matches(roles):
+                if kind is not None:
+                    for port in index.find(roles):
                         port.kind = kind
-        return ports
+        return [port for port in ports if id(port) not in refused]
 
     def _roles(self, labels: Mapping[str, str]) -> dict[str, str]:
         """The roles of the port of a series."""

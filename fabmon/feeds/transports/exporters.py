@@ -17,6 +17,7 @@ from fabmon.feeds.http_client import ApiServer, HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.scrape.exporter_tables import ExporterTables, exporter_tables
 from fabmon.feeds.scrape.page_reader import PageReader, PageReading
+from fabmon.feeds.scrape.port_mapping import PageTooLarge
 from fabmon.feeds.transports.polled import (
     NodeReading,
     PolledSession,
@@ -43,6 +44,10 @@ _BIG_PAGE_BYTES = 256 * 1024
 
 _MAX_PAGE_BYTES = 32 * 1024 * 1024
 """The largest page accepted, unpacked. The page of a fabric of 900 hosts has 7.5 MB."""
+
+_FIRST_PAUSE_S = 60.0
+_MAX_PAUSE_S = 1800.0
+"""How long an endpoint is not read after a page that was too large."""
 
 _ACCEPT = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
 _OPENMETRICS = "application/openmetrics-text"
@@ -112,6 +117,7 @@ class ExportersTransport(PolledTransport):
         # Connections are kept from one scrape to the next.
         super().__init__(settings, HttpClient(keep_alive_s=3 * settings.interval_s + 15.0))
         self._first_pages = asyncio.Semaphore(_MAX_FIRST_PAGES)
+        self._refusals: dict[str, _Refusal] = {}
 
     async def open(self, host: Host) -> ProbeSession:
         """A session with a host, without connecting yet. Raises NodeError."""
@@ -130,9 +136,38 @@ class ExportersTransport(PolledTransport):
         for endpoint in endpoints:
             server = await self._client.server(host, endpoint.port, host.tls or "no", authorization)
             exporters.append(
-                _Exporter(endpoint, server, self._client, self._first_pages, self._interval_s)
+                _Exporter(
+                    endpoint,
+                    server,
+                    self._client,
+                    self._first_pages,
+                    self._interval_s,
+                    self._refusals.setdefault(server.base + endpoint.path, _Refusal()),
+                )
             )
         return PolledSession(_ExportersPoller(exporters), host.name, self._interval_s)
+
+
+class _Refusal:
+    """Pauses after pages of one endpoint that were too large, over all its sessions.
+
+    Each takes seconds of CPU to refuse.
+    """
+
+    def __init__(self) -> None:
+        self._error: PageTooLarge | None = None
+        self._pause_s = _FIRST_PAUSE_S
+        self._until_s = 0.0
+
+    def add(self, error: PageTooLarge) -> None:
+        """Begin a pause, twice as long as the last one."""
+        self._error, self._until_s = error, time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
+
+    def check(self, now_s: float) -> None:
+        """Raise PageTooLarge during a pause."""
+        if self._error is not None and now_s < self._until_s:
+            raise PageTooLarge(str(self._error))
 
 
 class _Exporter:
@@ -145,8 +180,10 @@ class _Exporter:
         client: HttpClient,
         first_pages: asyncio.Semaphore,
         interval_s: float,
+        refusal: _Refusal,
     ) -> None:
         self.source = endpoint.source
+        self._refusal = refusal
         self._reader = PageReader(endpoint.tables)
         self._server = server
         self._path = endpoint.path
@@ -165,6 +202,7 @@ class _Exporter:
         NodeError.
         """
         now_s = time.monotonic()
+        self._refusal.check(now_s)
         if self._scrape is None:
             if now_s - self._started_s < self._period_s - self._interval_s / 2:
                 return self.block_without_values()
@@ -206,12 +244,16 @@ class _Exporter:
             max_bytes=_MAX_PAGE_BYTES,
         )
         openmetrics = content_type == _OPENMETRICS
-        if len(page) < _BIG_PAGE_BYTES:
-            reading = self._reader.read(page, asked_ns, openmetrics=openmetrics)
-        else:
-            reading = await asyncio.to_thread(
-                self._reader.read, page, asked_ns, openmetrics=openmetrics
-            )
+        try:
+            if len(page) < _BIG_PAGE_BYTES:
+                reading = self._reader.read(page, asked_ns, openmetrics=openmetrics)
+            else:
+                reading = await asyncio.to_thread(
+                    self._reader.read, page, asked_ns, openmetrics=openmetrics
+                )
+        except PageTooLarge as error:
+            self._refusal.add(error)
+            raise
         if not reading.objects:
             url = self._server.base + self._path
             raise Misbehaved(f"{url} has none of the metrics that fabmon knows", "nothing")

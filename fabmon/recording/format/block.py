@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -41,10 +42,14 @@ SEQ, MONO, WALL = range(HEAD_COLUMNS)
 UTILISATION_UNIT = 1e6
 """Utilisation is stored as a whole number of millionths; -1 where it is not known."""
 
-_MAX_ROWS = 1 << 20
-_MAX_VALUES = 1 << 26
+_MAX_ROWS = 1 << 16
+_MAX_VALUES = 1 << 25
 """Limits of a block that is read. A writer makes blocks of 2 million values, twice as many after a
-full disk; a node that sent many frames at once needs more rows."""
+full disk; nodes that sent many frames at once, after a pause, need more rows."""
+_MAX_ABSENT = 1 << 23
+_BYTES_PER_DEPTH = 1 << 16
+_LARGE_VALUES = 1 << 22
+_MAX_LAYOUTS_BYTES = 1 << 22
 
 _LAYOUTS, _TICKS, _PRESENT, _ABSENT, _COLUMNS = range(5)
 """The sections of a block; those from _COLUMNS on are the values."""
@@ -113,7 +118,7 @@ class Block:
     """A decoded block: the columns of some nodes side by side, over some rows.
 
     `present` [rows, parts of the layouts] is true where a part was read at a row. Elsewhere, and at
-    the places of `absent` [n, 2] (row, column), a value has no meaning.
+    the places of `absent` [n, 2] (row, column), by row, a value has no meaning.
     """
 
     layouts: tuple[RowLayout, ...]
@@ -121,6 +126,12 @@ class Block:
     present: Bools
     absent: IndexArray
     values: ColumnTable
+
+    @property
+    def expanded_bytes(self) -> int:
+        """About the memory that all rows take, and the work of long chains of predictions."""
+        rows = 8 * len(self.present) * self.values.width
+        return rows + self.absent.nbytes + _BYTES_PER_DEPTH * self.values.depth
 
     def nodes(self) -> Iterator[tuple[RowLayout, int, int]]:
         """Each layout with the numbers of its first column and its first part."""
@@ -158,13 +169,16 @@ def encode_block(
     return join_sections(sections + encode_columns(values, hints))
 
 
-def decode_block(payload: bytes) -> Block:
-    """The reverse of `encode_block`. Raises Damaged."""
+def decode_block(payload: bytes, large: AbstractContextManager[object] | None = None) -> Block:
+    """The reverse of `encode_block`. `large` is held while many values are decoded, which takes
+    several times their memory. Raises Damaged.
+    """
     sections = split_sections(payload)
     if len(sections) <= _COLUMNS:
         raise Damaged("a block has no columns")
     try:
-        layouts = decode_sanitised(unpack_section(sections[_LAYOUTS]), tuple[RowLayout, ...])
+        text = unpack_section(sections[_LAYOUTS], max_bytes=_MAX_LAYOUTS_BYTES)
+        layouts = decode_sanitised(text, tuple[RowLayout, ...])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"the layouts of a block do not decode: {error}") from None
     if any(width < 0 for layout in layouts for width in layout.widths):
@@ -176,13 +190,14 @@ def decode_block(payload: bytes) -> Block:
         raise Damaged(f"a block claims {rows} x {width} values, more than any writer makes")
     packed = unpack_section(sections[_PRESENT], rows * (-(-count // 8)))
     present = np.unpackbits(np.frombuffer(packed, np.uint8).reshape(rows, -1), axis=1, count=count)
-    return Block(
-        layouts,
-        ticks,
-        present.view(np.bool_),
-        _unpacked_absent(sections[_ABSENT], rows, width),
-        decode_columns(sections[_COLUMNS:], rows, width),
-    )
+    with large if large and rows * width > _LARGE_VALUES else nullcontext():
+        return Block(
+            layouts,
+            ticks,
+            present.view(np.bool_),
+            _unpacked_absent(sections[_ABSENT], rows, width),
+            decode_columns(sections[_COLUMNS:], rows, width),
+        )
 
 
 def decode_ticks(payload: bytes) -> RowTicks:
@@ -213,15 +228,18 @@ def _unpacked_absent(section: bytes, rows: int, width: int) -> IndexArray:
     data = unpack_section(section, max_bytes=4 * width + rows * -(-width // 8))
     if not data:
         return np.empty((0, 2), np.intp)
-    # 4 bytes a column, then a bit for each column and row, each row padded to whole bytes.
-    count = next(
-        (n for n in range(len(data) // 4 + 1) if 4 * n + rows * -(-n // 8) == len(data)), 0
-    )
-    if not count:
+    # 4 bytes a column, then a bit for each column and row, each row padded to whole bytes: eight
+    # columns take 32 + rows bytes, up to seven more 4 each and one byte a row.
+    eights, rest = divmod(len(data), 32 + rows)
+    count = 8 * eights + (rest - rows) // 4 if rest else 8 * eights
+    if not count or 4 * count + rows * -(-count // 8) != len(data):
         raise Damaged("the list of a block's absent values has a wrong length")
     which = np.frombuffer(data, "<u4", count).astype(np.intp)
     if which.max() >= width:
         raise Damaged("a block lists absent values in columns that it does not have")
     bits = np.frombuffer(data, np.uint8, offset=4 * count).reshape(rows, -1)
-    row, place = np.nonzero(np.unpackbits(bits, axis=1, count=count))
+    is_absent = np.unpackbits(bits, axis=1, count=count)
+    if np.count_nonzero(is_absent) > _MAX_ABSENT:
+        raise Damaged(f"a block has more than {_MAX_ABSENT} absent values")
+    row, place = np.nonzero(is_absent)
     return np.stack([row, which[place]], axis=1)

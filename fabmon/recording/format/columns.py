@@ -10,6 +10,7 @@ the most bits first.
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ _PREDICTION_BITS = 10
 """Bits over the sampled rows that a prediction must save to be worth its record."""
 _MIN_SEARCH_BITS = 2 * _PREDICTION_BITS
 """Columns that take fewer bits over the sampled rows are not searched for a prediction."""
+_MAX_DEPTH = 1 << 12
+"""The longest chain of predictions that is read. A writer's chain stays within one object."""
 
 
 class Hints(NamedTuple):
@@ -131,18 +134,26 @@ class ColumnTable:
     """A decoded matrix [rows, columns]; rows are computed on request.
 
     It holds the first row [columns], and for each column that changes its difference from the first
-    row [changing, rows - 1].
+    row [changing, rows - 1]. `depth` is the length of the longest chain of predictions.
     """
 
-    def __init__(self, first: UInt64Array, changing: IndexArray, offsets: Int64Array) -> None:
+    def __init__(
+        self, first: UInt64Array, changing: IndexArray, offsets: Int64Array, depth: int = 0
+    ) -> None:
         self._first = first
         self._changing = changing
         self._offsets = offsets
+        self.depth = depth
 
     @property
     def size(self) -> int:
         """The count of numbers in memory."""
         return self._first.size + self._offsets.size
+
+    @property
+    def width(self) -> int:
+        """The count of columns."""
+        return self._first.size
 
     def row(self, number: int) -> UInt64Array:
         """One row, [columns]."""
@@ -198,16 +209,21 @@ def _decode(sections: list[bytes], rows: int, columns: int) -> ColumnTable:
         column = np.frombuffer(unpack_section(section, max_bytes=len(residuals)), np.uint8)
         residuals[: len(column), plane] = column
     coded = residuals.view(np.uint64).ravel()
-    sign = -(coded & np.uint64(1)).view(np.int64)
-    coded >>= np.uint64(1)
+    for start in range(0, len(coded), _BATCH_VALUES):
+        batch = coded[start : start + _BATCH_VALUES]
+        sign = -(batch & np.uint64(1)).view(np.int64)
+        batch >>= np.uint64(1)
+        batch ^= sign.view(np.uint64)
     in_order = np.zeros((len(table), rows - 1), np.int64)
-    in_order[is_set] = coded.view(np.int64) ^ sign
+    in_order[is_set] = coded.view(np.int64)
+    del coded, residuals, is_set
     steps = np.empty_like(in_order)
     steps[order] = in_order
+    del in_order
     steps <<= table["shift"].astype(np.int64)[:, None]
-    _add_predictions(steps, table)
+    depth = _add_predictions(steps, table)
     np.cumsum(steps, axis=1, out=steps)
-    return ColumnTable(from_byte_planes(first, np.dtype(np.uint64)), changing, steps)
+    return ColumnTable(from_byte_planes(first, np.dtype(np.uint64)), changing, steps, depth)
 
 
 def _longest_first(table: NDArray[np.void]) -> IndexArray:
@@ -309,17 +325,35 @@ def _subtract_predictions(
     steps[at] -= predicted
 
 
-def _add_predictions(steps: Int64Array, table: NDArray[np.void]) -> None:
-    """Add the predictions, in place: columns that predict others come first. Raises Damaged."""
-    back = table["back"].astype(np.intp)
-    ready = back == 0
-    steps += np.where(ready, table["add"], 0)[:, None]
-    waiting = np.flatnonzero(~ready)
-    while len(waiting):
-        now = ready[waiting - back[waiting]]
-        at = waiting[now]
-        if not len(at) or (back[at] > at).any():
-            raise Damaged("a column is predicted by a column that does not exist")
-        steps[at] += _predicted(steps, table, at)
-        ready[at] = True
-        waiting = waiting[~now]
+def _add_predictions(steps: Int64Array, table: NDArray[np.void]) -> int:
+    """Add the predictions, in place: columns that predict others come first.
+
+    Returns the length of the longest chain. Raises Damaged.
+    """
+    depth = _depths(table["back"].astype(np.intp))
+    steps += np.where(depth == 0, table["add"], 0)[:, None]
+    order = np.argsort(depth, kind="stable")
+    ends = np.cumsum(np.bincount(depth)).tolist()
+    batch = max(1, _BATCH_VALUES // max(1, steps.shape[1]))
+    for first, end in itertools.pairwise(ends):
+        for start in range(first, end, batch):
+            at = order[start : min(start + batch, end)]
+            steps[at] += _predicted(steps, table, at)
+    return max(0, len(ends) - 1)
+
+
+def _depths(back: IndexArray) -> IndexArray:
+    """[columns]: how many predictions lead to each column, 0 for none. Raises Damaged.
+
+    Each round doubles the way that is followed, so that a long chain costs few rounds.
+    """
+    predictor = np.arange(len(back)) - back
+    if predictor.min(initial=0) < 0:
+        raise Damaged("a column is predicted by a column that does not exist")
+    depth: IndexArray = (back > 0).astype(np.intp)
+    while depth[predictor].any():
+        depth += depth[predictor]
+        predictor = predictor[predictor]
+    if depth.max(initial=0) > _MAX_DEPTH:
+        raise Damaged(f"a column needs more than {_MAX_DEPTH} other columns")
+    return depth

@@ -154,13 +154,16 @@ def encode_index(entries: Iterable[FrameEntry], start: int) -> bytes:
     return join_sections([start.to_bytes(8, "little"), pack_section(planes)])
 
 
-def decode_index(payload: bytes) -> tuple[int, list[FrameEntry]]:
-    """The byte offset from which on an index lists all frames, and these frames. Raises Damaged."""
+def decode_index(payload: bytes, most: int) -> tuple[int, list[FrameEntry]]:
+    """The byte offset from which on an index lists all frames, and these frames, `most` of them at
+    most. Raises Damaged.
+    """
     sections = split_sections(payload)
     if len(sections) < 2:
         raise Damaged("an index has no entries")
+    planes = unpack_section(sections[1], max_bytes=_ENTRY.itemsize * most)
     try:
-        rows: list[Any] = from_byte_planes(unpack_section(sections[1]), _ENTRY).tolist()
+        rows: list[Any] = from_byte_planes(planes, _ENTRY).tolist()
     except ValueError:
         raise Damaged("an index ends within an entry") from None
     entries = [

@@ -23,6 +23,10 @@ MINUTE_NS = 60_000_000_000
 BIN_NS = 10_000_000_000
 BINS = MINUTE_NS // BIN_NS
 
+_MAX_NAMES_BYTES = 1 << 12
+_MAX_PORTS = 1 << 20
+"""Limits of a minute that is read."""
+
 _ABSENT = 255
 _SHARES = 254
 """A value of 10 s is stored as a whole number of shares of the minute's highest value."""
@@ -47,11 +51,11 @@ class Minute:
 
     def highest_10s(self) -> Floats:
         """[6, columns, ports] over 10 s each, exact to 1/254 of `highest`. Raises Damaged."""
-        return _from_shares(unpack_section(self._tens[0]), self.highest)
+        return _from_shares(self._tens[0], self.highest)
 
     def mean_10s(self) -> Floats:
         """The mean, in the same shape. Raises Damaged."""
-        return _from_shares(unpack_section(self._tens[1]), self.highest)
+        return _from_shares(self._tens[1], self.highest)
 
 
 class MinuteBuilder:
@@ -143,17 +147,19 @@ def decode_minute(payload: bytes, start_ns: int, rows: Mapping[str, int]) -> Min
     """The minute of a frame, whose ports have some `rows`. Raises Damaged."""
     try:
         sections = split_sections(payload)[:6]
-        names, rates, highest, mean = map(unpack_section, sections[:4])
-        highest_10s, mean_10s = sections[4:]
-        columns = tuple(names.decode().split(","))
-        line_rate_bps = np.frombuffer(rates, "<f4").astype(np.float32)
+        names, rates, highest, mean, highest_10s, mean_10s = sections
+        columns = tuple(unpack_section(names, max_bytes=_MAX_NAMES_BYTES).decode().split(","))
+        line_rate_bps = np.frombuffer(unpack_section(rates, max_bytes=4 * _MAX_PORTS), "<f4")
         shape, half = (len(columns), len(line_rate_bps)), np.dtype("<u2")
+        if shape[0] * shape[1] > len(HEAT) * _MAX_PORTS:
+            raise Damaged(f"a minute claims {shape[0]} x {shape[1]} values")
+        size = half.itemsize * shape[0] * shape[1]
         return Minute(
             start_ns,
             columns,
-            line_rate_bps,
-            from_bfloat16(from_byte_planes(highest, half).reshape(shape)),
-            from_bfloat16(from_byte_planes(mean, half).reshape(shape)),
+            line_rate_bps.astype(np.float32),
+            from_bfloat16(from_byte_planes(unpack_section(highest, size), half).reshape(shape)),
+            from_bfloat16(from_byte_planes(unpack_section(mean, size), half).reshape(shape)),
             rows,
             (highest_10s, mean_10s),
         )
@@ -182,9 +188,8 @@ def _to_shares(values: NDArray[np.floating], highest: Floats) -> bytes:
     return np.where(absent, _ABSENT, share).astype(np.uint8).tobytes()
 
 
-def _from_shares(data: bytes, highest: Floats) -> Floats:
-    if len(data) % max(highest.size, 1):
-        raise Damaged("a minute does not decode: the values of 10 s have a wrong length")
-    shares = np.frombuffer(data, np.uint8).reshape(-1, *highest.shape)
+def _from_shares(section: bytes, highest: Floats) -> Floats:
+    data = unpack_section(section, BINS * highest.size)
+    shares = np.frombuffer(data, np.uint8).reshape(BINS, *highest.shape)
     values = shares.astype(np.float32) / np.float32(_SHARES) * highest
     return np.where(shares == _ABSENT, np.float32(np.nan), values)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from fabmon.fabric.model import Host
-from fabmon.fabric.wire.hello_limits import check_periods
+from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Hello, WireError
 from fabmon.recording.format.errors import Damaged, NotARecording, TooNew
 from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
@@ -23,6 +24,13 @@ from fabmon.recording.reading.frame_reader import FrameReader
 from fabmon.recording.reading.spans import BlockCache, SortedFrames
 
 _CACHED_RECORDS = 1024
+_CACHED_BYTES = 1 << 29
+"""The most that cached records of events take, by their estimate."""
+
+_WIDEST = Host(name="", via="exporters")
+"""A node that may report others: which node a recorded hello is from does not matter here."""
+
+_MAX_UNUSED_HELLOS = 1 << 12
 
 _RECORDS: Mapping[str, type] = {
     FrameKind.SESSION: SessionRecord,
@@ -37,14 +45,15 @@ class EventLog:
 
     def __init__(self, reader: FrameReader) -> None:
         self._reader = reader
-        self._records: OrderedDict[int, EventsRecord | None] = OrderedDict()
+        self._records: OrderedDict[int, tuple[EventsRecord | None, int]] = OrderedDict()
+        self._cached_bytes = 0
         self._hellos: dict[str, Hello] = {}
         self._found_hosts: dict[int, tuple[str, ...]] = {}
 
     def forget(self, start: int) -> None:
         """Drop what was read from a byte offset on: it may have changed."""
         for offset in [offset for offset in self._records if offset >= start]:
-            del self._records[offset]
+            self._drop(offset)
         self._found_hosts = {at: names for at, names in self._found_hosts.items() if at < start}
 
     def between(
@@ -125,7 +134,9 @@ class EventLog:
 
         Raises NotARecording or TooNew.
         """
-        known = [self._reader.json(entry, SessionRecord) for entry in frames.of(FrameKind.SESSION)]
+        known = [
+            self._reader.kept_json(entry, SessionRecord) for entry in frames.of(FrameKind.SESSION)
+        ]
         sound = [record for record in known if record is not None]
         for record in sound:
             if record.format[0] > FORMAT[0]:
@@ -167,10 +178,18 @@ class EventLog:
     def _record(self, entry: FrameEntry) -> EventsRecord | None:
         """The events of one tick, cached: decoding a thousand hellos takes a tenth of a second."""
         if entry.offset not in self._records:
-            self._records[entry.offset] = self._reader.json(entry, EventsRecord, _check_events)
-            if len(self._records) > _CACHED_RECORDS:
-                self._records.popitem(last=False)
-        return self._records[entry.offset]
+            record = self._reader.json(entry, EventsRecord, _check_events, _nodes_in)
+            size = self._reader.budget.expanded(entry.offset)
+            self._records[entry.offset] = (record, size)
+            self._cached_bytes += size
+            while len(self._records) > 1 and (
+                len(self._records) > _CACHED_RECORDS or self._cached_bytes > _CACHED_BYTES
+            ):
+                self._drop(next(iter(self._records)))
+        return self._records[entry.offset][0]
+
+    def _drop(self, offset: int) -> None:
+        self._cached_bytes -= self._records.pop(offset)[1]
 
     def _named(
         self, frames: SortedFrames, record: StateRecord, entry: FrameEntry
@@ -186,9 +205,22 @@ class EventLog:
         for each in (*before, *after):
             if all(name in self._hellos for _, name in record.hellos):
                 break
-            named = self._reader.json(each, dict[str, Hello], _check_named)
-            self._hellos |= named or {}
+            self._drop_hellos({name for _, name in record.hellos})
+            named = self._reader.json(each, dict[str, Hello], _check_named, self._new_hellos)
+            if named is not None:
+                self._hellos |= {name: named[name] for name in self._new_hellos(named)}
         return self._hellos
+
+    def _new_hellos(self, named: Mapping[str, Hello]) -> AbstractSet[str]:
+        return named.keys() - self._hellos.keys()
+
+    def _drop_hellos(self, wanted: AbstractSet[str]) -> None:
+        """Drop hellos other than those wanted, when there are many."""
+        if len(self._hellos) > _MAX_UNUSED_HELLOS + len(wanted):
+            unused = self._hellos.keys() - wanted
+            self._reader.budget.release(unused)
+            for name in unused:
+                del self._hellos[name]
 
 
 def verify_record(reader: FrameReader, entry: FrameEntry) -> None:
@@ -200,6 +232,12 @@ def verify_record(reader: FrameReader, entry: FrameEntry) -> None:
         reader.json(entry, dict[str, Hello], _check_named)
     elif kind in _RECORDS:
         reader.json(entry, _RECORDS[kind])
+
+
+def _nodes_in(record: EventsRecord) -> set[str]:
+    """The nodes whose latest hello, status, notices or host a state may have from these events."""
+    nodes = {node for node, _ in record.hellos} | {node for node, _ in record.notices}
+    return nodes | {each.node for each in record.statuses} | {host.name for host in record.hosts}
 
 
 def _check_events(record: EventsRecord) -> None:
@@ -214,6 +252,6 @@ def _check_hellos(hellos: Iterable[Hello]) -> None:
     """Raise Damaged for a hello that no console would have accepted."""
     try:
         for hello in hellos:
-            check_periods(hello)
+            HelloLimits(_WIDEST).admit(hello)
     except WireError as error:
         raise Damaged(str(error)) from None

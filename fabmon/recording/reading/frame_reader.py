@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from fabmon.recording.format.block import Block, decode_block
 from fabmon.recording.format.errors import Damaged, FrameMoved, NotARecording
 from fabmon.recording.format.frames import (
     HEADER_BYTES,
@@ -24,10 +25,16 @@ from fabmon.recording.format.frames import (
     decode_index,
     payload_matches,
 )
-from fabmon.recording.format.records import decode_sanitised
+from fabmon.recording.format.records import decode_sanitised, memory_estimate
 from fabmon.recording.format.sections import ZstdError, decompress
+from fabmon.recording.reading.budget import ReadBudget
 
 _CHUNK_BYTES = 1 << 20
+
+_MAX_METADATA_BYTES = 1 << 30
+"""The most memory of a record, by `memory_estimate`: the hellos of some thousand nodes."""
+
+_MAX_NOTE_BYTES = 1 << 22
 
 T = TypeVar("T")
 
@@ -60,6 +67,7 @@ class FrameReader:
         # O_NONBLOCK: opening a FIFO without a writer would block.
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self.size = os.fstat(self._fd).st_size
+        self.budget = ReadBudget()
         self.settled: list[FrameEntry] = []
         self.settled_to = 0
         self.provisional: list[FrameEntry] = []
@@ -100,6 +108,7 @@ class FrameReader:
         if size == self.size and not self.provisional:
             return False
         self.size = size
+        self.budget.forget(self.settled_to)
         self._bad = {offset for offset in self._bad if offset < self.settled_to}
         self._take([], [(self.settled_to, size)], ignore_progress)
         return True
@@ -158,18 +167,45 @@ class FrameReader:
             self.report_loss(entry, error)
             return None
 
+    def block(self, entry: FrameEntry) -> Block:
+        """The decoded block of a frame. Raises Damaged."""
+        self.budget.expand(entry)
+        block = decode_block(self.payload(entry), self.budget.large)
+        self.budget.expand(entry, block.expanded_bytes)
+        return block
+
     def json(
-        self, entry: FrameEntry, kind: type[T], check: Callable[[T], object] | None = None
+        self,
+        entry: FrameEntry,
+        kind: type[T],
+        check: Callable[[T], object] | None = None,
+        kept_as: Callable[[T], Collection[Hashable]] | None = None,
     ) -> T | None:
-        """A JSON record; None, and a loss, where it is damaged or `check` raises Damaged."""
+        """A JSON record; None, and a loss, where it is damaged or `check` raises Damaged.
+
+        `kept_as` returns the names under which the caller keeps its contents, see ReadBudget.keep.
+        """
 
         def decode(payload: bytes) -> T:
-            record = decode_sanitised(decompress(payload), kind)
+            self.budget.expand(entry)
+            data = decompress(payload)
+            size = memory_estimate(data)
+            is_note = entry.header.kind == FrameKind.NOTE
+            if size > (_MAX_NOTE_BYTES if is_note else _MAX_METADATA_BYTES):
+                raise Damaged(f"the record takes {size >> 10} KiB, more than any recorder writes")
+            self.budget.expand(entry, size)
+            record = decode_sanitised(data, kind)
             if check is not None:
                 check(record)
+            if kept_as is not None:
+                self.budget.keep(entry, kept_as(record))
             return record
 
         return self.decoded(entry, decode)
+
+    def kept_json(self, entry: FrameEntry, kind: type[T]) -> T | None:
+        """A JSON record that the caller keeps."""
+        return self.json(entry, kind, kept_as=lambda _: [entry.offset])
 
     def _read(self, offset: int, length: int) -> bytes:
         """Bytes from an offset on; fewer at the end of the file."""
@@ -237,6 +273,7 @@ class FrameReader:
             offset = last if header.kind == FrameKind.INDEX else header.index_at
         lists: list[tuple[int, int, list[FrameEntry]]] = []
         visited: set[int] = set()
+        count = 0
         while offset and offset not in visited:
             visited.add(offset)
             header = self._header(offset)
@@ -244,10 +281,12 @@ class FrameReader:
                 break
             own = FrameEntry(offset, header)
             try:
-                start, entries = decode_index(self.payload(own))
+                most = self.size // HEADER_BYTES - count
+                start, entries = decode_index(self.payload(own), most)
             except Damaged:
                 pass
             else:
+                count += len(entries)
                 lists.append((start, own.end, [*entries, own]))
             offset = header.index_at
         gaps, listed, covered = [], [], 0
@@ -264,6 +303,7 @@ class FrameReader:
         self, listed: list[FrameEntry], gaps: list[tuple[int, int]], on_progress: ProgressCallback
     ) -> None:
         """Add frames that an index lists, and scan the gaps between them."""
+        self.budget.resize(self.size)
         found = list(listed)
         losses: list[Loss] = []
         for start, stop in gaps:

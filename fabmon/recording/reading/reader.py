@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +11,7 @@ from fabmon.fabric.garbage_collection import without_garbage_collection
 from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import Tick
-from fabmon.recording.format.block import Block, decode_block
+from fabmon.recording.format.block import Block
 from fabmon.recording.format.errors import FrameMoved, NotARecording, TooNew
 from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
 from fabmon.recording.format.minutes import MINUTE_NS, Minute
@@ -212,10 +213,11 @@ class Recording:
     def verify(self) -> Iterator[int]:
         """Read the whole file; yields the bytes done so far. Damage is added to `losses`."""
         offset = 0
+        sizes: Counter[tuple[int, int, bool]] = Counter()
         while True:
             try:
                 for entry in [each for each in self.entries() if each.offset >= offset]:
-                    self._verify(entry)
+                    self._verify(entry, sizes)
                     yield entry.end
                 break
             except FrameMoved:
@@ -223,10 +225,12 @@ class Recording:
                 self.refresh()
         for _ in self.minutes():
             pass
+        self.notes()
+        self.warm()
 
-    def _verify(self, entry: FrameEntry) -> None:
+    def _verify(self, entry: FrameEntry, sizes: Counter[tuple[int, int, bool]]) -> None:
         if entry.header.kind == FrameKind.BLOCK:
-            self._reader.decoded(entry, decode_block)
+            self._blocks.check(entry, sizes)
         else:
             self._reader.decoded(entry, bytes)
             verify_record(self._reader, entry)

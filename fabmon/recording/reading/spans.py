@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.recording.format.block import Block, RowTicks, decode_block, decode_ticks
+from fabmon.recording.format.block import Block, RowTicks, decode_ticks
 from fabmon.recording.format.errors import Damaged
 from fabmon.recording.format.frames import FrameEntry, FrameKind
 from fabmon.recording.reading.frame_reader import FrameReader
@@ -24,6 +24,9 @@ _CACHED_VALUES = 4 << 20
 """Two spans of a large fabric."""
 _TICKS_BYTES = 1 << 14
 """The beginning of a payload that nearly always holds the section with the ticks."""
+_MAX_SPAN_VALUES = 1 << 25
+"""The most values of the blocks of one span, which are in memory together."""
+_PARTS_AT_ONCE = 32
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -167,20 +170,41 @@ class BlockCache:
             block = self._blocks.get(entry.offset)
             return None if block is None else block.ticks
 
+    def check(self, entry: FrameEntry, sizes: Counter[tuple[int, int, bool]]) -> None:
+        """Decode a block without keeping it; a damaged one is a loss.
+
+        `sizes` counts the values of each span.
+        """
+        block = self._decode(entry)
+        if not isinstance(block, Damaged):
+            span = (entry.header.time_ns, entry.header.until_ns, entry.header.provisional)
+            sizes[span] += block.values.size
+            if sizes[span] > _MAX_SPAN_VALUES:
+                block = _too_many(entry)
+        if isinstance(block, Damaged):
+            self._frames.report_loss(entry, block)
+
     def _read(self, entries: Iterable[FrameEntry]) -> None:
+        """Decode the blocks of one span."""
         wanted = [entry for entry in entries if not self._frames.is_bad(entry)]
         if len(wanted) > 1 and self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "fabmon-decode")
         each = self._pool.map if len(wanted) > 1 and self._pool else map
-        for entry, block in zip(wanted, each(self._decode, wanted), strict=True):
-            if isinstance(block, Damaged):
+        size = 0
+        for start in range(0, len(wanted), _PARTS_AT_ONCE):
+            some = wanted[start : start + _PARTS_AT_ONCE]
+            for entry, block in zip(some, each(self._decode, some), strict=True):
+                if not isinstance(block, Damaged):
+                    size += block.values.size
+                    if size <= _MAX_SPAN_VALUES:
+                        self._blocks[entry.offset] = block
+                        continue
+                    block = _too_many(entry)
                 self._frames.report_loss(entry, block)
-            else:
-                self._blocks[entry.offset] = block
 
     def _decode(self, entry: FrameEntry) -> Block | Damaged:
         try:
-            return decode_block(self._frames.payload(entry))
+            return self._frames.block(entry)
         except Damaged as error:
             return error
         except MemoryError:
@@ -191,3 +215,7 @@ class BlockCache:
         while count > _CACHED_VALUES and len(self._blocks) > 1:
             _, dropped = self._blocks.popitem(last=False)
             count -= dropped.values.size
+
+
+def _too_many(entry: FrameEntry) -> Damaged:
+    return Damaged(f"byte {entry.offset}: more than {_MAX_SPAN_VALUES} values at the same time")

@@ -148,7 +148,7 @@ class FileView:
     def notes(self, from_ns: int, until_ns: int) -> list[Note]:
         """Bookmarks and changes of findings, by time."""
         notes = [
-            self._reader.json(entry, Note)
+            self._reader.kept_json(entry, Note)
             for entry in self._frames.of(FrameKind.NOTE)
             if from_ns <= entry.header.time_ns <= until_ns
         ]

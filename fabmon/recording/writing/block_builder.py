@@ -33,6 +33,9 @@ _BLOCK_TICKS = 256
 _BLOCK_VALUES = 2 << 20
 """A block ends at either limit. More values take longer to seek, fewer ticks take more room."""
 
+_UNIT_COLUMNS = 1024
+"""The most columns of one object that may predict each other."""
+
 _MASK = (1 << 64) - 1
 
 
@@ -296,7 +299,12 @@ def _prediction_hints(some: Sequence[_NodeColumns]) -> Hints:
                 unit += 1
                 start, width = len(units), len(item.metrics)
                 first = firsts.setdefault((block.source, item.metrics), start)
-                units += [unit] * width
+                if width <= _UNIT_COLUMNS:
+                    units += [unit] * width
+                else:
+                    # A column is read after all that predict it, one after the other.
+                    units += [unit + place // _UNIT_COLUMNS for place in range(width)]
+                    unit += width // _UNIT_COLUMNS
                 likes += [-1] * width if first == start else range(first, first + width)
     return Hints(np.array(units, np.intp), np.array(likes, np.intp))
 

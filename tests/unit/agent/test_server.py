@@ -63,7 +63,7 @@ async def running(
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     assert runner.server is not None
-    door = LimitedListener(runner.server, server.asked, most, first_request_s)
+    door = LimitedListener(runner.server, server.asked, server.holders, most, first_request_s)
     try:
         yield Running(state, streams, await door.open("127.0.0.1", 0))
     finally:
@@ -183,14 +183,34 @@ async def test_a_stranger_that_asks_nothing_is_hung_up_on() -> None:
             writer.close()
 
 
-async def test_more_connections_than_there_are_places_are_closed() -> None:
+async def test_strangers_who_occupy_all_places_do_not_keep_a_holder_of_the_token_out() -> None:
+    async with running(Streams(), last_line_s=1, most=4) as agent:
+        agent.say(hello_line(WIDE))
+        strangers = [await asyncio.open_connection("127.0.0.1", agent.port) for _ in range(20)]
+        async with asyncio.timeout(5):
+            reader, reading = await agent.reader()
+            assert b"200 OK" in await reader.readline()
+            strangers += [await asyncio.open_connection("127.0.0.1", agent.port) for _ in range(20)]
+            # The last four at most are still open, and the reader still reads.
+            closed = [await end(silent) for silent, _ in strangers[:36]]
+            agent.frame(7)
+            text = b""
+            while b'["frame",7,' not in text:
+                text = text[-100:] + await reader.read(65536)
+        assert closed == [b""] * 36
+        for writer in (reading, *(each for _, each in strangers)):
+            writer.close()
+
+
+async def test_where_all_places_are_taken_by_holders_of_the_token_one_more_is_closed() -> None:
     async with running(Streams(), last_line_s=1, most=3) as agent:
         agent.say(hello_line(WIDE))
-        strangers = [await asyncio.open_connection("127.0.0.1", agent.port) for _ in range(3)]
         async with asyncio.timeout(5):
+            holders = [await agent.reader() for _ in range(3)]
+            await readers(agent, 3)
             over, one = await asyncio.open_connection("127.0.0.1", agent.port)
             assert await end(over) == b""
-            for _, writer in strangers:
+            for _, writer in holders:
                 writer.close()
             while not (said := await health(agent.port)):  # noqa: ASYNC110 - until they are gone
                 await asyncio.sleep(0.01)

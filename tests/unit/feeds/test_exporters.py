@@ -219,6 +219,16 @@ async def test_a_page_that_is_too_large_is_not_read_to_its_end(
     assert "replied with more than 1 MiB" in str(error)
 
 
+async def test_an_endpoint_with_too_many_series_is_left_alone_for_a_while(
+    serve: Serve, transport: ExportersTransport
+) -> None:
+    server = await serve(replying(text="a 1\n" * 200_000))
+    for _ in range(3):
+        error = await refused(transport, host(f"{server.port}"))
+        assert "200000 lines, 131072 at most" in str(error)
+    assert len(server.requests) == 1
+
+
 async def test_a_scrape_times_out_before_the_next_one(
     serve: Serve, transport: ExportersTransport
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.exporter_tables import TableError, exporter_tables, load_table
 from fabmon.feeds.scrape.page_reader import PageReader, PageReading
+from fabmon.feeds.scrape.port_mapping import PageTooLarge
 from tests.goldens import check_golden
 
 PAGES = Path(__file__).parent / "pages"
 CAPTURES = Path(__file__).parents[5] / "shared" / "hardware"
+RECEIVED = b'node_network_receive_bytes_total{device="eth%d"} 1\n'
 EXPORTERS = sorted(path.stem for path in PAGES.glob("*.prom"))
 
 
@@ -221,3 +224,37 @@ def test_an_invalid_timestamp_is_rejected(stamp: bytes) -> None:
     name = b'node_infiniband_port_data_received_bytes_total{device="mlx5_0",port="1"}'
     with pytest.raises(Misbehaved):
         PageReader(exporter_tables()).read(name + b" 1 " + stamp + b"\n")
+
+
+def test_matching_series_with_ports_takes_time_that_grows_with_their_number() -> None:
+    """A refused interface costs as much among ten thousand as among ten."""
+    page = b"".join(
+        b'node_network_protocol_type{device="eth%d"} 772\n'
+        b'node_network_receive_bytes_total{device="eth%d"} 1\n' % (number, number)
+        for number in range(8000)
+    )
+    start_s = time.process_time()
+    reading = PageReader(exporter_tables()).read(page)
+    assert reading.objects == ()
+    assert time.process_time() - start_s < 5
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        (b"a 1\n" * 600_000, "600000 lines, 131072 at most"),
+        (
+            b"".join(RECEIVED % number for number in range(30_000)),
+            "more than 16384 ports",
+        ),
+        (
+            b"".join(RECEIVED % number for number in range(9000)) + b"node_network_info 1\n" * 9000,
+            "more than 1048576 matches of series and ports",
+        ),
+    ],
+)
+def test_a_page_of_too_many_series_is_refused_at_once(page: bytes, why: str) -> None:
+    start_s = time.process_time()
+    with pytest.raises(PageTooLarge, match=why):
+        PageReader(exporter_tables()).read(page)
+    assert time.process_time() - start_s < 5
