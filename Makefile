@@ -93,7 +93,7 @@ bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: in
 	@$(BIN)/python -m tests.bench.table shipped.jsonl; rm -f shipped.jsonl
 
 .PHONY: soak
-soak: setup system ## SOAK_MIN minutes with 256 nodes that restart every 5 s: memory, files, delays
+soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 5 s: memory, files, delays
 	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN)
 
 .PHONY: fuzz

@@ -6,10 +6,13 @@ python -m tests.score --healthy 100 --faults 100 --first 1 --workers 2 --out doc
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import pickle
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tests.score.match import Score, score
@@ -29,6 +32,31 @@ def one(plan: Plan) -> Score:
     return score(play(plan))
 
 
+def code_digest() -> str:
+    """A name for the code that a score depends on: another one has other scores."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parents[2]
+    for name in ("fabmon", "tests/world", "tests/score", "config"):
+        for path in sorted((root / name).rglob("*.[pt][yo]*")):
+            if path.suffix in (".py", ".toml"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def kept(directory: Path, plan: Plan) -> Score:
+    """The score of a plan, computed unless `directory` has it."""
+    directory.mkdir(exist_ok=True)
+    path = directory / f"{_name(plan)}-{plan.workload}-{plan.seconds}.pickle"
+    if path.exists():
+        known: Score = pickle.loads(path.read_bytes())
+        return known
+    made = one(plan)
+    new = path.with_suffix(".new")
+    new.write_bytes(pickle.dumps(made))
+    new.replace(path)
+    return made
+
+
 def main() -> None:
     """Play, score, print, and write the report where asked."""
     ask = argparse.ArgumentParser(prog="python -m tests.score")
@@ -40,6 +68,7 @@ def main() -> None:
     ask.add_argument("--out", type=Path)
     ask.add_argument("--json", type=Path, help="also the figures, as JSON")
     ask.add_argument("--only", help="only this cause (as a fault) or this workload")
+    ask.add_argument("--keep", type=Path, help="keep the score of each run here: go on from there")
     ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
     ask.add_argument("--explain", metavar="SEED", help="one run: 17 (a fault) or h17 (healthy)")
     given = ask.parse_args()
@@ -53,11 +82,14 @@ def main() -> None:
     plans += [
         draw_plan(seed, "healthy", DAY) for seed in range(given.first, given.first + given.hours)
     ]
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
+    judge = partial(kept, given.keep / code_digest()) if given.keep is not None else one
     if given.workers > 1:
         with ProcessPoolExecutor(given.workers) as pool:
-            scores = list(pool.map(one, plans))
+            scores = list(pool.map(judge, plans))
     else:
-        scores = [one(plan) for plan in plans]
+        scores = [judge(plan) for plan in plans]
     text = report(scores)
     print(text)
     if given.list:

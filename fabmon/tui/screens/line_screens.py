@@ -124,6 +124,10 @@ class HelpScreen(LineScreen):
         super().__init__(screen_state)
         self._view = view
 
+    def on_screen_suspend(self) -> None:
+        """Begin at the top when it is opened again."""
+        self.query_one(LineView).scroll_home(animate=False, immediate=True)
+
     def crumb(self) -> str:
         """`help: overview`."""
         return f"help: {self._view}"
