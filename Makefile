@@ -93,12 +93,12 @@ bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: in
 	@$(BIN)/python -m tests.bench.table shipped.jsonl; rm -f shipped.jsonl
 
 .PHONY: soak
-soak: setup system ## SOAK_MIN minutes with 256 nodes that restart every 5 s: memory, files, delays
+soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 5 s: memory, files, delays
 	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN)
 
 .PHONY: fuzz
 fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is read or refused
-	FABMON_FUZZ_S=$(FUZZ_S) FABMON_FUZZ_SEED=$(SEED) $(BIN)/pytest tests/unit/recording/test_fuzz.py
+	FABMON_FUZZ_S=$(FUZZ_S) FABMON_FUZZ_SEED=$(SEED) $(BIN)/pytest -q -s tests/unit/recording/test_fuzz.py
 
 .PHONY: score
 score: setup ## how good the findings are, on random simulated fabrics: docs/score.md

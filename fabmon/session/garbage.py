@@ -27,16 +27,21 @@ _MALLOC_OPTIONS = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 1 << 20, _M_TRIM_THRESHOL
 """For mallopt(3). A threshold that is not set grows to the largest array that was ever freed."""
 
 
+def set_for_a_run() -> None:
+    """Change the settings of the process: before the screen is imported, which creates much."""
+    gc.set_threshold(*_THRESHOLDS)
+    with suppress(AttributeError, OSError, TypeError):
+        for option, value in _MALLOC_OPTIONS.items():
+            ctypes.CDLL(None).mallopt(option, value)
+
+
 class GarbageSchedule:
     """Freezes what has been created, once the nodes that are new have reported."""
 
     def __init__(self) -> None:
-        """Changes the settings of the process; all that was imported is frozen."""
-        gc.set_threshold(*_THRESHOLDS)
+        """All that was imported is frozen."""
+        set_for_a_run()
         gc.freeze()
-        with suppress(AttributeError, OSError, TypeError):
-            for option, value in _MALLOC_OPTIONS.items():
-                ctypes.CDLL(None).mallopt(option, value)
         self._nodes: set[str] = set()
         self._is_due = False
 

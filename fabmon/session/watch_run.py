@@ -26,6 +26,7 @@ from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
+from fabmon.session.garbage import set_for_a_run
 from fabmon.session.presentation import (
     RunOptions,
     ScreenSetup,
@@ -128,6 +129,7 @@ def watch(options: RunOptions) -> Exit:
     """Watch live nodes, or Prometheus. Raises UsageError before anything is connected to."""
     if sys.stdout is None:
         raise UsageError("standard output is closed: there is nowhere to show anything")
+    set_for_a_run()
     session = Session.load(options.config, options.topologies, options.ssh_config, options.hints)
     if options.picture is not None:
         check_writable(options.picture)
@@ -151,6 +153,7 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
         title,
         options.color or settings.color,
         ask_burst=_burst(feed, redactor),
+        ask_retry=feed.retry,
         age_s=feed.age_s,
     )
     feed.redact_log(redactor)

@@ -12,6 +12,7 @@ from fabmon.tui.keys import (
     FLUCTUATION,
     JUMP,
     METRICS,
+    NODES,
     OVERVIEW,
     PORT,
     SAVE,
@@ -222,6 +223,7 @@ KEYS = (
     Key("cursor('bottom')", "G,end", "G End", "to the last", CURSOR),
     Key("app.focus_next", "tab", "tab", "next panel", OVERVIEW),
     Key("app.focus_previous", "shift+tab", "shift+tab", "previous panel", OVERVIEW),
+    Key("retry", "r", "r", "connect now to nodes that are lost or failed", NODES, "retry"),
     Key(
         "burst",
         "B",
@@ -292,6 +294,7 @@ SCOPE_TITLES = {
     EVERYWHERE: "Everywhere",
     CURSOR: "In the heatmap and in lists",
     OVERVIEW: "Overview",
+    NODES: "Nodes",
     STRIP: "In the timeline (tab selects it)",
     PORT: "Port",
     FINDING: "Finding",

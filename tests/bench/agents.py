@@ -2,8 +2,8 @@
 
 `python -m tests.bench.agents NODES PORT [RESTART_S]`: node i listens at `address(i)`. A host has 8
 InfiniBand HCAs with the counters that the probe reads there, and 10 network interfaces; its job
-sends and pauses with all others of 256. With RESTART_S each connection is closed, at random, once
-in that many seconds in the mean.
+sends and pauses with all others of 256. With RESTART_S one node in 32 restarts every so many
+seconds: its stream ends, and the next one begins with another boot.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collectors.catalog import CATALOG
 from collectors.wire import BlockLayout, Object
 
 HCAS, INTERFACES, IN_A_JOB = 8, 10, 256
+_RESTARTING = 32
+"""Of so many nodes one restarts at a time."""
 _STEP_S, _SENDING_S, _STAGGER_S = 5.0, 3.0, 1.3
 _BYTES, _PACKETS, _MARKS = 6e9, 6e6, 40.0
 _FIXED = {"ib_rate_bps": 400_000_000_000, "ib_state": 4, "netdev_up": 1, "netdev_speed_bps": 10**9}
@@ -73,6 +75,7 @@ class Fleet:
         for place, name in enumerate(self.names):
             self._values[:, place] = _FIXED.get(name, 0)
         self._per_s = np.array([_pace(name) for name in self.names])
+        self._boots = [0] * nodes
         self._queues: dict[int, asyncio.Queue[tuple[int, int, int, list[wire.Block]]]] = {}
 
     async def run(self) -> None:
@@ -110,7 +113,7 @@ class Fleet:
             request = await reader.readuntil(b"\r\n\r\n")
             encoding = "delta-deflate" if b"delta-deflate" in request else wire.PLAIN
             about = {"probe": "bench", "interval_s": 1.0, "encoding": encoding}
-            about |= {"hostname": f"gpu{node:04}", "boot_id": f"boot{node}"}
+            about |= {"hostname": f"gpu{node:04}", "boot_id": f"boot{node}-{self._boots[node]}"}
             writer.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
                 b"Connection: close\r\n\r\n" + wire.hello(self.layouts, about)
@@ -119,7 +122,9 @@ class Fleet:
             self._queues[node] = queue
             while True:
                 frame = await queue.get()
-                if self._restart_s and random.random() < 1.0 / self._restart_s:
+                if self._restart_s and random.random() < 1.0 / (_RESTARTING * self._restart_s):
+                    self._boots[node] += 1
+                    self._values[node, self._per_s > 0] = 0
                     return
                 writer.write(encode(*frame))
                 await writer.drain()

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=256)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--every", type=float, default=10)
-    parser.add_argument("--restart-s", type=float, default=5, help="a node restarts so often")
+    parser.add_argument("--restart-s", type=float, default=5, help="of one node in 32")
     options = parser.parse_args()
     with watched(options.nodes, options.restart_s) as screen:
         screen.until(r"\d+/\d+ nodes")
