@@ -58,6 +58,7 @@ class Analyst:
         self._statuses: dict[str, NodeStatus] = {}
         self._open: tuple[Finding, ...] = ()
         self._iterations = NO_ITERATIONS
+        self._passed_over = 0
 
     def accept(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick."""
@@ -71,13 +72,12 @@ class Analyst:
             for each in open_findings
             if each.cause in _NEEDS_TRAFFIC and inputs.is_idle(each.rows)
         }
-        changes = self._tracker.accept(kept, snapshot.time_ns, snapshot.interval_s, explained, idle)
+        interval_s = snapshot.interval_s * (1 + self._passed_over)
+        self._passed_over = 0
+        changes = self._tracker.accept(kept, snapshot.time_ns, interval_s, explained, idle)
         self._open = self._tracker.open()
-        self._events += [
-            *_node_events(snapshot, self._statuses),
-            *_finding_events(snapshot, changes),
-        ]
-        self._statuses = snapshot.statuses
+        self._add_node_events(snapshot)
+        self._events += _finding_events(snapshot, changes)
         iteration_report, news = self._iteration_tracker.accept(snapshot)
         self._iterations = iteration_report
         self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
@@ -86,9 +86,16 @@ class Analyst:
     def pass_over(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick that is not judged: the findings of the tick before are still open.
 
-        What happened to nodes meanwhile becomes events at the next tick that is judged.
+        Events of nodes and the traffic of jobs are taken from it: neither can be read later.
         """
+        self._passed_over += 1
+        self._add_node_events(snapshot)
+        self._iteration_tracker.pass_over(snapshot)
         return Scene(snapshot, self._open, (), tuple(self._events), self._iterations)
+
+    def _add_node_events(self, snapshot: Snapshot) -> None:
+        self._events += _node_events(snapshot, self._statuses)
+        self._statuses = snapshot.statuses
 
     def _bounded(self, conditions: list[Condition], fabric: Fabric) -> list[Condition]:
         """The conditions, of one node and in all only as many as any real fault has.

@@ -204,10 +204,16 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self.player.moves.kept.add(scene)
         self._toast(scene)
         # A console that cannot keep up draws less than it analyses and records.
-        is_late = self.screen_state.delay_s > 0
-        if not is_late or self._received_s - self._drawn_s >= _DRAW_LATE_S:
-            self._drawn_s = self._received_s
+        if self._is_time_to_draw():
             await self.show_scene(scene)
+
+    def _is_time_to_draw(self) -> bool:
+        """Whether to draw now: late scenes are drawn once a second at most."""
+        now_s = self._clock()
+        if self.screen_state.delay_s and now_s - self._drawn_s < _DRAW_LATE_S:
+            return False
+        self._drawn_s = now_s
+        return True
 
     def _delay_s(self, scene: Scene) -> float:
         """The age of a scene where it is older than one that is on time, else 0.
@@ -242,7 +248,8 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         if is_silent or state.silent_s or delay_s or state.delay_s:
             state.silent_s = silent_s if is_silent else 0.0
             state.delay_s = delay_s
-            self.repaint()
+            if self._is_time_to_draw():
+                self.repaint()
 
     def on_burst_requested(self, event: BurstRequested) -> None:
         """Request fast samples from the node, and say so, or why not."""
