@@ -85,6 +85,14 @@ KEYS = (
         title="Freeze or resume",
         past_label="resume",
     ),
+    Key(
+        "now",
+        "grave_accent",
+        "`",
+        "to now (live), or to the end of a recording",
+        title="Live: go to now",
+        past_label="now",
+    ),
     Key("display('unit')", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
     Key(
         "step(-1)",
@@ -128,14 +136,6 @@ KEYS = (
         label="time",
         title="Go to a time",
         past_label="time",
-    ),
-    Key(
-        "now",
-        "grave_accent",
-        "`",
-        "to now (live), or to the end of a recording",
-        title="Now",
-        past_label="now",
     ),
     Key(
         "speed(-1)", "less_than_sign", "<", "play half as fast, down to half speed", title="Slower"
