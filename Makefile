@@ -98,7 +98,7 @@ soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 
 
 .PHONY: fuzz
 fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is read or refused
-	FABMON_FUZZ_S=$(FUZZ_S) FABMON_FUZZ_SEED=$(SEED) $(BIN)/pytest tests/unit/recording/test_fuzz.py
+	FABMON_FUZZ_S=$(FUZZ_S) FABMON_FUZZ_SEED=$(SEED) $(BIN)/pytest -q -s tests/unit/recording/test_fuzz.py
 
 .PHONY: score
 score: setup ## how good the findings are, on random simulated fabrics: docs/score.md

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,12 +18,18 @@ from fabmon.analysis.iteration.results import NO_ITERATIONS
 from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.tracker import FindingTracker
+from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
 
 _LOG = logging.getLogger("fabmon.analysis")
 _MAX_EVENTS = 500
 """Events on a scene's timeline: some hours, and a bound on memory."""
+
+_MAX_OF_NODE = 1024
+"""Findings of one node: a director switch has 800 ports."""
+_MAX_FINDINGS = 16_384
+"""Findings of the fabric: each takes 20 us a tick."""
 
 _NEEDS_TRAFFIC = causes_with(Trait.NEEDS_TRAFFIC)
 
@@ -43,6 +49,7 @@ class Analyst:
     ) -> None:
         self._detectors = detectors(thresholds) if judged_by is None else tuple(judged_by)
         self._failed: set[Detector] = set()
+        self._cut: set[str] = set()
         self._structure: FabricStructure | None = None
         families = {name: cause.family for name, cause in CAUSES.items() if cause.family}
         self._tracker = FindingTracker(thresholds.findings, families)
@@ -51,6 +58,7 @@ class Analyst:
         self._statuses: dict[str, NodeStatus] = {}
         self._open: tuple[Finding, ...] = ()
         self._iterations = NO_ITERATIONS
+        self._passed_over = 0
 
     def accept(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick."""
@@ -58,18 +66,18 @@ class Analyst:
         inputs = self._inputs(snapshot)
         conditions = [each for detect in self._detectors for each in self._run(detect, inputs)]
         kept, explained = keep_root_causes(conditions, open_findings, inputs.structure)
+        kept = self._bounded(kept, snapshot.fabric)
         idle = {
             each.key
             for each in open_findings
             if each.cause in _NEEDS_TRAFFIC and inputs.is_idle(each.rows)
         }
-        changes = self._tracker.accept(kept, snapshot.time_ns, snapshot.interval_s, explained, idle)
+        interval_s = snapshot.interval_s * (1 + self._passed_over)
+        self._passed_over = 0
+        changes = self._tracker.accept(kept, snapshot.time_ns, interval_s, explained, idle)
         self._open = self._tracker.open()
-        self._events += [
-            *_node_events(snapshot, self._statuses),
-            *_finding_events(snapshot, changes),
-        ]
-        self._statuses = snapshot.statuses
+        self._add_node_events(snapshot)
+        self._events += _finding_events(snapshot, changes)
         iteration_report, news = self._iteration_tracker.accept(snapshot)
         self._iterations = iteration_report
         self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
@@ -78,9 +86,37 @@ class Analyst:
     def pass_over(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick that is not judged: the findings of the tick before are still open.
 
-        What happened to nodes meanwhile becomes events at the next tick that is judged.
+        Events of nodes and the traffic of jobs are taken from it: neither can be read later.
         """
+        self._passed_over += 1
+        self._add_node_events(snapshot)
+        self._iteration_tracker.pass_over(snapshot)
         return Scene(snapshot, self._open, (), tuple(self._events), self._iterations)
+
+    def _add_node_events(self, snapshot: Snapshot) -> None:
+        self._events += _node_events(snapshot, self._statuses)
+        self._statuses = snapshot.statuses
+
+    def _bounded(self, conditions: list[Condition], fabric: Fabric) -> list[Condition]:
+        """The conditions, of one node and in all only as many as any real fault has.
+
+        Those of open findings come first, so that findings do not close for others to open. What is
+        left out is logged once for each node.
+        """
+        if len(conditions) <= _MAX_OF_NODE:
+            return conditions
+        counts: Counter[str] = Counter()
+        kept: set[int] = set()
+        is_open = {finding.key for finding in self._open}
+        for condition in sorted(conditions, key=lambda each: each.key not in is_open):
+            node = _node_of(condition, fabric)
+            counts[node] += 1
+            if counts[node] <= _MAX_OF_NODE and len(kept) < _MAX_FINDINGS:
+                kept.add(id(condition))
+            elif node not in self._cut:
+                self._cut.add(node)
+                _LOG.warning("%s: more findings than are shown at once", node)
+        return [condition for condition in conditions if id(condition) in kept]
 
     def _run(self, detect: Detector, inputs: DetectorInput) -> Sequence[Condition]:
         """The conditions of a detector. One that fails has none; its first failure is logged."""
@@ -102,6 +138,12 @@ class Analyst:
             self._structure = replace(self._structure, fabric=fabric, _memo={})
         open_findings = {finding.key: finding for finding in self._open}
         return DetectorInput(snapshot, self._structure, open_findings, CAUSES, self._iterations)
+
+
+def _node_of(condition: Condition, fabric: Fabric) -> str:
+    """The node of the first port of a condition, else its subject."""
+    rows = condition.rows
+    return fabric.ports[rows[0]].node if rows else condition.subject.partition("/")[0]
 
 
 def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:

@@ -60,11 +60,12 @@ class LoginRefused(NodeError):
     """The node answered and rejected the login.
 
     `until_changed` waits until what the login was made with has changed; None if that is not
-    watched.
+    watched. `forget` lets the next attempt be made although nothing has changed.
     """
 
     cause = "login refused"
     until_changed: Callable[[], Awaitable[None]] | None = None
+    forget: Callable[[], object] | None = None
 
 
 class BadSecret(NodeError):

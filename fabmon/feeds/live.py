@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import resource
 from collections.abc import Sequence
 from typing import Protocol
@@ -25,6 +26,7 @@ _CHECK_S = 0.5
 _SUSPENDED_S = 2.0
 """A check that is later than this: the console was suspended, or too busy to read."""
 
+_RETRY_S = 10.0
 _CLOSE_S = 3.0
 _MAX_FILES = 1 << 20
 
@@ -73,6 +75,7 @@ class LiveFeed(TickFeed):
         self._watches: dict[str, NodeWatch] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._last_command_id = 0
+        self._retried_s = -math.inf
         self._seen_frames = False
         self._is_iterated = False
         self._warm_until_s = 0.0
@@ -115,6 +118,19 @@ class LiveFeed(TickFeed):
             await asyncio.wait(self._tasks, timeout=_CLOSE_S)
         await self._transports.close()
         self._log_digest.flush()
+
+    def retry(self) -> int:
+        """Connect now to all nodes that are lost or failed, instead of after their delays.
+
+        Returns how many these are; 0 as well within 10 s of the last time, because attempts in
+        quick succession get an address banned.
+        """
+        now_s = self._clock.monotonic()
+        if now_s - self._retried_s < _RETRY_S:
+            return 0
+        count = sum([watch.retry() for watch in self._watches.values()])
+        self._retried_s = now_s if count else self._retried_s
+        return count
 
     def burst(self, node: str, ports: Sequence[str], seconds: float, hz: float) -> str:
         """Let a node sample some of its ports `hz` times a second, for that many seconds.

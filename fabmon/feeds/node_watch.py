@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
@@ -33,7 +34,7 @@ _MAX_DELAY_AFTER_REFUSAL_S = 120.0
 _DELAY_WITHOUT_CHANGE_S = 1800.0
 """The next login with the keys that were refused: fail2ban bans after 5 attempts in 10 minutes."""
 
-_WATCHED_HINT = "; next login when a key or ssh_config here changes, else within 30 min"
+_WATCHED_HINT = "; next login when a key or ssh_config here changes, by r, else within 30 min"
 _SETTLED_S = 10.0
 """A session that was up for longer resets the delay before the next attempt."""
 
@@ -105,6 +106,8 @@ class NodeWatch:
         self._silence_s = silence_s
         self._renew_s = lease_s / 4
         self._start_s = start_s
+        self._retry = asyncio.Event()
+        self._refusal: LoginRefused | None = None
         self._session: ProbeSession | None = None
         self._reader: SessionReader | None = None
         self._deadline: asyncio.Timeout | None = None
@@ -145,6 +148,15 @@ class NodeWatch:
     def resume(self, now_s: float) -> None:
         """Count silence from now on: the console was suspended, and did not read."""
         self._resumed_at_s = now_s
+
+    def retry(self) -> bool:
+        """Connect now instead of after the delay; returns whether the node waits for one."""
+        if self.status.state not in (NodeState.LOST, NodeState.FAILED):
+            return False
+        if self._refusal is not None and self._refusal.forget is not None:
+            self._refusal.forget()
+        self._retry.set()
+        return True
 
     def send(self, command: ProbeCommand) -> str:
         """Send a command to the probe. Returns why that is not possible, or an empty string."""
@@ -251,12 +263,16 @@ class NodeWatch:
             self._log_digest.lost(self.host.name, error.cause, str(error))
 
     async def _wait_after(self, error: NodeError) -> None:
-        """Wait before the next attempt; after a refused login, until keys or ssh_config change."""
-        delay = self._clock.sleep(self._delay_s(error))
-        if not isinstance(error, LoginRefused) or error.until_changed is None:
-            await delay
-            return
-        waits = [asyncio.ensure_future(each) for each in (delay, error.until_changed())]
+        """Wait before the next attempt, or until `retry`; after a refused login, until keys or
+        ssh_config change."""
+        self._retry.clear()
+        self._refusal = error if isinstance(error, LoginRefused) else None
+        waits: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(self._clock.sleep(self._delay_s(error))),
+            asyncio.ensure_future(self._retry.wait()),
+        ]
+        if self._refusal is not None and self._refusal.until_changed is not None:
+            waits.append(asyncio.ensure_future(self._refusal.until_changed()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

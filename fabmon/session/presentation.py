@@ -24,7 +24,7 @@ from fabmon.session.recorder_setup import DEMO_MARK
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
-    from fabmon.tui.app import AskBurst, FabmonApp
+    from fabmon.tui.app import AskBurst, AskRetry, FabmonApp
     from fabmon.tui.choices import Choices, Preferences
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
     from fabmon.tui.tips import Tip
@@ -86,6 +86,7 @@ class ScreenSetup:
     mark: str = ""
     captions: Sequence[Tip] = ()
     ask_burst: AskBurst | None = None
+    ask_retry: AskRetry | None = None
     nothing: Callable[[], str] = str
     recording: RecordingAccess | None = None
     start: ReplayStart | None = None
@@ -152,6 +153,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         mark=setup.mark,
         captions=setup.captions,
         ask_burst=setup.ask_burst,
+        ask_retry=setup.ask_retry,
         nothing=setup.nothing,
         recording=setup.recording,
         start=setup.start,

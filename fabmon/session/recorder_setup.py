@@ -141,7 +141,10 @@ def last_ring(config: RecordingConfig) -> Path | None:
         if each.is_symlink() or each.exists():
             _check_private(each, home)
     rings = [*ring_directories(home), *ring_directories(home / _DEMO_DIRECTORY)]
-    return max(rings, key=_changed_s, default=None)
+    last = max(rings, key=_changed_s, default=None)
+    if last is not None:
+        _check_private(last, home)
+    return last
 
 
 def ring_directories(home: Path) -> list[Path]:

@@ -153,6 +153,7 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
         title,
         options.color or settings.color,
         ask_burst=_burst(feed, redactor),
+        ask_retry=feed.retry,
         age_s=feed.age_s,
     )
     feed.redact_log(redactor)

@@ -18,6 +18,7 @@ from textual.worker import Worker, WorkerState
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, interval
+from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.choices import Preferences
@@ -27,7 +28,12 @@ from fabmon.tui.saving import save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
-from fabmon.tui.screens.line_screens import FindingsScreen, NodesScreen, SwitchesScreen
+from fabmon.tui.screens.line_screens import (
+    FindingsScreen,
+    NodesScreen,
+    RetryRequested,
+    SwitchesScreen,
+)
 from fabmon.tui.screens.matrix import MatrixScreen
 from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.screens.port import BurstRequested
@@ -52,6 +58,9 @@ _SILENT_TICKS = 3
 _INTERRUPTED = 130
 _SAVE = "save"
 _SCENES = "scenes"
+
+AskRetry = Callable[[], int]
+"""Connects to lost nodes; how many these are."""
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Requests fast samples: node, ports, seconds, Hz. Returns why that is refused, or nothing."""
@@ -105,6 +114,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         mark: str = "",
         captions: Sequence[Tip] = (),
         ask_burst: AskBurst | None = None,
+        ask_retry: AskRetry | None = None,
         nothing: Callable[[], str] = str,
         recording: RecordingAccess | None = None,
         start: ReplayStart | None = None,
@@ -129,6 +139,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         )
         self._scenes = scenes
         self._ask_burst = ask_burst
+        self._ask_retry = ask_retry
         self._clock = clock
         self._received_s = clock()
         self._drawn_s = -math.inf
@@ -193,10 +204,16 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self.player.moves.kept.add(scene)
         self._toast(scene)
         # A console that cannot keep up draws less than it analyses and records.
-        is_late = self.screen_state.delay_s > 0
-        if not is_late or self._received_s - self._drawn_s >= _DRAW_LATE_S:
-            self._drawn_s = self._received_s
+        if self._is_time_to_draw():
             await self.show_scene(scene)
+
+    def _is_time_to_draw(self) -> bool:
+        """Whether to draw now: late scenes are drawn once a second at most."""
+        now_s = self._clock()
+        if self.screen_state.delay_s and now_s - self._drawn_s < _DRAW_LATE_S:
+            return False
+        self._drawn_s = now_s
+        return True
 
     def _delay_s(self, scene: Scene) -> float:
         """The age of a scene where it is older than one that is on time, else 0.
@@ -231,7 +248,8 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         if is_silent or state.silent_s or delay_s or state.delay_s:
             state.silent_s = silent_s if is_silent else 0.0
             state.delay_s = delay_s
-            self.repaint()
+            if self._is_time_to_draw():
+                self.repaint()
 
     def on_burst_requested(self, event: BurstRequested) -> None:
         """Request fast samples from the node, and say so, or why not."""
@@ -241,6 +259,15 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             refused = self._ask_burst(port.node, (port.name,), seconds, hz)
         accepted = f"burst of {port.display_name}: {hz:g} Hz for {interval(seconds)}"
         self.say(f"no burst: {refused}" if refused else accepted)
+
+    def on_retry_requested(self, _: RetryRequested) -> None:
+        """Connect to lost nodes, and say to how many."""
+        if self._ask_retry is None:
+            self.say("not connected: these nodes are simulated or recorded")
+        elif count := self._ask_retry():
+            self.say(f"connecting to {plural(count, 'node')}")
+        else:
+            self.say("no node to connect to, or less than 10 s since the last attempt")
 
     def action_interrupt(self) -> None:
         """Quit with the exit status of ctrl+c."""

@@ -12,6 +12,7 @@ from fabmon.tui.keys import (
     FLUCTUATION,
     JUMP,
     METRICS,
+    NODES,
     OVERVIEW,
     PORT,
     SAVE,
@@ -84,6 +85,14 @@ KEYS = (
         title="Freeze or resume",
         past_label="resume",
     ),
+    Key(
+        "now",
+        "grave_accent",
+        "`",
+        "to now (live), or to the end of a recording",
+        title="Live: go to now",
+        past_label="now",
+    ),
     Key("display('unit')", "u", "u", "units: Gb/s → GB/s → %", label="units", title="Next unit"),
     Key(
         "step(-1)",
@@ -127,14 +136,6 @@ KEYS = (
         label="time",
         title="Go to a time",
         past_label="time",
-    ),
-    Key(
-        "now",
-        "grave_accent",
-        "`",
-        "to now (live), or to the end of a recording",
-        title="Now",
-        past_label="now",
     ),
     Key(
         "speed(-1)", "less_than_sign", "<", "play half as fast, down to half speed", title="Slower"
@@ -222,6 +223,7 @@ KEYS = (
     Key("cursor('bottom')", "G,end", "G End", "to the last", CURSOR),
     Key("app.focus_next", "tab", "tab", "next panel", OVERVIEW),
     Key("app.focus_previous", "shift+tab", "shift+tab", "previous panel", OVERVIEW),
+    Key("retry", "r", "r", "connect now to nodes that are lost or failed", NODES, "retry"),
     Key(
         "burst",
         "B",
@@ -292,6 +294,7 @@ SCOPE_TITLES = {
     EVERYWHERE: "Everywhere",
     CURSOR: "In the heatmap and in lists",
     OVERVIEW: "Overview",
+    NODES: "Nodes",
     STRIP: "In the timeline (tab selects it)",
     PORT: "Port",
     FINDING: "Finding",

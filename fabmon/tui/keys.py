@@ -9,6 +9,7 @@ from dataclasses import dataclass
 EVERYWHERE = "everywhere"
 CURSOR = "cursor"
 OVERVIEW = "overview"
+NODES = "nodes"
 PORT = "port"
 STRIP = "strip"
 FINDING = "finding"
@@ -19,7 +20,9 @@ JUMP = "jump"
 METRICS = "metrics"
 ROOT_VIEWS = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 """The views that the keys 1 to 6 open, in that order."""
-_MAPPED_SCOPES = (EVERYWHERE, CURSOR, OVERVIEW, PORT, STRIP, FINDING, WATERFALL, FLUCTUATION)
+_MAPPED_SCOPES = (
+    *(EVERYWHERE, CURSOR, OVERVIEW, NODES, PORT, STRIP, FINDING, WATERFALL, FLUCTUATION),
+)
 """The keys of these can be replaced in fabmon.toml; those of menus are fixed."""
 _NAMES = {
     "step(-1)": "tick_back",

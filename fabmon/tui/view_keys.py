@@ -58,7 +58,8 @@ class ViewKeys(ScreenApp):
             await self.push_screen(NodeScreen(state, target))
         elif isinstance(target, PortTarget):
             port = scene.snapshot.fabric.ports[target.row]
-            await self.push_screen(PortScreen(state, port, past))
+            if not (isinstance(self.screen, PortScreen) and self.screen.port == port):
+                await self.push_screen(PortScreen(state, port, past))
         elif isinstance(target, PairTarget):
             await self.push_screen(PairScreen(state, target))
         elif isinstance(target, FindingTarget):
@@ -114,6 +115,9 @@ class ViewKeys(ScreenApp):
             self._views_before.clear()
         while len(self.screen_stack) > 2:
             self.pop_screen()
+        view = self.get_screen(name)
+        if isinstance(view, ViewScreen):
+            view.paint()
         return self.switch_screen(name)
 
     def action_next_view(self) -> None:
@@ -129,7 +133,7 @@ class ViewKeys(ScreenApp):
         """Go back by one step: see the key's help."""
         state, screen = self.screen_state, self.screen
         if len(self.screen_stack) > 2:
-            self.pop_screen()
+            self._close_page()
         elif isinstance(screen, ViewScreen) and (screen.restore_panel() or screen.go_back()):
             return
         elif self._root_view() != OverviewScreen.VIEW and state.scene is not None:
@@ -157,9 +161,16 @@ class ViewKeys(ScreenApp):
     def action_close(self) -> None:
         """Close the page; in a view, quit."""
         if len(self.screen_stack) > 2:
-            self.pop_screen()
+            self._close_page()
         else:
             self.exit()
+
+    def _close_page(self) -> None:
+        """Show what is below the page: drawn before, else its last picture would be seen first."""
+        below = self.screen_stack[-2]
+        if isinstance(below, ViewScreen):
+            below.paint()
+        self.pop_screen()
 
     async def action_help(self) -> None:
         """Open the help of the current view."""

@@ -108,6 +108,7 @@ class Fleet:
         """One reader of `/stream`."""
         a, b = map(int, writer.get_extra_info("sockname")[0].split(".")[2:])
         node = a * 250 + b - 1
+        queue: asyncio.Queue[tuple[int, int, int, list[wire.Block]]] = asyncio.Queue()
         try:
             request = await reader.readuntil(b"\r\n\r\n")
             encoding = "delta-deflate" if b"delta-deflate" in request else wire.PLAIN
@@ -118,7 +119,7 @@ class Fleet:
                 b"Connection: close\r\n\r\n" + wire.hello(self.layouts, about)
             )
             encode = wire.make_encoder(encoding)
-            queue = self._queues[node] = asyncio.Queue()
+            self._queues[node] = queue
             while True:
                 frame = await queue.get()
                 if self._restart_s and random.random() < 1.0 / (_RESTARTING * self._restart_s):
@@ -130,7 +131,8 @@ class Fleet:
         except (ConnectionError, asyncio.IncompleteReadError):
             return
         finally:
-            self._queues.pop(node, None)
+            if self._queues.get(node) is queue:
+                del self._queues[node]
             writer.close()
 
 

@@ -46,7 +46,10 @@ class _Xhtml(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         # The parser gives names of attributes in lower case, SVG has one in mixed case.
-        named = (("viewBox" if name == "viewbox" else name, value or name) for name, value in attrs)
+        named = (
+            ("viewBox" if name == "viewbox" else name, name if value is None else value)
+            for name, value in attrs
+        )
         values = "".join(f' {name}="{escape(value)}"' for name, value in named)
         space = ' xmlns="http://www.w3.org/2000/svg"' if tag == "svg" else ""
         self.text += f"<{tag}{space}{values}{'/' if tag in _VOID else ''}>"

@@ -36,17 +36,20 @@ def code_digest() -> str:
     """A name for the code that a score depends on: another one has other scores."""
     digest = hashlib.sha256()
     root = Path(__file__).parents[2]
-    for name in ("fabmon", "tests/world", "tests/score", "config"):
-        for path in sorted((root / name).rglob("*.[pt][yo]*")):
-            if path.suffix in (".py", ".toml"):
-                digest.update(path.read_bytes())
+    files = [root / "tests/builders.py"]
+    for name in ("fabmon", "collectors", "tests/world", "tests/score", "config"):
+        files += (path for path in (root / name).rglob("*") if path.suffix in (".py", ".toml"))
+    for path in sorted(files):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def kept(directory: Path, plan: Plan) -> Score:
     """The score of a plan, computed unless `directory` has it."""
     directory.mkdir(exist_ok=True)
-    path = directory / f"{_name(plan)}-{plan.workload}-{plan.seconds}.pickle"
+    # --only makes another plan of a seed.
+    digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:12]
+    path = directory / f"{_name(plan)}-{digest}.pickle"
     if path.exists():
         known: Score = pickle.loads(path.read_bytes())
         return known
@@ -68,7 +71,9 @@ def main() -> None:
     ask.add_argument("--out", type=Path)
     ask.add_argument("--json", type=Path, help="also the figures, as JSON")
     ask.add_argument("--only", help="only this cause (as a fault) or this workload")
-    ask.add_argument("--keep", type=Path, help="keep the score of each run here: go on from there")
+    ask.add_argument(
+        "--keep", type=Path, help="keep the score of each run here, and use those that it has"
+    )
     ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
     ask.add_argument("--explain", metavar="SEED", help="one run: 17 (a fault) or h17 (healthy)")
     given = ask.parse_args()

@@ -12,6 +12,7 @@ from fabmon.tui.app import FabmonApp
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
+from fabmon.tui.screens.line_screens import NodesScreen
 from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.widgets.choosers import JumpPrompt
 from fabmon.tui.widgets.lines import LineView
@@ -98,7 +99,8 @@ async def test_a_failure_of_the_scenes_ends_the_app_and_is_kept() -> None:
     assert app.return_code == 1
 
 
-async def test_silence_is_said() -> None:
+@pytest.mark.parametrize("age_s", [0.0, 12.0])
+async def test_silence_is_said(age_s: float) -> None:
     now = 0.0
 
     def clock() -> float:
@@ -108,7 +110,7 @@ async def test_silence_is_said() -> None:
         yield COLLISION.scene(50)
         await asyncio.Event().wait()
 
-    app = FabmonApp(scenes(), title="pod7", color="none", clock=clock)
+    app = FabmonApp(scenes(), title="pod7", color="none", clock=clock, age_s=lambda _: age_s)
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         now = 12.0
@@ -157,6 +159,20 @@ async def test_late_scenes_are_drawn_once_a_second() -> None:
         assert len(drawn) == 3
 
 
+async def test_the_check_of_a_late_screen_does_not_draw_more_often() -> None:
+    now = 0.0
+    app = FabmonApp(None, title="pod7", color="none", clock=lambda: now, age_s=lambda _: 9.0)
+    drawn: list[float] = []
+    async with app.run_test(size=(120, 40)):
+        app.repaint = lambda: drawn.append(now)  # type: ignore[method-assign]
+        for seq in range(40, 50):
+            await app.take(COLLISION.scene(seq))
+            for _ in range(2):
+                now += 0.5
+                app._check_silence()
+        assert len(drawn) <= 11
+
+
 async def test_new_findings_are_toasted_in_one_line() -> None:
     async with running(COLLISION, seq=32) as run:
         await run.send(COLLISION.scene(33))
@@ -191,7 +207,7 @@ async def test_every_action_exists() -> None:
         await run.press("l", "enter")
         lines = run.app.screen.query_one(LineView)
         pages = (FindingScreen, FluctuationScreen, WaterfallScreen)
-        screens = (OverviewScreen, *pages, SaveMenu, JumpPrompt)
+        screens = (OverviewScreen, NodesScreen, *pages, SaveMenu, JumpPrompt)
         targets = (run.app, run.app.screen, lines, *screens)
         for key in KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")

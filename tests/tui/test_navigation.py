@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from textual import events
 
+from fabmon.tui.line import PortTarget
 from fabmon.tui.palette import RAMPS
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.lines import LineView
+from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted
 from tests.tui.running import running
 from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
 
@@ -257,3 +258,24 @@ async def test_q_goes_back_from_a_page_and_quits_from_a_view() -> None:
             assert run.app._exit is False
         await run.press("q")
         assert run.app._exit
+
+
+async def test_a_page_that_closes_shows_the_present_at_once() -> None:
+    """The view below is drawn before it is seen, not with what it showed when it was left."""
+    async with running(COLLISION, seq=60) as run:
+        await run.press("2")
+        await run.press("question_mark")
+        await run.send(COLLISION.scene(61), COLLISION.scene(62))
+        below = run.app.screen_stack[-2].query_one("#header", Painted)
+        assert "14:07:40Z" in below.render_line(0).text
+        run.app.action_close()
+        assert "14:07:42Z" in below.render_line(0).text
+
+
+async def test_enter_on_the_page_of_a_port_does_not_open_it_again() -> None:
+    async with running(COLLISION, seq=60) as run:
+        await run.press("colon", *"gpu001 r0", "enter")
+        deep = len(run.app.screen_stack)
+        run.app.post_message(OpenRequested(PortTarget(run.app.screen.port.row)))  # type: ignore[attr-defined]
+        await run.press("j")
+        assert len(run.app.screen_stack) == deep

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from pathlib import Path
+
+import msgspec
+import pytest
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import Condition
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.recording.reading.reader import Recording
 from fabmon.session.config import load
 from fabmon.session.recorder_setup import recorder_for
 from fabmon.session.session import AnalysisTime, Pipeline, Session
-from tests.builders import LeafSpine
+from tests.builders import START_NS, LeafSpine
 
 TICKS = 60
 
@@ -76,3 +82,57 @@ def test_one_slow_tick_changes_nothing() -> None:
             detector.now_s += 5.0 if tick == 6 else 0.1
             judged.append(is_judged)
     assert all(judged)
+
+
+class BusyConsole:
+    """A leaf and its hosts, watched by a console that judges every tenth tick."""
+
+    def __init__(self, hosts: int = 2) -> None:
+        self.fabric = LeafSpine(hosts=hosts)
+        session = Session(load(Path("/dev/null")))
+        limit = AnalysisTime(1.0, partial(next, count(0.0, 4.9)))
+        history = session.history(self.fabric.hosts)
+        self._pipeline = Pipeline(history, session.analyst(), analysis_time=limit)
+
+    def second(self, *statuses: NodeStatus) -> Scene:
+        tick = self.fabric.step()
+        return self._pipeline.accept(
+            msgspec.structs.replace(tick, statuses=(*tick.statuses, *statuses))
+        )
+
+
+def test_a_node_that_was_lost_between_two_judged_ticks_is_an_event() -> None:
+    console = BusyConsole()
+    for _ in range(31):
+        console.second()
+    console.second(NodeStatus("gpu001", NodeState.LOST, START_NS, "connection reset", "ended"))
+    scene = console.second(NodeStatus("gpu001", NodeState.UP, START_NS))
+    events = [(event.seq, event.text) for event in scene.events if event.kind == "node"]
+    assert events[-2:] == [(31, "gpu001 lost"), (32, "gpu001 up")]
+
+
+def test_a_finding_closes_as_late_as_when_every_tick_is_judged() -> None:
+    console = BusyConsole()
+    for _ in range(30):
+        console.second()
+    console.fabric.down.add("leaf1/up2")
+    while not console.second().findings:
+        pass
+    console.fabric.down.clear()
+    last = console.fabric.seq
+    while console.second().findings:
+        pass
+    # 15 s, up to a judged tick after the link is up, and up to one at the end.
+    assert console.fabric.seq - last <= 15 + 10 + 10
+
+
+def test_the_iterations_of_a_job_are_measured() -> None:
+    console = BusyConsole(hosts=4)
+    for seq in range(200):
+        console.fabric.sent = {
+            f"{host}/eth0": 60e6 * (seq % 10 < 5) for host in console.fabric.servers
+        }
+        scene = console.second()
+    (job,) = scene.iteration_report.jobs
+    assert set(job.hosts) == set(console.fabric.servers)
+    assert job.step_s == pytest.approx(10, rel=0.05)

@@ -21,7 +21,7 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import Share
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.wording import rounded_percent
+from fabmon.fabric.wording import plural, rounded_percent
 
 CAUSE = Cause(
     name="straggler",
@@ -257,8 +257,9 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late) -> Condition:
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} was late {late.times} times in {period_s:.0f} s, by {late.late_s:.1f} s: the"
-            f" {late.peers} other hosts of its job moved {rounded_percent(late.level)} of line rate"
+            f"{name} was late {plural(late.times, 'time')} in {period_s:.0f} s, by"
+            f" {late.late_s:.1f} s: the {late.peers} other hosts of its job moved"
+            f" {rounded_percent(late.level)} of line rate"
             " meanwhile and wait for it"
         ),
         evidence=(

@@ -149,6 +149,7 @@ class IterationTracker:
         self._traffic = HostTraffic()
         self._jobs: list[_Job] = []
         self._grouped_seq: int | None = None
+        self._has_just_grouped = False
 
     def accept(self, snapshot: Snapshot) -> tuple[IterationReport, list[str]]:
         """The iterations at this snapshot, and a text for each change that is new."""
@@ -157,11 +158,13 @@ class IterationTracker:
         changes: list[str] = []
         # One task a tick, so that no tick is long: the job that was measured longest ago.
         job = min(self._jobs, key=lambda job: job.looked_seq, default=None)
-        if self._is_time_to_group(snapshot.seq):
-            self._grouped_seq = snapshot.seq
+        is_due = job is not None and snapshot.seq - job.looked_seq >= _MEASURE_EVERY_TICKS
+        # Of ticks far apart, as on a slow console, every one would be time to group.
+        if self._is_time_to_group(snapshot.seq) and not (self._has_just_grouped and is_due):
+            self._grouped_seq, self._has_just_grouped = snapshot.seq, True
             self._group(snapshot.interval_s)
-        elif job is not None and snapshot.seq - job.looked_seq >= _MEASURE_EVERY_TICKS:
-            job.looked_seq = snapshot.seq
+        elif job is not None and is_due:
+            job.looked_seq, self._has_just_grouped = snapshot.seq, False
             changes = self._measure(job, snapshot)
         self._jobs = self._without_replaced()
         jobs = [job.iteration for job in self._jobs if job.iteration is not None]
@@ -173,6 +176,10 @@ class IterationTracker:
             jobs=self._with_hints(jobs),
         )
         return report, changes
+
+    def pass_over(self, snapshot: Snapshot) -> None:
+        """Take the traffic of a tick, and measure nothing."""
+        self._traffic.accept(snapshot)
 
     def _is_time_to_group(self, seq: int) -> bool:
         if self._traffic.ticks < MIN_SAMPLES:

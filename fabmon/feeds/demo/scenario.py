@@ -12,8 +12,10 @@ Times are seconds from the start. What `where` leaves open is drawn from the see
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -43,6 +45,7 @@ millions of flows, which no job of that size sends either."""
 
 
 _NAMES_A_FAULT = "Now:"
+_HOST = re.compile(r"\b(gpu)(\d+)")
 
 
 class ScenarioError(Exception):
@@ -225,11 +228,16 @@ def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario
             for fault in scenario.fault
         ),
         caption=tuple(
-            each
+            msgspec.structs.replace(each, text=_HOST.sub(partial(_padded, hosts), each.text))
             for each in scenario.caption
             if hosts > before or not each.text.startswith(_NAMES_A_FAULT)
         ),
     )
+
+
+def _padded(hosts: int, name: re.Match[str]) -> str:
+    """A name of a host as it is in a fabric of so many hosts: gpu014, or gpu0014 of 1,024."""
+    return f"{name[1]}{int(name[2]):0{max(3, len(str(hosts)))}}"
 
 
 def _that_fit(jobs: Sequence[Job], hosts: int, before: int, free: int) -> Iterator[Job]:

@@ -31,6 +31,7 @@ _PCI = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])
 
 
 _MAX_PORTS = 1 << 14
+_MAX_VALUES = 1 << 16
 _MAX_MATCHES = 1 << 20
 """Limits of a page. Every match of a series with a port takes a microsecond."""
 
@@ -80,7 +81,10 @@ def map_page(
     for prefixed in tables.groups:
         if not prefixed.metrics.keys().isdisjoint(positions):
             ports += _GroupReader(prefixed, series, values, positions).ports()
-    return _merged(ports)
+    page = _merged(ports)
+    if len(page.cells) > _MAX_VALUES:
+        raise PageTooLarge(f"{len(page.cells)} values of ports, {_MAX_VALUES} at most")
+    return page
 
 
 class _Entry(NamedTuple):

@@ -200,6 +200,8 @@ class Dialer:
             credentials = await self._credentials.state()
             now_s = asyncio.get_running_loop().time()
             self._failed_jumps[key] = _FailedJump(now_s, failure, credentials)
+            if isinstance(failure, LoginRefused):
+                failure.forget = partial(self._failed_jumps.pop, key, None)
             raise failure from None
 
     async def _fails_again(self, failed: _FailedJump) -> bool:
@@ -276,6 +278,7 @@ def _copy(error: NodeError, message: str) -> NodeError:
     copy = type(error)(message, error.cause)
     if isinstance(copy, LoginRefused) and isinstance(error, LoginRefused):
         copy.until_changed = error.until_changed
+        copy.forget = error.forget
     return copy
 
 

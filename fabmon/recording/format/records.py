@@ -156,10 +156,11 @@ def decode_sanitised(data: bytes, kind: type[T]) -> T:
     msgspec.DecodeError or UnicodeDecodeError, RecursionError for values nested too deeply, and
     Damaged for a document with unprintable characters that is too large to replace them.
     """
+    value = msgspec.json.decode(data, type=kind)
     text = data.decode()
     # fabmon sanitises texts before it writes them: such a document costs only this look.
     if text.isprintable() and not _ESCAPE.search(text):
-        return msgspec.json.decode(text, type=kind)
+        return value
     if memory_estimate(data) > _MAX_SANITISED_BYTES:
         raise Damaged("a large record has unprintable characters")
     sanitised = msgspec.json.encode(_sanitised(msgspec.json.decode(text)))

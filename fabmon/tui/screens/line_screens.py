@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.message import Message
+
+from fabmon.tui import keys
+from fabmon.tui.bindings import bindings
 from fabmon.tui.line import FoldTarget, Line, NodeTarget, PortTarget
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
@@ -21,10 +28,15 @@ class SwitchesScreen(LineScreen):
         return switches.page(ctx)
 
 
+class RetryRequested(Message):
+    """Nodes that are lost or failed are to be connected to now."""
+
+
 class NodesScreen(LineScreen):
     """The connection state of every node; shown first, while nodes are being connected."""
 
     VIEW = "nodes"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.NODES)]
 
     def __init__(self, screen_state: ScreenState) -> None:
         """With all groups of failed nodes collapsed."""
@@ -34,6 +46,10 @@ class NodesScreen(LineScreen):
     def lines(self, ctx: DrawContext) -> list[Line]:
         """The table of nodes."""
         return nodes.nodes_page(ctx, self._expanded)
+
+    def action_retry(self) -> None:
+        """Connect to nodes that are lost or failed."""
+        self.post_message(RetryRequested())
 
     def on_open_requested(self, event: OpenRequested) -> None:
         """Expand or collapse nodes that failed for the same reason; the app opens nodes."""

@@ -39,19 +39,19 @@ class PortScreen(ZoomableScreen, LineScreen):
     ) -> None:
         """Of a port: a row is never given to another port. `past` reads the recording."""
         super().__init__(screen_state, _USUAL_MINUTES, past)
-        self._port = shown
+        self.port = shown
 
     def crumb(self) -> str:
         """The name of the port."""
-        return self._port.display_name
+        return self.port.display_name
 
     def lines(self, ctx: DrawContext) -> list[Line]:
         """The page of the port."""
         ports = ctx.fabric.ports
-        if self._port.row >= len(ports) or not ports[self._port.row].node:
-            return self.message(f"{self._port.display_name} does not exist any more")
+        if self.port.row >= len(ports) or not ports[self.port.row].node:
+            return self.message(f"{self.port.display_name} does not exist any more")
         long = self.trend(ctx) if self.zoom.is_timeline else None
-        return port.page(ctx, ports[self._port.row], long or self.zoom.minutes)
+        return port.page(ctx, ports[self.port.row], long or self.zoom.minutes)
 
     def title_parts(self) -> list[list[Span]]:
         """The path, and the progress of reading the recording."""
@@ -60,4 +60,4 @@ class PortScreen(ZoomableScreen, LineScreen):
 
     def action_burst(self) -> None:
         """Request fast samples; the page shows them as they arrive."""
-        self.post_message(BurstRequested(self._port))
+        self.post_message(BurstRequested(self.port))

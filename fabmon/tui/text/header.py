@@ -118,12 +118,9 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
         return [_cursor(time, time.shown, palette)]
     if time.ended:
         return [(f"■ ENDED {clock}", palette.strong)]
-    if time.delay_s:
-        return [
-            (f"● DELAYED {full_units(time.delay_s + 0.5)} ", palette.accent),
-            (clock, palette.strong),
-        ]
     live: list[Span] = [("● LIVE ", palette.key), (clock, palette.strong)]
+    if time.delay_s:
+        live[0] = (f"● DELAYED {full_units(time.delay_s + 0.5)} ", palette.accent)
     if time.silent_s:
         live.append((f" no tick for {duration(time.silent_s)}", palette.accent))
     return live

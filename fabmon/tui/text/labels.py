@@ -124,10 +124,10 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
     if not is_down:
         if not ctx.metric.traffic:
             spans.append((f"{ctx.metric.say(snapshot, row, ctx.unit)}  ", palette.strong))
-        # Where there is no room for the line rate it is left out: half of a number is another one.
+        # What does not fit is left out from the end: half of a number is another number.
         traffic = traffic_text(snapshot, row, ctx.unit)
-        if width_of(spans) + len(traffic) > ctx.width:
-            traffic = traffic.partition("  of ")[0]
+        while width_of(spans) + len(traffic) > ctx.width and "  " in traffic:
+            traffic = traffic.rpartition("  ")[0]
         spans.append((traffic, palette.text))
     for finding in ctx.scene.findings:
         text = f"  {finding_mark(finding)} {cause_title(finding)}"

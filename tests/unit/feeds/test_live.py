@@ -276,6 +276,25 @@ async def test_a_login_that_is_refused_waits_for_other_keys(two: Rig) -> None:
     assert two.nodes.opened.count("a") == 2
 
 
+async def test_a_login_that_is_refused_is_tried_again_on_request(two: Rig) -> None:
+    """The key was added to the node, which the console cannot see."""
+    forgotten: list[str] = []
+    refusal = LoginRefused("permission denied", "permission denied")
+    refusal.until_changed = asyncio.Event().wait  # type: ignore[assignment]
+    refusal.forget = lambda: forgotten.append("jump host")
+    two.nodes.errors["a"] = refusal
+    await two.run(60.0)
+    two.nodes.sessions["b"].greet()
+    await two.run(1.0)
+    assert two.nodes.opened.count("a") == 1
+    assert two.feed.retry() == 1
+    await two.run(1.0)
+    assert (two.nodes.opened.count("a"), forgotten) == (2, ["jump host"])
+    assert two.feed.retry() == 0, "attempts in quick succession get an address banned"
+    await two.run(10.0)
+    assert two.feed.retry() == 1
+
+
 async def test_a_login_that_is_refused_is_tried_again_without_a_change(two: Rig) -> None:
     """The key may have been added to the node."""
     refusal = LoginRefused("permission denied", "permission denied")

@@ -94,6 +94,14 @@ def test_a_directory_that_others_can_write_to_is_refused(home: Path) -> None:
     assert refusals() == [f"{home}: others can write to it: chmod go-w {home}"] * 2
 
 
+def test_a_ring_that_others_can_write_to_is_not_replayed(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    ring = left(home, "login1-1-1", 1)
+    ring.chmod(0o777)
+    with pytest.raises(UsageError, match=f"{ring}: others can write to it: chmod go-w {ring}"):
+        last_ring(RecordingConfig())
+
+
 def test_a_directory_that_others_could_replace_is_refused(home: Path) -> None:
     home.mkdir(mode=0o700)
     home.parent.chmod(0o777)

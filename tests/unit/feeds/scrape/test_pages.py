@@ -22,6 +22,11 @@ from tests.goldens import check_golden
 PAGES = Path(__file__).parent / "pages"
 CAPTURES = Path(__file__).parents[5] / "shared" / "hardware"
 RECEIVED = b'node_network_receive_bytes_total{device="eth%d"} 1\n'
+COUNTED = tuple(
+    f"{way}_{what}_total".encode()
+    for way in ("receive", "transmit")
+    for what in ("bytes", "errs", "drop")
+)
 EXPORTERS = sorted(path.stem for path in PAGES.glob("*.prom"))
 
 
@@ -246,6 +251,14 @@ def test_matching_series_with_ports_takes_time_that_grows_with_their_number() ->
         (
             b"".join(RECEIVED % number for number in range(30_000)),
             "more than 16384 ports",
+        ),
+        (
+            b"".join(
+                b'node_network_%b{device="eth%d"} 1\n' % (metric, number)
+                for number in range(11_500)
+                for metric in COUNTED
+            ),
+            "69000 values of ports, 65536 at most",
         ),
         (
             b"".join(RECEIVED % number for number in range(9000)) + b"node_network_info 1\n" * 9000,

@@ -1,0 +1,48 @@
+"""A hostile node whose ports all change state: its findings are bounded, and so is the time."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import pytest
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import Host
+from fabmon.tui.text.finding_groups import finding_groups
+from tests.builders import LeafSpine, frame, hello, new_pipeline, port, up
+
+METRICS = ("netdev_up", "netdev_carrier_changes", "netdev_tx_bytes", "netdev_rx_bytes")
+PORTS = 2048
+
+
+def scenes_of_a_node_that_flaps(ticks: int) -> list[tuple[Scene, float]]:
+    """Scenes of a fabric with such a node, and the CPU time that each took."""
+    fabric = LeafSpine()
+    pipeline = new_pipeline([*fabric.hosts, Host(name="evil")])
+    evil = hello(*(port(f"eth{number}", metrics=METRICS) for number in range(PORTS)))
+    scenes = []
+    for seq in range(ticks):
+        tick = fabric.step()
+        values = (each for n in range(PORTS) for each in ((seq // (1 + n % 3)) % 2, seq, seq, seq))
+        tick = msgspec.structs.replace(
+            tick,
+            frames=(*tick.frames, ("evil", frame(seq, *values))),
+            hellos=tick.hellos if seq else (*tick.hellos, ("evil", evil)),
+            statuses=tick.statuses if seq else (*tick.statuses, *up("evil")),
+        )
+        start_s = time.process_time()
+        scenes.append((pipeline.accept(tick), time.process_time() - start_s))
+    return scenes
+
+
+def test_findings_of_one_node_are_bounded_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    scenes = scenes_of_a_node_that_flaps(20)
+    last, _ = scenes[-1]
+    assert len(last.findings) == 1024
+    groups = finding_groups(last.findings, last.snapshot.fabric)
+    assert [group.subject(last.snapshot.fabric) for group in groups] == ["1024 rails of evil"]
+    assert len({finding.key for scene, _ in scenes[8:] for finding in scene.findings}) == 1024
+    assert sorted(cpu_s for _, cpu_s in scenes)[10] < 0.5
+    cut = [record.message for record in caplog.records if "findings" in record.message]
+    assert cut == ["evil: more findings than are shown at once"]
