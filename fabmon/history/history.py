@@ -184,6 +184,10 @@ class History:
             # Queue pairs change with every job; that does not change the cabling.
             if old is None or not differ_only_in_queue_pairs(old.hello, hello):
                 is_other_fabric = True
+            if node not in self._hosts:
+                # A damaged recording: the node is in no list of hosts.
+                self._hosts[node] = Host(name=node)
+                self._statuses.setdefault(node, NodeStatus(node, NodeState.QUEUED, 0))
             if old is not None and hello.has_same_layout(old.hello):
                 slots = old.slots
             else:

@@ -308,3 +308,10 @@ def test_single_links_inside_a_node_are_kept_for_two_minutes_only() -> None:
     drawn = ring.window("tx_bps", [3, 1, 0, 2], 250, 299)
     np.testing.assert_allclose(drawn[:, -1], [299.3, 299.1, 299.0, 299.2], rtol=1e-6)
     assert (~np.isnan(drawn)).sum(axis=1).tolist() == [250, 120, 250, 120]
+
+
+def test_a_hello_of_a_node_that_no_list_of_hosts_has_adds_the_node() -> None:
+    """As in a damaged recording."""
+    history = History(LeafSpine().hosts)
+    snapshot = history.accept(tick(0, hellos={"stranger": hello(port("eth0"))}))
+    assert "stranger/eth0" in {each.id for each in snapshot.fabric.ports}

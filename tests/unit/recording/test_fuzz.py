@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.history.history import History
 from fabmon.recording.format.errors import Damaged, RecordingError
 from fabmon.recording.format.frames import FrameEntry, FrameKind, encode_frame
 from fabmon.recording.format.sections import (
@@ -27,7 +28,6 @@ from fabmon.recording.reading.raw_chunks import raw_chunks
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.summary import summarise
 from fabmon.recording.reading.timeline import Timeline
-from tests.builders import new_pipeline
 from tests.unit.recording.builders import eventful_ticks, quiet_ticks, write
 
 DURATION_S = float(os.environ.get("FABMON_FUZZ_S", "20"))
@@ -100,9 +100,9 @@ def crafted(frames: list[tuple[FrameEntry, bytes]], chance: random.Random) -> by
 def read_completely(path: Path) -> None:
     """Read it in every way. Raises RecordingError where it cannot be opened at all."""
     with Timeline([path]) as timeline:
-        pipeline = new_pipeline(timeline.hosts, timeline.interval_s)
+        history = History(timeline.hosts)
         for tick in timeline.ticks():
-            pipeline.accept(tick)
+            history.accept(tick)
         for chunk in raw_chunks(timeline):
             for frames in chunk.frames:
                 frames.read([0])
