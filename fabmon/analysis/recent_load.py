@@ -16,13 +16,19 @@ _BUSY = 0.5
 
 
 class RecentLoad:
-    """The last RECENT_S seconds of some ports; those with little traffic do not count."""
+    """RECENT_S seconds of some ports, the last or earlier ones; those with little traffic do not
+    count."""
 
     def __init__(
-        self, snapshot: Snapshot, rows: Sequence[int], directions: Sequence[str] = ("tx", "rx")
+        self,
+        snapshot: Snapshot,
+        rows: Sequence[int],
+        directions: Sequence[str] = ("tx", "rx"),
+        before_s: float = 0.0,
     ) -> None:
-        """`rows` are ports; their traffic in `directions` decides which seconds count."""
-        self._snapshot, self._rows = snapshot, list(rows)
+        """`rows` are ports; their traffic in `directions` decides which seconds count. The seconds
+        end `before_s` before the snapshot."""
+        self._snapshot, self._rows, self._before_s = snapshot, list(rows), before_s
         traffic = np.stack([self._window(f"{each}_bps") for each in directions])
         top = np.nan_to_num(traffic).max(axis=(0, 1), initial=0)
         self._counts = (top >= _BUSY * top.max(initial=0)) & (top > 0)
@@ -41,5 +47,12 @@ class RecentLoad:
         return mean
 
     def _window(self, column: str) -> Floats:
-        ticks = max(2, round(RECENT_S / self._snapshot.interval_s))
-        return self._snapshot.window(column, self._rows, ticks)
+        return recent(self._snapshot, column, self._rows, self._before_s)
+
+
+def recent(snapshot: Snapshot, column: str, rows: Sequence[int], before_s: float = 0.0) -> Floats:
+    """[rows, ticks] of a HEAT column in the RECENT_S seconds that end `before_s` before a
+    snapshot."""
+    ticks = max(2, round(RECENT_S / snapshot.interval_s))
+    later = round(before_s / snapshot.interval_s)
+    return snapshot.window(column, rows, ticks + later)[:, :ticks]

@@ -216,7 +216,9 @@ class NodeWatch:
             async with asyncio.timeout(self._start_s) as self._deadline:
                 await self._reader.run(self._last_hello)
         except NodeError as error:
-            return error
+            # With its traceback it would keep the session in memory until the next one ends.
+            error.__context__ = None
+            return error.with_traceback(None)
         except TimeoutError:
             return self._timeout_error()
         except Exception as error:

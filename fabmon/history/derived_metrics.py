@@ -14,6 +14,8 @@ from fabmon.fabric.names import matches
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.history.rates import LINE_RATES, RX, SOURCE_NUMBERS, TX, BestSources, Bools, Indices
 
+_MAX_LINE_RATE_BPS = 1e15
+
 _STATES = ("phy_up", "netdev_up", "nvlink_state", "xgmi_state")
 """The state that a switch's chip reports has priority over that of the switch's kernel."""
 
@@ -292,6 +294,8 @@ def line_rate_overrides(fabric: Fabric, hosts: Mapping[str, Host]) -> Floats:
     for node in fabric.nodes:
         host = hosts.get(node.name)
         for pattern, bps in host.speeds if host is not None else ():
+            if not 0 < bps < _MAX_LINE_RATE_BPS:
+                continue  # Of a damaged recording: the hosts file allows no such rate.
             for port in node.ports:
                 if matches(port.name, (pattern,)) or matches(port.label, (pattern,)):
                     overrides[port.row] = bps

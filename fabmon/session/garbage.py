@@ -3,7 +3,7 @@
 The collector visits all objects that may form cycles. Facts and ports of a thousand nodes are half
 a million objects without any, and with Python's settings they are visited every few seconds, for
 0.3 to 0.5 s. Here what the nodes reported at first is frozen, that is not visited any more, and
-the rest is visited rarely. Frozen objects are still freed when nothing refers to them.
+the rest is visited once a minute. Frozen objects are still freed when nothing refers to them.
 
 The C library keeps a heap for each thread, and what is freed in it; while a thousand nodes connect
 that is 100 MB. Here all threads use one heap, large arrays are returned when they are freed, and
@@ -15,12 +15,17 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from fabmon.fabric.tick import Tick
 
 _THRESHOLDS = (10_000, 10, 50)
 """New objects until the youngest are visited, and so many visits until the older ones are."""
+
+_EVERY_S, _PAUSE = 60.0, 2000
+"""All that is not frozen is visited once a minute, and for a 2000th of the time at most."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MALLOC_OPTIONS = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 1 << 20, _M_TRIM_THRESHOLD: 16 << 20}
@@ -38,10 +43,12 @@ def set_for_a_run() -> None:
 class GarbageSchedule:
     """Freezes what has been created, once the nodes that are new have reported."""
 
-    def __init__(self) -> None:
-        """All that was imported is frozen."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """All that was imported is frozen. `clock` returns seconds."""
         set_for_a_run()
         gc.freeze()
+        self._clock = clock
+        self._next_s = clock() + _EVERY_S
         self._nodes: set[str] = set()
         self._is_due = False
 
@@ -59,3 +66,12 @@ class GarbageSchedule:
             gc.freeze()
             with suppress(AttributeError, OSError, TypeError):
                 ctypes.CDLL(None).malloc_trim(0)
+        if self._clock() >= self._next_s:
+            self._collect()
+
+    def _collect(self) -> None:
+        """Free the cycles of sessions that ended, which the thresholds would leave for hours."""
+        start_s = self._clock()
+        gc.collect()
+        now_s = self._clock()
+        self._next_s = now_s + max(_EVERY_S, _PAUSE * (now_s - start_s))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
 from pathlib import Path
 
@@ -32,15 +33,18 @@ def main() -> None:
         pid, begun_s = screen.pid, time.monotonic()
         while time.monotonic() - begun_s < options.minutes * 60:
             part_s, cpu_before_s, lags_s = time.monotonic(), cpu_s(pid), [0.0]
+            sizes_mb: list[float] = []
             while time.monotonic() - part_s < options.every * 60:
                 time.sleep(1.0)
                 lags_s.append(lag_s(screen.text()) or 99.0)
+                sizes_mb.append(rss_mb(pid))
             lags_s.sort()
             line = {
                 "bench": "soak",
                 "nodes": options.nodes,
                 "minutes": round((time.monotonic() - begun_s) / 60, 1),
-                "rss_mb": round(rss_mb(pid), 1),
+                "rss_mb": round(statistics.median(sizes_mb), 1),
+                "rss_most_mb": round(max(sizes_mb), 1),
                 "files": _count(pid, "fd"),
                 "threads": _count(pid, "task"),
                 "cores": round((cpu_s(pid) - cpu_before_s) / (time.monotonic() - part_s), 3),

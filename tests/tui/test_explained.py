@@ -242,3 +242,18 @@ def test_a_page_costs_little_at_8192_rails(cause: str) -> None:
         lines_of(scene, finding, 119, 37)
         taken.append(time.process_time() - start)
     assert min(taken) < 0.03
+
+
+def test_the_picture_of_a_finding_that_does_not_hold_is_of_the_time_at_which_it_last_held() -> None:
+    then, now = COLLISION.scene(50), COLLISION.scene(70)
+    found = then.findings[0]
+    ended = msgspec.structs.replace(found, seen_ns=then.snapshot.time_ns)
+    before, after = (lines_of(scene, ended, 120, 40) for scene in (then, now))
+
+    def bars_in(lines: list[str]) -> list[str]:
+        return [text for text in lines if " up" in text and "/s" in text and "→" not in text]
+
+    assert bars_in(before)
+    assert bars_in(after) == bars_in(before)
+    assert any("mean of 5 s until 14:07:30Z, when it last held" in text for text in after)
+    assert not any("when it last held" in text for text in before)

@@ -35,6 +35,32 @@ def test_what_new_nodes_reported_is_visited_no_more_once_all_have() -> None:
     assert gc.get_freeze_count() >= before + len(facts)
 
 
+def test_cycles_are_freed_once_a_minute() -> None:
+    now_s = 0.0
+    schedule = GarbageSchedule(lambda: now_s)
+    freed: list[int] = []
+    cycle: list[object] = [_Freed(freed)]
+    cycle.append(cycle)
+    gc.collect(0)
+    gc.collect(1)
+    del cycle
+    schedule.accept(_tick(0))
+    assert not freed
+    now_s = 61.0
+    schedule.accept(_tick(1))
+    assert freed == [1]
+
+
+class _Freed:
+    """Notes that it was freed."""
+
+    def __init__(self, freed: list[int]) -> None:
+        self._freed = freed
+
+    def __del__(self) -> None:
+        self._freed.append(1)
+
+
 def test_a_node_that_restarts_freezes_nothing() -> None:
     schedule = GarbageSchedule()
     schedule.accept(_tick(0, "a"))

@@ -9,10 +9,11 @@ from math import isfinite
 
 import numpy as np
 
-from fabmon.analysis.finding import Finding
-from fabmon.analysis.recent_load import RecentLoad
+from fabmon.analysis.finding import Finding, unseen_s
+from fabmon.analysis.recent_load import RECENT_S, RecentLoad, recent
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wording import RATE, per_second, percent, rate
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, right
 from fabmon.tui.palette import Depth, Palette
@@ -70,6 +71,27 @@ class Canvas:
         """Whether a port has no carrier."""
         return bool(self.snapshot.up[row] == 0)
 
+    @cached_property
+    def before_s(self) -> float:
+        """How long before the scene the finding last held: its picture shows that time. 0 while it
+        holds, and where that time is not in memory any more."""
+        passed_s = unseen_s(self.finding, self.snapshot) or 0.0
+        rows = [port.row for port in self.ports]
+        known = passed_s and np.isfinite(recent(self.snapshot, "tx_bps", rows, passed_s)).any()
+        return passed_s if known else 0.0
+
+    @property
+    def basis(self) -> str:
+        """The time that the picture is a mean of."""
+        text = f"mean of {RECENT_S} s"
+        if not self.before_s:
+            return text
+        return f"{text} until {time_of_day(self.finding.seen_ns or 0)}, when it last held"
+
+    def recent(self, column: str, rows: Sequence[int]) -> Floats:
+        """[rows, ticks] of a HEAT column in the seconds of the picture, oldest first."""
+        return recent(self.snapshot, column, rows, self.before_s)
+
     def window(self, column: str, rows: Sequence[int], seconds: float) -> Floats:
         """[rows, ticks] of a HEAT column over the last seconds, oldest first."""
         ticks = max(2, round(seconds / self.snapshot.interval_s))
@@ -107,7 +129,7 @@ class Loads:
     def __init__(self, canvas: Canvas, rows: Sequence[int], direction: str) -> None:
         """`rows` are ports; `direction` is tx or rx. `bps` is row -> mean bits/s."""
         self._canvas, self._rows = canvas, list(rows)
-        self._recent = RecentLoad(canvas.snapshot, self._rows, (direction,))
+        self._recent = RecentLoad(canvas.snapshot, self._rows, (direction,), canvas.before_s)
         self.bps = self._means(f"{direction}_bps")
 
     def _means(self, column: str) -> dict[int, float]:

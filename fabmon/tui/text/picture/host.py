@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import RATE, name_list, plural, rate
@@ -31,7 +30,7 @@ def rails(canvas: Canvas) -> list[Line]:
         return []
     loads = Loads(canvas, [port.row for port in own], "tx")
     others = list(dict.fromkeys(port.node for port in canvas.ports if port.node != own[0].node))
-    lines = canvas.title(f"Rails of {own[0].node}, transmit, mean of {RECENT_S} s")
+    lines = canvas.title(f"Rails of {own[0].node}, transmit, {canvas.basis}")
     also = canvas.remark(f"Same pattern on {name_list(others, 4)}") if others else []
     return lines + bars(canvas, own, loads, canvas.ctx.height - len(lines) - len(also)) + also
 
@@ -51,7 +50,7 @@ def _received(canvas: Canvas, with_pcie: bool) -> list[Line]:
     if not own:
         return []
     loads = Loads(canvas, [port.row for port in own], "rx")
-    lines = canvas.title(f"NICs of {own[0].node}, receive, mean of {RECENT_S} s")
+    lines = canvas.title(f"NICs of {own[0].node}, receive, {canvas.basis}")
     has_tree = len(canvas.ports) > (1 if with_pcie else 2)
     note = (lambda port: pcie_text(port.info)) if with_pcie else None
     room = canvas.ctx.height - len(lines) - 4 * has_tree

@@ -7,7 +7,6 @@ from itertools import groupby
 
 import numpy as np
 
-from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import label_runs, percent, plural, rate
@@ -26,7 +25,7 @@ def pause_tree(canvas: Canvas) -> list[Line]:
     if not canvas.ports:
         return []
     lines = [
-        *canvas.title(f"Ports that wait for it, hop by hop; mean of {RECENT_S} s"),
+        *canvas.title(f"Ports that wait for it, hop by hop; {canvas.basis}"),
         _root(canvas),
     ]
     hops = list(_hops(canvas))
@@ -53,7 +52,7 @@ def pause_cycle(canvas: Canvas) -> list[Line]:
 
 def paused_ports(canvas: Canvas) -> list[Line]:
     """The ports of a host that are paused."""
-    lines = canvas.title(f"Paused by a port that is not watched; mean of {RECENT_S} s")
+    lines = canvas.title(f"Paused by a port that is not watched; {canvas.basis}")
     ports = canvas.ports[: max(1, canvas.ctx.height - 1)]
     return lines + [_waiting(canvas, f"   {port.display_name}", port, 24) for port in ports]
 
@@ -66,7 +65,7 @@ def _root(canvas: Canvas) -> Line:
     if other is not None:
         shares = np.fmax(shares, _shares(canvas, [other.row], *_WAITING))
     share = float(shares[0])
-    bps = canvas.window("rx_bps", [port.row], RECENT_S)[0]
+    bps = canvas.recent("rx_bps", [port.row])[0]
     known = bps[np.isfinite(bps)]
     received = rate(
         float(known.mean()) if len(known) else float("nan"),
@@ -141,7 +140,7 @@ def _waiting(canvas: Canvas, text: str, port: Port, width: int) -> Line:
 
 def _shares(canvas: Canvas, rows: Sequence[int], *columns: str) -> Floats:
     """[rows]: mean share of time over the last seconds, the highest of the columns."""
-    windows = np.stack([canvas.window(column, rows, RECENT_S) for column in columns])
+    windows = np.stack([canvas.recent(column, rows) for column in columns])
     known = np.isfinite(windows)
     with np.errstate(invalid="ignore"):
         means = np.where(known, windows, 0).sum(axis=2) / known.sum(axis=2)

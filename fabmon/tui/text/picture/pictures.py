@@ -8,7 +8,6 @@ import numpy as np
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.evidence.null_model import HashingComparison, compare_with_hashing
-from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.wording import bit_rate, number, plural, whole_number
 from fabmon.tui.line import Line, peer, width_of
@@ -53,7 +52,7 @@ def _title(canvas: Canvas, links: Sequence[Port]) -> str:
     others = {other.node for port in links if (other := peer(port, canvas.fabric))}
     there = _side(canvas.fabric, others)
     what = f"{here} → {there}, {len(links)} links" if there else f"{len(links)} ports of {here}"
-    return f"{what}, transmit{each}, mean of {RECENT_S} s"
+    return f"{what}, transmit{each}, {canvas.basis}"
 
 
 def _side(fabric: Fabric, names: set[str]) -> str:
