@@ -161,7 +161,7 @@ async def test_a_refused_key(nodes: Nodes, empty_root: str) -> None:
     assert status.cause == "permission denied"
     assert status.reason == (
         "permission denied (publickey) for user tester: it accepts none of our keys; next login"
-        " when a key or ssh_config here changes, else within 30 min"
+        " when a key or ssh_config here changes, by r, else within 30 min"
     )
 
 
