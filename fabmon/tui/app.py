@@ -5,10 +5,12 @@ It knows neither the feed that scenes come from, nor whether they are live.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -290,8 +292,17 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             self.run_worker(self._save_file(what), group=_SAVE, exit_on_error=False)
 
     async def _save_file(self, what: str) -> None:
+        await self._drawn()
         view = str(getattr(self.screen, "VIEW", "screen"))
         self.say(await save_file(what, self.screen_state, view, self.picture, self.recording), 6)
+
+    async def _drawn(self) -> None:
+        """Wait until the screen is laid out, sized and drawn: it may have just been opened."""
+        for _ in range(3):
+            done = asyncio.Event()
+            self.screen.call_after_refresh(done.set)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), 1)
 
     def picture(self) -> str:
         """The screen as SVG."""
