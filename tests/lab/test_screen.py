@@ -35,7 +35,7 @@ def test_a_collision_appears_with_its_link_and_is_explained(lab: Lab, terminal: 
     terminal.until(r"14/14 nodes")
     lab.collide("leaf1", "up3", mbps=80)
     overview = terminal.until(r"▲ ECMP collision")
-    assert "▲ 1 flagged" in overview
+    assert "▲ 1 finding" in overview
     assert "leaf1 up3" in overview
     terminal.keys("Tab")
     terminal.keys("Enter")
@@ -56,17 +56,17 @@ def test_the_screen_goes_back_while_recording_goes_on(lab: Lab, terminal: Tmux) 
     terminal.until(r"14/14 nodes")
     before = terminal.until(r"● LIVE [\d:]+Z +● REC")
     lab.collide("leaf1", "up3", mbps=80)
-    terminal.until(r"▲ 1 flagged")
+    terminal.until(r"▲ 1 finding")
     live = re.search(r"LIVE ([\d:]+)Z", before)
     assert live is not None
     terminal.keys("t")
     terminal.until(r"go to")
     terminal.keys(live[1], "Enter")
     then = terminal.until(rf"❚❚ PAUSED {live[1]}Z")
-    assert "▲ 0 flagged" in then
+    assert "▲ 0 findings" in then
     terminal.until(r"PAUSED [\d:]+Z \(.00:[1-5]\d\)")
     terminal.keys("}")
-    terminal.until(r"▲ 1 flagged")
+    terminal.until(r"▲ 1 finding")
     terminal.keys("`")
     terminal.until(r"● LIVE")
 
