@@ -80,12 +80,8 @@ def up(*names: str) -> tuple[NodeStatus, ...]:
 def new_pipeline(
     hosts: Sequence[Host], interval_s: float = 1.0, hints: JobHints | None = None
 ) -> Pipeline:
-    """A pipeline from ticks to scenes with the default settings, whatever the user's file says.
-
-    Every tick is judged, however busy the machine is.
-    """
-    session = Session(load(Path("/dev/null")), hints=hints)
-    return Pipeline(session.history(hosts, interval_s), session.analyst())
+    """A pipeline from ticks to scenes with the default settings, whatever the user's file says."""
+    return Session(load(Path("/dev/null")), hints=hints).pipeline(hosts, interval_s)
 
 
 class LeafSpine:

@@ -84,7 +84,7 @@ class Analyst:
         return Scene(snapshot, self._open, tuple(changes), tuple(self._events), iteration_report)
 
     def pass_over(self, snapshot: Snapshot) -> Scene:
-        """The scene of a tick that is not judged: the findings of the tick before are still open.
+        """The scene of a tick that is not analysed: the findings of the tick before are still open.
 
         Events of nodes and the traffic of jobs are taken from it: neither can be read later.
         """

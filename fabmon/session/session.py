@@ -123,11 +123,15 @@ class Session:
         return RateChunkBuilder(self.settings.role_rules, self.topology)
 
     def pipeline(
-        self, hosts: Sequence[Host], interval_s: float = 1.0, recorder: Recorder | None = None
+        self,
+        hosts: Sequence[Host],
+        interval_s: float = 1.0,
+        recorder: Recorder | None = None,
+        analysis_time: AnalysisTime | None = None,
     ) -> Pipeline:
         """A new pipeline for the ticks of these nodes."""
         history = self.history(hosts, interval_s)
-        return Pipeline(history, self.analyst(), recorder, AnalysisTime(interval_s))
+        return Pipeline(history, self.analyst(), recorder, analysis_time)
 
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
         """A new pipeline for the ticks of a recording."""
@@ -137,9 +141,9 @@ class Session:
 class AnalysisTime:
     """Limits what the analysis of live ticks may take to half of the time.
 
-    Where it takes longer, as on a busy machine, only every n-th tick is judged, so that the screen
-    follows; every tick is shown and recorded. `interval_s` is that of the ticks; `clock` returns
-    seconds.
+    Where it takes longer, as on a busy machine, only every n-th tick is analysed, so that the
+    screen follows; every tick is shown and recorded. A tick comes every `interval_s` seconds of
+    `clock`.
     """
 
     def __init__(self, interval_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -150,8 +154,8 @@ class AnalysisTime:
         self._passed_over = 0
 
     @contextmanager
-    def judging(self) -> Iterator[bool]:
-        """Whether to judge this tick; the time inside is counted if so."""
+    def analysing(self) -> Iterator[bool]:
+        """Whether to analyse this tick; the time inside is counted if so."""
         if self._passed_over + 1 < self._every:
             self._passed_over += 1
             yield False
@@ -160,21 +164,30 @@ class AnalysisTime:
         yield True
         self._passed_over = 0
         self._taken_s.append(self._clock() - start_s)
+        if len(self._taken_s) == self._taken_s.maxlen:
+            self._adapt()
+
+    def _adapt(self) -> None:
         # The median of several: the structure of a new fabric takes a second, once.
         usual_s = sorted(self._taken_s)[len(self._taken_s) // 2]
         halves = 2 * usual_s / self._interval_s
-        # Judged more often only once there is room to spare: not now more often, now less.
-        is_settled = self._every - 1 < _ROOM_TO_SPARE * halves <= _ROOM_TO_SPARE * self._every
-        every = self._every if is_settled else max(1, min(math.ceil(halves), _MOST_PASSED_OVER))
-        if len(self._taken_s) == self._taken_s.maxlen and every != self._every:
-            self._every = every
-            _LOG.warning("analysis takes %.1f s a tick: one tick in %d is judged", usual_s, every)
+        # More often again only once there is room to spare: not now more often, now less.
+        if self._every - 1 < _ROOM_TO_SPARE * halves <= _ROOM_TO_SPARE * self._every:
+            return
+        every = max(1, min(math.ceil(halves), _MOST_PASSED_OVER))
+        if (every == 1) != (self._every == 1):
+            _LOG.warning("analysis takes %.2g s a tick: %s", usual_s, _analysed(every))
+        self._every = every
+
+
+def _analysed(every: int) -> str:
+    return "every tick is analysed again" if every == 1 else f"only one in {every} is analysed"
 
 
 class Pipeline:
     """Turns ticks into scenes: history, then analyst; with a recorder, each tick is recorded.
 
-    `analysis_time` limits the analysis; without it every tick is judged.
+    `analysis_time` limits the analysis; without it every tick is analysed.
     """
 
     def __init__(
@@ -192,9 +205,9 @@ class Pipeline:
     def accept(self, tick: Tick) -> Scene:
         """Process a tick: returns its scene."""
         snapshot = self.history.accept(tick)
-        with self._analysis_time.judging() as is_judged:
-            judge = self._analyst.accept if is_judged else self._analyst.pass_over
-            scene = judge(snapshot)
+        with self._analysis_time.analysing() as is_analysed:
+            accept = self._analyst.accept if is_analysed else self._analyst.pass_over
+            scene = accept(snapshot)
         if self._recorder is not None:
             self._recorder.accept(tick, scene.snapshot, finding_notes(scene))
         return scene

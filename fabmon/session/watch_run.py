@@ -38,7 +38,7 @@ from fabmon.session.presentation import (
 )
 from fabmon.session.printing import redacted_log
 from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
-from fabmon.session.session import Session, selected_hosts
+from fabmon.session.session import AnalysisTime, Session, selected_hosts
 
 if TYPE_CHECKING:
     from fabmon.feeds.demo.feed import DemoFeed
@@ -58,7 +58,8 @@ _FAST_HOSTS = 32
 class _Run:
     """A feed that is watched: `ticks` and `hosts` have the names that are shown.
 
-    `past` are ticks from before the first; they are analysed, but not shown.
+    `past` are ticks from before the first; they are analysed, but not shown. `speed` is in seconds
+    of the ticks a second.
     """
 
     session: Session
@@ -68,6 +69,7 @@ class _Run:
     hosts: Sequence[Host]
     interval_s: float
     past: AsyncIterator[Tick] | None = None
+    speed: float = 1.0
 
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
@@ -93,7 +95,8 @@ class _Run:
                     is_kept=signals is not None,
                 )
             made = recorder if isinstance(recorder, Recorder) else None
-            pipeline = self.session.pipeline(self.hosts, self.interval_s, made)
+            limit = AnalysisTime(self.interval_s / self.speed)
+            pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit)
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
                 return await show(scenes, self.options, setup)
 
@@ -277,7 +280,7 @@ def watch_demo(
                 f"fabmon: simulating {played.topology.hosts} hosts …", file=sys.stderr, flush=True
             )
         feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
-        return asyncio.run(_watch_simulation(session, options, feed, played))
+        return asyncio.run(_watch_simulation(session, options, feed, played, speed))
     except scenarios.ScenarioError as error:
         where = f"{scenario}: " if scenario and str(scenario) not in str(error) else ""
         raise UsageError(f"{where}{error}") from None
@@ -286,7 +289,7 @@ def watch_demo(
 
 
 async def _watch_simulation(
-    session: Session, options: RunOptions, feed: DemoFeed, scenario: Scenario
+    session: Session, options: RunOptions, feed: DemoFeed, scenario: Scenario, speed: float
 ) -> Exit:
     from fabmon.analysis.causes import title
     from fabmon.feeds.demo.random_faults import captions as fault_captions
@@ -308,7 +311,7 @@ async def _watch_simulation(
         age_s=feed.age_s,
     )
     async with aclosing(feed):
-        return await _Run(session, options, setup, feed, feed.hosts, 1.0).show()
+        return await _Run(session, options, setup, feed, feed.hosts, 1.0, speed=speed).show()
 
 
 async def record_nodes(
@@ -324,7 +327,7 @@ async def record_nodes(
     """
     loop = asyncio.get_running_loop()
     feed = session.live_feed(hosts, interval_s)
-    pipeline = session.pipeline(hosts, interval_s, recorder)
+    pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s))
     closing: list[asyncio.Task[None]] = []
 
     def stop() -> None:

@@ -1,4 +1,4 @@
-"""A console that is too slow judges fewer ticks; it shows and records all of them."""
+"""A console that is too slow analyses fewer ticks; it shows and records all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TICKS = 60
 
 
 class SlowDetector:
-    """Takes some seconds of a clock for each tick; `seen` are the ticks that it judged."""
+    """Takes some seconds of a clock for each tick; `seen` are the ticks that it analysed."""
 
     def __init__(self, takes_s: float) -> None:
         self.now_s = 0.0
@@ -57,7 +57,9 @@ def _run(detector: SlowDetector, path: Path) -> list[int]:
     return [scene.snapshot.seq for scene in scenes]
 
 
-def test_a_slow_analysis_judges_fewer_ticks_and_all_are_shown_and_recorded(tmp_path: Path) -> None:
+def test_a_slow_analysis_analyses_fewer_ticks_and_all_are_shown_and_recorded(
+    tmp_path: Path,
+) -> None:
     detector = SlowDetector(takes_s=1.4)
     shown = _run(detector, tmp_path / "run.fabmon")
     assert len(shown) == TICKS
@@ -67,7 +69,7 @@ def test_a_slow_analysis_judges_fewer_ticks_and_all_are_shown_and_recorded(tmp_p
         assert sum(1 for _ in recording.ticks()) == TICKS
 
 
-def test_a_fast_analysis_judges_every_tick(tmp_path: Path) -> None:
+def test_a_fast_analysis_analyses_every_tick(tmp_path: Path) -> None:
     detector = SlowDetector(takes_s=0.1)
     shown = _run(detector, tmp_path / "run.fabmon")
     assert detector.seen == shown
@@ -76,16 +78,16 @@ def test_a_fast_analysis_judges_every_tick(tmp_path: Path) -> None:
 def test_one_slow_tick_changes_nothing() -> None:
     detector = SlowDetector(0.0)
     limit = AnalysisTime(1.0, detector.clock)
-    judged = []
+    analysed = []
     for tick in range(20):
-        with limit.judging() as is_judged:
+        with limit.analysing() as is_analysed:
             detector.now_s += 5.0 if tick == 6 else 0.1
-            judged.append(is_judged)
-    assert all(judged)
+            analysed.append(is_analysed)
+    assert all(analysed)
 
 
 class BusyConsole:
-    """A leaf and its hosts, watched by a console that judges every tenth tick."""
+    """A leaf and its hosts, watched by a console that analyses every tenth tick."""
 
     def __init__(self, hosts: int = 2) -> None:
         self.fabric = LeafSpine(hosts=hosts)
@@ -101,7 +103,7 @@ class BusyConsole:
         )
 
 
-def test_a_node_that_was_lost_between_two_judged_ticks_is_an_event() -> None:
+def test_a_node_that_was_lost_between_two_analysed_ticks_is_an_event() -> None:
     console = BusyConsole()
     for _ in range(31):
         console.second()
@@ -111,7 +113,7 @@ def test_a_node_that_was_lost_between_two_judged_ticks_is_an_event() -> None:
     assert events[-2:] == [(31, "gpu001 lost"), (32, "gpu001 up")]
 
 
-def test_a_finding_closes_as_late_as_when_every_tick_is_judged() -> None:
+def test_a_finding_closes_as_late_as_when_every_tick_is_analysed() -> None:
     console = BusyConsole()
     for _ in range(30):
         console.second()
@@ -122,7 +124,7 @@ def test_a_finding_closes_as_late_as_when_every_tick_is_judged() -> None:
     last = console.fabric.seq
     while console.second().findings:
         pass
-    # 15 s, up to a judged tick after the link is up, and up to one at the end.
+    # 15 s, up to a analysed tick after the link is up, and up to one at the end.
     assert console.fabric.seq - last <= 15 + 10 + 10
 
 

@@ -177,7 +177,7 @@ def _are_same(some: Mapping[str, QueuePairs], others: Mapping[str, QueuePairs]) 
 
 
 def _are_same_but_for_facts(one: Fabric, other: Fabric) -> bool:
-    """Whether two fabrics have the same ports and cables, and compute UDP source ports alike."""
+    """Whether two fabrics have the same ports, cables and way to compute UDP source ports."""
     if one.ports is other.ports:
         return True
     return (
