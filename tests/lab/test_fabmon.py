@@ -68,7 +68,7 @@ def test_rates_agree_with_the_kernel_over_ten_seconds(lab: Lab, watch: Watch) ->
             shown = sum(said) / len(said)
             if truth > 1e6:
                 compared += 1
-                assert shown == pytest.approx(truth, rel=0.02), f"{node}/{port} {direction}"
+                assert shown == pytest.approx(truth, rel=0.05), f"{node}/{port} {direction}"
             else:
                 assert shown < 1e6
     assert compared >= 5 * 6
