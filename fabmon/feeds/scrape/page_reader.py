@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG, WRAP32
+from collectors.coverage import Coverage
 from collectors.wire import Object
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.exporter_tables import ExporterTables
+from fabmon.feeds.scrape.page_coverage import page_coverage
 from fabmon.feeds.scrape.port_mapping import MetricCell, PageTooLarge, map_page
 from fabmon.feeds.scrape.text_format import DecodedPage, Floats, PageDecoder, PageLayout
 
@@ -51,8 +53,8 @@ class BadTimestamp(Misbehaved):
 class PageReader:
     """Reads the pages of one exporter with the tables that may match it.
 
-    `objects` are the ports of the last page. `refresh_s` is how long the exporter may serve the
-    same snapshot.
+    `objects` are the ports of the last page, `coverage` what of it is not read. `refresh_s` is how
+    long the exporter may serve the same snapshot.
     """
 
     def __init__(self, tables: ExporterTables) -> None:
@@ -60,6 +62,7 @@ class PageReader:
         self._decoder = PageDecoder()
         self._layout: PageLayout | None = None
         self.objects: tuple[Object, ...] = ()
+        self.coverage: tuple[Coverage, ...] = ()
         self.refresh_s = 0.0
         self._positions: list[int] = []
         self._arithmetic = PageArithmetic(())
@@ -101,7 +104,11 @@ class PageReader:
 
     def _learn(self, page: DecodedPage) -> None:
         """Map the series of a new layout."""
-        mapped = map_page(page.layout.series(), page.values().tolist(), self._tables)
+        series = page.layout.series()
+        mapped = map_page(series, page.values().tolist(), self._tables)
+        coverage = page_coverage(series, mapped.understood, self._tables)
+        if coverage != self.coverage:
+            self.coverage = coverage
         if mapped.objects != self.objects:
             # Equal objects stay the same tuple, by which callers see that nothing changed.
             self.objects = mapped.objects
