@@ -7,7 +7,8 @@ the rest is visited once a minute. Frozen objects are still freed when nothing r
 
 The C library keeps a heap for each thread, and what is freed in it; while a thousand nodes connect
 that is 100 MB. Here all threads use one heap, large arrays are returned when they are freed, and
-the rest of the heap once the nodes have reported. With other C libraries than glibc nothing of this
+the rest of the heap once the nodes have reported and then once a minute: between what stays, the
+arrays of a few busy seconds would remain as holes. With other C libraries than glibc nothing of this
 is done.
 """
 
@@ -40,6 +41,11 @@ def set_for_a_run() -> None:
             ctypes.CDLL(None).mallopt(option, value)
 
 
+def _return_freed() -> None:
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class GarbageSchedule:
     """Freezes what has been created, once the nodes that are new have reported."""
 
@@ -64,8 +70,7 @@ class GarbageSchedule:
         elif self._is_due and not tick.hellos:
             self._is_due = False
             gc.freeze()
-            with suppress(AttributeError, OSError, TypeError):
-                ctypes.CDLL(None).malloc_trim(0)
+            _return_freed()
         if self._clock() >= self._next_s:
             self._collect()
 
@@ -73,5 +78,6 @@ class GarbageSchedule:
         """Free the cycles of sessions that ended, which the thresholds would leave for hours."""
         start_s = self._clock()
         gc.collect()
+        _return_freed()
         now_s = self._clock()
         self._next_s = now_s + max(_EVERY_S, _PAUSE * (now_s - start_s))
