@@ -112,7 +112,7 @@ class AlignedRates:
         self._of_port = np.where(of_port >= 0, np.searchsorted(used, of_port), -1)
         room = self._tables[0].shape[2]
         if len(of_port) > room:
-            more = max(len(of_port) + len(of_port) // _SPARE_SHARE - room, room)
+            more = len(of_port) + len(of_port) // _SPARE_SHARE - room
             wider = ((0, 0), (0, 0), (0, more))
             traffic, rest = self._tables
             self._tables = np.pad(traffic, wider), np.pad(rest, wider)

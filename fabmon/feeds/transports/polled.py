@@ -254,14 +254,14 @@ class SampleClock:
 
     The wall clock of a switch may be set, and an uptime of 32 bits in hundredths of a second wraps
     after 497 days. When the node's time since the last sample differs by more than `tolerance_s`
-    from the console's, the console's is used instead.
+    from the console's, the console's is used instead. `now_ns` is the clock of the last sample.
     """
 
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
         self._node_ns: int | None = None
         self._console_ns = 0
-        self._now_ns = 0
+        self.now_ns = 0
 
     def at(self, node_ns: int, console_ns: int) -> int | None:
         """The clock, in ns, of a sample that the node dates `node_ns`; None for a repeated sample.
@@ -269,12 +269,12 @@ class SampleClock:
         `console_ns` is the console's monotonic clock when the sample arrived.
         """
         if self._node_ns is None:
-            self._node_ns, self._console_ns, self._now_ns = node_ns, console_ns, console_ns
+            self._node_ns, self._console_ns, self.now_ns = node_ns, console_ns, console_ns
             return console_ns
         node_step, console_step = node_ns - self._node_ns, console_ns - self._console_ns
         if node_step == 0:
             return None
         trusted = node_step > 0 and abs(node_step - console_step) <= self._tolerance_ns
-        self._now_ns += node_step if trusted else console_step
+        self.now_ns += node_step if trusted else console_step
         self._node_ns, self._console_ns = node_ns, console_ns
-        return self._now_ns
+        return self.now_ns
