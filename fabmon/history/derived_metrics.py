@@ -62,7 +62,10 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "phy_rx_errors": ("phy_rx_crc_errors", "phy_rx_symbol_errors"),
     "rdma_rx_drops": ("rdma_rx_limit_drops",),
     "rdma_tx_drops": ("rdma_tx_limit_drops",),
-    "phy_rx_discards": tuple(f"phy_rx_discards_prio{prio}" for prio in range(8)),
+    "phy_rx_discards": (
+        *(f"phy_rx_discards_prio{prio}" for prio in range(8)),
+        *(f"phy_rx_discards_cos{cos}" for cos in range(8)),
+    ),
     "phy_tx_discards": tuple(f"phy_tx_discards_prio{prio}" for prio in range(8)),
 }
 """Metrics that count the same packets again, by kind or priority. Some ports have parts only."""
