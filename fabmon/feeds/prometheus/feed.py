@@ -31,6 +31,10 @@ _DEFAULT_INTERVAL_S = 15.0
 _MIN_INTERVAL_S, _MAX_INTERVAL_S = 0.5, 300.0
 _REDISCOVER_S = 60.0
 
+_MOST_SERIES_OF_PAST = 150_000
+"""Beyond this many series the past is left out: a range query takes longer than its result helps,
+and its values need as much memory as those of now."""
+
 _DELAY_S = 0.5
 _MAX_DELAY_S = 15.0
 _DELAY_GROWTH = 1.5
@@ -151,6 +155,7 @@ class PrometheusFeed(TickFeed):
     async def open(self) -> None:
         """Connect and discover the metrics. Raises PrometheusError."""
         await self._client.check()
+        await self._runner.choose_api(self._client.now_s())
         await self._discover()
         found = self._discovery.interval_s.values()
         if self._given_interval_s is None:
@@ -174,7 +179,7 @@ class PrometheusFeed(TickFeed):
             self._has_queried = True
             if self.why_empty:
                 _LOG.warning("%s", self.why_empty)
-            if seconds:
+            if seconds and self._table.size <= _MOST_SERIES_OF_PAST:
                 backfill = Backfill(self._client, self._selection, self._table, self._runner)
                 await backfill.fetch(until_s, self.interval_s, seconds, within_s)
                 builder = TickBuilder(backfill.table, self.interval_s, {})
