@@ -13,8 +13,11 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fabmon import __version__
@@ -24,11 +27,11 @@ from fabmon.feeds.prometheus.feed import PrometheusFeed
 from fabmon.history.history import History
 from fabmon.session.config import load
 from tests.bench.process import cpu_s, rss_mb
-from tests.bench.site import OVERVIEW, PORTS, ImportWriter, RemoteWriter, Site
+from tests.bench.shipped import HEIGHT, WIDTH, commit, started, watch
+from tests.bench.site import OVERVIEW, PORTS, SCRAPE_S, Site, store_past, writer
+from tests.terminals import Tmux
 from tests.unit.feeds.prometheus_servers import Prometheus, PrometheusServer, VictoriaMetrics
 
-SCRAPE_S = 15.0
-_PAST_SCRAPES = 5
 _AGE_S = 0.5
 """How old a scrape is when fabmon queries it."""
 
@@ -40,54 +43,63 @@ class ReceivingPrometheus(Prometheus):
         return [*super().command(), "--web.enable-remote-write-receiver", "--log.level=warn"]
 
 
-async def measure(server: PrometheusServer, nodes: int, ticks: int) -> dict[str, float]:
+async def measure_ticks(server: PrometheusServer, nodes: int, ticks: int) -> dict[str, float]:
     """Medians over some ticks of fabmon without a screen, and of the server."""
     site = Site(nodes)
-    is_vm = isinstance(server, VictoriaMetrics)
-    writer = (ImportWriter if is_vm else RemoteWriter)(server.url, site)
-    start_s = time.time() - _PAST_SCRAPES * SCRAPE_S
-    for scrape in range(_PAST_SCRAPES):
-        site.advance(SCRAPE_S)
-        writer.store(start_s + scrape * SCRAPE_S)
+    kind = "victoria-metrics" if isinstance(server, VictoriaMetrics) else "prometheus"
+    to = writer(kind, server.url, site)
+    store_past(site, to)
     async with PrometheusFeed(
         PrometheusClient(PrometheusAccess(url=server.url)), interval_s=SCRAPE_S
     ) as feed:
-        before = time.perf_counter()
         await feed.open()
         history, analyst = History([], SCRAPE_S), Analyst(load(None).thresholds)
         async for tick in feed.past(900):
             analyst.accept(history.accept(tick))
         analyst.accept(history.accept(await feed.poll()))
-        first_s = time.perf_counter() - before
         rows = []
         for _ in range(ticks):
             await asyncio.sleep(SCRAPE_S - time.time() % SCRAPE_S)
             site.advance(SCRAPE_S)
-            writer.store(time.time())
+            to.store(time.time())
             await asyncio.sleep(_AGE_S + 0.1)
             server_s = cpu_s(server.pid)
             wall, cpu = time.perf_counter(), time.process_time()
             tick = await feed.poll()
-            feed_wall, feed_cpu = time.perf_counter(), time.process_time()
+            feed_wall = time.perf_counter()
             analyst.accept(history.accept(tick))
-            done_wall, done_cpu = time.perf_counter(), time.process_time()
             rows.append(
                 {
-                    "frames": len(tick.frames),
-                    "feed_wall_s": feed_wall - wall,
-                    "wall_s": done_wall - wall,
-                    "feed_cpu_s": feed_cpu - cpu,
-                    "console_cpu_s": done_cpu - cpu,
-                    "server_cpu_s": cpu_s(server.pid) - server_s,
+                    "tick_nodes": len(tick.frames),
+                    "tick_feed_s": feed_wall - wall,
+                    "tick_s": time.perf_counter() - wall,
+                    "tick_console_cpu_s": time.process_time() - cpu,
+                    "tick_server_cpu_s": cpu_s(server.pid) - server_s,
                 }
             )
-            print(json.dumps({k: round(v, 2) for k, v in rows[-1].items()}), flush=True)
-    medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-    return medians | {
-        "first_s": first_s,
-        "rss_mb": rss_mb(os.getpid()),
-        "server_rss_mb": rss_mb(server.pid),
-    }
+    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+
+
+@contextmanager
+def _watched(server: str, url: str, nodes: int) -> Iterator[Tmux]:
+    """A terminal in which fabmon watches a site that is scraped every 15 s."""
+    with tempfile.TemporaryDirectory(prefix="fabmon-bench-", ignore_cleanup_errors=True) as name:
+        command = [sys.executable, "-m", "tests.bench.site", server, url, str(nodes)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as scraping:
+            assert scraping.stdout is not None
+            scraping.stdout.readline()
+            screen = Tmux(started(["--prometheus", url, "--interval", "15"], name), WIDTH, HEIGHT)
+            try:
+                yield screen
+            finally:
+                screen.close()
+                scraping.terminate()
+
+
+def measure_shipped(server: str, url: str, nodes: int, seconds: float) -> dict[str, float]:
+    """fabmon as it is started, with screen, findings and recording."""
+    with _watched(server, url, nodes) as screen:
+        return watch(screen, seconds, settle_s=2 * SCRAPE_S)
 
 
 def main() -> None:
@@ -96,17 +108,21 @@ def main() -> None:
     parser.add_argument("--server", choices=("prometheus", "victoria-metrics"), required=True)
     parser.add_argument("--nodes", type=int, default=1024)
     parser.add_argument("--ticks", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
     kind = VictoriaMetrics if options.server == "victoria-metrics" else ReceivingPrometheus
+    load_before = os.getloadavg()[0]
     with (
         tempfile.TemporaryDirectory(prefix="fabmon-bench-") as folder,
         kind(Path(folder) / "server") as server,
     ):
-        load_before = os.getloadavg()[0]
-        figures = asyncio.run(measure(server, options.nodes, options.ticks))
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+        figures = asyncio.run(measure_ticks(server, options.nodes, options.ticks))
+    with (
+        tempfile.TemporaryDirectory(prefix="fabmon-bench-") as folder,
+        kind(Path(folder) / "server") as server,
+    ):
+        figures |= measure_shipped(options.server, server.url, options.nodes, options.seconds)
+        figures["server_rss_mb"] = rss_mb(server.pid)
     about = {
         "bench": "growth",
         "server": options.server,
@@ -114,7 +130,7 @@ def main() -> None:
         "series": options.nodes * PORTS * len(OVERVIEW),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "version": __version__,
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
         "load_before": round(load_before, 1),
     }

@@ -7,7 +7,9 @@ API, Prometheus by its remote-write receiver.
 
 from __future__ import annotations
 
+import argparse
 import struct
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -27,6 +29,9 @@ OVERVIEW = (
 _JOB_NODES = 64
 _BATCH = 40_000
 _READ_AGE_S = 0.3
+
+SCRAPE_S = 15.0
+_PAST_SCRAPES = 5
 
 Floats = NDArray[np.float64]
 Labels = Mapping[str, str]
@@ -184,3 +189,37 @@ def _post(url: str, body: bytes, headers: Mapping[str, str] = {}) -> None:
     request = urllib.request.Request(url, body, dict(headers))
     with urllib.request.urlopen(request, timeout=120):
         pass
+
+
+def writer(server: str, url: str, site: Site) -> ImportWriter | RemoteWriter:
+    """What stores scrapes in a server: `prometheus` or `victoria-metrics`."""
+    return (ImportWriter if server == "victoria-metrics" else RemoteWriter)(url, site)
+
+
+def store_past(site: Site, to: ImportWriter | RemoteWriter) -> None:
+    """Store the scrapes of the last minute."""
+    start_s = time.time() - _PAST_SCRAPES * SCRAPE_S
+    for scrape in range(_PAST_SCRAPES):
+        site.advance(SCRAPE_S)
+        to.store(start_s + scrape * SCRAPE_S)
+
+
+def main() -> None:
+    """Store the last minute, print a line, then store a scrape every 15 s until the end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("server")
+    parser.add_argument("url")
+    parser.add_argument("nodes", type=int)
+    options = parser.parse_args()
+    site = Site(options.nodes)
+    to = writer(options.server, options.url, site)
+    store_past(site, to)
+    print("stored", flush=True)
+    while True:
+        time.sleep(SCRAPE_S - time.time() % SCRAPE_S)
+        site.advance(SCRAPE_S)
+        to.store(time.time())
+
+
+if __name__ == "__main__":
+    main()
