@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -210,6 +210,8 @@ async def _show_prometheus(
         f"every {interval(feed.interval_s)}: {title}",
         options.color or settings.color,
         nothing=lambda: shown(feed.why_empty),
+        on_open=_opener(feed, redactor),
+        data_age_s=feed.data_age_s,
     )
     return await _Run(
         session.redacted(redactor),
@@ -349,6 +351,11 @@ async def record_nodes(
 def _hosts(hosts: Sequence[Host], redactor: Redactor | None) -> list[Host]:
     """Hosts by the names that are shown."""
     return list(hosts) if redactor is None else [redactor.host(host) for host in hosts]
+
+
+def _opener(feed: PrometheusFeed, redactor: Redactor | None) -> Callable[[str], None]:
+    """Opens a node of a feed, by the name that is shown."""
+    return lambda node: feed.open_node(node if redactor is None else redactor.original(node))
 
 
 def _burst(feed: LiveFeed, redactor: Redactor | None) -> AskBurst:

@@ -46,9 +46,13 @@ _RECENT = "5m"
 _MAX_EXPORT_S = 300.0
 """As far as a query looks back for a series' last sample."""
 
+_DISCOVERY_S = 130.0
+"""Long enough for two samples of what is scraped once a minute."""
+
 _EXPORT_OVERLAP_S = 3.0
 """Samples this much older than the last export are exported again: they may have come late."""
 
+_MOST_LATENESS_S = 120.0
 _LATE_SHARE = 0.1
 
 _MANY_SERIES = 1000
@@ -102,12 +106,15 @@ class SeriesSelection:
         restriction = [self._nodes_matcher(only, "(", "")] if only else []
         self._selections = [_joined(each, *restriction) for each in selections or [""]]
 
-    def values(self, metric: KnownMetric, unlike: float | None = None) -> str:
-        """Query for the values of a metric, or those `unlike` one: the largest where two replicas
-        scrape a target."""
+    def values(
+        self, metric: KnownMetric, unlike: float | None = None, nodes: Sequence[str] = ()
+    ) -> str:
+        """Query for the values of a metric, or those `unlike` one, of all nodes or of some: the
+        largest where two replicas scrape a target."""
         page = () if metric.is_agents else (INSTANCE_LABEL,)
         by = ", ".join(dict.fromkeys([self.node, *page, *metric.labels]))
-        query = f"max by ({by}) ({self.any_of(metric.name)})"
+        of = [self._nodes_matcher(nodes, r"\[?(", "]")] if nodes else []
+        query = f"max by ({by}) ({self.any_of(metric.name, *of)})"
         return query if unlike is None else f"{query} != {unlike!r}"
 
     def scrape_times(self, metric: KnownMetric) -> str:
@@ -136,10 +143,12 @@ class SeriesSelection:
         restriction = self._nodes_matcher(targets, r"\[?(", "]")
         return [f"{selector}[{_RECENT}]" for selector in self._selectors(name, restriction)]
 
-    def exported(self, names: Iterable[str]) -> list[str]:
-        """Selectors for the series of several metrics."""
-        matcher = f"__name__=~{_quoted('|'.join(sorted(names)))}"
-        return [f"{{{_joined(matcher, each)}}}" for each in self._selections]
+    def exported(self, names: Iterable[str], nodes: Sequence[str] = ()) -> list[str]:
+        """Selectors for the series of several metrics, of all nodes or of some."""
+        matchers = [f"__name__=~{_quoted('|'.join(sorted(names)))}"]
+        if nodes:
+            matchers.append(self._nodes_matcher(nodes, r"\[?(", "]"))
+        return [f"{{{_joined(*matchers, each)}}}" for each in self._selections]
 
     def any_of(self, name: str, *matchers: str, wrap: str = "{}") -> str:
         """Expression for the watched series of a metric; `{}` in `wrap` is a selector."""
@@ -179,13 +188,16 @@ def _usual_value(values: Floats) -> float | None:
 class QueryPlan(NamedTuple):
     """What to query, as the last discovery found it.
 
-    `stampers` are metrics whose timestamps are the scrape times of exporters' pages; agents report
-    the read times of their sources themselves.
+    `metrics` are queried of all nodes, `others` of the opened ones. `stampers` are metrics whose
+    timestamps are the scrape times of exporters' pages; agents report the read times of their
+    sources themselves. `longest_s` is the longest interval between two reads.
     """
 
     metrics: Sequence[KnownMetric]
     stampers: Sequence[KnownMetric]
     has_agents: bool
+    others: Sequence[KnownMetric] = ()
+    longest_s: float = 60.0
 
 
 class ParsedSeries(NamedTuple):
@@ -226,9 +238,14 @@ class QueryRunner:
         # Values that nearly all series of a metric have, as the last full result had them.
         self._usual: dict[str, float] = {}
         self._exporting = False
+        # Nodes of which the other metrics of the plan are queried too.
+        self.opened: tuple[str, ...] = ()
         self._has_jobs = False
         self._incomplete: dict[BlockKey, float] = {}
-        self._last_export_s = 0.0
+        self._scraped_s: ReadTimes = {}
+        self._overdue: frozenset[BlockKey] = frozenset()
+        self._lateness_s = 0.0
+        self._last_export_s = -math.inf
         self._jobs: set[str] = set()
         self._parsed: dict[bytes, ParsedSeries] = {}
 
@@ -263,21 +280,59 @@ class QueryRunner:
         settled = {key: read_s for key, read_s in after.items() if key not in unsettled}
         return QueryRound(at_s, settled, unsettled, down, failed)
 
+    async def read_opened(self, at_s: float) -> ReadTimes:
+        """Store the values that opened nodes had at a time, and no others; returns their read
+        times. Raises PrometheusError."""
+        metrics = [*self.plan.metrics, *self.plan.others]
+        if self._exporting:
+            seconds = self.plan.longest_s + _EXPORT_OVERLAP_S
+            self._table.clear()
+            ages = await self._exported_ages(at_s, seconds, self.opened)
+            await self._store_export(metrics, at_s, seconds, self.opened)
+            scraped, _ = self._table.exported_times()
+            return {
+                key: time_s - ages[key][1] if key in ages else time_s
+                for key, time_s in scraped.items()
+            }
+        times = await self._read_times(at_s)
+        results = await asyncio.gather(
+            *(self._values(metric, at_s, self.opened, is_full=True) for metric in metrics)
+        )
+        self._table.clear()
+        for metric, vector in zip(metrics, results, strict=True):
+            self._table.store_some(metric, vector.keys, vector.values)
+        return {key: read_s for key, read_s in times.items() if key[0] in self.opened}
+
     async def _run_export(self, at_s: float) -> QueryRound:
         """A round by the export. A sample has its time with it; samples of one scrape may still
         become visible one after the other, so an incomplete block is used in the next round."""
         if self.plan.stampers and not self._has_jobs:
             await self._read_times(at_s)
             self._has_jobs = True
-        seconds = at_s - self._last_export_s + _EXPORT_OVERLAP_S
+        longest_s = self.plan.longest_s
+        since_s = min(at_s - self._last_export_s, 2 * longest_s)
+        seconds = since_s + self._lateness_s + _EXPORT_OVERLAP_S
         self._last_export_s = at_s
-        down, failed, ages, _ = await asyncio.gather(
-            self._down(at_s),
-            self._failed(at_s),
-            self._exported_ages(at_s, seconds),
-            self._store_export(self.plan.metrics, at_s, seconds),
-        )
-        scraped, incomplete = self._table.exported_times()
+        down, failed = await asyncio.gather(self._down(at_s), self._failed(at_s))
+        ages, scraped, incomplete = await self._exported(at_s, seconds)
+        before, self._scraped_s = self._scraped_s, {**self._scraped_s, **scraped}
+        overdue = self._overdue_at(at_s)
+        if overdue - self._overdue or not self._scraped_s:
+            # Either nodes are down, or their samples come later than the export looks back.
+            seen_s = at_s - seconds
+            long_s = min(4 * longest_s + _MOST_LATENESS_S, _MAX_EXPORT_S)
+            ages, scraped, incomplete = await self._exported(at_s, long_s)
+            late_s = [
+                seen_s - scraped[key]
+                for key in overdue & scraped.keys()
+                if scraped[key] > before.get(key, math.inf)
+            ]
+            if not before and scraped:
+                late_s.append(at_s - max(scraped.values()) - longest_s)
+            self._lateness_s = min(_MOST_LATENESS_S, self._lateness_s + max([0.0, *late_s]))
+            self._scraped_s.update(scraped)
+            overdue = self._overdue_at(at_s)
+        self._overdue = overdue
         settled: ReadTimes = {}
         waiting: dict[BlockKey, float] = {}
         for key, time_s in scraped.items():
@@ -295,10 +350,34 @@ class QueryRunner:
         unsettled = frozenset(waiting if is_early else ())
         return QueryRound(at_s, settled, unsettled, down, failed)
 
-    async def _store_export(
-        self, metrics: Sequence[KnownMetric], at_s: float, seconds: float
-    ) -> None:
+    def _overdue_at(self, at_s: float) -> frozenset[BlockKey]:
+        """The blocks of which there should have been a new sample."""
+        least_s = at_s - 1.5 * self.plan.longest_s - self._lateness_s
+        return frozenset(key for key, time_s in self._scraped_s.items() if time_s < least_s)
+
+    async def _exported(
+        self, at_s: float, seconds: float
+    ) -> tuple[Mapping[BlockKey, tuple[float, float]], ReadTimes, set[BlockKey]]:
+        """Store what was scraped in some seconds before `at_s`. Returns when, and how old they were
+        then, for the sources of agents; when for each block; and the incomplete blocks."""
+        ages, _ = await asyncio.gather(
+            self._exported_ages(at_s, seconds), self._store_all_exported(at_s, seconds)
+        )
+        return ages, *self._table.exported_times()
+
+    async def _store_all_exported(self, at_s: float, seconds: float) -> None:
         self._table.clear()
+        await self._store_export(self.plan.metrics, at_s, seconds)
+        if self.opened:
+            await self._store_export(self.plan.others, at_s, seconds, self.opened)
+
+    async def _store_export(
+        self,
+        metrics: Sequence[KnownMetric],
+        at_s: float,
+        seconds: float,
+        nodes: Sequence[str] = (),
+    ) -> None:
         for is_agents in (True, False):
             known = {each.name: each for each in metrics if each.is_agents is is_agents}
             if not known:
@@ -306,17 +385,17 @@ class QueryRunner:
             names = dict.fromkeys(label for each in known.values() for label in each.labels)
             page = () if is_agents else (INSTANCE_LABEL,)
             labels = list(dict.fromkeys(("__name__", self._table.node, *page, *names)))
-            samples = await self._export(known, labels, at_s, seconds)
+            samples = await self._export(known, labels, at_s, seconds, nodes)
             self._table.store_exported(known, labels, samples)
 
     async def _exported_ages(
-        self, at_s: float, seconds: float
+        self, at_s: float, seconds: float, nodes: Sequence[str] = ()
     ) -> Mapping[BlockKey, tuple[float, float]]:
         """When agents were scraped, and how old their sources were then, by source."""
         if not self.plan.has_agents:
             return {}
         labels = ("__name__", self._table.node, "source", "job")
-        samples = await self._export((SOURCE_AGE_METRIC,), labels, at_s, seconds)
+        samples = await self._export((SOURCE_AGE_METRIC,), labels, at_s, seconds, nodes)
         ages: dict[BlockKey, tuple[float, float]] = {}
         for key, age_s, time_s in zip(
             samples.keys, samples.values.tolist(), samples.times_s.tolist(), strict=True
@@ -337,17 +416,29 @@ class QueryRunner:
         return series
 
     async def _export(
-        self, names: Iterable[str], labels: Sequence[str], at_s: float, seconds: float
+        self,
+        names: Iterable[str],
+        labels: Sequence[str],
+        at_s: float,
+        seconds: float,
+        nodes: Sequence[str] = (),
     ) -> ExportedSamples:
         start_s = at_s - min(seconds, _MAX_EXPORT_S)
-        return await self._client.export(self._selection.exported(names), labels, start_s, at_s)
+        selectors = self._selection.exported(names, nodes)
+        return await self._client.export(selectors, labels, start_s, at_s)
 
     async def store_values(self, metrics: Sequence[KnownMetric], at_s: float) -> None:
         """Store the values of some metrics in the table, and no others. Raises PrometheusError."""
         if self._exporting:
-            await self._store_export(metrics, at_s, _MAX_EXPORT_S)
+            self._table.clear()
+            await self._store_export(metrics, at_s, _DISCOVERY_S)
             return
-        results = await asyncio.gather(*(self._values(metric, at_s) for metric in metrics))
+        others = self.plan.others if self.opened and metrics is self.plan.metrics else ()
+        results = await asyncio.gather(
+            *(self._values(metric, at_s) for metric in metrics),
+            *(self._values(metric, at_s, self.opened) for metric in others),
+        )
+        metrics = [*metrics, *others]
         self._table.clear()
         for metric, vector in zip(metrics, results, strict=True):
             usual = self._usual.get(metric.name)
@@ -375,12 +466,21 @@ class QueryRunner:
             self._parsed[key] = series
         return series
 
-    async def _values(self, metric: KnownMetric, at_s: float) -> VectorResult:
+    async def _values(
+        self,
+        metric: KnownMetric,
+        at_s: float,
+        nodes: Sequence[str] = (),
+        *,
+        is_full: bool = False,
+    ) -> VectorResult:
         """The values of a metric; empty, until there is another plan, after a refusal."""
         if metric.name not in self._refused:
             try:
-                usual = self._usual.get(metric.name)
-                return await self._client.instant(self._selection.values(metric, usual), at_s)
+                usual = None if is_full else self._usual.get(metric.name)
+                return await self._client.instant(
+                    self._selection.values(metric, usual, nodes), at_s
+                )
             except QueryRefused as error:
                 self._refused.add(metric.name)
                 _LOG.warning("%s; %s is not read", error, metric.name)

@@ -87,6 +87,7 @@ class SeriesTable:
         self._block_keys: list[BlockKey] = [_NO_BLOCK]
         self._block_numbers: dict[BlockKey, int] = {_NO_BLOCK: 0}
         self._block_of: Indices = np.zeros(1, np.intp)
+        self._is_recorded: NDArray[np.bool_] = np.zeros(1, np.bool_)
         self._exported: dict[bytes, int] = {}
         self._misses: NDArray[np.uint8] = np.zeros(1, np.uint8)
         self._size = 1
@@ -187,11 +188,15 @@ class SeriesTable:
     ) -> None:
         """Store the result of a query for the series of a metric that have another value than
         `usual`: all others that are known have that one."""
+        self._values[self._slots_of(metric)] = usual
+        self.store_some(metric, keys, values)
+
+    def store_some(self, metric: KnownMetric, keys: list[bytes], values: Floats) -> None:
+        """Store the values of some series of a metric."""
         known = self._slots.setdefault(metric.name, {})
         for key in keys:
             if key not in known:
                 known[key] = self._new_slot(metric, parse_labels(key))
-        self._values[self._slots_of(metric)] = usual
         self._values[np.array([known[key] for key in keys], np.intp)] = values
         self._values[_UNUSED] = np.nan
 
@@ -230,10 +235,13 @@ class SeriesTable:
         value in the last round have none of that time."""
         newest_s = np.full(len(self._block_keys), -np.inf)
         size = self._size
-        np.maximum.at(newest_s, self._block_of[:size], self._times_s[:size])
+        is_scraped = ~self._is_recorded[:size]
+        np.maximum.at(
+            newest_s, self._block_of[:size], np.where(is_scraped, self._times_s[:size], -np.inf)
+        )
         newest_of_slot = newest_s[self._block_of[:size]]
         # Of a page, values of an earlier scrape are of series that it does not have any more.
-        is_old = self._times_s[:size] < newest_of_slot
+        is_old = is_scraped & (self._times_s[:size] < newest_of_slot)
         had = np.zeros(size, np.bool_)
         had[: len(self._was_known)] = self._was_known[:size]
         missing = np.unique(self._block_of[:size][is_old & had])
@@ -362,6 +370,7 @@ class SeriesTable:
             self._times_s = np.concatenate([self._times_s, np.full(more, -np.inf)])
             self._block_of = np.concatenate([self._block_of, np.zeros(more, np.intp)])
             self._metric_of = np.concatenate([self._metric_of, np.zeros(more, np.uint16)])
+            self._is_recorded = np.concatenate([self._is_recorded, np.zeros(more, np.bool_)])
             self._misses = np.concatenate([self._misses, np.zeros(more, np.uint8)])
         key = (target, name)
         number = self._block_numbers.get(key)
@@ -372,6 +381,7 @@ class SeriesTable:
         if metric.name not in self._metric_numbers:
             self._metric_numbers[metric.name] = len(self._metric_numbers) + 1
         self._metric_of[slot] = self._metric_numbers[metric.name]
+        self._is_recorded[slot] = metric.is_recorded
         self.changed.add(target)
         return slot
 
