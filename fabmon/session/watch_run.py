@@ -50,6 +50,8 @@ _REDACTED_TITLE = "without names"
 _SWITCH_S = 0.001
 """How long another thread may run Python while the screen waits: by default it is 5 ms, at every
 wait for input, and a block of a recording takes 0.1 s to compress."""
+_RING_TICKS_OF_LARGE_SITES = 240
+"""As many as the analysis of iterations looks at: 900 ticks of 80,000 ports would take 600 MB."""
 _FAST_HOSTS = 32
 """Larger demos take so long to start that a line says so."""
 
@@ -213,8 +215,11 @@ async def _show_prometheus(
         on_open=_opener(feed, redactor),
         data_age_s=feed.data_age_s,
     )
+    session = session.redacted(redactor)
+    if feed.is_large:
+        session = replace(session, ring_ticks=_RING_TICKS_OF_LARGE_SITES)
     return await _Run(
-        session.redacted(redactor),
+        session,
         options,
         setup,
         redacted(feed, redactor),

@@ -57,7 +57,7 @@ class Site:
         sent = LINE_RATE_BYTES_PER_S * share * noise * seconds
         for name, counts in self._counts.items():
             if name == "ib_tx_wait":
-                counts += np.floor(sent * 0.002)
+                counts += np.floor(sent * 2e-6)
             elif name == "ib_symbol_errors":
                 counts += self._is_damaged * self._random.poisson(3.0, len(share))
             else:

@@ -95,7 +95,7 @@ class Discovery:
         agents = await self._learn_intervals(plan, at_s)
         plan = plan._replace(longest_s=max(self.interval_s.values(), default=_USUAL_INTERVAL_S))
         if max(agents, sum(1 for _ in self._table.targets)) > _LARGE_NODES:
-            return plan
+            return plan._replace(is_large=True)
         await self._learn_pages(others, at_s)
         metrics = [each for each in metrics if each.is_agents or self._table.count(each)]
         return plan._replace(metrics=metrics, others=())

@@ -179,6 +179,11 @@ class PrometheusFeed(TickFeed):
         return urlsplit(self._client.url).netloc
 
     @property
+    def is_large(self) -> bool:
+        """Whether there are so many nodes that only the overview's metrics are read of all."""
+        return self._runner.plan.is_large
+
+    @property
     def why_empty(self) -> str:
         """Why there are no nodes, and what to do; empty if there are some, or before a query."""
         if not self._has_queried or any(True for _ in self._table.targets):

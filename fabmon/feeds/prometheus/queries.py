@@ -190,7 +190,8 @@ class QueryPlan(NamedTuple):
 
     `metrics` are queried of all nodes, `others` of the opened ones. `stampers` are metrics whose
     timestamps are the scrape times of exporters' pages; agents report the read times of their
-    sources themselves. `longest_s` is the longest interval between two reads.
+    sources themselves. `longest_s` is the longest interval between two reads. `is_large`: there are
+    many nodes.
     """
 
     metrics: Sequence[KnownMetric]
@@ -198,6 +199,7 @@ class QueryPlan(NamedTuple):
     has_agents: bool
     others: Sequence[KnownMetric] = ()
     longest_s: float = 60.0
+    is_large: bool = False
 
 
 class ParsedSeries(NamedTuple):
