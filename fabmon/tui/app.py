@@ -20,7 +20,6 @@ from textual.worker import Worker, WorkerState
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, interval
-from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.choices import Preferences
@@ -64,8 +63,8 @@ _INTERRUPTED = 130
 _SAVE = "save"
 _SCENES = "scenes"
 
-AskRetry = Callable[[], int]
-"""Connects to lost nodes; how many these are."""
+AskRetry = Callable[[], str]
+"""Connects to lost nodes; returns what it does."""
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Requests fast samples: node, ports, seconds, Hz. Returns why that is refused, or nothing."""
@@ -291,10 +290,8 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         """Connect to lost nodes, and say to how many."""
         if self._ask_retry is None:
             self.say("not connected: these nodes are simulated or recorded")
-        elif count := self._ask_retry():
-            self.say(f"connecting to {plural(count, 'node')}")
         else:
-            self.say("no node to connect to, or less than 10 s since the last attempt")
+            self.say(self._ask_retry())
 
     def action_interrupt(self) -> None:
         """Quit with the exit status of ctrl+c."""

@@ -33,6 +33,7 @@ from fabmon.feeds.prometheus.target_blocks import (
     PageInterpreter,
     SeriesBlock,
 )
+from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
 
@@ -99,7 +100,7 @@ class SeriesTable:
         self._picked: Indices = np.empty(0, np.intp)
         self._factors: Floats = np.empty(0)
         self._wraps: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._repeats: dict[BlockKey, tuple[list[int | None], int]] = {}
+        self._refreshes: dict[BlockKey, RefreshClock] = {}
 
     def empty_copy(self) -> SeriesTable:
         """A table with the same targets and facts, without series."""
@@ -300,8 +301,8 @@ class SeriesTable:
                 content: list[int | None] | None = None
                 clock_ns = read_ns.get(span.key)
                 numbers = integers[span.start : span.stop]
-                if clock_ns is not None and not self._is_repeated(span, numbers, clock_ns):
-                    content = [clock_ns, *numbers]
+                if clock_ns is not None:
+                    content = self._sample(span, numbers, clock_ns)
                 found.setdefault(target, []).append(content)
         return found
 
@@ -402,15 +403,19 @@ class SeriesTable:
             [name for block in blocks for item in block.objects for name in item.metrics]
         )
 
-    def _is_repeated(self, span: _Span, numbers: list[int | None], clock_ns: int) -> bool:
-        """Whether the exporter serves its last snapshot again."""
+    def _sample(
+        self, span: _Span, numbers: list[int | None], read_ns: int
+    ) -> list[int | None] | None:
+        """A block of a frame; None where the exporter serves its last snapshot again."""
         if not span.block.refresh_s:
-            return False
-        before, since_ns = self._repeats.get(span.key, ([], 0))
-        if numbers == before and clock_ns - since_ns < span.block.refresh_s * 1e9:
-            return True
-        self._repeats[span.key] = (numbers, clock_ns)
-        return False
+            return [read_ns, *numbers]
+        clock = self._refreshes.setdefault(span.key, RefreshClock(span.block.refresh_s))
+        clock_ns = clock.date(numbers, read_ns)
+        if clock_ns is None:
+            return None
+        if not clock.is_known:
+            numbers = without_counters(span.block.objects, numbers)
+        return [clock_ns, *numbers]
 
     def _count_misses(self, read_ns: Mapping[BlockKey, int]) -> None:
         """Count the series without a value in the blocks that were read."""
