@@ -99,7 +99,7 @@ def _watched(server: str, url: str, nodes: int) -> Iterator[Tmux]:
 def measure_shipped(server: str, url: str, nodes: int, seconds: float) -> dict[str, float]:
     """fabmon as it is started, with screen, findings and recording."""
     with _watched(server, url, nodes) as screen:
-        return watch(screen, seconds, settle_s=2 * SCRAPE_S)
+        return watch(screen, seconds, settle_s=SCRAPE_S)
 
 
 def main() -> None:
