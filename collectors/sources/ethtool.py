@@ -5,8 +5,10 @@ No privilege is needed. A tree at another root carries the output of `ethtool -S
 
 Drivers name their counters differently: one rule for a family of names. A name is matched as a
 whole; the groups of the pattern fill the catalog name: {0} is mostly the direction, {1} the
-priority. Names that match no rule are not read, which is most of them (per-queue counters).
-Sources: Linux drivers/net/ethernet/*, and dumps of real NICs.
+priority; a name that begins with + is a sum of all that match, over queues. Names that match no
+rule are not read, which is most of them (per-queue counters); they are counted and named in the
+coverage. Sources: Linux drivers/net/ethernet/*, and dumps of real NICs. A driver without rules is
+read by the usual names of all drivers, and marked so: what such a counter includes is not known.
 
 A missing counter is not zero: mlx5 lists a priority's pause counters only while PFC is on for it,
 ice and i40e count pause frames but not their duration.
@@ -19,10 +21,11 @@ import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from collectors.catalog import CATALOG
+from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.ethtool_stats import EthtoolSocket, EthtoolStats, SocketStats, TextStats
-from collectors.source import Faults, NoData, Source, SourceError, from_oserror
+from collectors.source import Faults, NoData, Source, SourceError, Unsupported, from_oserror
 from collectors.wire import Object
 
 _Rules = Tuple[Tuple[str, str], ...]
@@ -34,6 +37,9 @@ _MLX5: _Rules = (
     (r"([rt]x)_prio(\d)_pause_duration", "pfc_{0}_pause_us_prio{1}"),
     (r"([rt]x)_prio(\d)_pause_transition", "pfc_{0}_transitions_prio{1}"),
     (r"([rt]x)_prio(\d)_discards", "phy_{0}_discards_prio{1}"),
+    (r"rx_prio(\d)_buf_discard", "phy_rx_host_buffer_drops_prio{0}"),
+    (r"rx_prio(\d)_cong_discard", "phy_rx_host_congestion_drops_prio{0}"),
+    (r"rx_prio(\d)_marked", "phy_rx_ecn_marked_prio{0}"),
     (r"([rt]x)_global_pause", "pause_{0}_frames"),
     (r"([rt]x)_global_pause_duration", "pause_{0}_us"),
     (r"([rt]x)_global_pause_transition", "pause_{0}_transitions"),
@@ -67,6 +73,7 @@ _BNXT: _Rules = (
     (r"pfc_pri(\d)_([rt]x)_transitions", "pfc_{1}_transitions_prio{0}"),
     (r"([rt]x)_pause_frames", "pause_{0}_frames"),
     (r"([rt]x)_stat_discard", "phy_{0}_discards"),
+    (r"rx_discard_packets_cos(\d)", "phy_rx_discards_cos{0}"),
     (r"rx_stat_err", "phy_rx_errors"),
     (r"tx_stat_error", "phy_tx_errors"),
     (r"rx_fcs_err_frames", "phy_rx_crc_errors"),
@@ -138,6 +145,75 @@ _HNS3: _Rules = (
     (r"mac_rx_fcs_err_pkt_num", "phy_rx_crc_errors"),
 )
 
+# A cloud's NIC: no counters of a wire, but those of the limits of the rented machine.
+_ENA: _Rules = (
+    (r"bw_in_allowance_exceeded", "limit_rx_packets"),
+    (r"bw_out_allowance_exceeded", "limit_tx_packets"),
+    (r"pps_allowance_exceeded", "limit_pps_packets"),
+    (r"conntrack_allowance_exceeded", "limit_connection_drops"),
+    (r"linklocal_allowance_exceeded", "limit_local_drops"),
+)
+
+# The traffic classes are those of the physical port. The `hc_*` bytes are of the whole adapter.
+_MANA: _Rules = (
+    (r"hc_tc(\d)_([rt]x)_byte_phy", "phy_{1}_bytes_prio{0}"),
+    (r"hc_tc(\d)_([rt]x)_pkt_phy", "phy_{1}_packets_prio{0}"),
+    (r"hc_tc(\d)_([rt]x)_pause_phy", "pfc_{1}_frames_prio{0}"),
+    (r"hc_([rt]x)_pkt_drop_phy", "phy_{0}_discards"),
+    (r"hc_rx_discards_no_wqe", "phy_rx_out_of_buffer"),
+)
+
+# Virtual NICs have no counters of a wire: drops of each queue, which are added up.
+_GVE: _Rules = (
+    (r"rx_queue_drop_cnt\[\d+\]", "+phy_rx_discards"),
+    (r"rx_no_buffers_posted\[\d+\]", "+phy_rx_out_of_buffer"),
+    (r"tx_dropped", "phy_tx_discards"),
+)
+_VIRTIO: _Rules = (
+    (r"rx_?(?:queue_)?\d+_drops", "+phy_rx_discards"),
+    (r"tx_?(?:queue_)?\d+_xdp_tx_drops", "+phy_tx_discards"),
+)
+_IDPF: _Rules = (
+    (r"(?:port[-_])?tx-skb_drops", "phy_tx_discards"),
+    (r"(?:port[-_])?rx-length_errors", "phy_rx_errors"),
+)
+
+_IXGBE: _Rules = (
+    (r"([rt]x)_bytes_nic", "phy_{0}_bytes"),
+    (r"([rt]x)_pkts_nic", "phy_{0}_packets"),
+    (r"([rt]x)_pb_(\d)_pxoff", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_flow_control_xoff", "pause_{0}_frames"),
+    (r"rx_missed_errors", "phy_rx_discards"),
+    (r"rx_no_dma_resources", "phy_rx_out_of_buffer"),
+    (r"([rt]x)_errors", "phy_{0}_errors"),
+    (r"rx_crc_errors", "phy_rx_crc_errors"),
+)
+
+_MLX4: _Rules = (
+    (r"([rt]x)_prio_(\d)_bytes", "phy_{0}_bytes_prio{1}"),
+    (r"([rt]x)_prio_(\d)_packets", "phy_{0}_packets_prio{1}"),
+    (r"([rt]x)_pause_prio_(\d)", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_pause_duration_prio_(\d)", "pfc_{0}_pause_us_prio{1}"),
+    (r"([rt]x)_pause_transition_prio_(\d)", "pfc_{0}_transitions_prio{1}"),
+    (r"([rt]x)_pause", "pause_{0}_frames"),
+    (r"([rt]x)_pause_duration", "pause_{0}_us"),
+    (r"([rt]x)_pause_transition", "pause_{0}_transitions"),
+    (r"rx_fifo_errors", "phy_rx_discards"),
+    (r"rx_crc_errors", "phy_rx_crc_errors"),
+)
+
+# `rx_drops_no_pbuf` is of the whole card.
+_BE2NET: _Rules = (
+    (r"rx_pause_frames", "pause_rx_frames"),
+    (r"tx_pauseframes", "pause_tx_frames"),
+    (r"rx_priority_pause_frames", "pfc_rx_frames"),
+    (r"tx_priority_pauseframes", "pfc_tx_frames"),
+    (r"rx_input_fifo_overflow_drop", "phy_rx_discards"),
+    (r"rx_drops_no_erx_descr", "phy_rx_out_of_buffer"),
+    (r"rx_crc_errors", "phy_rx_crc_errors"),
+    (r"rx_alignment_symbol_errors", "phy_rx_symbol_errors"),
+)
+
 # Spectrum switches. The IEEE counters are the wire; a queue is a traffic class, the first eight of
 # which carry unicast. The pause times are those of the same register as mlx5's: microseconds.
 _MLXSW: _Rules = (
@@ -180,6 +256,42 @@ _SWITCHD: _Rules = (
 SWITCHD = "switchd"
 """The rules for front-panel ports whose driver is none of the others."""
 
+# The usual names, for a driver without rules. Bytes and packets come last in the list of what may
+# be wrong: they are taken only where no RDMA bypasses the interface (see `_NOT_WITH_RDMA`).
+_COUNT = r"(?:_frames|_packets|_pkts|_pkt|_count|_cnt|_total|_num)?"
+_FRONT = r"(?:(?:port|mac|phy|eth|hw)[._])?"
+_BACK = r"(?:[._](?:phy|nic|port|mac))?"
+_USUAL: _Rules = (
+    (rf"{_FRONT}([rt]x)_(?:good_|total_)?(?:bytes|octets)(?:_ok|_good)?{_BACK}", "phy_{0}_bytes"),
+    (
+        rf"{_FRONT}([rt]x)_(?:good_|total_)?(?:packets|frames|pkts)(?:_ok|_good)?{_BACK}",
+        "phy_{0}_packets",
+    ),
+    (rf"{_FRONT}([rt]x)_(?:mac_|link_|global_)?pause{_COUNT}{_BACK}", "pause_{0}_frames"),
+    (rf"{_FRONT}([rt]x)_flow_control_xoff", "pause_{0}_frames"),
+    (
+        rf"{_FRONT}([rt]x)_(?:pfc|ppp|pause)_?(?:prio|pri|class|tc)?_?([0-7]){_COUNT}{_BACK}",
+        "pfc_{0}_frames_prio{1}",
+    ),
+    (rf"{_FRONT}([rt]x)_prio_?([0-7])_(?:pause|pfc){_COUNT}{_BACK}", "pfc_{0}_frames_prio{1}"),
+    (rf"{_FRONT}rx_(?:crc|fcs)(?:_errors?|_err|_errs)?{_COUNT}{_BACK}", "phy_rx_crc_errors"),
+    (rf"{_FRONT}rx_symbol_(?:errors?|err|errs){_BACK}", "phy_rx_symbol_errors"),
+    (rf"{_FRONT}([rt]x)_(?:errors?|err|errs){_BACK}", "phy_{0}_errors"),
+    (
+        rf"{_FRONT}([rt]x)_(?:discards?|discarded|dropped|drops?)(?:_packets|_pkts)?{_BACK}",
+        "phy_{0}_discards",
+    ),
+    (r"rx_missed_errors|rx_fifo_errors", "phy_rx_discards"),
+    (r"rx_no_buffer(?:_count)?|rx_out_of_buffer", "phy_rx_out_of_buffer"),
+    (r"link_down(?:_events|_count|ed)?", "phy_link_down_events"),
+)
+USUAL = "usual names"
+"""The rules for a driver that has none of its own."""
+
+_NOT_WITH_RDMA = re.compile(r"phy_[rt]x_(bytes|packets)")
+"""Metrics that are the whole wire. Where RDMA bypasses the interface, a name does not say whether
+the counter includes it."""
+
 RULES: Dict[str, _Rules] = {
     "mlx5_core": _MLX5,
     "bnxt_en": _BNXT,
@@ -188,13 +300,23 @@ RULES: Dict[str, _Rules] = {
     "cxgb4": _CXGB4,
     "ionic": _IONIC,
     "hns3": _HNS3,
+    "ena": _ENA,
+    "mana": _MANA,
+    "gve": _GVE,
+    "idpf": _IDPF,
+    "virtio_net": _VIRTIO,
+    "ixgbe": _IXGBE,
+    "mlx4_core": _MLX4,
+    "mlx4_en": _MLX4,
+    "be2net": _BE2NET,
     "mlxsw_spectrum": _MLXSW,
     "mlxsw_spectrum2": _MLXSW,
     "mlxsw_spectrum3": _MLXSW,
     "mlxsw_spectrum4": _MLXSW,
-    SWITCHD: _SWITCHD,
+    SWITCHD: (*_SWITCHD, *_USUAL),
+    USUAL: _USUAL,
 }
-"""Driver -> its rules. Other drivers are not read."""
+"""Driver -> its rules. Other drivers have those of `USUAL`."""
 
 _Compiled = Tuple[Tuple["re.Pattern[str]", str], ...]
 _compiled: Dict[str, _Compiled] = {}
@@ -202,6 +324,11 @@ _compiled: Dict[str, _Compiled] = {}
 
 def catalog_name(driver: str, name: str) -> Optional[str]:
     """The catalog name of a driver's counter; None when no rule matches."""
+    return _metric_of(driver, name)[0]
+
+
+def _metric_of(driver: str, name: str) -> Tuple[Optional[str], bool]:
+    """The catalog name of a driver's counter, and whether all that match are added up."""
     rules = _compiled.get(driver)
     if rules is None:
         rules = tuple((re.compile(rule), metric) for rule, metric in RULES.get(driver, ()))
@@ -209,20 +336,25 @@ def catalog_name(driver: str, name: str) -> Optional[str]:
     for pattern, metric in rules:
         match = pattern.fullmatch(name)
         if match is not None:
-            return metric.format(*match.groups())
-    return None
+            return metric.lstrip("+").format(*match.groups()), metric.startswith("+")
+    return None, False
 
 
 class _Wanted(NamedTuple):
-    """An interface, the driver's names at the discovery, and the number of metrics chosen."""
+    """An interface, the driver's names at the discovery, and the number of metrics chosen.
+
+    `sums` has the places of each metric's parts among the values read; None where each metric is
+    one value.
+    """
 
     stats: EthtoolStats
     names: List[str]
     metrics: int
+    sums: Optional[List[List[int]]]
 
 
 class Ethtool(Source):
-    """The counters of every port whose driver is known, each tick."""
+    """The counters of every port that has a driver, each tick."""
 
     name = "ethtool"
     deadline_s = 0.5  # a firmware behind mailbox commands takes a few ms a port, more when busy
@@ -242,17 +374,21 @@ class Ethtool(Source):
         except OSError as error:
             raise from_oserror(error) from error
         objects = []
+        count = CoverageCount()
         for port in found:
-            driver = _driver(port)
-            if port.netdev is None or driver is None:
+            rules = _rules_of(port)
+            if port.netdev is None or rules is None:
                 continue
             # An interface that went away, or cannot be read, loses its own counters only.
             with contextlib.suppress(OSError, SourceError):
-                item = self._object(port, port.netdev, driver)
+                item = self._object(port, port.netdev, rules, count)
                 if item.metrics:
                     objects.append(item)
+        self.coverage = count.result()
         if not objects:
-            raise NoData("no interface whose driver's counters are known")
+            if self.coverage:
+                raise Unsupported(", ".join(map(str, self.coverage)))
+            raise NoData("no interface whose driver lists counters")
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
@@ -263,7 +399,10 @@ class Ethtool(Source):
             try:
                 numbers = item.stats.read()
                 if numbers is not None:
-                    values.extend(numbers)
+                    if item.sums is None:
+                        values.extend(numbers)
+                    else:
+                        values.extend(sum(numbers[place] for place in sum_) for sum_ in item.sums)
                     continue
                 # The driver's list has another length: its positions mean nothing now.
                 self._moved += 1
@@ -298,27 +437,44 @@ class Ethtool(Source):
             self._socket.close()
             self._socket = None
 
-    def _object(self, port: ports.DevicePort, interface: str, driver: str) -> Object:
+    def _object(
+        self, port: ports.DevicePort, interface: str, rules: str, count: CoverageCount
+    ) -> Object:
         stats: EthtoolStats
         if self._socket is not None:
             stats = SocketStats(self._socket, interface)
         else:
             stats = TextStats(self.host, "ethtool", f"{interface}.txt")
         names = stats.names()
-        chosen: Dict[str, int] = {}
+        chosen: Dict[str, List[int]] = {}
+        read = []
         for position, name in enumerate(names):
-            metric = catalog_name(driver, name)
-            if metric in CATALOG:
-                chosen.setdefault(metric, position)
-        metrics = sorted(chosen, key=chosen.__getitem__)
-        stats.choose([chosen[metric] for metric in metrics], len(names))
-        self._wanted.append(_Wanted(stats, names, len(metrics)))
-        return Object(interface, port.kind, port.name, {}, tuple(metrics))
+            metric, is_sum = _metric_of(rules, name)
+            if metric in CATALOG and not (
+                rules == USUAL and port.rdma is not None and _NOT_WITH_RDMA.fullmatch(metric)
+            ):
+                read.append(name)
+                if metric not in chosen:
+                    chosen[metric] = [position]
+                elif is_sum:
+                    chosen[metric].append(position)
+        count.add(port.info.get("driver", rules), names, read, guessed=rules == USUAL)
+        metrics = sorted(chosen, key=lambda metric: chosen[metric][0])
+        positions = sorted(position for each in chosen.values() for position in each)
+        stats.choose(positions, len(names))
+        places = {position: place for place, position in enumerate(positions)}
+        sums = [[places[position] for position in chosen[metric]] for metric in metrics]
+        has_sums = len(positions) > len(metrics)
+        self._wanted.append(_Wanted(stats, names, len(metrics), sums if has_sums else None))
+        info = {"ethtool": "counters by pattern"} if rules == USUAL and metrics else {}
+        return Object(interface, port.kind, port.name, info, tuple(metrics))
 
 
-def _driver(port: ports.DevicePort) -> Optional[str]:
-    """Whose names the port's counters have; None when that is not known."""
+def _rules_of(port: ports.DevicePort) -> Optional[str]:
+    """Whose names the port's counters have; None for a virtual interface, which has no driver."""
     driver = port.info.get("driver")
     if driver in RULES:
         return str(driver)
-    return SWITCHD if ports.is_front_panel(port.name) else None
+    if ports.is_front_panel(port.name):
+        return SWITCHD
+    return None if driver is None else USUAL

@@ -101,6 +101,10 @@ class AlignedRates:
         """
         # A node has a dozen blocks; the bytes of its ports are in one or two of them.
         used: Indices = np.unique(of_port[of_port >= 0])
+        if self._early is not None and (
+            len(of_port) != len(self._of_port) or not np.array_equal(used, self._used)
+        ):
+            self._early = None  # early samples of the groups and ports before this
         if not np.array_equal(used, self._used):
             self._keep_samples(used)
         self._used, self._weights = used, {}

@@ -319,6 +319,26 @@ def test_a_hello_of_a_node_that_no_list_of_hosts_has_adds_the_node() -> None:
     assert "stranger/eth0" in {each.id for each in snapshot.fabric.ports}
 
 
+def test_a_column_that_no_port_has_had_is_not_kept_and_reads_as_unknown() -> None:
+    ring = RateRing(5)
+    heat = np.full((len(HEAT), 3), np.nan, np.float32)
+    errors = HEAT.index("errors")
+    for seq in range(3):
+        ring.append(seq, heat, 0.0)
+    assert np.isnan(ring.window("errors", range(3), 3, 2)).all()
+    heat[errors, 1] = 7
+    ring.append(3, heat, 0.0)
+    # More ports, after a column is in use and others are not.
+    heat = np.concatenate([heat, np.full((len(HEAT), 97), np.nan, np.float32)], axis=1)
+    heat[errors, 99] = 8
+    ring.append(4, heat, 0.0)
+    assert np.nan_to_num(ring.window("errors", [1, 99], 5, 4), nan=-1).tolist() == [
+        [-1, -1, -1, 7, 7],
+        [-1, -1, -1, -1, 8],
+    ]
+    assert np.isnan(ring.window("drops", [1, 99], 5, 4)).all()
+
+
 def test_ports_that_come_later_are_unknown_before_and_take_no_more_room_than_they_need() -> None:
     ring = RateRing(120)
     tracemalloc.start()

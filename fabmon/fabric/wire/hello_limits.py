@@ -36,6 +36,9 @@ _MOST_SETS = 1024
 _MOST_NEIGHBOURS = 16_384
 """Neighbours of one node: as large as a segment's ARP table gets."""
 
+_MOST_DRIVERS = 256
+"""Drivers whose counters a node describes, and as many exporters."""
+
 _MOST_UNKNOWN = 256
 """Metrics of a newer probe. They are kept by name, and each uses a column for every port."""
 
@@ -120,6 +123,7 @@ class HelloLimits:
         check_periods(hello)
         objects = [item for block in hello.blocks for item in block.objects]
         _bound("objects", len(objects), _MOST_VALUES)
+        _bound("drivers", len(hello.coverage), _MOST_DRIVERS)
         _bound("values", hello.width(), _MOST_VALUES)
         ports = {(item.node or "", item.port) for item in objects if item.port is not None}
         _bound("ports", len(ports), self._most_ports)

@@ -71,6 +71,22 @@ class MetricInfo(msgspec.Struct, frozen=True, gc=False):
     kind: str
 
 
+class Coverage(msgspec.Struct, frozen=True, gc=False):
+    """How many counters of one driver a source saw and read; `unmapped` names the others.
+
+    Names that differ in numbers only are one, as `rx[0-63]_bytes`. `guessed` is set where the
+    driver has no table of its own and the usual names are read by pattern.
+    """
+
+    source: str
+    driver: str
+    ports: int = 0
+    seen: int = 0
+    read: int = 0
+    guessed: bool = False
+    unmapped: tuple[str, ...] = ()
+
+
 class Hello(msgspec.Struct, frozen=True, gc=False):
     """The layout of the following frames of a node."""
 
@@ -86,6 +102,7 @@ class Hello(msgspec.Struct, frozen=True, gc=False):
     kernel: str = ""
     reached_at: str = ""
     encoding: str = "plain"
+    coverage: tuple[Coverage, ...] = ()
 
     def width(self) -> int:
         """Values in a frame of this layout, the blocks' clocks included."""
@@ -319,12 +336,18 @@ def _with_shared_texts(hello: Hello) -> Hello:
                 if type(value) is str:
                     item.info[key] = intern(value)
     metrics = _shared_table(tuple(hello.metrics.items()))
-    return msgspec.structs.replace(hello, metrics=metrics)
+    coverage = tuple(map(_shared_coverage, hello.coverage))
+    return msgspec.structs.replace(hello, metrics=metrics, coverage=coverage)
 
 
 @lru_cache(1024)
 def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
+
+
+@lru_cache(256)
+def _shared_coverage(coverage: Coverage) -> Coverage:
+    return coverage
 
 
 @lru_cache(128)

@@ -49,7 +49,7 @@ _AGENT_FACTS = (
 )
 
 Shape = Literal["rdma", "netdev", "gpu", "link", "port"]
-Join = Literal["first", "sum", "product"]
+Join = Literal["first", "sum", "product", "largest"]
 
 
 class TableError(Exception):
@@ -61,7 +61,8 @@ class MetricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `to` is the metric of the catalog; the exporter's value times `factor` is in its unit. `match`
     maps labels or roles to patterns that must match their whole value; a label that is missing has
-    an empty value. With `join`, all series that map to the same value are added or multiplied.
+    an empty value. With `join`, all series that map to the same value are added or multiplied, or
+    the largest is used. A value of `stuck` is the maximum of a counter that saturates: no value.
     `kind` overrides the kind of port of the group, for a counter that only such ports have. `roles`
     adds to the roles of the labels.
     """
@@ -72,6 +73,7 @@ class MetricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join: Join = "first"
     kind: str = ""
     roles: dict[str, str] = {}
+    stuck: float | None = None
 
 
 class LabelFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,8 +115,10 @@ class MetricGroup(
     roles to labels, `patterns` maps labels to patterns whose named groups are roles, `constants`
     has roles with a fixed value. `match` is as in a row; `skip` leaves out series that match one of
     its patterns. `require` leaves out ports that have one of its metrics with another value than
-    those listed. `kinds` maps values of a metric to the kind of port. A value that lacks the labels
-    of some roles is given to all ports that match its other roles.
+    those listed. `prefer` does so too, unless the port has all of `hardware`, or it would leave out
+    every port; a port whose metrics `unstacked` differ is on top of another interface. `kinds` maps
+    values of a metric to the kind of port. A value that lacks the labels of some roles is given to
+    all ports that match its other roles.
     """
 
     shape: Shape
@@ -129,6 +133,9 @@ class MetricGroup(
     match: dict[str, str] = {}
     skip: dict[str, str] = {}
     require: dict[str, list[float]] = {}
+    prefer: dict[str, list[float]] = {}
+    hardware: dict[str, list[float]] = {}
+    unstacked: list[str] = []
     kinds: dict[str, dict[str, str]] = {}
     facts: list[LabelFact] = []
     lookups: list[RoleLookup] = []
@@ -137,6 +144,12 @@ class MetricGroup(
     def roles(self) -> tuple[str, ...]:
         """The roles in the name of a port."""
         return _ROLES[self.shape]
+
+    @property
+    def tested(self) -> list[str]:
+        """The metrics whose values decide which ports there are, and of which kind."""
+        refusing = (*self.require, *self.prefer, *self.hardware, *self.unstacked)
+        return [*refusing, *self.kinds]
 
     def metrics(self) -> dict[str, tuple[MetricRow, ...]]:
         """Full metric names, with ranges expanded -> rows."""
@@ -159,7 +172,8 @@ class ExporterTable(
     snapshot: equal pages within that time are one sample. `period_s` is the shortest time between
     two scrapes, and their timeout, of an exporter whose page is expensive for it or for the fabric.
     Any of `prefixes` may precede its metric names. A value within one of `blanks`, pairs of the
-    lowest and the highest, means that there is no value.
+    lowest and the highest, means that there is no value. Metric names that begin as one of `covers`
+    (those of its groups' prefixes by default) are this exporter's, whether a row maps them or not.
     """
 
     name: str
@@ -170,6 +184,12 @@ class ExporterTable(
     period_s: float = 0.0
     prefixes: tuple[str, ...] = ("",)
     blanks: list[tuple[float, float]] = []
+    covers: list[str] = []
+
+    def covered(self) -> tuple[str, ...]:
+        """The beginnings of this exporter's metric names, with every prefix."""
+        stems = {*self.covers, *(group.prefix for group in self.groups if group.prefix)}
+        return tuple(sorted(prefix + stem for prefix in self.prefixes for stem in stems))
 
 
 class PrefixedGroup(NamedTuple):
@@ -185,7 +205,8 @@ class ExporterTables:
     """Some tables, and all metric names in them.
 
     `groups` has every group with every prefix. `wanted` are all metric names that are needed, those
-    for facts and lookups included.
+    for facts and lookups included; `covered` maps each of them to its exporter, `stems` the
+    beginnings of an exporter's names to it.
     """
 
     def __init__(self, tables: Mapping[str, ExporterTable]) -> None:
@@ -193,7 +214,10 @@ class ExporterTables:
         self._single: dict[str, ExporterTables] = {}
         self.groups: list[PrefixedGroup] = []
         self.wanted: set[str] = set()
+        self.covered: dict[str, str] = {}
+        self.stems: dict[str, str] = {}
         for table in tables.values():
+            self.stems.update(dict.fromkeys(table.covered(), table.name))
             for prefix in table.prefixes:
                 for group in table.groups:
                     self._add(table, group, prefix)
@@ -207,9 +231,12 @@ class ExporterTables:
     def _add(self, table: ExporterTable, group: MetricGroup, prefix: str) -> None:
         metrics = {prefix + name: rows for name, rows in group.metrics().items()}
         self.groups.append(PrefixedGroup(table, group, prefix, metrics))
-        others = [*group.require, *group.kinds, *(fact.metric for fact in group.facts)]
+        others = [*group.tested, *(fact.metric for fact in group.facts)]
         others += [lookup.metric for lookup in group.lookups]
-        self.wanted.update(metrics, (prefix + name for name in others))
+        wanted = {*metrics, *(prefix + name for name in others)}
+        self.wanted |= wanted
+        for name in wanted:
+            self.covered.setdefault(name, table.name)
 
     def at(self, port: int) -> str | None:
         """The exporter that usually listens on a TCP port; None for none or several."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG, WRAP32
+from collectors.coverage import Coverage
 from collectors.wire import Object
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.scrape.exporter_tables import ExporterTables
+from fabmon.feeds.scrape.page_coverage import page_coverage
 from fabmon.feeds.scrape.port_mapping import MetricCell, PageTooLarge, map_page
 from fabmon.feeds.scrape.text_format import DecodedPage, Floats, PageDecoder, PageLayout
 
@@ -52,8 +54,8 @@ class BadTimestamp(Misbehaved):
 class PageReader:
     """Reads the pages of one exporter with the tables that may match it.
 
-    `objects` are the ports of the last page. `refresh_s` is how long the exporter may serve the
-    same snapshot.
+    `objects` are the ports of the last page, `coverage` what of it is not read. `refresh_s` is how
+    long the exporter may serve the same snapshot.
     """
 
     def __init__(self, tables: ExporterTables) -> None:
@@ -61,6 +63,7 @@ class PageReader:
         self._decoder = PageDecoder()
         self._layout: PageLayout | None = None
         self.objects: tuple[Object, ...] = ()
+        self.coverage: tuple[Coverage, ...] = ()
         self.refresh_s = 0.0
         self._positions: list[int] = []
         self._arithmetic = PageArithmetic(())
@@ -105,7 +108,11 @@ class PageReader:
 
     def _learn(self, page: DecodedPage) -> None:
         """Map the series of a new layout."""
-        mapped = map_page(page.layout.series(), page.values().tolist(), self._tables)
+        series = page.layout.series()
+        mapped = map_page(series, page.values().tolist(), self._tables)
+        coverage = page_coverage(series, mapped.understood, self._tables)
+        if coverage != self.coverage:
+            self.coverage = coverage
         if mapped.objects != self.objects:
             # Equal objects stay the same tuple, by which callers see that nothing changed.
             self.objects = mapped.objects
@@ -126,6 +133,14 @@ def _newest(stamps_s: Floats) -> float:
     return float(known.max())
 
 
+_JOINED: dict[str, Callable[[Floats], Any]] = {
+    "sum": np.sum,
+    "product": np.prod,
+    "largest": np.fmax.reduce,
+}
+"""How several values are one. NaN makes a sum or a product unknown."""
+
+
 class PageArithmetic:
     """Computes the values of cells from the values of a page's series.
 
@@ -141,6 +156,14 @@ class PageArithmetic:
         self.first: Indices = np.array([each[0] for each in indices], np.intp)
         self.factors: Floats = np.array([cell.row.factor for cell in cells], np.float64)
         self.blanks = sorted({blank for cell in cells for blank in cell.blanks})
+        stuck = [
+            (int(at), cell.row.stuck)
+            for each, cell in zip(indices, cells, strict=True)
+            if cell.row.stuck is not None
+            for at in each
+        ]
+        self.stuck: Indices = np.array([at for at, _ in stuck], np.intp)
+        self.stuck_at: Floats = np.array([value for _, value in stuck], np.float64)
         self.joined = [
             (at, each, cell.row.join)
             for at, (each, cell) in enumerate(zip(indices, cells, strict=True))
@@ -151,10 +174,12 @@ class PageArithmetic:
         """The cells' values in the units of the catalog; NaN for none."""
         for low, high in self.blanks:
             page = np.where((page >= low) & (page <= high), np.nan, page)
+        if len(self.stuck):
+            page = page.copy()
+            page[self.stuck[page[self.stuck] == self.stuck_at]] = np.nan
         found: Floats = page[self.first]
         for at, indices, join in self.joined:
-            parts = page[indices]
-            found[at] = parts.sum() if join == "sum" else parts.prod()
+            found[at] = _JOINED[join](page[indices])
         return found * self.factors
 
 
