@@ -16,6 +16,7 @@ import errno
 from abc import ABC, abstractmethod
 from typing import Dict, List, Optional
 
+from collectors.coverage import Coverage
 from collectors.hostfs import HostFS, readable_by
 from collectors.wire import Object
 
@@ -87,6 +88,7 @@ class Source(ABC):
     the probe reads no sooner, since two reads of one snapshot would look like a rate of zero.
     `values_ns`, known after `read`, is the monotonic clock at which the values were true, where the
     counters carry their own time or were read earlier; None means the start of the read.
+    `coverage`, known after `discover`, says for each driver what was seen and not read.
     """
 
     name = ""
@@ -97,6 +99,7 @@ class Source(ABC):
 
     def __init__(self, host: HostFS) -> None:
         self.host = host
+        self.coverage: List[Coverage] = []
 
     @abstractmethod
     def discover(self) -> List[Object]:

@@ -29,6 +29,16 @@ from collectors.catalog.rdma import ib_metrics, rdma_metrics
 __all__ = ["CATALOG", "GAUGE", "ROWS", "WRAP32", "WRAP64", "Metric", "require", "saturating"]
 
 
+def _summed_metrics() -> Iterator[Metric]:
+    """The `port_*` rows: sums over several counters of a port, made by recording rules."""
+    doc = "config/prometheus/fabmon.rules.yml"
+    for name, topic, meaning in (
+        ("port_errors", "error", "errors of the link, all kinds together"),
+        ("port_drops", "drop", "packets dropped, all kinds together"),
+    ):
+        yield Metric(name, "events", WRAP64, "", topic, meaning, doc)
+
+
 def _probe_metrics() -> Iterator[Metric]:
     """The `probe_*` rows: the probe's own counters."""
     for name, unit, kind, meaning in (
@@ -47,6 +57,7 @@ ROWS: Tuple[Metric, ...] = (
     *port_metrics(),
     *gpu_metrics(),
     *_probe_metrics(),
+    *_summed_metrics(),
 )
 """All metrics, each name once."""
 

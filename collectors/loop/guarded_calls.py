@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import List, NamedTuple, Optional
 
+from collectors.coverage import Coverage
 from collectors.source import Failed, Faults, NoNews, Source, SourceError, from_oserror
 from collectors.wire import Object
 
 
 class DiscoveryResult(NamedTuple):
-    """Result of a discovery: `objects`, or the `error` that it met.
+    """Result of a discovery: `objects`, or the `error` that it met; `coverage` in both cases.
 
     `signature` was taken before the discovery.
     """
@@ -18,6 +19,7 @@ class DiscoveryResult(NamedTuple):
     objects: List[Object]
     signature: object
     error: Optional[SourceError]
+    coverage: List[Coverage]
 
 
 class Reading(NamedTuple):
@@ -42,9 +44,9 @@ def discover(source: Source) -> DiscoveryResult:
     before = signature(source)
     try:
         source.close()
-        return DiscoveryResult(source.discover(), before, None)
+        return DiscoveryResult(source.discover(), before, None, source.coverage)
     except Exception as error:
-        return DiscoveryResult([], before, _as_source_error(error))
+        return DiscoveryResult([], before, _as_source_error(error), source.coverage)
 
 
 def read(source: Source, *, reads: bool, looks: bool, known: object) -> Reading:

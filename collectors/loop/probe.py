@@ -49,6 +49,7 @@ class Probe:
         self._meter = Meter([slot.name for slot in self._slots])
         self._seq = 0
         self._layouts: List[BlockLayout] = []
+        self._coverage: List[Dict[str, Any]] = []
         self._last_hello = b""
 
     def run(self, frames: Optional[int] = None) -> None:
@@ -73,10 +74,14 @@ class Probe:
         for slot in looking:
             slot.take()
         layouts = [slot.layout for slot in self._slots if slot.layout is not None]
-        if layouts == self._layouts and self._last_hello:
+        coverage = [
+            covered.describe(slot.name) for slot in self._slots for covered in slot.coverage
+        ]
+        if (layouts, coverage) == (self._layouts, self._coverage) and self._last_hello:
             return
-        self._layouts = layouts
-        line = wire.hello([*layouts, self._meter.layout], self._about)
+        self._layouts, self._coverage = layouts, coverage
+        about = {**self._about, "coverage": coverage} if coverage else self._about
+        line = wire.hello([*layouts, self._meter.layout], about)
         if line == self._last_hello:
             return
         self._last_hello = line

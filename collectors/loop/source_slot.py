@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Callable, Optional, Union
+from typing import Callable, List, Optional, Union
 
 from collectors import wire
+from collectors.coverage import Coverage
 from collectors.loop import guarded_calls
 from collectors.loop.guarded_calls import DiscoveryResult, Reading
 from collectors.loop.watchdog import Task
@@ -35,6 +36,7 @@ class SourceSlot:
         self.source = source
         self.name = source.name
         self.layout: Optional[wire.BlockLayout] = None
+        self.coverage: List[Coverage] = []
         self.must_discover = True
         self._offset = offset
         self._interval_s = interval_s
@@ -112,6 +114,7 @@ class SourceSlot:
     def _accept_discovery(self, found: DiscoveryResult) -> None:
         self.must_discover = False
         self.layout = None
+        self.coverage = found.coverage
         self._faults = {}
         self._signature = found.signature
         if found.error is None or isinstance(found.error, NoData):

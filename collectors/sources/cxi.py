@@ -18,6 +18,7 @@ import re
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from collectors.coverage import Coverage, CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import device_facts, ports
 from collectors.readers.counter_files import FileSource
@@ -127,6 +128,8 @@ class Cxi(FileSource):
             raise from_oserror(error) from error
         if not objects:
             raise NoData("no Slingshot NIC")
+        if self.files is EACH_TICK:
+            self.coverage = self._coverage([item.id for item in objects])
         found = [item for item in objects if item.metrics]
         if not found:
             raise self._why_not(objects[0].id)
@@ -151,6 +154,16 @@ class Cxi(FileSource):
         """Close every file."""
         super().close()
         self.values_ns = None
+
+    def _coverage(self, devices: List[str]) -> List[Coverage]:
+        """What the files of all devices are, the rarely read ones included."""
+        count = CoverageCount()
+        known = {n for files in (EACH_TICK, RARELY) for names in files.values() for n in names}
+        for device in devices:
+            there = self.host.names(_CLASS, device, "device/telemetry")
+            if there:
+                count.add("cxi", there, known)
+        return count.result()
 
     def _object(self, device: str, port: Optional[ports.DevicePort]) -> Object:
         path = f"{_CLASS}/{device}"

@@ -5,8 +5,10 @@ No privilege is needed. A tree at another root carries the output of `ethtool -S
 
 Drivers name their counters differently: one rule for a family of names. A name is matched as a
 whole; the groups of the pattern fill the catalog name: {0} is mostly the direction, {1} the
-priority. Names that match no rule are not read, which is most of them (per-queue counters).
-Sources: Linux drivers/net/ethernet/*, and dumps of real NICs.
+priority. Names that match no rule are not read, which is most of them (per-queue counters); they
+are counted and named in the coverage. Sources: Linux drivers/net/ethernet/*, and dumps of real
+NICs. A driver without rules is read by the usual names of all drivers, and marked so: what such a
+counter includes is not known.
 
 A missing counter is not zero: mlx5 lists a priority's pause counters only while PFC is on for it,
 ice and i40e count pause frames but not their duration.
@@ -19,10 +21,11 @@ import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from collectors.catalog import CATALOG
+from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.ethtool_stats import EthtoolSocket, EthtoolStats, SocketStats, TextStats
-from collectors.source import Faults, NoData, Source, SourceError, from_oserror
+from collectors.source import Faults, NoData, Source, SourceError, Unsupported, from_oserror
 from collectors.wire import Object
 
 _Rules = Tuple[Tuple[str, str], ...]
@@ -180,6 +183,42 @@ _SWITCHD: _Rules = (
 SWITCHD = "switchd"
 """The rules for front-panel ports whose driver is none of the others."""
 
+# The usual names, for a driver without rules. Bytes and packets come last in the list of what may
+# be wrong: they are taken only where no RDMA bypasses the interface (see `_NOT_WITH_RDMA`).
+_COUNT = r"(?:_frames|_packets|_pkts|_pkt|_count|_cnt|_total|_num)?"
+_FRONT = r"(?:(?:port|mac|phy|eth|hw)[._])?"
+_BACK = r"(?:[._](?:phy|nic|port|mac))?"
+_USUAL: _Rules = (
+    (rf"{_FRONT}([rt]x)_(?:good_|total_)?(?:bytes|octets)(?:_ok|_good)?{_BACK}", "phy_{0}_bytes"),
+    (
+        rf"{_FRONT}([rt]x)_(?:good_|total_)?(?:packets|frames|pkts)(?:_ok|_good)?{_BACK}",
+        "phy_{0}_packets",
+    ),
+    (rf"{_FRONT}([rt]x)_(?:mac_|link_|global_)?pause{_COUNT}{_BACK}", "pause_{0}_frames"),
+    (rf"{_FRONT}([rt]x)_flow_control_xoff", "pause_{0}_frames"),
+    (
+        rf"{_FRONT}([rt]x)_(?:pfc|ppp|pause)_?(?:prio|pri|class|tc)?_?([0-7]){_COUNT}{_BACK}",
+        "pfc_{0}_frames_prio{1}",
+    ),
+    (rf"{_FRONT}([rt]x)_prio_?([0-7])_(?:pause|pfc){_COUNT}{_BACK}", "pfc_{0}_frames_prio{1}"),
+    (rf"{_FRONT}rx_(?:crc|fcs)(?:_errors?|_err|_errs)?{_COUNT}{_BACK}", "phy_rx_crc_errors"),
+    (rf"{_FRONT}rx_symbol_(?:errors?|err|errs){_BACK}", "phy_rx_symbol_errors"),
+    (rf"{_FRONT}([rt]x)_(?:errors?|err|errs){_BACK}", "phy_{0}_errors"),
+    (
+        rf"{_FRONT}([rt]x)_(?:discards?|discarded|dropped|drops?)(?:_packets|_pkts)?{_BACK}",
+        "phy_{0}_discards",
+    ),
+    (r"rx_missed_errors|rx_fifo_errors", "phy_rx_discards"),
+    (r"rx_no_buffer(?:_count)?|rx_out_of_buffer", "phy_rx_out_of_buffer"),
+    (r"link_down(?:_events|_count|ed)?", "phy_link_down_events"),
+)
+USUAL = "usual names"
+"""The rules for a driver that has none of its own."""
+
+_NOT_WITH_RDMA = re.compile(r"phy_[rt]x_(bytes|packets)")
+"""Metrics that are the whole wire. Where RDMA bypasses the interface, a name does not say whether
+the counter includes it."""
+
 RULES: Dict[str, _Rules] = {
     "mlx5_core": _MLX5,
     "bnxt_en": _BNXT,
@@ -192,9 +231,10 @@ RULES: Dict[str, _Rules] = {
     "mlxsw_spectrum2": _MLXSW,
     "mlxsw_spectrum3": _MLXSW,
     "mlxsw_spectrum4": _MLXSW,
-    SWITCHD: _SWITCHD,
+    SWITCHD: (*_SWITCHD, *_USUAL),
+    USUAL: _USUAL,
 }
-"""Driver -> its rules. Other drivers are not read."""
+"""Driver -> its rules. Other drivers have those of `USUAL`."""
 
 _Compiled = Tuple[Tuple["re.Pattern[str]", str], ...]
 _compiled: Dict[str, _Compiled] = {}
@@ -222,7 +262,7 @@ class _Wanted(NamedTuple):
 
 
 class Ethtool(Source):
-    """The counters of every port whose driver is known, each tick."""
+    """The counters of every port that has a driver, each tick."""
 
     name = "ethtool"
     deadline_s = 0.5  # a firmware behind mailbox commands takes a few ms a port, more when busy
@@ -242,17 +282,21 @@ class Ethtool(Source):
         except OSError as error:
             raise from_oserror(error) from error
         objects = []
+        count = CoverageCount()
         for port in found:
-            driver = _driver(port)
-            if port.netdev is None or driver is None:
+            rules = _rules_of(port)
+            if port.netdev is None or rules is None:
                 continue
             # An interface that went away, or cannot be read, loses its own counters only.
             with contextlib.suppress(OSError, SourceError):
-                item = self._object(port, port.netdev, driver)
+                item = self._object(port, port.netdev, rules, count)
                 if item.metrics:
                     objects.append(item)
+        self.coverage = count.result()
         if not objects:
-            raise NoData("no interface whose driver's counters are known")
+            if self.coverage:
+                raise Unsupported(", ".join(map(str, self.coverage)))
+            raise NoData("no interface whose driver lists counters")
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
@@ -298,7 +342,9 @@ class Ethtool(Source):
             self._socket.close()
             self._socket = None
 
-    def _object(self, port: ports.DevicePort, interface: str, driver: str) -> Object:
+    def _object(
+        self, port: ports.DevicePort, interface: str, rules: str, count: CoverageCount
+    ) -> Object:
         stats: EthtoolStats
         if self._socket is not None:
             stats = SocketStats(self._socket, interface)
@@ -306,19 +352,27 @@ class Ethtool(Source):
             stats = TextStats(self.host, "ethtool", f"{interface}.txt")
         names = stats.names()
         chosen: Dict[str, int] = {}
+        read = []
         for position, name in enumerate(names):
-            metric = catalog_name(driver, name)
-            if metric in CATALOG:
+            metric = catalog_name(rules, name)
+            if metric in CATALOG and not (
+                rules == USUAL and port.rdma is not None and _NOT_WITH_RDMA.fullmatch(metric)
+            ):
                 chosen.setdefault(metric, position)
+                read.append(name)
+        count.add(port.info.get("driver", rules), names, read, guessed=rules == USUAL)
         metrics = sorted(chosen, key=chosen.__getitem__)
         stats.choose([chosen[metric] for metric in metrics], len(names))
         self._wanted.append(_Wanted(stats, names, len(metrics)))
-        return Object(interface, port.kind, port.name, {}, tuple(metrics))
+        info = {"ethtool": "counters by pattern"} if rules == USUAL and metrics else {}
+        return Object(interface, port.kind, port.name, info, tuple(metrics))
 
 
-def _driver(port: ports.DevicePort) -> Optional[str]:
-    """Whose names the port's counters have; None when that is not known."""
+def _rules_of(port: ports.DevicePort) -> Optional[str]:
+    """Whose names the port's counters have; None for a virtual interface, which has no driver."""
     driver = port.info.get("driver")
     if driver in RULES:
         return str(driver)
-    return SWITCHD if ports.is_front_panel(port.name) else None
+    if ports.is_front_panel(port.name):
+        return SWITCHD
+    return None if driver is None else USUAL

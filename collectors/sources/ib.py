@@ -16,6 +16,7 @@ import re
 from abc import abstractmethod
 from typing import Container, Dict, List, Tuple
 
+from collectors.coverage import Coverage, CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.counter_files import FileSource, Parse
@@ -74,6 +75,13 @@ _ERRORS: Dict[str, Tuple[str, ...]] = {
     "ib_vl15_dropped": ("counters/VL15_dropped",),
 }
 
+_KNOWN_FILES = {
+    name
+    for files in (_DATA, _PACKETS, _SLOW_PACKETS, _WAIT, _ERRORS)
+    for spellings in files.values()
+    for name in spellings
+}
+
 _RATE = re.compile(rb"(\d+)(?:\.(\d))? Gb/sec")
 
 
@@ -87,7 +95,12 @@ class _PortSource(FileSource):
         found = [port for port in known if port.rdma is not None and self._takes(port)]
         if not found:
             raise NoData("no RDMA device")
+        self.coverage = self._coverage(found)
         return [self._object(port) for port in found]
+
+    def _coverage(self, found: List[ports.DevicePort]) -> List[Coverage]:
+        """What the ports' files are; one source reports those of all."""
+        return []
 
     def _takes(self, port: ports.DevicePort) -> bool:
         return True
@@ -123,6 +136,18 @@ class Traffic(_PortSource):
     """State, bytes, packets and waiting time of every RDMA port, each tick."""
 
     name = "ib"
+
+    def _coverage(self, found: List[ports.DevicePort]) -> List[Coverage]:
+        count = CoverageCount()
+        for port in found:
+            there = {
+                f"{directory}/{name}"
+                for directory in ("counters", "counters_ext")
+                for name in self.host.names(port.rdma_path, directory)
+            }
+            if there:
+                count.add(port.info.get("driver"), there, _KNOWN_FILES)
+        return count.result()
 
     def _object(self, port: ports.DevicePort) -> Object:
         octets = _octets(port)

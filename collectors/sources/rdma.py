@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from collectors.catalog import CATALOG, WRAP32
+from collectors.coverage import Coverage, CoverageCount
 from collectors.readers import ports
 from collectors.readers.counter_files import FileSource
 from collectors.source import NoData, Unsupported, from_oserror
@@ -264,16 +265,30 @@ class Rdma(FileSource):
             objects: List[Object] = []
             for device, its_ports in by_device.items():
                 objects += self._device_objects(device, its_ports)
+            self.coverage = self._coverage(by_device)
         except OSError as error:
             raise from_oserror(error) from error
         if not objects:
-            raise Unsupported("the RDMA drivers of this machine offer none of these hw_counters")
+            unread = [str(covered) for covered in self.coverage if not covered.read]
+            reason = "the RDMA drivers of this machine offer none of these hw_counters"
+            raise Unsupported(", ".join(unread) or reason)
         return objects
 
     def close(self) -> None:
         """Close every file."""
         super().close()
         self.min_period_s = 0.0
+
+    def _coverage(self, by_device: Dict[str, List[ports.DevicePort]]) -> List[Coverage]:
+        """What the files of all ports and devices are, the rarely read ones included."""
+        count = CoverageCount()
+        for device, its_ports in by_device.items():
+            paths = [port.rdma_path for port in its_ports] + [f"{ports.INFINIBAND}/{device}"]
+            for path in paths:
+                there = set(self.host.names(path, "hw_counters")) - {_LIFESPAN}
+                if there:
+                    count.add(its_ports[0].info.get("driver"), there, _understood(there))
+        return count.result()
 
     def _device_objects(self, device: str, its_ports: List[ports.DevicePort]) -> List[Object]:
         """The objects of the ports, and of the device for further counters shared by them."""
@@ -315,12 +330,26 @@ class Rdma(FileSource):
         return False
 
 
+def _understood(there: Set[str]) -> Set[str]:
+    """The files whose metric is read from them, or from another spelling of it."""
+    found: Set[str] = set()
+    for spellings in SPELLINGS.values():
+        parts = [spelling.split("+") for spelling in spellings]
+        if any(there.issuperset(each) for each in parts):
+            found.update(name for each in parts for name in each)
+    return found
+
+
 class RdmaErrors(Rdma):
     """Requests, and completions in error, of every RDMA port, every tenth tick."""
 
     name = "rdma_errors"
     every = 10
     spellings = RARELY
+
+    def _coverage(self, by_device: Dict[str, List[ports.DevicePort]]) -> List[Coverage]:
+        """Nothing: `rdma` reports the files of both sources."""
+        return []
 
 
 def _low_32_bits(data: bytes) -> int:

@@ -14,10 +14,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 def read_input(path: Path, max_bytes: int, wait_s: float = _WAIT_S) -> bytes:
-    """The content of a file or pipe, at most `max_bytes` of it.
+    """The content of a file or pipe.
 
     A pipe is read to its end; one without a writer is empty. Raises OSError, also for a
-    directory, and where a pipe has not ended after `wait_s`.
+    directory, for more than `max_bytes`, and where a pipe has not ended after `wait_s`.
     """
     # O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -29,9 +29,9 @@ def read_input(path: Path, max_bytes: int, wait_s: float = _WAIT_S) -> bytes:
         readable = select.poll()  # select() refuses descriptors above 1,023
         readable.register(fd, select.POLLIN)
         data = bytearray()
-        while len(data) < max_bytes:
+        while len(data) <= max_bytes:
             try:
-                chunk = os.read(fd, min(_CHUNK_BYTES, max_bytes - len(data)))
+                chunk = os.read(fd, min(_CHUNK_BYTES, max_bytes + 1 - len(data)))
             except BlockingIOError:
                 left_s = max(0.0, until_s - time.monotonic())
                 if readable.poll(left_s * 1000):
@@ -39,8 +39,8 @@ def read_input(path: Path, max_bytes: int, wait_s: float = _WAIT_S) -> bytes:
                 text = f"the pipe did not end within {wait_s:g} s"
                 raise TimeoutError(errno.ETIMEDOUT, text, str(path)) from None
             if not chunk:
-                break
+                return bytes(data)
             data += chunk
-        return bytes(data)
+        raise OSError(errno.EFBIG, f"more than {max_bytes >> 20} MiB", str(path))
     finally:
         os.close(fd)

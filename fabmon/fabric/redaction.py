@@ -189,6 +189,8 @@ class Redactor:
             hello,
             layout=self._names.of("layout", hello.layout),
             blocks=tuple(self._block(block) for block in hello.blocks),
+            # Names of metrics that fabmon does not know may be a site's own.
+            coverage=(),
             hostname=self.text(hello.hostname),
             boot_id=self._names.of("boot", hello.boot_id),
             kernel=version[0] if version else "",

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.wording import plural
 from fabmon.feeds.node_watch import ConnectLimiter, NodeWatch
 from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, TraceCommand
 from fabmon.feeds.ticks import Clock, Inbox, TickFeed, wait_for_any
@@ -119,18 +120,21 @@ class LiveFeed(TickFeed):
         await self._transports.close()
         self._log_digest.flush()
 
-    def retry(self) -> int:
+    def retry(self) -> str:
         """Connect now to all nodes that are lost or failed, instead of after their delays.
 
-        Returns how many these are; 0 as well within 10 s of the last time, because attempts in
-        quick succession get an address banned.
+        Returns what is done. It is nothing within 10 s of the last time, because attempts in quick
+        succession get an address banned.
         """
         now_s = self._clock.monotonic()
-        if now_s - self._retried_s < _RETRY_S:
-            return 0
+        wait_s = self._retried_s + _RETRY_S - now_s
+        if wait_s > 0:
+            return f"tried {_RETRY_S - wait_s:.0f} s ago: again in {math.ceil(wait_s)} s"
         count = sum([watch.retry() for watch in self._watches.values()])
-        self._retried_s = now_s if count else self._retried_s
-        return count
+        if not count:
+            return "no node is lost or failed"
+        self._retried_s = now_s
+        return f"connecting to {plural(count, 'node')}"
 
     def burst(self, node: str, ports: Sequence[str], seconds: float, hz: float) -> str:
         """Let a node sample some of its ports `hz` times a second, for that many seconds.

@@ -101,6 +101,10 @@ class AlignedRates:
         """
         # A node has a dozen blocks; the bytes of its ports are in one or two of them.
         used: Indices = np.unique(of_port[of_port >= 0])
+        if self._early is not None and (
+            len(of_port) != len(self._of_port) or not np.array_equal(used, self._used)
+        ):
+            self._early = None  # early samples of the groups and ports before this
         if not np.array_equal(used, self._used):
             self._keep_samples(used)
         self._used, self._weights = used, {}
@@ -108,7 +112,7 @@ class AlignedRates:
         self._of_port = np.where(of_port >= 0, np.searchsorted(used, of_port), -1)
         room = self._tables[0].shape[2]
         if len(of_port) > room:
-            more = max(len(of_port) + len(of_port) // _SPARE_SHARE - room, room)
+            more = len(of_port) + len(of_port) // _SPARE_SHARE - room
             wider = ((0, 0), (0, 0), (0, more))
             traffic, rest = self._tables
             self._tables = np.pad(traffic, wider), np.pad(rest, wider)

@@ -43,6 +43,7 @@ DAMAGE = (
     "nvlink_replays",
     "nvlink_symbol_errors",
     "nvlink_effective_errors",
+    "port_errors",
 )
 """Errors of the link itself, without what congestion causes."""
 
@@ -58,12 +59,20 @@ _GPU_LINKS = ("nvlink_tx_bytes", "nvlink_tx_bps", "nvlink_speed_bps", "xgmi_tx_b
 _IDLE_SHARE = np.float32(0.001)
 """Share of line rate below which the parts of a port's traffic mean nothing."""
 
+
+def _of_topic(topic: str, apart_from: str) -> tuple[str, ...]:
+    return tuple(n for n, each in CATALOG.items() if each.topic == topic and n != apart_from)
+
+
 _PARTS: dict[str, tuple[str, ...]] = {
     "phy_rx_errors": ("phy_rx_crc_errors", "phy_rx_symbol_errors"),
     "rdma_rx_drops": ("rdma_rx_limit_drops",),
     "rdma_tx_drops": ("rdma_tx_limit_drops",),
     "phy_rx_discards": tuple(f"phy_rx_discards_prio{prio}" for prio in range(8)),
     "phy_tx_discards": tuple(f"phy_tx_discards_prio{prio}" for prio in range(8)),
+    # The sums of recording rules, last: the parts of others are not counted again.
+    "port_errors": _of_topic("error", "port_errors"),
+    "port_drops": _of_topic("drop", "port_drops"),
 }
 """Metrics that count the same packets again, by kind or priority. Some ports have parts only."""
 

@@ -31,6 +31,8 @@ RING_TICKS = 900
 """Ticks kept for every port: 15 minutes at one a second."""
 
 Indices = NDArray[np.intp]
+SmallIndices = NDArray[np.int32]
+"""Of what is kept for every value of every node: half the memory."""
 
 _MAX_EARLY_FRAMES = 10
 """Frames of a node in one tick that are samples of their own: more than detectors look back."""
@@ -84,11 +86,11 @@ class _NodeSlots:
                 block_of += [block] * width
             elif _PROBE_CPU in item.metrics:
                 self.cpu = first + item.metrics.index(_PROBE_CPU)
-        self.series: Indices = np.array(series, np.intp)
-        self.rows: Indices = np.array(row_of, np.intp)
-        self.columns: Indices = np.array(column_of, np.intp)
-        self.distinct_columns: Indices = np.unique(self.columns)
-        self.groups: Indices = block_groups[np.array(block_of, np.intp)]
+        self.series: SmallIndices = np.array(series, np.int32)
+        self.rows: SmallIndices = np.array(row_of, np.int32)
+        self.columns: SmallIndices = np.array(column_of, np.int32)
+        self.distinct_columns: SmallIndices = np.unique(self.columns)
+        self.groups: SmallIndices = block_groups[np.array(block_of, np.intp)].astype(np.int32)
 
     def is_same_layout(self, other: _NodeSlots) -> bool:
         """Whether the same series fill the same cells."""
@@ -421,5 +423,5 @@ class History:
         return {name: rate / _US_PER_S for name, rate in zip(slots, rates, strict=True)}
 
 
-def _joined(parts: Sequence[Indices]) -> Indices:
-    return np.concatenate(parts) if parts else np.empty(0, np.intp)
+def _joined(parts: Sequence[Indices] | Sequence[SmallIndices]) -> Indices:
+    return np.concatenate(parts, dtype=np.intp) if parts else np.empty(0, np.intp)

@@ -53,13 +53,13 @@ class FrameSlots:
 
     @property
     def start(self) -> int:
-        """The first slot; 0 without blocks."""
-        return self.starts[0] if self.starts else 0
+        """The first slot."""
+        return self.starts[0] if self.starts else self.stop
 
     @property
     def width(self) -> int:
         """Values in a frame, the blocks' clocks included."""
-        return self.stop - self.start if self.starts else 0
+        return self.stop - self.start
 
 
 @dataclass(slots=True)
@@ -113,6 +113,8 @@ class LiveRates:
     def __init__(self) -> None:
         self.size = 0
         self._all = _Arrays.of(0)
+        # By its first slot, the size of a range that is larger than the node's layout.
+        self._room: dict[int, int] = {}
 
     @property
     def rate(self) -> NDArray[np.float32]:
@@ -142,15 +144,16 @@ class LiveRates:
     def add(self, hello: Hello, old: FrameSlots | None = None) -> FrameSlots:
         """Allocate slots for a node's frames; their values are unknown.
 
-        `old` are the slots of the node's previous layout, reused when the width is the same.
+        `old` are the slots of the node's previous layout, reused where the new one fits. If not,
+        the node gets twice as many: one that changes its layout for ever ends within four times the
+        room of its largest.
         """
         width = hello.width()
-        if old is not None:
-            self._all.put(old.start, _Arrays.of(old.width))
-        if old is not None and old.width == width and old.starts:
-            start = old.start
-        else:
+        if old is None:
             start = self._allocate(width)
+        else:
+            self._all.put(old.start, _Arrays.of(old.width))
+            start = self._again(width, old)
         starts = []
         for block in hello.blocks:
             starts.append(start)
@@ -268,11 +271,23 @@ class LiveRates:
         """Make the rates of some series unknown."""
         self._all.rate[stale] = np.nan
 
+    def _again(self, width: int, old: FrameSlots) -> int:
+        """The start of a range for another layout of a node."""
+        start = old.start
+        room = max(self._room.pop(start, 0), old.width)
+        if width > room:
+            room = max(width, 2 * room)
+            start = self._allocate(room)
+        if room > width:
+            self._room[start] = room
+        return start
+
     def _allocate(self, width: int) -> int:
         """The start of a new range; capacity grows by a quarter, so that a thousand hellos copy
         little."""
         start = self.size
-        self.size += width
+        # A range without values has a start of its own too.
+        self.size += max(width, 1)
         if self.size > len(self._all.now):
             larger = _Arrays.of(max(self.size, len(self._all.now) * 5 // 4))
             larger.put(0, self._all)

@@ -117,45 +117,61 @@ class _Table:
 
     def __init__(self, columns: int, ticks: int) -> None:
         self._ticks = ticks
-        # Uninitialised values are never read, and take no memory until they are written.
+        # Uninitialised values are never read, and take no memory until they are written. A column
+        # that no port has is not written: of a thousand InfiniBand hosts that is half of the table.
         self._values = np.empty((columns, ticks, _FIRST_ROWS), np.float32)
+        self._is_used = np.zeros(columns, np.bool_)
+        self._rows = 0
         self._is_written = np.zeros(ticks, np.bool_)
 
     def clear(self, seq: int) -> None:
         self._is_written[seq % self._ticks] = True
-        self._values[:, seq % self._ticks] = np.nan
+        self._values[self._is_used, seq % self._ticks, : self._rows] = np.nan
 
     def put(self, seq: int, values: Floats) -> None:
         rows = values.shape[1]
-        self._make_room(rows)
+        if rows > self._rows:
+            self._add_rows(rows)
+        for column in np.flatnonzero(~self._is_used & ~np.isnan(values).all(axis=1)).tolist():
+            self._is_used[column] = True
+            self._values[column, self._is_written, : self._rows] = np.nan
         self._is_written[seq % self._ticks] = True
-        self._values[:, seq % self._ticks, :rows] = values
-        self._values[:, seq % self._ticks, rows:] = np.nan
+        for column in np.flatnonzero(self._is_used).tolist():
+            self._values[column, seq % self._ticks, :rows] = values[column]
+            self._values[column, seq % self._ticks, rows : self._rows] = np.nan
 
     def window(
         self, column: int, rows: Sequence[int] | _Slots, seqs: _Slots, first: int, last: int
     ) -> Floats:
         """[rows, ticks]; a `range` of rows with step 1 is copied in one piece."""
+        if not self._is_used[column]:
+            return np.full((len(rows), len(seqs)), np.nan, np.float32)
         slots = seqs % self._ticks
+        values = self._values[column, :, : self._rows]
         if isinstance(rows, range) and rows.step == 1:
-            picked: Floats = self._values[column, :, rows.start : rows.stop][slots]
+            picked: Floats = values[:, rows.start : rows.stop][slots]
         else:
-            picked = self._values[column][np.ix_(slots, np.asarray(rows, np.intp))]
+            picked = values[np.ix_(slots, np.asarray(rows, np.intp))]
         kept = _are_kept(seqs, self._ticks, first, last)
         if not kept.all():
             picked[~kept] = np.nan
         return picked.T
 
-    def _make_room(self, rows: int) -> None:
+    def _add_rows(self, rows: int) -> None:
+        """Make room for ports that are new; they have no values in the ticks before."""
         columns, ticks, have = self._values.shape
+        written = np.flatnonzero(self._is_written).tolist()
+        values = self._values
         if rows > have:
-            # Room for some more ports: to copy 15 minutes of 12,288 of them takes a second.
-            room = max(rows + rows // _SPARE_SHARE, 2 * have)
-            larger = np.empty((columns, ticks, room), np.float32)
-            for slot in np.flatnonzero(self._is_written).tolist():
-                larger[:, slot, :have] = self._values[:, slot]
-                larger[:, slot, have:] = np.nan
-            self._values = larger
+            # For some more ports: to copy 15 minutes of 12,288 of them takes a second. The room
+            # that no port has yet is not written to, so that it takes no memory.
+            values = np.empty((columns, ticks, rows + rows // _SPARE_SHARE), np.float32)
+        for column in np.flatnonzero(self._is_used).tolist():
+            for slot in written:
+                if rows > have:
+                    values[column, slot, : self._rows] = self._values[column, slot, : self._rows]
+                values[column, slot, self._rows : rows] = np.nan
+        self._values, self._rows = values, rows
 
 
 def _are_kept(seqs: _Slots, ticks: int, first: int, last: int) -> NDArray[np.bool_]:

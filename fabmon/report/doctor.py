@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import GPU, NVLINK, ROLE_ORDER, SWITCH, Node
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
+from fabmon.fabric.wire.messages import Coverage
 from fabmon.fabric.wording import label_runs, plural, trimmed
 
 _MISSING_ON_HOSTS = {
@@ -29,6 +31,9 @@ _MISSING = {
     "routes": "equal-cost ports and their neighbours unknown",
 }
 """What is unknown of a node without a source. Other sources are of optional devices."""
+
+_TABLE_COLUMNS = 100
+_INDENT = 6 * " "
 
 
 class PortRoleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +58,24 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
     roles: list[PortRoleRow]
 
 
+class DriverCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """The counters of one driver, or of one exporter's page, over all nodes that have it.
+
+    `seen` counts the names that were seen on the node with the most, `read` those of them that
+    fabmon reads or that say the same as one it reads; `unmapped` names the others, those that
+    differ in numbers only as one (`rx[0-63]_bytes`). `by_pattern`: fabmon does not know the driver
+    and reads the usual names.
+    """
+
+    source: str
+    driver: str
+    nodes: list[str]
+    seen: int
+    read: int
+    by_pattern: bool
+    unmapped: list[str]
+
+
 class DoctorRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="doctor"):
     """`fabmon doctor --format json`: every node and source, and all problems."""
 
@@ -61,6 +84,7 @@ class DoctorRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     nodes_total: int
     nodes: list[NodeHealth]
     faults: list[Problem]
+    counters: list[DriverCounters]
 
     @property
     def to_fix(self) -> int:
@@ -91,7 +115,33 @@ def examine(survey: Survey) -> DoctorRecord:
         nodes_total=len(nodes),
         nodes=nodes,
         faults=audit(survey),
+        counters=_counters(survey),
     )
+
+
+def _counters(survey: Survey) -> list[DriverCounters]:
+    """The counters of every driver, those of which most are unknown first."""
+    found: defaultdict[tuple[str, str, bool], list[tuple[str, Coverage]]] = defaultdict(list)
+    for node in survey.snapshot.fabric.nodes:
+        hello = survey.hellos.get(node.name)
+        for each in () if hello is None else hello.coverage:
+            found[each.source, each.driver, each.guessed].append((node.name, each))
+    rows = []
+    for (source, driver, guessed), parts in found.items():
+        largest = max((each for _, each in parts), key=lambda each: each.seen)
+        names = dict.fromkeys(name for _, each in parts for name in each.unmapped)
+        rows.append(
+            DriverCounters(
+                source=source,
+                driver=driver,
+                nodes=[node for node, _ in parts],
+                seen=largest.seen,
+                read=largest.read,
+                by_pattern=guessed,
+                unmapped=list(names),
+            )
+        )
+    return sorted(rows, key=lambda row: (row.read > 0, not row.by_pattern, row.source, row.driver))
 
 
 def _roles(node: Node) -> list[PortRoleRow]:
@@ -104,8 +154,10 @@ def _roles(node: Node) -> list[PortRoleRow]:
 
 
 def doctor_table(record: DoctorRecord) -> str:
-    """The table: problems to fix, notes, then the nodes, identical ones under one heading."""
-    return "\n".join([*_summary(record), *_faults(record), *_nodes(record)]) + "\n"
+    """The table: problems to fix, notes, the nodes, identical ones under one heading, and the
+    counters that were seen and not read."""
+    parts = (_summary(record), _faults(record), _nodes(record), _unmapped(record))
+    return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def _summary(record: DoctorRecord) -> Iterator[str]:
@@ -170,6 +222,29 @@ def _absent(node: NodeHealth) -> Iterator[str]:
     others = [name for name in names if name not in effects and not name.endswith(parts)]
     if others:
         yield f"  {'no device for':<16} {', '.join(others)}"
+
+
+def _unmapped(record: DoctorRecord) -> Iterator[str]:
+    """The counters that were seen and not read, by driver."""
+    rows = [row for row in record.counters if row.unmapped]
+    if rows:
+        yield ""
+        yield "Counters that nodes list and fabmon does not read, by driver"
+    for row in rows:
+        pattern = ", by pattern" if row.by_pattern and row.read else ""
+        read = f"{row.read} of {row.seen} read{pattern}"
+        if not row.read:
+            read = f"{plural(row.seen, 'counter')}, names not known"
+        where = f"{fold(row.nodes)}: " if len(record.nodes) > 1 else ""
+        yield f"  {row.source:<16} {row.driver:<14} {where}{read}. Not read:"
+        yield from textwrap.wrap(
+            ", ".join(row.unmapped),
+            _TABLE_COLUMNS,
+            initial_indent=_INDENT,
+            subsequent_indent=_INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def _source_text(source: SourceState, read_ms: float) -> str:

@@ -78,7 +78,9 @@ class ScreenSetup:
     recording of the scenes; with `start` the screen begins by playing it. `signals` are those that
     end the run, if something besides the screen has to be closed then. `preferences` are the
     choices of the user (None: the defaults); `keep` keeps those at the end and returns why it
-    failed. `age_s` returns the age of what the feed reported at a time (None: not known).
+    failed. `age_s` returns the age of what the feed reported at a time (None: not known). `on_open`
+    is called with the name of a node of which a page is opened. `data_age_s` returns how old the
+    samples of half of the nodes are (None: a tick has them at once).
     """
 
     title: str
@@ -94,6 +96,8 @@ class ScreenSetup:
     preferences: Preferences | None = None
     keep: Callable[[Choices], str] | None = None
     age_s: Callable[[int], float] | None = None
+    on_open: Callable[[str], None] | None = None
+    data_age_s: Callable[[], float] | None = None
 
 
 async def load_screen() -> None:
@@ -159,6 +163,8 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         start=setup.start,
         preferences=setup.preferences,
         age_s=setup.age_s,
+        on_open=setup.on_open,
+        data_age_s=setup.data_age_s,
     )
 
 

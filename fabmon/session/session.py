@@ -26,7 +26,7 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.live import LiveFeed
 from fabmon.history.chunk_rates import RateChunkBuilder
-from fabmon.history.history import History
+from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.records import Note
 from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
 from fabmon.recording.writing.recorder import Recorder
@@ -53,7 +53,7 @@ class Session:
     `topology` is the cabling and `hints` the training job that the user described. When a recording
     is read, `redactor` replaces its names (None: they are shown); `topology` has the original ones.
     `renamed_by` has replaced those of a feed before. All histories of a session use the same port
-    rows (`rows`).
+    rows (`rows`), and keep `ring_ticks` ticks.
     """
 
     settings: Config
@@ -62,6 +62,7 @@ class Session:
     redactor: Redactor | None = None
     renamed_by: Redactor | None = None
     rows: PortRows = field(default_factory=PortRows)
+    ring_ticks: int = RING_TICKS
 
     @classmethod
     def load(
@@ -98,7 +99,9 @@ class Session:
     def history(self, hosts: Sequence[Host], interval_s: float = 1.0) -> History:
         """A new history of some nodes."""
         topology = redacted_topology(self.topology, self.redactor)
-        return History(hosts, interval_s, self._role_rules, topology=topology, rows=self.rows)
+        return History(
+            hosts, interval_s, self._role_rules, self.ring_ticks, topology=topology, rows=self.rows
+        )
 
     @property
     def _role_rules(self) -> RoleRules:

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +50,8 @@ _REDACTED_TITLE = "without names"
 _SWITCH_S = 0.001
 """How long another thread may run Python while the screen waits: by default it is 5 ms, at every
 wait for input, and a block of a recording takes 0.1 s to compress."""
+_RING_TICKS_OF_LARGE_SITES = 240
+"""As many as the analysis of iterations looks at: 900 ticks of 80,000 ports would take 600 MB."""
 _FAST_HOSTS = 32
 """Larger demos take so long to start that a line says so."""
 
@@ -210,9 +212,14 @@ async def _show_prometheus(
         f"every {interval(feed.interval_s)}: {title}",
         options.color or settings.color,
         nothing=lambda: shown(feed.why_empty),
+        on_open=_opener(feed, redactor),
+        data_age_s=feed.data_age_s,
     )
+    session = session.redacted(redactor)
+    if feed.is_large:
+        session = replace(session, ring_ticks=_RING_TICKS_OF_LARGE_SITES)
     return await _Run(
-        session.redacted(redactor),
+        session,
         options,
         setup,
         redacted(feed, redactor),
@@ -349,6 +356,11 @@ async def record_nodes(
 def _hosts(hosts: Sequence[Host], redactor: Redactor | None) -> list[Host]:
     """Hosts by the names that are shown."""
     return list(hosts) if redactor is None else [redactor.host(host) for host in hosts]
+
+
+def _opener(feed: PrometheusFeed, redactor: Redactor | None) -> Callable[[str], None]:
+    """Opens a node of a feed, by the name that is shown."""
+    return lambda node: feed.open_node(node if redactor is None else redactor.original(node))
 
 
 def _burst(feed: LiveFeed, redactor: Redactor | None) -> AskBurst:

@@ -20,7 +20,6 @@ from textual.worker import Worker, WorkerState
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, interval
-from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.choices import Preferences
@@ -52,6 +51,9 @@ from fabmon.tui.widgets.prompts import SaveMenu
 _TOAST_EVERY_S = 3
 """Between messages of new findings, in the time of the scenes."""
 _CHECK_S = 0.5
+_AGE_STEP_S = 5.0
+"""The age of the data, where the header has it, is drawn again after so many seconds."""
+
 _USUAL_DELAY_S = 0.8
 """A tick that is older than this when it is drawn, beyond its interval, is reported as delayed."""
 _DRAW_LATE_S = 1.0
@@ -61,8 +63,8 @@ _INTERRUPTED = 130
 _SAVE = "save"
 _SCENES = "scenes"
 
-AskRetry = Callable[[], int]
-"""Connects to lost nodes; how many these are."""
+AskRetry = Callable[[], str]
+"""Connects to lost nodes; returns what it does."""
 
 AskBurst = Callable[[str, Sequence[str], float, float], str]
 """Requests fast samples: node, ports, seconds, Hz. Returns why that is refused, or nothing."""
@@ -98,8 +100,10 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
     requests fast samples, None where that is impossible. `nothing` returns why there are no nodes.
     `recording` is the access to the recording of what is shown; `start` says how to begin to play
     it. `clock` returns seconds; it is only used to notice that ticks are missing. `age_s` returns
-    the age of what a feed reported at a time, None where that is not known. `preferences` are the
-    choices of the user to begin with.
+    the age of what a feed reported at a time, None where that is not known. `on_open` is called
+    with the name of a node of which a page is opened. `data_age_s` returns how old the samples
+    of half of the nodes are, None where a tick has them at once. `preferences` are the choices of
+    the user to begin with.
     """
 
     CSS_PATH = "screen.tcss"
@@ -122,6 +126,8 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         start: ReplayStart | None = None,
         clock: Callable[[], float] = time.monotonic,
         age_s: Callable[[int], float] | None = None,
+        on_open: Callable[[str], None] | None = None,
+        data_age_s: Callable[[], float] | None = None,
         preferences: Preferences | None = None,
     ) -> None:
         """Nothing is shown before `run_async`."""
@@ -144,8 +150,11 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self._ask_retry = ask_retry
         self._clock = clock
         self._received_s = clock()
+        self._data_age_s = data_age_s
+        self._aged_s = clock()
         self._drawn_s = -math.inf
         self._age_s = age_s
+        self._on_open = on_open
         self._toasts = Toasts()
         self._notice = preferences.notice
         self.set_up_time(recording or RecordingAccess(), start)
@@ -203,6 +212,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self._received_s = self._clock()
         self.screen_state.take(scene)
         self.screen_state.delay_s = self._delay_s(scene)
+        self._note_data_age()
         self.player.moves.kept.add(scene)
         self._toast(scene)
         # A console that cannot keep up draws less than it analyses and records.
@@ -252,6 +262,20 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             state.delay_s = delay_s
             if self._is_time_to_draw():
                 self.repaint()
+        elif self._data_age_s is not None and self._clock() - self._aged_s >= _AGE_STEP_S:
+            self._note_data_age()
+            self.repaint()
+
+    def _note_data_age(self) -> None:
+        """Take the age of the data for the header."""
+        self._aged_s = self._clock()
+        if self._data_age_s is not None:
+            self.screen_state.data_age_s = self._data_age_s()
+
+    def open_node(self, node: str) -> None:
+        """Let the feed know of an opened node."""
+        if self._on_open is not None:
+            self._on_open(node)
 
     def on_burst_requested(self, event: BurstRequested) -> None:
         """Request fast samples from the node, and say so, or why not."""
@@ -266,10 +290,8 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         """Connect to lost nodes, and say to how many."""
         if self._ask_retry is None:
             self.say("not connected: these nodes are simulated or recorded")
-        elif count := self._ask_retry():
-            self.say(f"connecting to {plural(count, 'node')}")
         else:
-            self.say("no node to connect to, or less than 10 s since the last attempt")
+            self.say(self._ask_retry())
 
     def action_interrupt(self) -> None:
         """Quit with the exit status of ctrl+c."""

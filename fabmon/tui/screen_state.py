@@ -70,11 +70,12 @@ class ScreenState:
 
     `live` is the newest scene, None in a replay. `shown` is the scene at the cursor, None while the
     screen follows the newest. `recording` is the access to its recording. `silent_s` is the time
-    without a tick, `delay_s` the age of the newest scene, 0 while that is normal. `ended`: no scene
-    will follow; `reads`: the first scene is being read from a recording. `mark` is always in the
-    header. `captions` are tips. `nothing` returns why there are no nodes, empty if that is not
-    known. `follows_first`: the first finding is selected, until the user moves. `unfolded` are the
-    keys of the groups of findings that are listed. `terminal_theme` fits the terminal's background.
+    without a tick, `delay_s` the age of the newest scene, 0 while that is normal, `data_age_s` that
+    of its samples, 0 where ticks are short. `ended`: no scene will follow; `reads`: the first scene
+    is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
+    returns why there are no nodes, empty if that is not known. `follows_first`: the first finding
+    is selected, until the user moves. `unfolded` are the keys of the groups of findings that are
+    listed. `terminal_theme` fits the terminal's background.
     """
 
     title: str
@@ -87,6 +88,7 @@ class ScreenState:
     is_frozen_now: bool = False
     silent_s: float = 0.0
     delay_s: float = 0.0
+    data_age_s: float = 0.0
     ended: bool = False
     reads: bool = False
     mark: str = ""
@@ -308,6 +310,7 @@ class ScreenState:
             lag_s=self.lag_s,
             silent_s=self.silent_s,
             delay_s=self.delay_s,
+            data_age_s=self.data_age_s,
             ended=self.ended,
             reads=self.reads,
         )

@@ -48,6 +48,9 @@ class ViewKeys(ScreenApp):
             if isinstance(self.screen, NodesScreen):
                 await self._open_view(OverviewScreen.VIEW)
 
+    def open_node(self, node: str) -> None:
+        """A page of a node is opened: its feed may report more of it."""
+
     async def on_open_requested(self, event: OpenRequested) -> None:
         """Open the page of a target."""
         state, target, past = self.screen_state, event.target, self.recording.reader
@@ -55,10 +58,12 @@ class ViewKeys(ScreenApp):
         if scene is None:
             return
         if isinstance(target, NodeTarget):
+            self.open_node(target.node)
             await self.push_screen(NodeScreen(state, target))
         elif isinstance(target, PortTarget):
             port = scene.snapshot.fabric.ports[target.row]
             if not (isinstance(self.screen, PortScreen) and self.screen.port == port):
+                self.open_node(port.node)
                 await self.push_screen(PortScreen(state, port, past))
         elif isinstance(target, PairTarget):
             await self.push_screen(PairScreen(state, target))

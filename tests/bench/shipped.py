@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,17 +55,21 @@ def watched(nodes: int, restart_s: float = 0.0) -> Iterator[Tmux]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agents:
             assert agents.stdout is not None
             agents.stdout.readline()
-            where = {"HOME": name, "XDG_RUNTIME_DIR": name, "PATH": os.environ["PATH"]}
-            terminal = {"TERM": "tmux-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
-            env = [f"{key}={value}" for key, value in (where | terminal).items()]
-            fabmon = [str(Path(sys.executable).parent / "fabmon"), "--hosts", f"{name}/hosts.txt"]
-            line = f"exec {shlex.join(['env', '-i', *env, *fabmon])}"
-            screen = Tmux(line, WIDTH, HEIGHT)
+            screen = Tmux(started(["--hosts", f"{name}/hosts.txt"], name), WIDTH, HEIGHT)
             try:
                 yield screen
             finally:
                 screen.close()
                 agents.terminate()
+
+
+def started(arguments: Sequence[str], home: str) -> str:
+    """The command line that starts fabmon with a home of its own."""
+    where = {"HOME": home, "XDG_RUNTIME_DIR": home, "PATH": os.environ["PATH"]}
+    terminal = {"TERM": "tmux-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+    env = [f"{key}={value}" for key, value in (where | terminal).items()]
+    fabmon = str(Path(sys.executable).parent / "fabmon")
+    return f"exec {shlex.join(['env', '-i', *env, fabmon, *arguments])}"
 
 
 def lag_s(text: str) -> float | None:
@@ -104,38 +108,43 @@ def _press(screen: Tmux, key: str, is_help: bool) -> float:
 def measure(nodes: int, seconds: float) -> dict[str, float]:
     """The figures of one run."""
     with watched(nodes) as screen:
-        started_s = time.monotonic()
-        first_s, all_s = _connect(screen, started_s)
-        time.sleep(_SETTLE_S)
-        pid = screen.pid
-        cpu_before_s, begun_s = cpu_s(pid), time.monotonic()
-        keys_s: list[float] = []
-        lags_s: list[float] = []
-        not_live = 0
-        while time.monotonic() - begun_s < seconds:
-            is_help = len(keys_s) % 2 == 0
-            keys_s.append(_press(screen, "?" if is_help else "Escape", is_help))
-            text = screen.text()
-            not_live += "LIVE" not in text.partition("\n")[0]
-            lag = lag_s(text)
-            lags_s += [] if lag is None else [lag]
-            time.sleep(_BETWEEN_KEYS_S)
-        cores = (cpu_s(pid) - cpu_before_s) / (time.monotonic() - begun_s)
-        keys_s.sort()
-        return {
-            "first_cells_s": first_s,
-            "all_nodes_s": all_s,
-            "cores": cores,
-            "rss_mb": rss_mb(pid),
-            "shown_time_s": statistics.median(lags_s),
-            "shown_time_most_s": max(lags_s),
-            "not_live_share": not_live / len(keys_s),
-            "key_p50_ms": keys_s[len(keys_s) // 2] * 1e3,
-            "key_p99_ms": keys_s[min(len(keys_s) - 1, int(len(keys_s) * 0.99))] * 1e3,
-        }
+        return watch(screen, seconds, _SETTLE_S)
 
 
-def _commit() -> str:
+def watch(screen: Tmux, seconds: float, settle_s: float) -> dict[str, float]:
+    """The figures of a fabmon that was just started, over `seconds`; keys are pressed."""
+    first_s, all_s = _connect(screen, time.monotonic())
+    time.sleep(settle_s)
+    pid = screen.pid
+    cpu_before_s, begun_s = cpu_s(pid), time.monotonic()
+    keys_s: list[float] = []
+    lags_s: list[float] = []
+    not_live = 0
+    while time.monotonic() - begun_s < seconds:
+        is_help = len(keys_s) % 2 == 0
+        keys_s.append(_press(screen, "?" if is_help else "Escape", is_help))
+        text = screen.text()
+        not_live += "LIVE" not in text.partition("\n")[0]
+        lag = lag_s(text)
+        lags_s += [] if lag is None else [lag]
+        time.sleep(_BETWEEN_KEYS_S)
+    cores = (cpu_s(pid) - cpu_before_s) / (time.monotonic() - begun_s)
+    keys_s.sort()
+    return {
+        "first_cells_s": first_s,
+        "all_nodes_s": all_s,
+        "cores": cores,
+        "rss_mb": rss_mb(pid),
+        "shown_time_s": statistics.median(lags_s),
+        "shown_time_most_s": max(lags_s),
+        "not_live_share": not_live / len(keys_s),
+        "key_p50_ms": keys_s[len(keys_s) // 2] * 1e3,
+        "key_p99_ms": keys_s[min(len(keys_s) - 1, int(len(keys_s) * 0.99))] * 1e3,
+    }
+
+
+def commit() -> str:
+    """The short hash of the commit that is checked out."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -156,7 +165,7 @@ def main() -> None:
         "seconds": options.seconds,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "version": __version__,
-        "commit": _commit(),
+        "commit": commit(),
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
         "load_before": round(os.getloadavg()[0], 1),
     }

@@ -40,9 +40,11 @@ that are full, idle fabrics.
 
 **What is true.** Injected faults, and what the queues of the model show: a link is in collision
 when what is sent to it exceeds it for more than 3 s while the other links of its group have room,
-and at least two senders are slowed; its loss is 1 - achieved / what the slowed flows would get if
-the group were used evenly. When a whole group is full, that is oversubscription. A run is healthy
-when none of this was true in it; collisions that nobody injected count as faults.
+it carries at least 90 % of its capacity, and it slows at least two senders; its loss is 1 -
+achieved / what the slowed flows would get if the group were used evenly. A flow that two links hold
+to nearly the same rate (within a tenth) is slowed by both. When a whole group is full, that is
+oversubscription. A run is healthy when none of this was true in it; collisions that nobody injected
+count as faults.
 
 **What is right.** A finding whose cause is true at its place at that time, from 2 s before to 15
 s after; of a finding that changes its cause, the one that it had for most of its time from 5 s

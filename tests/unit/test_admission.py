@@ -112,6 +112,16 @@ def test_ports_that_come_and_go_do_not_add_up_without_end() -> None:
     node.admit(ports(2000))
 
 
+def test_sources_that_come_and_go_do_not_add_up_without_end() -> None:
+    node = admission()
+    block = {"every": 1, "objects": []}
+    for n in range(256):
+        node.admit(hello_of(blocks=[{"source": f"s{n}", **block}]))
+    with pytest.raises(WireError, match="257 sources, including those that are gone, of one node"):
+        node.admit(hello_of(blocks=[{"source": "s256", **block}]))
+    node.admit(hello_of(blocks=[{"source": "s0", **block}]))
+
+
 def test_values_are_bounded() -> None:
     wide = [port(f"eth{n}", metrics=("netdev_up",) * 1000) for n in range(66)]
     admission().admit(hello(*wide[:65]))

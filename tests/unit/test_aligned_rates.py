@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.fabric.model import Host
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame
+from fabmon.history.aligned_rates import AlignedRates
 from fabmon.history.history import History
+from fabmon.history.ring import RateRing
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.writing.writer import Writer
 from tests.builders import SECOND_NS, START_NS, hello, port
@@ -166,6 +168,17 @@ def test_a_wrong_wall_clock_costs_nothing(wall_off_s: Callable[[float], float]) 
     late = Sampled(square(4), late=frozenset({18}), wall_off_s=wall_off_s)
     _, inputs = judged([*others, late])
     assert gbps(inputs.window("tx_bps"))[3] == window[0]
+
+
+def test_a_layout_that_changes_within_a_tick_forgets_the_early_samples_of_the_one_before() -> None:
+    aligned = AlignedRates(1.0, RateRing(60))
+    aligned.regroup(np.array([0]), np.array([False]))
+    heat = np.ones((len(HEAT), 1), np.float32)
+    aligned.add_early(heat, np.array([0.0]), np.array([1.0]))
+    aligned.regroup(np.array([0, 1]), np.array([False, False]))
+    heat = np.ones((len(HEAT), 2), np.float32)
+    aligned.append(0, heat, np.array([0.5, 0.5]), np.array([1.5, 1.5]))
+    assert aligned.spread_s(1, 0) == 0.0
 
 
 def test_the_past_of_a_port_that_was_reset_is_not_invented() -> None:

@@ -22,7 +22,9 @@ from fabmon.history.history import History
 from fabmon.report.doctor import DoctorRecord, doctor_table, examine
 from fabmon.report.output import as_json, json_schema
 from tests.builders import START_NS, frame, hello, port, tick, up
+from tests.fixtures import parts
 from tests.fixtures.hosts import HOSTS
+from tests.fixtures.tree import Counter, Tree
 from tests.goldens import check_golden
 from tests.unit.test_audit import nic
 from tests.unit.test_cli import fabmon
@@ -168,6 +170,43 @@ async def test_why_a_source_is_missing_reaches_the_table(tmp_path: Path) -> None
     states = {source.source: source for source in record.nodes[0].sources}
     assert states["routes"].state == "failed"
     assert states["routes"].text.startswith("routes.json: ")
+
+
+async def test_counters_of_made_up_drivers_are_counted_and_named(tmp_path: Path) -> None:
+    tree = HOSTS["roce"](tmp_path)
+    for place, (driver, names) in enumerate(
+        {
+            "quux": ["frobs", *(f"q{queue}_wibbles" for queue in range(60))],
+            "usual": ["rx_pause_frames", "tx_pause_frames", "frobs"],
+        }.items()
+    ):
+        name = f"eth{place}"
+        parts.netdev(tree, name, 90 + place, parts.pci(tree, f"0000:f{place}:00.0", driver))
+        tree.ethtool(name, [(each, Counter(1)) for each in names])
+    record = await examined(tmp_path)
+    counters = {(each.source, each.driver): each for each in record.counters}
+    assert counters["ethtool", "quux"].seen == 61
+    assert counters["ethtool", "quux"].unmapped == ["frobs", "q[0-59]_wibbles"]
+    assert counters["ethtool", "usual"].by_pattern
+    said = doctor_table(record)
+    (works,) = re.findall(r"  ethtool          works .*", said)
+    assert "driver quux: 61 counters, names not known" in works
+    assert "driver usual: 2 of 3 counters, by pattern" in works
+    assert "  ethtool          quux           61 counters, names not known. Not read:\n" in said
+    assert "  ethtool          mlx5_core      " in said
+    assert "      frobs, q[0-59]_wibbles\n" in said
+
+
+async def test_a_driver_of_which_nothing_is_known_does_not_look_absent(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    parts.netdev(tree, "eth0", 2, parts.pci(tree, "0000:18:00.0", "quux"))
+    tree.ethtool("eth0", [("frobs", Counter(1))])
+    record = await examined(tmp_path)
+    (ethtool,) = (each for each in record.nodes[0].sources if each.source == "ethtool")
+    assert (ethtool.state, ethtool.text) == (
+        "unsupported",
+        "driver quux: 1 counter, name not known",
+    )
 
 
 def record_of_a_rack() -> DoctorRecord:

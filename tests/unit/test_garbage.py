@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
+import platform
 from collections.abc import Iterator
 
 import pytest
 
 from fabmon.fabric.tick import Tick
 from fabmon.session.garbage import GarbageSchedule
+from tests.bench.process import rss_mb
 from tests.builders import hello
 
 
@@ -49,6 +52,21 @@ def test_cycles_are_freed_once_a_minute() -> None:
     now_s = 61.0
     schedule.accept(_tick(1))
     assert freed == [1]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_memory_freed_between_what_stays_is_returned_once_a_minute() -> None:
+    now_s = 0.0
+    schedule = GarbageSchedule(lambda: now_s)
+    schedule.accept(_tick(0))
+    blocks = [bytes(20_000) for _ in range(4000)]
+    stays = blocks[::10]
+    del blocks
+    full_mb = rss_mb(os.getpid())
+    now_s = 61.0
+    schedule.accept(_tick(1))
+    assert stays
+    assert rss_mb(os.getpid()) < full_mb - 40
 
 
 class _Freed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 import numpy as np
 import pytest
@@ -315,3 +317,37 @@ def test_a_hello_of_a_node_that_no_list_of_hosts_has_adds_the_node() -> None:
     history = History(LeafSpine().hosts)
     snapshot = history.accept(tick(0, hellos={"stranger": hello(port("eth0"))}))
     assert "stranger/eth0" in {each.id for each in snapshot.fabric.ports}
+
+
+def test_a_column_that_no_port_has_had_is_not_kept_and_reads_as_unknown() -> None:
+    ring = RateRing(5)
+    heat = np.full((len(HEAT), 3), np.nan, np.float32)
+    errors = HEAT.index("errors")
+    for seq in range(3):
+        ring.append(seq, heat, 0.0)
+    assert np.isnan(ring.window("errors", range(3), 3, 2)).all()
+    heat[errors, 1] = 7
+    ring.append(3, heat, 0.0)
+    # More ports, after a column is in use and others are not.
+    heat = np.concatenate([heat, np.full((len(HEAT), 97), np.nan, np.float32)], axis=1)
+    heat[errors, 99] = 8
+    ring.append(4, heat, 0.0)
+    assert np.nan_to_num(ring.window("errors", [1, 99], 5, 4), nan=-1).tolist() == [
+        [-1, -1, -1, 7, 7],
+        [-1, -1, -1, -1, 8],
+    ]
+    assert np.isnan(ring.window("drops", [1, 99], 5, 4)).all()
+
+
+def test_ports_that_come_later_are_unknown_before_and_take_no_more_room_than_they_need() -> None:
+    ring = RateRing(120)
+    tracemalloc.start()
+    for seq, ports in enumerate((500, 500, 1000, 1010, 1400, 1400)):
+        ring.append(seq, np.full((len(HEAT), ports), seq, np.float32), 0.0)
+    size_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for column in ("tx_bps", "ecn"):
+        drawn = ring.window(column, [499, 999, 1009, 1399], 6, 5)
+        assert (~np.isnan(drawn)).sum(axis=1).tolist() == [6, 4, 3, 2]
+        assert drawn[:, -1].tolist() == [5.0] * 4
+    assert size_bytes < 1.1 * 1400 * 120 * len(HEAT) * 4

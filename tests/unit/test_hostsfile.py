@@ -18,6 +18,8 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.topology import plan_files
 from fabmon.fabric.topology.plan import TopologyError
 from fabmon.feeds.scrape.exporter_tables import exporter_tables
+from fabmon.session.config import load
+from fabmon.session.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "goldens"
@@ -152,6 +154,15 @@ def test_a_pipe_that_does_not_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError, match="the pipe did not end within"):
         read_input(pipe, 1000, wait_s=0.2)
     os.close(writer)
+
+
+def test_a_file_that_is_too_large_is_refused_not_cut(tmp_path: Path) -> None:
+    large = tmp_path / "hosts.txt"
+    large.write_bytes(b"#" * (17 << 20))
+    with pytest.raises(HostsFileError, match="more than 16 MiB"):
+        hosts_file.read(large)
+    with pytest.raises(UsageError, match="more than 16 MiB"):
+        load(large)
 
 
 def test_the_output_of_a_command_is_a_hosts_file() -> None:

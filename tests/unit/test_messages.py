@@ -56,10 +56,15 @@ def test_printable_names_are_kept_whatever_their_script() -> None:
     assert said.blocks[0].objects[0].info["rack"] == "Zürich-機架[red]"
 
 
-def test_nodes_of_one_kind_share_the_names_of_their_metrics() -> None:
-    one, other = hello(port("eth0"), hostname="a"), hello(port("eth1"), hostname="b")
-    assert one.blocks[0].objects[0].metrics is other.blocks[0].objects[0].metrics
+def test_nodes_of_one_kind_share_the_names_of_their_metrics_and_what_they_say_of_ports() -> None:
+    one, other = (
+        hello(port("eth-100", fw_ver="28.39.1002 (MT_838)"), hostname=name) for name in "ab"
+    )
+    (here,), (there,) = one.blocks[0].objects, other.blocks[0].objects
+    assert here.metrics is there.metrics
     assert one.metrics is other.metrics
+    assert here.port is there.port
+    assert here.info["fw_ver"] is there.info["fw_ver"]
 
 
 @pytest.mark.parametrize("char", ["\t", "\n", "\x00", "\x7f", "\x1b", "\xad", "\u202e"])

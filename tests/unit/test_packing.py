@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import zlib
 
 import pytest
@@ -49,6 +50,17 @@ def test_what_was_packed_is_unpacked(
     for seq, wall_ns, mono_ns, blocks in frames:
         line = packer.frame(seq, wall_ns, mono_ns, [block and list(block) for block in blocks])
         assert plain(unpacker.frame(packed(line))) == Frame(seq, wall_ns, mono_ns, [*blocks])
+
+
+def test_to_unpack_the_frames_of_a_node_takes_little_more_memory_than_its_values() -> None:
+    """1,024 of these are connected: every kilobyte here is a megabyte."""
+    widths = [1000] * 5
+    Unpacker(widths)
+    tracemalloc.start()
+    unpackers = [Unpacker(widths) for _ in range(20)]
+    each_bytes = tracemalloc.get_traced_memory()[0] / len(unpackers)
+    tracemalloc.stop()
+    assert each_bytes < 2 * 8 * sum(widths)
 
 
 def test_the_first_encoding_that_both_know_is_taken() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collectors import wire
 from collectors.wire import Object
 from fabmon.fabric.wire.messages import Frame, Hello, MetricInfo, decode
-from fabmon.history.live_rates import LiveRates
+from fabmon.history.live_rates import FrameSlots, LiveRates
 from tests.builders import SECOND_NS, frame
 
 WRAP64, WRAP32, SAT16, GAUGE = (
@@ -186,6 +186,37 @@ def test_nodes_keep_their_values_while_the_capacity_grows(widths: list[int]) -> 
     for number, slots in enumerate(all_slots):
         start = slots.starts[0] + 1
         assert (rates.rate[start : slots.stop] == number).all()
+
+
+def gauges(width: int) -> Hello:
+    """A hello of one block of so many gauges; of none without any."""
+    item = Object("o", "ethernet", "o", {}, (GAUGE,) * width)
+    message = decode(
+        wire.hello([wire.BlockLayout("s", 1, [item])] * (width > 0), {"interval_s": 1})
+    )
+    assert isinstance(message, Hello)
+    return message
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=60))
+def test_layouts_that_change_for_ever_take_bounded_memory_and_disturb_no_other_node(
+    hellos: list[tuple[int, int]],
+) -> None:
+    rates = LiveRates()
+    widths: dict[int, int] = {}
+    all_slots: dict[int, FrameSlots] = {}
+    for seq, (node, width) in enumerate(hellos):
+        widths[node] = width
+        all_slots[node] = rates.add(gauges(width), all_slots.get(node))
+        frames = [
+            (all_slots[each], Frame(seq, seq, seq, [[seq, *[each] * count]] * (count > 0)))
+            for each, count in widths.items()
+        ]
+        rates.accept(frames, float(seq))
+        advance(rates, float(seq))
+        for each, slots in all_slots.items():
+            assert (rates.rate[slots.start + 1 : slots.stop] == each).all()
+    assert rates.size <= 4 * 10 * len(widths)
 
 
 @pytest.mark.parametrize("kind", ["sat\u00b2", "sat", "sat0", "sat65", "sat" + "9" * 390])

@@ -60,3 +60,19 @@ def test_a_host_that_is_late_once_is_none() -> None:
     watched.seconds(10, iterations(watched, {3: 3}))
     watched.seconds(30, iterations(watched, {}))
     assert watched.changes == []
+
+
+def test_a_silence_in_traffic_that_never_stops_is_one_and_not_many() -> None:
+    """Steps of a pipeline: hosts are never all silent, and each peak is a new exchange."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        for number in range(1, HOSTS + 1):
+            util = (0.6 if second % 10 == 8 else 0.5, 0.13)[second % 2]
+            if number == 3 and 20 <= second < 24:
+                util = 0.0
+            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    watched.seconds(90, traffic)
+    assert watched.changes == []

@@ -18,6 +18,10 @@ Mask = NDArray[np.bool_]
 
 NO_LINK = -1
 
+_NEARLY = 0.9
+"""A group that has this share of what a full link gives to others is held by it as well, if
+another link limits it: the rates of congestion control oscillate by as much."""
+
 
 def sums(index: Ints, weights: Floats, length: int) -> Floats:
     """[length] the sums of the weights of each index."""
@@ -203,4 +207,21 @@ def fair_rates(
         live &= ~freeze
         if not live.any():
             break
+    tied |= _held(entries, service, rate, weight)
     return rate, limit, tied
+
+
+def _held(entries: Entries, service: Floats, rate: Floats, weight: Floats) -> Mask:
+    """[entries] whether a link is a bottleneck of the entry's group: it is full, and no other group
+    on it has more than its share (Bertsekas and Gallager, Data Networks, 6.5.2).
+
+    Groups that two links limit to nearly the same rate are held by both, whichever was filled
+    first: relieving one of them gains next to nothing.
+    """
+    links = len(service)
+    load = np.bincount(entries.link, rate[entries.group] * entries.share, links)
+    level = (rate / weight)[entries.group]
+    highest = np.zeros(links)
+    np.maximum.at(highest, entries.link, level)
+    is_full = load >= service * (1 - 1e-6)
+    return is_full[entries.link] & (level >= _NEARLY * highest[entries.link])

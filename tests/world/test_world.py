@@ -3,6 +3,8 @@ often as chance has it, and what it calls true is."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -144,6 +146,27 @@ def test_tcp_drops_and_pauses_nobody() -> None:
     assert counters[world.PAUSED_US].sum() == 0
 
 
+def test_a_tcp_path_that_is_dead_holds_up_no_others() -> None:
+    bench = Bench(settings=Settings(transport=TCP, dcqcn=False))
+    bench.transport.host_factor[_up(bench, 0)] = 1e-6
+    flows = [bench.through(0, 8, 0), bench.through(1, 9, 1), bench.through(2, 10, 1)]
+    rates = bench.run(flows, seconds=5.0)
+    assert rates[0] < 0.01 * rates[1]
+    assert rates[1] + rates[2] == pytest.approx(400 * GBIT, rel=0.03)
+
+
+def test_a_full_link_on_which_nothing_moves_is_no_collision() -> None:
+    # What waits for a queue elsewhere is offered to all links of its path.
+    bench = Bench()
+    bench.run([bench.through(0, 8, 2), bench.through(1, 9, 2)], seconds=1.0)
+    state = bench.world.state
+    assert state is not None
+    for load, causes in ((state.load, {"ecmp_collision"}), (0.0 * state.load, set())):
+        judge = Judge(bench.topology, bench.transport)
+        judge.observe(0.0, 10.0, replace(state, load=load))
+        assert {truth.cause for truth in judge.finish()} == causes
+
+
 @pytest.mark.parametrize(
     ("flows", "links", "peak", "p95", "idle"),
     [(8, 8, 2.6, 4.0, 0.34), (16, 8, 2.1, 3.0, 0.12), (64, 16, 2.0, 2.5, 0.02)],
@@ -191,6 +214,18 @@ def test_two_flows_on_one_uplink_are_a_collision_and_lose_half() -> None:
     assert truth.cause == "ecmp_collision"
     assert truth.required
     assert truth.lost == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_flow_that_two_links_hold_to_the_same_rate_collides_at_both() -> None:
+    # A ring with a flow on each of two uplinks, and another job's flow beside each.
+    bench = Bench()
+    first, second = bench.through(0, 8, 2), bench.through(1, 9, 2)
+    third, fourth = bench.through(2, 10, 3), bench.through(3, 11, 3)
+    rates = _in_step(bench, [[first, third], [second], [fourth]])
+    assert rates == pytest.approx([200 * GBIT] * 3, rel=0.1)
+    ports = {bench.topology.port_id(_up(bench, n)) for n in (2, 3)}
+    found = [t for t in bench.judge.finish() if t.ports & ports]
+    assert {min(t.ports & ports) for t in found if t.required} == ports
 
 
 def test_flows_apart_and_an_elephant_beside_mice_are_healthy() -> None:
@@ -253,6 +288,21 @@ def test_a_seed_is_one_world(transport: str) -> None:
             last = run.sampler.tick()
         frames.append(last.frames)
     assert frames[0] == frames[1]
+
+
+def _in_step(bench: Bench, groups: list[list[Flow]]) -> list[float]:
+    """The bytes/s of each group's flows, which move in step, after ten seconds."""
+    numbers = [bench.world.add_group(flows) for flows in groups]
+
+    def program() -> Program:
+        yield Transfer([Part(number, 1e15) for number in numbers])
+
+    bench.world.start(program(), 0.0)
+    bench.world.advance(10.0, np.full(bench.topology.ports, 1e9), lambda *_: None)
+    state = bench.world.state
+    assert state is not None
+    rates: list[float] = state.rate.tolist()
+    return rates
 
 
 def _up(bench: Bench, number: int) -> int:

@@ -10,7 +10,7 @@ Rates converge within milliseconds, so between two events the fabric is in equil
 - RoCE with PFC alone, and InfiniBand: the queue is full. The ports that feed it are paused (have no
   credits) for as much of the time as their rate is below line rate, all their flows equally: the
   pause spreads to the ports that feed those.
-- TCP: drops at the full link; nothing is paused.
+- TCP: drops at the full link; nothing is paused, and nobody waits behind another's queue.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class Transport:
         cap = np.minimum(cap, self._lossy_cap(entries, len(entries.groups)))
         rate, limit, tied = fair_rates(entries, capacity, cap, weight)
         state = self._state(table, entries, capacity, cap, rate, limit, tied)
-        if not settings.dcqcn or settings.transport == INFINIBAND or self._blocked(state, capacity):
+        is_lossless = settings.transport != TCP
+        if is_lossless and (not settings.dcqcn or self._blocked(state, capacity)):
             for _ in range(2):
                 tighter = self._victims(state, capacity, cap)
                 if tighter is None:

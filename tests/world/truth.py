@@ -26,6 +26,10 @@ REQUIRED_S, REQUIRED_LOST = 6.0, 0.10
 EFFECT_S = 4.0
 """An injected fault must be found when it showed in the traffic for so long."""
 
+NEARLY_FULL = 0.9
+"""Share of its capacity that a link in overload carries at least: one on which nothing moves is no
+queue of its own, but waits for another."""
+
 ROOM = 0.93
 """Mean utilisation of the other links of a group below which they have room."""
 
@@ -164,11 +168,12 @@ class Judge:
         return truth
 
     def _look(self, state: State) -> list[_Seen]:
-        full = np.flatnonzero(state.full[: self._topology.ports])
+        capacity = self._transport.capacity()
+        moves = (state.load >= NEARLY_FULL * capacity) & (capacity > 0)
+        full = np.flatnonzero((state.full & moves)[: self._topology.ports])
         found: list[_Seen] = []
         if not len(full):
             return found
-        capacity = self._transport.capacity()
         entries = state.entries
         held = np.flatnonzero(state.slowed[entries.flow] & state.full[entries.link])
         held = held[np.argsort(entries.link[held], kind="stable")]

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from fabmon.analysis.audit.survey import Survey
-from fabmon.fabric.wire.messages import BlockInfo, Frame, Hello, Notice
+from fabmon.fabric.wire.messages import BlockInfo, Coverage, Frame, Hello, Notice
+from fabmon.fabric.wording import plural
 
 WORKS = "works"
 ABSENT = "absent"
@@ -30,7 +31,8 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     `state` is `works`, `absent` (nothing of its kind there), `unsupported`, `not permitted`,
     `failed` or `too slow`; `text` says why, and what would help. `objects` and `values` count what
     it reads, `missing` the values that are absent now; `read_ms` is what a read takes, None when
-    the node does not say.
+    the node does not say. `text` names the drivers of which no counter is known, or whose counters
+    are read by pattern.
     """
 
     source: str
@@ -69,8 +71,26 @@ def source_states(survey: Survey, node: str) -> list[SourceState]:
             state, text = _STATES.get(notice.reason, notice.reason), notice.text
         elif (read_us.get(name) or 0) > _SLOW_US:
             state, text = SLOW, "its device or driver answers slowly"
+        if notice is None:
+            text = ", ".join(filter(None, (text, *_unknown_drivers(hello, name))))
         states.append(_state(name, state, text, infos, missing, read_us.get(name)))
     return states
+
+
+def _unknown_drivers(hello: Hello, source: str) -> Iterator[str]:
+    """The drivers without a table whose counters a source saw."""
+    for each in hello.coverage:
+        if each.source == source and (text := unknown_driver(each)):
+            yield text
+
+
+def unknown_driver(each: Coverage) -> str:
+    """`driver mana: 61 counters, names not known`; empty for a driver that is known."""
+    if each.seen and not each.read:
+        return f"driver {each.driver}: {plural(each.seen, 'counter')}, names not known"
+    if each.guessed:
+        return f"driver {each.driver}: {each.read} of {plural(each.seen, 'counter')}, by pattern"
+    return ""
 
 
 def _absent(frame: Frame | None, places: Sequence[int]) -> int:

@@ -187,15 +187,19 @@ def _exchanges(usual: Floats, busy: float) -> list[tuple[int, int]]:
     third tick on.
 
     The tick before an exchange has its beginning, as have those in which hosts that wait for a
-    late one move little.
+    late one move little: back to the end of the exchange before it.
     """
-    found = []
+    found, before = [], 0
     for first, last in _runs(usual >= _EXCHANGES * usual.max()):
         begin = first - 1
-        while begin > 0 and usual[begin] > busy and usual[begin - 1] <= usual[begin] / _EXCHANGES:
+        while (
+            begin > before and usual[begin] > busy and usual[begin - 1] * _EXCHANGES <= usual[begin]
+        ):
             begin -= 1
-        if first > 0 and (last < len(usual) or last - first >= _MIN_SEEN):
+        begins_in_window = begin > 0 or (first > 0 and usual[0] <= busy)
+        if begins_in_window and (last < len(usual) or last - first >= _MIN_SEEN):
             found.append((begin, last))
+        before = last
     return found
 
 

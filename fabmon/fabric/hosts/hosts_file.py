@@ -56,13 +56,10 @@ def read(path: Path) -> list[Host]:
     """The hosts of a file. Raises HostsFileError, also for a file that cannot be read."""
     filename = clean(str(path))
     try:
-        data = read_input(path, _MAX_BYTES + 1)
+        data = read_input(path, _MAX_BYTES)
     except OSError as error:
         problem = LineProblem(0, 0, file_error(error), "")
         raise HostsFileError(filename, [problem]) from None
-    if len(data) > _MAX_BYTES:
-        problem = LineProblem(0, 0, "more than 16 MiB", "this is not a hosts file")
-        raise HostsFileError(filename, [problem])
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         problem = LineProblem(0, 0, "the file is UTF-16", "save it as UTF-8")
         raise HostsFileError(filename, [problem])

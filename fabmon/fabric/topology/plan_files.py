@@ -27,12 +27,10 @@ def read(path: Path) -> Topology:
     """The topology of a file. Raises TopologyError, also if the file cannot be read."""
     name = str(path)
     try:
-        data = read_input(path, _MAX_BYTES + 1)
+        data = read_input(path, _MAX_BYTES)
     except OSError as error:
         problem = PlanProblem(0, file_error(error), "")
         raise TopologyError(name, [problem]) from None
-    if len(data) > _MAX_BYTES:
-        raise TopologyError(name, [PlanProblem(0, "more than 64 MiB", "this is not a topology")])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

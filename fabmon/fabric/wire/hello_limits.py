@@ -36,8 +36,14 @@ _MOST_SETS = 1024
 _MOST_NEIGHBOURS = 16_384
 """Neighbours of one node: as large as a segment's ARP table gets."""
 
+_MOST_DRIVERS = 256
+"""Drivers whose counters a node describes, and as many exporters."""
+
 _MOST_UNKNOWN = 256
 """Metrics of a newer probe. They are kept by name, and each uses a column for every port."""
+
+_MOST_SOURCES = 256
+"""Sources of one node, including those that are gone: the times of each are kept."""
 
 _OF_KIND = (
     ("ecmp", "ECMP sets", _MOST_SETS),
@@ -110,12 +116,14 @@ class HelloLimits:
         self._most_ports = _MOST_PORTS_REPORTED if sender.reports_other_nodes else _MOST_PORTS
         self._ports: set[tuple[str, str]] = set()
         self._unknown: set[str] = set()
+        self._sources: set[str] = set()
 
     def admit(self, hello: Hello) -> None:
         """Raise WireError, with what is wrong and where, if the hello cannot be used."""
         check_periods(hello)
         objects = [item for block in hello.blocks for item in block.objects]
         _bound("objects", len(objects), _MOST_VALUES)
+        _bound("drivers", len(hello.coverage), _MOST_DRIVERS)
         _bound("values", hello.width(), _MOST_VALUES)
         ports = {(item.node or "", item.port) for item in objects if item.port is not None}
         _bound("ports", len(ports), self._most_ports)
@@ -124,6 +132,8 @@ class HelloLimits:
             _bound(what, max(about.values(), default=0), most)
         ever = self._ports | ports
         _bound("ports, including those that are gone,", len(ever), 2 * self._most_ports)
+        sources = self._sources.union(block.source for block in hello.blocks)
+        _bound("sources, including those that are gone,", len(sources), _MOST_SOURCES)
         names = {name for item in objects for name in item.metrics if name not in CATALOG}
         unknown = self._unknown | names
         _bound(
@@ -139,7 +149,7 @@ class HelloLimits:
                 else:
                     _admit_facts(block.source, item)
         _bound("queue pairs", pairs, MOST_PAIRS)
-        self._ports, self._unknown = ever, unknown
+        self._ports, self._unknown, self._sources = ever, unknown, sources
 
 
 def check_periods(hello: Hello) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from sys import intern
 from typing import Annotated, Any
 
 import msgspec
@@ -70,6 +71,22 @@ class MetricInfo(msgspec.Struct, frozen=True, gc=False):
     kind: str
 
 
+class Coverage(msgspec.Struct, frozen=True, gc=False):
+    """How many counters of one driver a source saw and read; `unmapped` names the others.
+
+    Names that differ in numbers only are one, as `rx[0-63]_bytes`. `guessed` is set where the
+    driver has no table of its own and the usual names are read by pattern.
+    """
+
+    source: str
+    driver: str
+    ports: int = 0
+    seen: int = 0
+    read: int = 0
+    guessed: bool = False
+    unmapped: tuple[str, ...] = ()
+
+
 class Hello(msgspec.Struct, frozen=True, gc=False):
     """The layout of the following frames of a node."""
 
@@ -85,6 +102,7 @@ class Hello(msgspec.Struct, frozen=True, gc=False):
     kernel: str = ""
     reached_at: str = ""
     encoding: str = "plain"
+    coverage: tuple[Coverage, ...] = ()
 
     def width(self) -> int:
         """Values in a frame of this layout, the blocks' clocks included."""
@@ -249,7 +267,7 @@ def decode(line: bytes | bytearray) -> Message:
             return message
         body = message.body if _is_clean(line) else _cleaned(message.body)
         if isinstance(body, Hello):
-            body = _with_shared_metrics(body)
+            body = _with_shared_texts(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"not a wire message: {error}") from None
     if isinstance(body, Hello) and body.wire != wire.VERSION:
@@ -301,21 +319,35 @@ def _is_clean(line: bytes | bytearray) -> bool:
     return not line.translate(None, _HARMLESS) and _LONG_TEXT.search(line) is None
 
 
-def _with_shared_metrics(hello: Hello) -> Hello:
-    """The same hello; names of metrics that others have too are theirs.
+def _with_shared_texts(hello: Hello) -> Hello:
+    """The same hello; texts and names of metrics that others have too are theirs.
 
-    Of a thousand nodes of a few kinds they would take 50 MB.
+    Of a thousand nodes of a few kinds the names would take 50 MB, the other texts 10 MB.
     """
     for block in hello.blocks:
         for item in block.objects:
-            msgspec.structs.force_setattr(item, "metrics", _shared_names(item.metrics))
+            put = partial(msgspec.structs.force_setattr, item)
+            put("metrics", _shared_names(item.metrics))
+            put("id", intern(item.id))
+            put("kind", intern(item.kind))
+            if item.port is not None:
+                put("port", intern(item.port))
+            for key, value in item.info.items():
+                if type(value) is str:
+                    item.info[key] = intern(value)
     metrics = _shared_table(tuple(hello.metrics.items()))
-    return msgspec.structs.replace(hello, metrics=metrics)
+    coverage = tuple(map(_shared_coverage, hello.coverage))
+    return msgspec.structs.replace(hello, metrics=metrics, coverage=coverage)
 
 
 @lru_cache(1024)
 def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
+
+
+@lru_cache(256)
+def _shared_coverage(coverage: Coverage) -> Coverage:
+    return coverage
 
 
 @lru_cache(128)

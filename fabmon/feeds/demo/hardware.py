@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.feeds.demo.scenario import FAT_TREE, RAIL, FabricShape, ScenarioError
+from fabmon.feeds.demo.scenario import FAT_TREE, RAIL, FabricShape, ScenarioError, host_digits
 
 Indices = NDArray[np.intp]
 
@@ -64,7 +64,7 @@ class Hardware:
         for leaf in range(self.leaves):
             start = self.first_leaf_port + leaf * self.leaf_ports
             self.speed[start : start + self.down] = t.speed_gbps * _BYTES_PER_S
-        digits = max(3, len(str(t.hosts)))
+        digits = host_digits(t.hosts)
         self.training_hosts = t.hosts - t.storage
         self.host_names = [f"gpu{n + 1:0{digits}}" for n in range(self.training_hosts)]
         self.host_names += [f"stor{n + 1:0{digits}}" for n in range(t.storage)]

@@ -237,7 +237,12 @@ def resized(scenario: Scenario, hosts: int | None, seed: int | None) -> Scenario
 
 def _padded(hosts: int, name: re.Match[str]) -> str:
     """A name of a host as it is in a fabric of so many hosts: gpu014, or gpu0014 of 1,024."""
-    return f"{name[1]}{int(name[2]):0{max(3, len(str(hosts)))}}"
+    return f"{name[1]}{int(name[2]):0{host_digits(hosts)}}"
+
+
+def host_digits(hosts: int) -> int:
+    """Digits of the number in a host's name in a fabric of so many hosts."""
+    return max(3, len(str(hosts)))
 
 
 def _that_fit(jobs: Sequence[Job], hosts: int, before: int, free: int) -> Iterator[Job]:

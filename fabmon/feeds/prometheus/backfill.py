@@ -16,9 +16,9 @@ import numpy as np
 
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.metric_names import KnownMetric
-from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner, ReadTimes, SeriesSelection
+from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner, SeriesSelection
 from fabmon.feeds.prometheus.responses import MatrixResult, NoResponse, QueryRefused
-from fabmon.feeds.prometheus.series_table import BlockKey, SeriesTable
+from fabmon.feeds.prometheus.series_table import BlockKey, ReadTimes, SeriesTable
 
 _LOG = logging.getLogger("fabmon.feeds")
 

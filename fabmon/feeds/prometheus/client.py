@@ -11,7 +11,7 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -26,9 +26,11 @@ from fabmon.feeds.prometheus import responses
 from fabmon.feeds.prometheus.responses import (
     AccessDenied,
     BadAccess,
+    ExportedSamples,
     MatrixResult,
     NoResponse,
     NotPrometheus,
+    PrometheusError,
     QueryRefused,
     StoredSamples,
     VectorResult,
@@ -45,6 +47,8 @@ _MAX_SKEW_S = 2.0
 """A smaller clock difference is ignored: VictoriaMetrics reports whole seconds only."""
 
 _MAX_LOGGED_WARNINGS = 100
+_TRIED_S = 60.0
+"""Length of the export by which it is known whether a server exports."""
 
 _FRESH = {"nocache": "1", "latency_offset": "1ms"}
 """Without these VictoriaMetrics hides its last 30 s. The first suffices for instant queries; the
@@ -203,6 +207,38 @@ class PrometheusClient:
         self._warn(warnings)
         return matrix
 
+    async def exports(self, at_s: float) -> bool:
+        """Whether the server exports stored samples as CSV, as VictoriaMetrics does."""
+        try:
+            body = await self._export('{__name__="up"}', ("__name__",), at_s - _TRIED_S, at_s)
+            responses.parse_export(body)
+        except PrometheusError:
+            return False
+        return True
+
+    async def export(
+        self, selectors: Iterable[str], labels: Sequence[str], start_s: float, end_s: float
+    ) -> ExportedSamples:
+        """The stored samples of some selectors from `start_s` to `end_s`, with some labels.
+
+        VictoriaMetrics takes a tenth of the time of a query for it. Raises PrometheusError.
+        """
+        parts = [await self._export(each, labels, start_s, end_s) for each in selectors]
+        # In a thread: half a million lines take half a second, in which the screen is drawn.
+        return await asyncio.to_thread(responses.parse_export, b"".join(parts))
+
+    async def _export(
+        self, selector: str, labels: Sequence[str], start_s: float, end_s: float
+    ) -> bytes:
+        fields = {
+            "match[]": selector,
+            "format": ",".join((*responses.EXPORT_FORMAT, *labels)),
+            "start": f"{start_s:.3f}",
+            "end": f"{end_s:.3f}",
+            "reduce_mem_usage": "1",
+        }
+        return await self._request("export/csv", fields)
+
     async def names(self, since_s: float) -> list[str]:
         """The names of all metrics since `since_s`. Raises PrometheusError.
 
@@ -224,8 +260,10 @@ class PrometheusClient:
     async def _request(self, path: str, fields: dict[str, str], method: str = "POST") -> bytes:
         """The body of a successful response. Raises PrometheusError."""
         if self._session is None:
+            # Packed, a tick of 480,000 series would cost either side half a second more.
+            headers = {**self._headers, "Accept-Encoding": "identity"}
             self._session = aiohttp.ClientSession(
-                headers=self._headers, connector=aiohttp.TCPConnector(limit=0)
+                headers=headers, connector=aiohttp.TCPConnector(limit=0)
             )
         url = f"{self.url}{_API}/{path}"
         async with self._slots:

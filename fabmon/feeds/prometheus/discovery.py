@@ -15,6 +15,7 @@ from fabmon.feeds.prometheus.metric_names import (
     PORT_INFO_METRIC,
     SOURCE_AGE_METRIC,
     KnownMetric,
+    overview_metrics,
 )
 from fabmon.feeds.prometheus.queries import QueryPlan, QueryRunner, SeriesSelection
 from fabmon.feeds.prometheus.responses import parse_labels
@@ -29,6 +30,12 @@ _SAMPLED_TARGETS = 8
 
 _MAX_STAMPERS = 16
 """Metrics whose scrape times are queried; a page without any of them has no read time."""
+
+_LARGE_NODES = 2000
+"""With more nodes only the metrics of the overview are queried of all of them."""
+
+_USUAL_INTERVAL_S = 60.0
+"""Prometheus' own default, where no interval could be measured."""
 
 _SAME_READ_S = 0.05
 """Two scrapes may report the same read, with times that differ by some milliseconds."""
@@ -80,14 +87,24 @@ class Discovery:
         names = set(await self._client.names(at_s - _RECENT_S))
         metrics = [self._known[name] for name in sorted(names) if name in self._known]
         await self._learn_facts(names, at_s)
+        overview, others = overview_metrics(metrics)
+        await self._learn_pages(overview, at_s)
+        overview = [each for each in overview if each.is_agents or self._table.count(each)]
+        has_agents = SOURCE_AGE_METRIC in names
+        plan = QueryPlan(overview, self._stampers(overview), has_agents, others)
+        agents = await self._learn_intervals(plan, at_s)
+        plan = plan._replace(longest_s=max(self.interval_s.values(), default=_USUAL_INTERVAL_S))
+        if max(agents, sum(1 for _ in self._table.targets)) > _LARGE_NODES:
+            return plan._replace(is_large=True)
+        await self._learn_pages(others, at_s)
+        metrics = [each for each in metrics if each.is_agents or self._table.count(each)]
+        return plan._replace(metrics=metrics, others=())
+
+    async def _learn_pages(self, metrics: Sequence[KnownMetric], at_s: float) -> None:
+        """Add the series of exporters' pages to the table, as far as they are not in the plan."""
         planned = set(self._runner.plan.metrics)
         new = [metric for metric in metrics if not (metric.is_agents or metric in planned)]
         await self._runner.store_values(new, at_s)
-        metrics = [metric for metric in metrics if metric.is_agents or self._table.count(metric)]
-        stampers = self._stampers(metrics)
-        plan = QueryPlan(metrics, stampers, has_agents=SOURCE_AGE_METRIC in names)
-        await self._learn_intervals(plan, at_s)
-        return plan
 
     async def _learn_facts(self, names: set[str], at_s: float) -> None:
         if NODE_INFO_METRIC in names:
@@ -122,12 +139,14 @@ class Discovery:
             uncovered -= blocks[best]
         return chosen
 
-    async def _learn_intervals(self, plan: QueryPlan, at_s: float) -> None:
-        """Measure intervals in the stored samples of a few targets."""
+    async def _learn_intervals(self, plan: QueryPlan, at_s: float) -> int:
+        """Measure intervals in the stored samples of some targets. Returns the number of agents."""
+        agents = 0
         if plan.has_agents:
             found: dict[str, list[float]] = {}
             vector = await self._client.instant(self._selection.agent_read_times(), at_s)
             targets = dict.fromkeys(series.key[0] for series, _ in self._runner.parse_all(vector))
+            agents = len(targets)
             some = list(targets)[:_SAMPLED_TARGETS]
             for query in self._selection.recent(SOURCE_AGE_METRIC, some):
                 for stored in await self._client.samples(query, at_s):
@@ -144,6 +163,7 @@ class Discovery:
                     gaps_s += _gaps_s(stored.times_s)
             for _, page in pages:
                 self._learn_interval(page, gaps_s)
+        return agents
 
     def _learn_interval(self, block: str, gaps_s: Sequence[float]) -> None:
         if gaps_s:

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
-from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.tick import LastReads, NodeStatus, Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.feeds.prometheus.backfill import Backfill
@@ -21,7 +23,7 @@ from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
 from fabmon.feeds.prometheus.node_states import NodeStates
 from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner, SeriesSelection
 from fabmon.feeds.prometheus.responses import PrometheusError
-from fabmon.feeds.prometheus.series_table import BlockKey, SeriesTable
+from fabmon.feeds.prometheus.series_table import BlockKey, FrameBlocks, SeriesTable
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
 from fabmon.feeds.ticks import Clock, TickFeed, TickSchedule, wait_for_any
 
@@ -31,11 +33,21 @@ _DEFAULT_INTERVAL_S = 15.0
 _MIN_INTERVAL_S, _MAX_INTERVAL_S = 0.5, 300.0
 _REDISCOVER_S = 60.0
 
+_MOST_SERIES_OF_PAST = 150_000
+"""Beyond this many series the past is left out: a range query takes longer than its result helps,
+and its values need as much memory as those of now."""
+
 _DELAY_S = 0.5
 _MAX_DELAY_S = 15.0
 _DELAY_GROWTH = 1.5
+_MAX_OPENED = 4
+"""Nodes of which all metrics are queried: the last ones that were opened."""
+
 _SAME_READ_S = 0.05
 """Read times that differ by less belong to the same read."""
+
+
+FrameValues = Sequence[Sequence[int | None] | None]
 
 
 class TickBuilder:
@@ -84,6 +96,36 @@ class TickBuilder:
         return hellos, frames
 
 
+def fits(blocks: FrameValues, before: FrameValues) -> bool:
+    """Whether two frames have the same layout, as far as both have the block."""
+    return len(blocks) == len(before) and all(
+        one is None or other is None or len(one) == len(other)
+        for one, other in zip(blocks, before, strict=True)
+    )
+
+
+def last_reads(blocks: FrameValues, before: FrameValues, time_ns: int) -> LastReads:
+    """Two frames of a node as its last two reads; values are unknown where a block is None."""
+    widths = [len(one or other or []) for one, other in zip(blocks, before, strict=True)]
+    now, known = _words(blocks, widths)
+    earlier, known_before = _words(before, widths)
+    arrived_ns = np.array([0 if each is None else time_ns for each in blocks], np.int64)
+    return LastReads(now, earlier, known, known_before, arrived_ns)
+
+
+def _words(
+    blocks: FrameValues, widths: Sequence[int]
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """The values of a frame, 0 where they are absent, and which are known."""
+    values = [
+        value
+        for block, width in zip(blocks, widths, strict=True)
+        for value in ([None] * width if block is None else block)
+    ]
+    known = np.array([value is not None for value in values], np.bool_)
+    return np.array([value or 0 for value in values], np.uint64), known
+
+
 class PrometheusFeed(TickFeed):
     """An async iterator of ticks from Prometheus, one every `interval_s`.
 
@@ -127,6 +169,7 @@ class PrometheusFeed(TickFeed):
         self._delay_s = delay_s
         self._discovered_at_s = -math.inf
         self._logged_cause = ""
+        self._opened_before: set[str] = set()
         self._is_live = False
         self._has_queried = False
 
@@ -134,6 +177,11 @@ class PrometheusFeed(TickFeed):
     def title(self) -> str:
         """The server's address."""
         return urlsplit(self._client.url).netloc
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there are so many nodes that only the overview's metrics are read of all."""
+        return self._runner.plan.is_large
 
     @property
     def why_empty(self) -> str:
@@ -151,6 +199,7 @@ class PrometheusFeed(TickFeed):
     async def open(self) -> None:
         """Connect and discover the metrics. Raises PrometheusError."""
         await self._client.check()
+        await self._runner.choose_api(self._client.now_s())
         await self._discover()
         found = self._discovery.interval_s.values()
         if self._given_interval_s is None:
@@ -174,7 +223,7 @@ class PrometheusFeed(TickFeed):
             self._has_queried = True
             if self.why_empty:
                 _LOG.warning("%s", self.why_empty)
-            if seconds:
+            if seconds and self._table.size <= _MOST_SERIES_OF_PAST:
                 backfill = Backfill(self._client, self._selection, self._table, self._runner)
                 await backfill.fetch(until_s, self.interval_s, seconds, within_s)
                 builder = TickBuilder(backfill.table, self.interval_s, {})
@@ -212,7 +261,9 @@ class PrometheusFeed(TickFeed):
                 await self._client.check()
                 await self._discover()
                 self._builder.set_intervals(self._discovery.interval_s)
-            result = await self._runner.run(self._client.now_s() - self._delay_s)
+            at_s = self._client.now_s() - self._delay_s
+            before = await self._read_newly_opened(at_s - self.interval_s)
+            result = await self._runner.run(at_s)
         except PrometheusError as error:
             if self._closed.is_set():
                 raise StopAsyncIteration from None
@@ -227,7 +278,35 @@ class PrometheusFeed(TickFeed):
             _LOG.warning("%s: the server answers again", self._client.url)
         if result.unsettled:
             self._delay_s = min(_MAX_DELAY_S, self._delay_s * _DELAY_GROWTH)
-        return self._tick(result, self._builder)
+        tick = self._tick(result, self._builder)
+        reads = [
+            (node, last_reads(frame.blocks, before[node], tick.time_ns))
+            for node, frame in tick.frames
+            if node in before and fits(frame.blocks, before[node])
+        ]
+        return msgspec.structs.replace(tick, reads=tuple(reads)) if reads else tick
+
+    def data_age_s(self) -> float:
+        """How old the last samples of half of the nodes are; 0 before any."""
+        newest_s = self._states.median_read_s()
+        return 0.0 if newest_s is None else max(0.0, self._client.now_s() - newest_s)
+
+    def open_node(self, node: str) -> None:
+        """Query all metrics of a node from the next tick on, as those of the last few opened."""
+        opened = [each for each in self._runner.opened if each != node]
+        self._runner.opened = (*opened[1 - _MAX_OPENED :], node)
+
+    async def _read_newly_opened(self, at_s: float) -> dict[str, FrameBlocks]:
+        """The blocks that newly opened nodes had a tick ago: with new series their hello changes,
+        and without a read before it they would have no rates in this tick."""
+        new = set(self._runner.opened) - self._opened_before
+        self._opened_before = set(self._runner.opened)
+        if not new or not self._runner.plan.others:
+            return {}
+        times = await self._runner.read_opened(at_s)
+        self._table.settle()
+        read_ns = {key: round(each_s * 1e3) * 1_000_000 for key, each_s in times.items()}
+        return {node: blocks for node, blocks in self._table.frames(read_ns).items() if node in new}
 
     async def _discover(self) -> None:
         self._runner.use(await self._discovery.run(self._client.now_s() - self._delay_s))

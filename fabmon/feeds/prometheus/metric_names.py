@@ -7,7 +7,7 @@ known only together with the other series of the page, that is of the target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from collectors.catalog import CATALOG
@@ -34,17 +34,72 @@ _AGENT = "fabmon"
 _AGENT_LABELS = ("port", "object", "kind", "source", NODE_LABEL, EXPORTED_NODE_LABEL)
 
 
+_PRIORITIES = range(8)
+_ERRORS = (
+    *("phy_rx_crc_errors", "phy_rx_symbol_errors", "phy_rx_fec_uncorrectable_blocks"),
+    *("phy_rx_errors", "ib_symbol_errors", "ib_link_error_recovery"),
+    *("ib_local_link_integrity_errors", "ib_rx_errors", "netdev_rx_errors"),
+    *("nvlink_crc_errors", "nvlink_replays", "nvlink_symbol_errors", "nvlink_effective_errors"),
+)
+_DROPS = (
+    *("ib_tx_discards", "ib_vl15_dropped", "netdev_rx_drops", "netdev_tx_drops"),
+    *("phy_rx_discards", "phy_tx_discards", "phy_rx_out_of_buffer"),
+    *("rdma_out_of_buffer", "rdma_rx_drops", "rdma_tx_drops"),
+)
+
+
+class RecordedSum(NamedTuple):
+    """What a recording rule sums by port and source: metrics of the catalog, into one of them."""
+
+    to: str
+    parts: tuple[str, ...]
+
+
+RECORDED: Mapping[str, RecordedSum] = {
+    "fabmon:port_errors:sum": RecordedSum("port_errors", _ERRORS),
+    "fabmon:port_drops:sum": RecordedSum("port_drops", _DROPS),
+    **{
+        f"fabmon:port_pause_{way}_{unit}:sum": RecordedSum(
+            f"pause_{way}_{metric}",
+            (
+                f"pause_{way}_{metric}",
+                *(f"pfc_{way}_{pfc}_prio{prio}" for prio in _PRIORITIES),
+            ),
+        )
+        for way in ("rx", "tx")
+        for unit, metric, pfc in (
+            ("seconds", "us", "pause_us"),
+            ("transitions", "transitions", "transitions"),
+        )
+    },
+}
+"""The rules of config/prometheus/fabmon.rules.yml, by the names that they record."""
+
+_OVERVIEW_TOPICS = ("traffic", "state", "pause", "congestion", "error", "drop")
+"""Topics of the metrics that the overview and the detectors use."""
+
+_ALWAYS = (
+    *("phy_rx_crc_errors", "phy_rx_errors", "ib_rx_errors", "netdev_rx_errors"),
+    *("rdma_out_of_buffer", "phy_rx_out_of_buffer", "phy_rx_discards", "rdma_rx_drops"),
+)
+"""Counters that detectors use one by one, beside the sums."""
+
+_SUMMED_TOPICS = ("pause", "error", "drop")
+
+
 class KnownMetric(NamedTuple):
     """A metric that fabmon can use.
 
     `labels` distinguish its series, apart from the label of the target. `topic` is the catalog's.
-    `is_agents` says that it is exported by `fabmon agent`.
+    `is_agents` says that it is exported by `fabmon agent`, `is_recorded` that a rule records it:
+    its time is that of the rule's evaluation.
     """
 
     name: str
     labels: tuple[str, ...]
     topic: str
     is_agents: bool
+    is_recorded: bool = False
 
 
 class AgentSeries(NamedTuple):
@@ -72,6 +127,9 @@ def known_metrics() -> dict[str, KnownMetric]:
         for metric, shown in EXPOSED.items()
         if CATALOG[metric].topic != "probe"
     }
+    for name, rule in RECORDED.items():
+        topic = CATALOG[rule.to].topic
+        known[name] = KnownMetric(name, _AGENT_LABELS, topic, is_agents=True, is_recorded=True)
     tables = other_exporters()
     topics: dict[str, str] = {}
     for prefixed in tables.groups:
@@ -84,6 +142,37 @@ def known_metrics() -> dict[str, KnownMetric]:
     return known
 
 
+def overview_metrics(
+    metrics: Sequence[KnownMetric],
+) -> tuple[list[KnownMetric], list[KnownMetric]]:
+    """The metrics of the overview and the findings, and the others.
+
+    Where rules record sums, the counters in them are among the others.
+    """
+    present = {metric.name for metric in metrics}
+    summed = {
+        EXPOSED[part].sample
+        for name, rule in RECORDED.items()
+        if name in present
+        for part in rule.parts
+    } - {EXPOSED[name].sample for name in _ALWAYS}
+    # Beside the sums there are a hundred counters of errors and drops, most parts of others.
+    has_sums = bool(summed)
+    always = {EXPOSED[name].sample for name in _ALWAYS}
+    overview: list[KnownMetric] = []
+    others: list[KnownMetric] = []
+    for metric in metrics:
+        is_part = metric.name in summed or (
+            has_sums
+            and metric.is_agents
+            and metric.topic in _SUMMED_TOPICS
+            and metric.name not in always
+        )
+        is_wanted = metric.topic in _OVERVIEW_TOPICS and (metric.is_recorded or not is_part)
+        (overview if is_wanted else others).append(metric)
+    return overview, others
+
+
 def other_exporters() -> ExporterTables:
     """The tables of all exporters except `fabmon agent`."""
     tables = exporter_tables().by_name
@@ -92,7 +181,8 @@ def other_exporters() -> ExporterTables:
 
 def agent_series(name: str, labels: Mapping[str, str]) -> AgentSeries | None:
     """The meaning of a series of an agent; None for one that belongs to no port."""
-    known = meant(name)
+    rule = RECORDED.get(name)
+    known = meant(EXPOSED[rule.to].sample) if rule is not None else meant(name)
     source, port = labels.get("source"), labels.get("port")
     if known is None or not source or not port:
         return None

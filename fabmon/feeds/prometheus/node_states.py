@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from statistics import median
 
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.tick import STALE_READS, NodeState, NodeStatus
@@ -59,6 +60,10 @@ class NodeStates:
             if before is None or (before.state, before.cause) != (state, cause):
                 changed.append(self._set(target, state, now_ns, reason, cause))
         return changed
+
+    def median_read_s(self) -> float | None:
+        """The last read that half of the nodes have, in seconds since 1970; None before any."""
+        return median(self._latest_s.values()) if self._latest_s else None
 
     def prometheus_lost(self, reason: str, now_ns: int) -> list[NodeStatus]:
         """Prometheus does not answer: nodes that were up become STALE."""

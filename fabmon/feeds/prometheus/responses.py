@@ -13,16 +13,22 @@ always the same ones. So they are kept as raw bytes, compared as bytes, and pars
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.fabric.wire.messages import clean
+from fabmon.feeds.scrape.page_reader import Indices
 from fabmon.feeds.scrape.text_format import Floats
 
 _SUCCESS = "success"
+_NEWLINE, _COMMA = b"\n,"
+_MAX_NUMBER_BYTES = 32
+_PART_BYTES = 1 << 20
 _PARTIAL = "the response is partial: a part of the servers did not answer"
 
 
@@ -78,6 +84,15 @@ class MatrixResult(NamedTuple):
 
     keys: list[bytes]
     values: Floats
+
+
+class ExportedSamples(NamedTuple):
+    """Stored samples, in any order: `keys` are labels as a line of CSV, a series may occur several
+    times; values and seconds since 1970, parallel."""
+
+    keys: list[bytes]
+    values: Floats
+    times_s: Floats
 
 
 class StoredSamples(NamedTuple):
@@ -148,6 +163,66 @@ def parse_matrix(
         rows = np.repeat(np.arange(len(lines)), counts)
         values[rows[inside], at[inside]] = pairs[inside, 1]
     return MatrixResult([bytes(line.metric) for line in lines], values), _warnings(response)
+
+
+EXPORT_FORMAT = ("__value__", "__timestamp__:unix_ms")
+"""The first fields of an export's lines; labels follow."""
+
+
+def parse_export(body: bytes) -> ExportedSamples:
+    """Samples of an export. Raises NotPrometheus."""
+    keys: list[bytes] = []
+    values, times_ms = [np.empty(0)], [np.empty(0)]
+    start = 0
+    # In parts: the places of all characters of all numbers would take 300 MB.
+    while start < len(body):
+        end = body.find(b"\n", start + _PART_BYTES) + 1 or len(body)
+        part_keys, part_values, part_times = _parse_lines(body[start:end])
+        keys += part_keys
+        values.append(part_values)
+        times_ms.append(part_times)
+        start = end
+    return ExportedSamples(keys, np.concatenate(values), np.concatenate(times_ms) / 1e3)
+
+
+def _parse_lines(lines: bytes) -> tuple[list[bytes], Floats, Floats]:
+    """Keys, values and milliseconds since 1970."""
+    buffer = np.frombuffer(lines, np.uint8)
+    ends = np.flatnonzero(buffer == _NEWLINE)
+    starts = np.concatenate([np.zeros(1, np.intp), ends + 1])[: len(ends)]
+    # Two commas beyond the last line: a line without commas finds those of another one.
+    commas = np.concatenate([np.flatnonzero(buffer == _COMMA), np.full(2, len(lines))])
+    first = np.searchsorted(commas, starts)
+    value_ends, time_ends = commas[first], commas[first + 1]
+    if (time_ends > ends).any() or not lines.endswith(b"\n"):
+        raise NotPrometheus("the response is not an export of samples")
+    spans = zip((time_ends + 1).tolist(), ends.tolist(), strict=True)
+    keys = [lines[start:end] for start, end in spans]
+    values = _numbers(buffer, starts, value_ends)
+    return keys, values, _numbers(buffer, value_ends + 1, time_ends)
+
+
+def _numbers(buffer: NDArray[np.uint8], starts: Indices, ends: Indices) -> Floats:
+    """The numbers written at some places of a buffer. Raises NotPrometheus."""
+    lengths = ends - starts
+    width = int(lengths.max(initial=1))
+    if width > _MAX_NUMBER_BYTES:
+        raise NotPrometheus("the response is not an export of samples: a number is too long")
+    places = np.minimum(starts[:, None] + np.arange(width), len(buffer) - 1)
+    texts = np.where(np.arange(width) < lengths[:, None], buffer[places], np.uint8(0))
+    try:
+        return texts.view(f"S{width}").ravel().astype(np.float64)
+    except ValueError as error:
+        raise NotPrometheus(f"the response is not an export of samples: {error}") from None
+
+
+def parse_exported_labels(key: bytes, names: Sequence[str]) -> dict[str, str] | None:
+    """The labels of an exported series that are not empty; None if they are ambiguous."""
+    texts = key.decode(errors="replace").split(",")
+    # Commas in labels are not quoted.
+    if len(texts) != len(names):
+        return None
+    return {name: text for name, text in zip(names, texts, strict=True) if text}
 
 
 def parse_samples(body: bytes) -> tuple[list[StoredSamples], list[str]]:

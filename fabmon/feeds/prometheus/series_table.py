@@ -7,7 +7,7 @@ parsed only when a result has other series than the round before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +22,18 @@ from fabmon.feeds.prometheus.metric_names import (
     KnownMetric,
     agent_series,
 )
-from fabmon.feeds.prometheus.responses import parse_labels
+from fabmon.feeds.prometheus.responses import (
+    ExportedSamples,
+    parse_exported_labels,
+    parse_labels,
+)
 from fabmon.feeds.prometheus.target_blocks import (
     AgentBlock,
     PageBlock,
     PageInterpreter,
     SeriesBlock,
 )
+from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
 
@@ -39,9 +44,13 @@ _MAX_MISSES = 5
 """Consecutive reads of its block without a series after which the series is dropped."""
 
 _GROWTH = 64
+_NO_BLOCK = ("", "")
 
 BlockKey = tuple[str, str]
 """A target and one of its blocks: a source of its agent, or the instance of an exporter's page."""
+
+ReadTimes = dict[BlockKey, float]
+"""When blocks were read, in seconds since 1970 by the server's clock."""
 
 FrameBlocks = list[list[int | None] | None]
 
@@ -74,16 +83,24 @@ class SeriesTable:
         self._facts: dict[tuple[str, str | None, str | None], Mapping[str, object]] = {}
         self._blocks: dict[str, dict[str, SeriesBlock]] = {}
         self._values: Floats = np.full(1, np.nan)
+        self._times_s: Floats = np.full(1, -np.inf)
+        self._was_known: NDArray[np.bool_] = np.zeros(1, np.bool_)
+        self._block_keys: list[BlockKey] = [_NO_BLOCK]
+        self._block_numbers: dict[BlockKey, int] = {_NO_BLOCK: 0}
+        self._block_of: Indices = np.zeros(1, np.intp)
+        self._is_recorded: NDArray[np.bool_] = np.zeros(1, np.bool_)
+        self._exported: dict[bytes, int] = {}
         self._misses: NDArray[np.uint8] = np.zeros(1, np.uint8)
         self._size = 1
         self._slots: dict[str, dict[bytes, int]] = {}
         self._last: dict[str, tuple[list[bytes], Indices]] = {}
-        self._owner: list[BlockKey] = [("", "")]
+        self._metric_numbers: dict[str, int] = {}
+        self._metric_of: NDArray[np.uint16] = np.zeros(1, np.uint16)
         self._spans: list[_Span] = []
         self._picked: Indices = np.empty(0, np.intp)
         self._factors: Floats = np.empty(0)
         self._wraps: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._repeats: dict[BlockKey, tuple[list[int | None], int]] = {}
+        self._refreshes: dict[BlockKey, RefreshClock] = {}
 
     def empty_copy(self) -> SeriesTable:
         """A table with the same targets and facts, without series."""
@@ -93,9 +110,18 @@ class SeriesTable:
         return copy
 
     @property
+    def size(self) -> int:
+        """The number of series."""
+        return self._size - 1
+
+    @property
     def targets(self) -> Iterable[str]:
         """The names of all targets ever seen."""
         return self._blocks.keys()
+
+    def is_agents(self, key: BlockKey) -> bool:
+        """Whether a block is a source of an agent, and not the page of another exporter."""
+        return isinstance(self._blocks.get(key[0], {}).get(key[1]), AgentBlock)
 
     def blocks(self, target: str) -> Iterable[str]:
         """The names of a target's blocks."""
@@ -124,16 +150,23 @@ class SeriesTable:
 
     def count(self, metric: KnownMetric) -> int:
         """The number of series of a metric that are used."""
-        return sum(slot != _UNUSED for slot in self._slots.get(metric.name, {}).values())
+        return len(self._slots_of(metric))
 
     def blocks_with(self, metric: KnownMetric) -> set[BlockKey]:
         """The blocks that have a series of a metric."""
-        slots = set(self._slots.get(metric.name, {}).values()) - {_UNUSED}
-        return {self._owner[slot] for slot in slots} - {("", "")}
+        numbers = np.unique(self._block_of[self._slots_of(metric)])
+        return {self._block_keys[number] for number in numbers.tolist()} - {_NO_BLOCK}
+
+    def _slots_of(self, metric: KnownMetric) -> Indices:
+        number = self._metric_numbers.get(metric.name, 0)
+        used = self._metric_of[: self._size] == number if number else np.zeros(1, np.bool_)
+        return np.flatnonzero(used)
 
     def clear(self) -> None:
         """Set all values to none; the slots remain."""
+        self._was_known = ~np.isnan(self._values)
         self._values[:] = np.nan
+        self._times_s[:] = -np.inf
 
     def store(self, metric: KnownMetric, keys: list[bytes], values: Floats) -> None:
         """Store the result of a query for a metric: the labels of its series, and values.
@@ -150,6 +183,76 @@ class SeriesTable:
             last = self._last[metric.name] = (keys, slots)
         self._values[last[1]] = values
         self._values[_UNUSED] = np.nan
+
+    def store_unusual(
+        self, metric: KnownMetric, usual: float, keys: list[bytes], values: Floats
+    ) -> None:
+        """Store the result of a query for the series of a metric that have another value than
+        `usual`: all others that are known have that one."""
+        self._values[self._slots_of(metric)] = usual
+        self.store_some(metric, keys, values)
+
+    def store_some(self, metric: KnownMetric, keys: list[bytes], values: Floats) -> None:
+        """Store the values of some series of a metric."""
+        known = self._slots.setdefault(metric.name, {})
+        for key in keys:
+            if key not in known:
+                known[key] = self._new_slot(metric, parse_labels(key))
+        self._values[np.array([known[key] for key in keys], np.intp)] = values
+        self._values[_UNUSED] = np.nan
+
+    def store_exported(
+        self, metrics: Mapping[str, KnownMetric], labels: Sequence[str], samples: ExportedSamples
+    ) -> None:
+        """Store exported samples of some metrics, by name; the newest of each series counts.
+
+        `labels` are those of the keys, the metric's name first.
+        """
+        slots = np.array([self._exported.get(key, -1) for key in samples.keys], np.intp)
+        for place in np.flatnonzero(slots < 0).tolist():
+            key = samples.keys[place]
+            slot = self._exported.get(key)
+            if slot is None:
+                slot = self._exported[key] = self._new_exported(metrics, labels, key)
+            slots[place] = slot
+        order = np.argsort(samples.times_s, kind="stable")
+        slots = slots[order]
+        self._values[slots] = samples.values[order]
+        self._times_s[slots] = samples.times_s[order]
+        self._values[_UNUSED], self._times_s[_UNUSED] = np.nan, -np.inf
+
+    def _new_exported(
+        self, metrics: Mapping[str, KnownMetric], labels: Sequence[str], key: bytes
+    ) -> int:
+        found = parse_exported_labels(key, labels)
+        metric = metrics.get(found.pop("__name__", "")) if found else None
+        if found is None or metric is None:
+            return _UNUSED
+        known = {self.node, *metric.labels, *(() if metric.is_agents else (INSTANCE_LABEL,))}
+        return self._new_slot(metric, {name: found[name] for name in known & found.keys()})
+
+    def exported_times(self) -> tuple[ReadTimes, set[BlockKey]]:
+        """The time of the newest samples of each block, and the blocks of which series that had a
+        value in the last round have none of that time."""
+        newest_s = np.full(len(self._block_keys), -np.inf)
+        size = self._size
+        is_scraped = ~self._is_recorded[:size]
+        np.maximum.at(
+            newest_s, self._block_of[:size], np.where(is_scraped, self._times_s[:size], -np.inf)
+        )
+        newest_of_slot = newest_s[self._block_of[:size]]
+        # Of a page, values of an earlier scrape are of series that it does not have any more.
+        is_old = is_scraped & (self._times_s[:size] < newest_of_slot)
+        had = np.zeros(size, np.bool_)
+        had[: len(self._was_known)] = self._was_known[:size]
+        missing = np.unique(self._block_of[:size][is_old & had])
+        self._values[:size][is_old] = np.nan
+        times = {
+            key: time_s
+            for key, time_s in zip(self._block_keys, newest_s.tolist(), strict=True)
+            if time_s > 0
+        }
+        return times, {self._block_keys[number] for number in missing.tolist()} & times.keys()
 
     def hello(self, target: str, about: Mapping[str, object], every: Mapping[str, int]) -> Hello:
         """The hello of a target. `every` is by block: the number of ticks between two reads.
@@ -198,8 +301,8 @@ class SeriesTable:
                 content: list[int | None] | None = None
                 clock_ns = read_ns.get(span.key)
                 numbers = integers[span.start : span.stop]
-                if clock_ns is not None and not self._is_repeated(span, numbers, clock_ns):
-                    content = [clock_ns, *numbers]
+                if clock_ns is not None:
+                    content = self._sample(span, numbers, clock_ns)
                 found.setdefault(target, []).append(content)
         return found
 
@@ -210,15 +313,15 @@ class SeriesTable:
             return
         for slot in gone:
             self._misses[slot] = 0
-            target, name = self._owner[slot]
-            self._owner[slot] = ("", "")
+            target, name = self._block_keys[self._block_of[slot]]
+            self._block_of[slot] = self._metric_of[slot] = 0
             block = self._blocks.get(target, {}).get(name)
             if block is not None:
                 block.drop(slot)
                 self.changed.add(target)
                 if block.is_empty:
                     del self._blocks[target][name]
-        for known in self._slots.values():
+        for known in (*self._slots.values(), self._exported):
             for key in [key for key, slot in known.items() if slot in gone]:
                 del known[key]
         self._last.clear()
@@ -241,7 +344,7 @@ class SeriesTable:
             blocks = self._blocks.setdefault(target, {})
             page = blocks.setdefault(instance, PageBlock(self._interpreter))
             assert isinstance(page, PageBlock)
-            slot = self._take_slot(target, instance)
+            slot = self._take_slot(metric, target, instance)
             page.add(slot, metric.name, labels)
             return slot
         # A new target is most likely relabelled if the others are.
@@ -255,18 +358,31 @@ class SeriesTable:
         block = blocks.setdefault(series.source, AgentBlock(series.source))
         if not isinstance(block, AgentBlock) or block.has(series):
             return _UNUSED
-        slot = self._take_slot(target, series.source)
+        slot = self._take_slot(metric, target, series.source)
         block.add(slot, series)
         return slot
 
-    def _take_slot(self, target: str, name: str) -> int:
+    def _take_slot(self, metric: KnownMetric, target: str, name: str) -> int:
         slot = self._size
         self._size += 1
         if self._size > len(self._values):
             more = len(self._values) + _GROWTH
             self._values = np.concatenate([self._values, np.full(more, np.nan)])
+            self._times_s = np.concatenate([self._times_s, np.full(more, -np.inf)])
+            self._block_of = np.concatenate([self._block_of, np.zeros(more, np.intp)])
+            self._metric_of = np.concatenate([self._metric_of, np.zeros(more, np.uint16)])
+            self._is_recorded = np.concatenate([self._is_recorded, np.zeros(more, np.bool_)])
             self._misses = np.concatenate([self._misses, np.zeros(more, np.uint8)])
-        self._owner.append((target, name))
+        key = (target, name)
+        number = self._block_numbers.get(key)
+        if number is None:
+            number = self._block_numbers[key] = len(self._block_keys)
+            self._block_keys.append(key)
+        self._block_of[slot] = number
+        if metric.name not in self._metric_numbers:
+            self._metric_numbers[metric.name] = len(self._metric_numbers) + 1
+        self._metric_of[slot] = self._metric_numbers[metric.name]
+        self._is_recorded[slot] = metric.is_recorded
         self.changed.add(target)
         return slot
 
@@ -287,15 +403,19 @@ class SeriesTable:
             [name for block in blocks for item in block.objects for name in item.metrics]
         )
 
-    def _is_repeated(self, span: _Span, numbers: list[int | None], clock_ns: int) -> bool:
-        """Whether the exporter serves its last snapshot again."""
+    def _sample(
+        self, span: _Span, numbers: list[int | None], read_ns: int
+    ) -> list[int | None] | None:
+        """A block of a frame; None where the exporter serves its last snapshot again."""
         if not span.block.refresh_s:
-            return False
-        before, since_ns = self._repeats.get(span.key, ([], 0))
-        if numbers == before and clock_ns - since_ns < span.block.refresh_s * 1e9:
-            return True
-        self._repeats[span.key] = (numbers, clock_ns)
-        return False
+            return [read_ns, *numbers]
+        clock = self._refreshes.setdefault(span.key, RefreshClock(span.block.refresh_s))
+        clock_ns = clock.date(numbers, read_ns)
+        if clock_ns is None:
+            return None
+        if not clock.is_known:
+            numbers = without_counters(span.block.objects, numbers)
+        return [clock_ns, *numbers]
 
     def _count_misses(self, read_ns: Mapping[BlockKey, int]) -> None:
         """Count the series without a value in the blocks that were read."""

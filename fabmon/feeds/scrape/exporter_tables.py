@@ -159,7 +159,8 @@ class ExporterTable(
     snapshot: equal pages within that time are one sample. `period_s` is the shortest time between
     two scrapes, and their timeout, of an exporter whose page is expensive for it or for the fabric.
     Any of `prefixes` may precede its metric names. A value within one of `blanks`, pairs of the
-    lowest and the highest, means that there is no value.
+    lowest and the highest, means that there is no value. Metric names that begin as one of `covers`
+    (those of its groups' prefixes by default) are this exporter's, whether a row maps them or not.
     """
 
     name: str
@@ -170,6 +171,12 @@ class ExporterTable(
     period_s: float = 0.0
     prefixes: tuple[str, ...] = ("",)
     blanks: list[tuple[float, float]] = []
+    covers: list[str] = []
+
+    def covered(self) -> tuple[str, ...]:
+        """The beginnings of this exporter's metric names, with every prefix."""
+        stems = {*self.covers, *(group.prefix for group in self.groups if group.prefix)}
+        return tuple(sorted(prefix + stem for prefix in self.prefixes for stem in stems))
 
 
 class PrefixedGroup(NamedTuple):
@@ -185,7 +192,8 @@ class ExporterTables:
     """Some tables, and all metric names in them.
 
     `groups` has every group with every prefix. `wanted` are all metric names that are needed, those
-    for facts and lookups included.
+    for facts and lookups included; `covered` maps each of them to its exporter, `stems` the
+    beginnings of an exporter's names to it.
     """
 
     def __init__(self, tables: Mapping[str, ExporterTable]) -> None:
@@ -193,7 +201,10 @@ class ExporterTables:
         self._single: dict[str, ExporterTables] = {}
         self.groups: list[PrefixedGroup] = []
         self.wanted: set[str] = set()
+        self.covered: dict[str, str] = {}
+        self.stems: dict[str, str] = {}
         for table in tables.values():
+            self.stems.update(dict.fromkeys(table.covered(), table.name))
             for prefix in table.prefixes:
                 for group in table.groups:
                     self._add(table, group, prefix)
@@ -209,7 +220,10 @@ class ExporterTables:
         self.groups.append(PrefixedGroup(table, group, prefix, metrics))
         others = [*group.require, *group.kinds, *(fact.metric for fact in group.facts)]
         others += [lookup.metric for lookup in group.lookups]
-        self.wanted.update(metrics, (prefix + name for name in others))
+        wanted = {*metrics, *(prefix + name for name in others)}
+        self.wanted |= wanted
+        for name in wanted:
+            self.covered.setdefault(name, table.name)
 
     def at(self, port: int) -> str | None:
         """The exporter that usually listens on a TCP port; None for none or several."""

@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import CATALOG, WRAP32
+from collectors.coverage import Coverage
 from collectors.wire import Object
 from fabmon.feeds.errors import Misbehaved
+from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.scrape.exporter_tables import ExporterTables
+from fabmon.feeds.scrape.page_coverage import page_coverage
 from fabmon.feeds.scrape.port_mapping import MetricCell, PageTooLarge, map_page
 from fabmon.feeds.scrape.text_format import DecodedPage, Floats, PageDecoder, PageLayout
 
@@ -33,7 +36,7 @@ class PageReading(NamedTuple):
 
     `values` are None as a whole when the exporter repeats its last snapshot. `mono_ns` is the clock
     of the values: the exporter's timestamps if it sends them, else this machine's monotonic clock
-    at the request.
+    when the exporter read them.
     """
 
     objects: tuple[Object, ...]
@@ -51,8 +54,8 @@ class BadTimestamp(Misbehaved):
 class PageReader:
     """Reads the pages of one exporter with the tables that may match it.
 
-    `objects` are the ports of the last page. `refresh_s` is how long the exporter may serve the
-    same snapshot.
+    `objects` are the ports of the last page, `coverage` what of it is not read. `refresh_s` is how
+    long the exporter may serve the same snapshot.
     """
 
     def __init__(self, tables: ExporterTables) -> None:
@@ -60,13 +63,14 @@ class PageReader:
         self._decoder = PageDecoder()
         self._layout: PageLayout | None = None
         self.objects: tuple[Object, ...] = ()
+        self.coverage: tuple[Coverage, ...] = ()
         self.refresh_s = 0.0
         self._positions: list[int] = []
         self._arithmetic = PageArithmetic(())
         self._wraps = wraps_at_32_bits(())
-        self._last: list[int | None] = []
+        self._refreshes: RefreshClock | None = None
+        self._is_first = True
         self._last_stamp_s: float | None = None
-        self._changed_ns = 0
 
     def read(
         self, page: bytes, asked_ns: int | None = None, *, openmetrics: bool = False
@@ -83,29 +87,37 @@ class PageReader:
         now_ns = time.monotonic_ns() if asked_ns is None else asked_ns
         numbers = to_wire_integers(self._arithmetic.values(values), self._wraps)
         stamp_s = _newest(stamps_s) if stamps_s is not None else None
-        is_repeated = self._is_repeated(numbers, stamp_s, now_ns)
-        self._last, self._last_stamp_s = numbers, stamp_s
-        clock_ns = now_ns if stamp_s is None else int(stamp_s * 1e9)
-        if not is_repeated:
-            self._changed_ns = now_ns
-        return PageReading(self.objects, None if is_repeated else numbers, clock_ns)
+        clock_ns = self._clock_ns(numbers, stamp_s, now_ns)
+        if clock_ns is None:
+            return PageReading(self.objects, None, now_ns)
+        if self._refreshes is not None and not self._refreshes.is_known:
+            numbers = without_counters(self.objects, numbers)
+        return PageReading(self.objects, numbers, clock_ns)
 
-    def _is_repeated(self, numbers: list[int | None], stamp_s: float | None, now_ns: int) -> bool:
-        """Whether this is the last snapshot again: the same timestamp, or else equal values."""
-        if (stamp_s is None) != (self._last_stamp_s is None) and self._last:
-            return True  # the clock changed: a rate across both clocks would be wrong
+    def _clock_ns(
+        self, numbers: list[int | None], stamp_s: float | None, now_ns: int
+    ) -> int | None:
+        """The clock of a page; None where it is the last snapshot again."""
+        is_first, self._is_first = self._is_first, False
+        last_s, self._last_stamp_s = self._last_stamp_s, stamp_s
+        if not is_first and (stamp_s is None) != (last_s is None):
+            return None  # the clock changed: a rate across both clocks would be wrong
         if stamp_s is not None:
-            return stamp_s == self._last_stamp_s
-        within = now_ns - self._changed_ns < self.refresh_s * 1e9
-        return within and numbers == self._last
+            return None if stamp_s == last_s else int(stamp_s * 1e9)
+        return now_ns if self._refreshes is None else self._refreshes.date(numbers, now_ns)
 
     def _learn(self, page: DecodedPage) -> None:
         """Map the series of a new layout."""
-        mapped = map_page(page.layout.series(), page.values().tolist(), self._tables)
+        series = page.layout.series()
+        mapped = map_page(series, page.values().tolist(), self._tables)
+        coverage = page_coverage(series, mapped.understood, self._tables)
+        if coverage != self.coverage:
+            self.coverage = coverage
         if mapped.objects != self.objects:
             # Equal objects stay the same tuple, by which callers see that nothing changed.
             self.objects = mapped.objects
-            self._last, self._last_stamp_s = [], None
+            self._is_first = True
+            self._refreshes = RefreshClock(mapped.refresh_s) if mapped.refresh_s else None
         self.refresh_s = mapped.refresh_s
         self._positions = sorted({at for cell in mapped.cells for at in cell.positions})
         self._arithmetic = PageArithmetic(mapped.cells, self._positions)

@@ -57,12 +57,14 @@ class MetricCell(NamedTuple):
 class MappedPage(NamedTuple):
     """The ports of a page, and a cell for each of their metrics in the same order.
 
-    `refresh_s` is how long the exporter may serve the same snapshot.
+    `refresh_s` is how long the exporter may serve the same snapshot. `understood` has the positions
+    of all series that a table uses or leaves out on purpose.
     """
 
     objects: tuple[Object, ...]
     cells: tuple[MetricCell, ...]
     refresh_s: float
+    understood: frozenset[int] = frozenset()
 
 
 def map_page(
@@ -78,13 +80,16 @@ def map_page(
         if each.name in tables.wanted:
             positions.setdefault(each.name, []).append(position)
     ports: list[_Port] = []
+    understood: set[int] = set()
     for prefixed in tables.groups:
         if not prefixed.metrics.keys().isdisjoint(positions):
-            ports += _GroupReader(prefixed, series, values, positions).ports()
+            reader = _GroupReader(prefixed, series, values, positions)
+            ports += reader.ports()
+            understood |= reader.understood
     page = _merged(ports)
     if len(page.cells) > _MAX_VALUES:
         raise PageTooLarge(f"{len(page.cells)} values of ports, {_MAX_VALUES} at most")
-    return page
+    return page._replace(understood=frozenset(understood))
 
 
 class _Entry(NamedTuple):
@@ -157,7 +162,11 @@ class _PortIndex:
 
 
 class _GroupReader:
-    """Finds the ports of one group on a page. `positions` are by metric name."""
+    """Finds the ports of one group on a page. `positions` are by metric name.
+
+    `understood`, known after `ports`, has the positions of the series that the group uses, or
+    leaves out on purpose.
+    """
 
     def __init__(
         self,
@@ -171,6 +180,7 @@ class _GroupReader:
         self._series = series
         self._values = values
         self._positions = positions
+        self.understood: set[int] = set()
         self._looked_up: dict[tuple[str, str], dict[str, str]] = {}
         for lookup in self._group.lookups:
             for _, labels in self._labels_of(lookup.metric):
@@ -209,6 +219,7 @@ class _GroupReader:
     def _labels_of(self, metric: str) -> Iterator[tuple[int, dict[str, str]]]:
         """Position and labels of each series of a metric, its name without the prefix."""
         for position in self._positions.get(self._prefixed.prefix + metric, ()):
+            self.understood.add(position)
             yield position, self._series[position].labels
 
     def _entries(self) -> Iterator[_Entry]:
@@ -218,10 +229,14 @@ class _GroupReader:
                 labels = self._series[position].labels
                 roles = self._roles(labels)
                 texts = {**labels, **roles}
-                if not all(_matches(group.match, texts)) or any(_matches(group.skip, texts)):
+                if not all(_matches(group.match, texts)):
+                    continue
+                if any(_matches(group.skip, texts)):
+                    self.understood.add(position)
                     continue
                 row = next((row for row in rows if all(_matches(row.match, texts))), None)
                 if row is not None:
+                    self.understood.add(position)
                     yield _Entry(row, {**roles, **row.roles} if row.roles else roles, position)
 
     def _filtered(self, ports: list[_Port]) -> list[_Port]:

@@ -45,6 +45,9 @@ _BIG_PAGE_BYTES = 256 * 1024
 _MAX_PAGE_BYTES = 32 * 1024 * 1024
 """The largest page accepted, unpacked. The page of a fabric of 900 hosts has 7.5 MB."""
 
+_NAMES_SHOWN = 5
+"""Names of each exporter in the message about a page of which nothing is known."""
+
 _FIRST_PAUSE_S = 60.0
 _MAX_PAUSE_S = 1800.0
 """How long an endpoint is not read after a page that was too large."""
@@ -256,14 +259,26 @@ class _Exporter:
             raise
         if not reading.objects:
             url = self._server.base + self._path
-            raise Misbehaved(f"{url} has none of the metrics that fabmon knows", "nothing")
+            seen = "; ".join(
+                f"{each.driver}: {', '.join(each.unmapped[:_NAMES_SHOWN])}"
+                for each in self._reader.coverage
+            )
+            text = f"{url} has none of the metrics that fabmon knows"
+            raise Misbehaved(f"{text}, but {seen}" if seen else text, "nothing")
         return reading
 
     def _block(self, reading: PageReading) -> SourceBlock:
         """A reading as a block; `every` follows the exporter's own refresh, or the period."""
         fresh_s = max(self._reader.refresh_s, self._period_s)
         every = max(1, round(fresh_s / self._interval_s))
-        return SourceBlock(self.source, reading.objects, reading.values, reading.mono_ns, every)
+        return SourceBlock(
+            self.source,
+            reading.objects,
+            reading.values,
+            reading.mono_ns,
+            every,
+            self._reader.coverage,
+        )
 
 
 class _ExportersPoller:
@@ -300,4 +315,4 @@ def _reason(error: NodeError) -> str:
     """The wire's reason for an error."""
     if isinstance(error, LoginRefused):
         return "denied"
-    return {"timeout": "late", "nothing": "absent"}.get(error.cause, "failed")
+    return {"timeout": "late", "nothing": "unsupported"}.get(error.cause, "failed")

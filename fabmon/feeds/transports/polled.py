@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from collectors import wire
+from collectors.coverage import Coverage
 from fabmon.feeds.errors import NodeError
 from fabmon.feeds.http_client import HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
@@ -31,8 +32,8 @@ class SourceBlock(NamedTuple):
     `values` are in the order of the objects' metrics; None as a whole when nothing was read this
     time. `mono_ns` is the clock of rates: the sample time of the node where it reports one, else
     the console's monotonic clock at the request or the reply. `every` is the number of intervals
-    between two samples. Passing the same `objects` tuple as last time costs nothing; objects that
-    differ produce a new hello.
+    between two samples, `coverage` what of the node's counters is not read. Passing the same
+    `objects` tuple as last time costs nothing; objects that differ produce a new hello.
     """
 
     source: str
@@ -40,6 +41,7 @@ class SourceBlock(NamedTuple):
     values: Sequence[int | None] | None
     mono_ns: int
     every: int = 1
+    coverage: tuple[Coverage, ...] = ()
 
 
 class SourceFailure(NamedTuple):
@@ -172,7 +174,7 @@ class PolledSession:
         self._lines: deque[bytes] = deque()
         self._hello = b""
         self._boot_id = ""
-        self._objects: list[tuple[wire.Object, ...]] = []
+        self._layout: list[tuple[tuple[wire.Object, ...], tuple[Coverage, ...]]] = []
         self._reported: Mapping[str, SourceFailure] = {}
         self._seq = 0
         self._failed_polls = 0
@@ -204,10 +206,10 @@ class PolledSession:
 
     def _queue(self, reading: NodeReading) -> None:
         """Queue a hello if the layout changed, notices for failures that changed, and a frame."""
-        objects = [block.objects for block in reading.blocks]
+        layout = [(block.objects, block.coverage) for block in reading.blocks]
         boot_id = reading.about.get("boot_id", "")
-        if not self._hello or boot_id != self._boot_id or objects != self._objects:
-            self._objects = objects
+        if not self._hello or boot_id != self._boot_id or layout != self._layout:
+            self._layout = layout
             self._boot_id = boot_id
             self._queue_hello(reading)
         for source, failure in reading.failures.items():
@@ -231,6 +233,11 @@ class PolledSession:
             wire.BlockLayout(block.source, block.every, block.objects) for block in reading.blocks
         ]
         about = {"hostname": self._node, **reading.about, "interval_s": self._interval_s}
+        coverage = [
+            each.describe(block.source) for block in reading.blocks for each in block.coverage
+        ]
+        if coverage:
+            about["coverage"] = coverage
         hello = wire.hello(layouts, about, dict(reading.kinds))
         if hello != self._hello:
             self._hello = hello
@@ -247,14 +254,14 @@ class SampleClock:
 
     The wall clock of a switch may be set, and an uptime of 32 bits in hundredths of a second wraps
     after 497 days. When the node's time since the last sample differs by more than `tolerance_s`
-    from the console's, the console's is used instead.
+    from the console's, the console's is used instead. `now_ns` is the clock of the last sample.
     """
 
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
         self._node_ns: int | None = None
         self._console_ns = 0
-        self._now_ns = 0
+        self.now_ns = 0
 
     def at(self, node_ns: int, console_ns: int) -> int | None:
         """The clock, in ns, of a sample that the node dates `node_ns`; None for a repeated sample.
@@ -262,12 +269,12 @@ class SampleClock:
         `console_ns` is the console's monotonic clock when the sample arrived.
         """
         if self._node_ns is None:
-            self._node_ns, self._console_ns, self._now_ns = node_ns, console_ns, console_ns
+            self._node_ns, self._console_ns, self.now_ns = node_ns, console_ns, console_ns
             return console_ns
         node_step, console_step = node_ns - self._node_ns, console_ns - self._console_ns
         if node_step == 0:
             return None
         trusted = node_step > 0 and abs(node_step - console_step) <= self._tolerance_ns
-        self._now_ns += node_step if trusted else console_step
+        self.now_ns += node_step if trusted else console_step
         self._node_ns, self._console_ns = node_ns, console_ns
-        return self._now_ns
+        return self.now_ns

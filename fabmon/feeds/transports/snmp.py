@@ -1,7 +1,7 @@
 """Switches that only speak SNMP: IF-MIB with 64-bit counters, LLDP-MIB, versions 2c and 3.
 
 Agents refresh their counters every few seconds however often they are polled: net-snmp every 3 s,
-switches every 5 to 15 s. A poll counts as a new sample when some byte counter changed; its time is
+switches every 5 to 15 s. When they did is computed from the polls that find other byte counters, by
 the agent's own uptime.
 """
 
@@ -15,6 +15,7 @@ from fabmon.fabric.time_wording import interval
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.transports import snmp_mibs
 from fabmon.feeds.transports.polled import (
     PacedPoller,
@@ -86,14 +87,13 @@ class SnmpPoller(PacedPoller):
         self._thread = thread
         self._agent = agent
         self._interval_s = interval_s
-        self._slow_at_s = self._detail_at_s = self._changed_at_s = float("-inf")
+        self._slow_at_s = self._detail_at_s = float("-inf")
         self._uptime: tuple[int, float] | None = None
         self._clock = SampleClock(_REBOOT_S)
-        self._detail_clock = SampleClock(_REBOOT_S)
+        self._refreshes = RefreshClock(_IDLE_S)
         self._extender = Counter32Extender()
         self._rows: set[Oid] = set()
         self._ports: dict[Oid, Interface] = {}
-        self._last_values: list[int | None] = []
 
     async def read(self, now_s: float) -> None:
         """Read what is due, within 20 s. Raises NodeError."""
@@ -122,24 +122,24 @@ class SnmpPoller(PacedPoller):
         if rebooted or has_new_rows or now_s - self._slow_at_s >= _SLOW_S:
             await self._read_names()
             self._slow_at_s = now_s
-        self._add_traffic(table, console_ns)
+        self._add_traffic(table, self._read_ns(table, console_ns))
         if now_s - self._detail_at_s >= _DETAIL_S:
             self._detail_at_s = now_s
             await self._read_detail()
 
-    def _add_traffic(self, table: SnmpTable, console_ns: int) -> None:
+    def _add_traffic(self, table: SnmpTable, read_ns: int) -> None:
         objects, values = port_layout(
             (port.object(), snmp_mibs.traffic(table, port)) for port in self._ports.values()
         )
         if not objects:
             self.blocks.pop("snmp", None)
             return
-        block = SourceBlock("snmp", objects, None, console_ns, self._every(_IDLE_S))
-        if values != self._last_values or console_ns / 1e9 - self._changed_at_s >= _IDLE_S:
-            self._last_values, self._changed_at_s = values, console_ns / 1e9
-            clock_ns = self._sample_ns(self._clock, table, console_ns)
-            if clock_ns is not None:
-                block = block._replace(values=values, mono_ns=clock_ns)
+        block = SourceBlock("snmp", objects, None, read_ns, self._every(_IDLE_S))
+        clock_ns = self._refreshes.date(values, read_ns)
+        if clock_ns is not None:
+            if not self._refreshes.is_known:
+                values = without_counters(objects, values)
+            block = block._replace(values=values, mono_ns=clock_ns)
         self.blocks["snmp"] = block
 
     async def _read_detail(self) -> None:
@@ -149,8 +149,10 @@ class SnmpPoller(PacedPoller):
             (port.object(), snmp_mibs.detail(table, port, self._extender))
             for port in self._ports.values()
         )
-        clock_ns = self._sample_ns(self._detail_clock, table, console_ns)
-        if objects and clock_ns is not None:
+        clock_ns = self._refreshes.last_refresh_ns(self._read_ns(table, console_ns))
+        if not self._refreshes.is_known:
+            values = without_counters(objects, values)
+        if objects:
             self.blocks["snmp_detail"] = SourceBlock(
                 "snmp_detail", objects, values, clock_ns, self._every(_DETAIL_S)
             )
@@ -186,11 +188,12 @@ class SnmpPoller(PacedPoller):
             if abs(elapsed_s - (now_s - before[1])) <= _REBOOT_S:
                 return False
         self.about["boot_id"] = f"{time.time() - uptime_cs / 100:.0f}"
-        self._clock, self._detail_clock = SampleClock(_REBOOT_S), SampleClock(_REBOOT_S)
+        self._clock, self._refreshes = SampleClock(_REBOOT_S), RefreshClock(_IDLE_S)
         self._extender = Counter32Extender()
         return True
 
-    def _sample_ns(self, clock: SampleClock, table: SnmpTable, console_ns: int) -> int | None:
+    def _read_ns(self, table: SnmpTable, console_ns: int) -> int:
+        """When a table was read, by the agent's uptime where it has one."""
         if table.uptime_cs is None:
             return console_ns
-        return clock.at(table.uptime_cs * 10_000_000, console_ns)
+        return self._clock.at(table.uptime_cs * 10_000_000, console_ns) or self._clock.now_ns

@@ -24,6 +24,8 @@ _LOG = logging.getLogger("fabmon.recording")
 
 _MAX_QUEUED = 60
 """Ticks that may wait for the disk; later ones are dropped."""
+_MAX_QUEUED_FRAMES = 16_384
+"""Frames of nodes in them, 4 kB each: of 1,024 nodes the frames of 60 ticks would take 200 MB."""
 _RETRY_S = 5.0
 _CLOSE_S = 10.0
 
@@ -92,6 +94,8 @@ class Recorder:
         self._segments = segments
         self._session = session
         self._queue: queue.SimpleQueue[_Item | Note | None] = queue.SimpleQueue()
+        # Each is counted by one thread.
+        self._frames_queued = self._frames_taken = 0
         self._writer: Writer | None = None
         self._state: RecordedState | None = None
         self._began_ns = session.started_ns
@@ -112,12 +116,14 @@ class Recorder:
         self, tick: Tick, snapshot: Snapshot | None = None, notes: Sequence[Note] = ()
     ) -> None:
         """Queue a tick, its snapshot and the changes of findings in it. Returns at once."""
-        if self.waiting >= _MAX_QUEUED:
+        frames = self._frames_queued - self._frames_taken + len(tick.frames)
+        if self.waiting >= _MAX_QUEUED or (self.waiting and frames > _MAX_QUEUED_FRAMES):
             self._count_lost(1)
             self._set_trouble("the disk is too slow: ticks are not recorded")
             self._unqueued.add(tick, notes)
             return
         pending, self._unqueued = self._unqueued, PendingMetadata()
+        self._frames_queued += len(tick.frames)
         self._queue.put(_Item(pending.merged_into(tick), snapshot, (*pending.notes, *notes)))
 
     @property
@@ -144,6 +150,8 @@ class Recorder:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
+            if isinstance(item, _Item):
+                self._frames_taken += len(item.tick.frames)
             try:
                 self._take(item)
             except OSError as error:

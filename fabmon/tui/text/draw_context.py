@@ -77,6 +77,7 @@ class TimeContext:
     lag_s: float = 0.0
     silent_s: float = 0.0
     delay_s: float = 0.0
+    data_age_s: float = 0.0
     ended: bool = False
     reads: bool = False
 

@@ -130,6 +130,8 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
     live: list[Span] = [("● LIVE ", palette.key), (clock, palette.strong)]
     if time.delay_s:
         live[0] = (f"● DELAYED {full_units(time.delay_s + 0.5)} ", palette.accent)
+    elif time.data_age_s >= 1:
+        live.append((f" data {duration(time.data_age_s)} old", palette.dim))
     if time.silent_s:
         live.append((f" no tick for {duration(time.silent_s)}", palette.accent))
     return live

@@ -105,9 +105,17 @@ class Daemon:
 class PrometheusServer(Daemon):
     """A server that scrapes `targets` every second."""
 
-    def __init__(self, directory: Path, targets: Iterable[Target] = (), *, secret: bool = False):
+    def __init__(
+        self,
+        directory: Path,
+        targets: Iterable[Target] = (),
+        *,
+        secret: bool = False,
+        rules: Path | None = None,
+    ):
         super().__init__(directory)
         self._targets = list(targets)
+        self._rules = rules
         self._secret = secret
 
     def until_scraped(self, jobs: int, times: int = 3) -> None:
@@ -137,7 +145,9 @@ class PrometheusServer(Daemon):
             )
         path.write_text(
             "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
-            f"scrape_configs:{'' if jobs else ' []'}\n" + "".join(jobs)
+            + (f"rule_files: ['{self._rules}']\n" if self._rules else "")
+            + f"scrape_configs:{'' if jobs else ' []'}\n"
+            + "".join(jobs)
         )
         return path
 

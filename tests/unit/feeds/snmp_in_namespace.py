@@ -100,14 +100,21 @@ async def counters(directory: Path) -> dict[str, Any]:
         hello, first = messages[0], messages[-1]
         assert isinstance(hello, Hello)
         assert isinstance(first, Frame)
+        before = values_of(hello, first, "swp1")
+        # The age of the first values is unknown: counters follow once the agent has read them anew.
+        known = dict(before)
+        while known.get("phy_tx_bytes") is None:
+            send_frames(1)
+            (frame,) = await read_messages(session, 1)
+            assert isinstance(frame, Frame)
+            known = values_of(hello, frame, "swp1") or known
         send_frames(FRAMES)
-        moved: dict[str, int | None] = {}
-        while moved.get("phy_tx_bytes") is None or moved.get("phy_tx_packets") is None:
+        kernel, moved = of_kernel("swp1"), known
+        while {metric: moved.get(metric) for metric in kernel} != kernel:
             (frame,) = await read_messages(session, 1)
             assert isinstance(frame, Frame)
             found = values_of(hello, frame, "swp1")
-            if found.get("phy_tx_packets", FRAMES) != 0:
-                moved.update(found)
+            moved.update({metric: value for metric, value in found.items() if value is not None})
         await session.close()
     finally:
         await transport.close()
@@ -115,10 +122,10 @@ async def counters(directory: Path) -> dict[str, Any]:
     return {
         "ports": [item.port for block in hello.blocks for item in block.objects if item.port],
         "info": hello.blocks[1].objects[0].info,
-        "before": values_of(hello, first, "swp1"),
+        "before": before,
         "down": values_of(hello, first, "swp2"),
         "after": moved,
-        "kernel": of_kernel("swp1"),
+        "kernel": kernel,
     }
 
 

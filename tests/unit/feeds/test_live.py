@@ -287,12 +287,21 @@ async def test_a_login_that_is_refused_is_tried_again_on_request(two: Rig) -> No
     two.nodes.sessions["b"].greet()
     await two.run(1.0)
     assert two.nodes.opened.count("a") == 1
-    assert two.feed.retry() == 1
+    assert two.feed.retry() == "connecting to 1 node"
     await two.run(1.0)
     assert (two.nodes.opened.count("a"), forgotten) == (2, ["jump host"])
-    assert two.feed.retry() == 0, "attempts in quick succession get an address banned"
+    # Attempts in quick succession get an address banned.
+    assert two.feed.retry() == "tried 1 s ago: again in 9 s"
     await two.run(10.0)
-    assert two.feed.retry() == 1
+    assert two.feed.retry() == "connecting to 1 node"
+
+
+async def test_there_is_no_lost_node_to_connect_to(two: Rig) -> None:
+    await two.run(0.0)
+    two.nodes.sessions["a"].greet()
+    two.nodes.sessions["b"].greet()
+    await two.run(1.0)
+    assert two.feed.retry() == "no node is lost or failed"
 
 
 async def test_a_login_that_is_refused_is_tried_again_without_a_change(two: Rig) -> None:

@@ -349,6 +349,31 @@ def test_a_disk_that_hangs_does_not_delay_the_feed(
     assert len(ticks_in(tmp_path / "a.fabrec")) == 100 - lost
 
 
+def test_ticks_of_many_nodes_wait_in_smaller_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 1,024 nodes 60 ticks that wait for the disk would take 200 MB."""
+    ticks = quiet_ticks(40)
+    recorder = record(tmp_path / "a.fabrec", ticks[:1])
+    gate = threading.Event()
+    real = os.pwritev
+
+    def slow(fd: int, data: list[bytes], at: int) -> int:
+        gate.wait()
+        return real(fd, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", slow)
+        for tick in ticks[1:]:
+            frames = tuple((f"other{n}", tick.frames[0][1]) for n in range(1000))
+            recorder.accept(msgspec.structs.replace(tick, frames=frames))
+        lost = recorder.status.lost_ticks
+        gate.set()
+        wait_for(lambda: not recorder.waiting)
+    assert 15 <= len(ticks) - 1 - lost <= 18
+    assert recorder.close().lost_ticks == lost
+
+
 def test_events_of_a_lost_tick_are_recorded_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collectors.catalog import CATALOG, GAUGE, WRAP64
-from collectors.sources.ethtool import RULES, SWITCHD, catalog_name
+from collectors.sources.ethtool import RULES, SWITCHD, USUAL, catalog_name
 from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.exporter_tables import TableError, exporter_tables, load_table
@@ -48,6 +48,51 @@ def test_a_page_of(exporter: str) -> None:
     check_golden(PAGES / f"{exporter}.txt", shown(reading))
     # No metric on the page matches another exporter's table.
     assert shown(PageReader(exporter_tables().of(exporter)).read(page)) == shown(reading)
+
+
+def unread(page: bytes) -> dict[str, tuple[int, int, tuple[str, ...]]]:
+    """What of a page is not read: driver -> names seen, names read, the others."""
+    reader = PageReader(exporter_tables())
+    reader.read(page)
+    return {each.driver: (each.seen, each.read, each.unmapped) for each in reader.coverage}
+
+
+def test_what_of_a_page_is_not_read_is_named_by_driver() -> None:
+    page = b"""\
+node_network_receive_bytes_total{device="eth0"} 1
+node_network_receive_bytes_total{device="lo"} 1
+node_network_brand_new_total{device="eth0"} 1
+node_infiniband_brand_new_total{device="mlx5_0",port="1"} 1
+node_ethtool_info{device="eth0",driver="quux"} 1
+node_ethtool_info{device="eth1",driver="mlx5_core"} 1
+node_ethtool_frobs{device="eth0"} 1
+node_ethtool_received_bytes_phy{device="eth0"} 1
+node_ethtool_received_bytes_phy{device="eth1"} 1
+node_ethtool_received_brand_new_phy{device="eth1"} 1
+DCGM_FI_DEV_NVLINK_BRAND_NEW{gpu="0"} 1
+node_cpu_seconds_total{cpu="0"} 1
+node_cpu_guest_seconds_total{cpu="0"} 1
+go_threads 7
+"""
+    assert unread(page) == {
+        "dcgm_exporter": (1, 0, ("DCGM_FI_DEV_NVLINK_BRAND_NEW",)),
+        "mlx5_core": (3, 2, ("node_ethtool_received_brand_new_phy",)),
+        "node_exporter": (
+            *(3, 1),
+            ("node_infiniband_brand_new_total", "node_network_brand_new_total"),
+        ),
+        "other metrics": (3, 0, ("go_threads", "node_cpu_*")),
+        "quux": (3, 1, ("node_ethtool_frobs", "node_ethtool_received_bytes_phy")),
+    }
+
+
+def test_series_with_labels_that_no_row_knows_are_named() -> None:
+    page = b"""\
+DCGM_FI_DEV_PCIE_TX_THROUGHPUT{gpu="0"} 1
+DCGM_FI_DEV_PCIE_TX_THROUGHPUT{gpu="0",GPU_I_ID="3"} 1
+"""
+    name = "DCGM_FI_DEV_PCIE_TX_THROUGHPUT (1 of 2 series)"
+    assert unread(page) == {"dcgm_exporter": (1, 0, (name,))}
 
 
 def test_every_table_has_a_page() -> None:
@@ -203,7 +248,11 @@ def test_the_ethtool_collector_gives_the_drivers_metrics_of_the_probe(
 
 
 def test_the_table_has_every_nic_driver_of_the_probe() -> None:
-    nics = {driver for driver in RULES if not driver.startswith("mlxsw") and driver != SWITCHD}
+    nics = {
+        driver
+        for driver in RULES
+        if not driver.startswith("mlxsw") and driver not in (SWITCHD, USUAL)
+    }
     groups = exporter_tables().by_name["node_exporter"].groups
     assert {group.match["driver"] for group in groups if "driver" in group.match} == nics
 

@@ -1,0 +1,260 @@
+"""Large sites: config/prometheus, the metrics of the overview, opened nodes, exports of samples."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fabmon.fabric.openmetrics import EXPOSED
+from fabmon.feeds.prometheus import discovery, queries
+from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
+from fabmon.feeds.prometheus.feed import PrometheusFeed
+from fabmon.feeds.prometheus.metric_names import RECORDED, known_metrics, overview_metrics
+from fabmon.feeds.prometheus.responses import (
+    NotPrometheus,
+    parse_export,
+    parse_exported_labels,
+)
+from fabmon.history.derived_metrics import DAMAGE
+from tests.fixtures.hosts import HOSTS
+from tests.requirements import need_command
+from tests.unit.feeds.prometheus_servers import (
+    Agent,
+    Prometheus,
+    PrometheusServer,
+    Target,
+    VictoriaMetrics,
+)
+from tests.unit.feeds.test_prometheus import Watching, kind, rates, sample, server, stack
+
+__all__ = ["kind", "server", "stack"]
+
+CONFIG = Path(__file__).parents[3] / "config/prometheus"
+RULES = CONFIG / "fabmon.rules.yml"
+
+
+def feed_of(server: PrometheusServer, interval_s: float | None = None) -> PrometheusFeed:
+    client = PrometheusClient(PrometheusAccess(url=server.url))
+    return PrometheusFeed(client, interval_s=interval_s)
+
+
+def promtool(*arguments: str) -> None:
+    need_command("promtool", "prometheus")
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_shipped_rules_and_scrapes_are_valid_and_record_what_fabmon_reads() -> None:
+    promtool("check", "rules", str(RULES))
+    promtool("check", "config", "--syntax-only", str(CONFIG / "scrape.yml"))
+    recorded = dict(re.findall(r"- record: (\S+)\n +expr: >-\n((?: {10}.*\n)+)", RULES.read_text()))
+    assert recorded.keys() == RECORDED.keys()
+    for name, rule in RECORDED.items():
+        parts = "|".join(EXPOSED[part].sample for part in rule.parts)
+        assert f'{{__name__=~"{parts}"}}' in recorded[name]
+    assert {*RECORDED["fabmon:port_errors:sum"].parts, "port_errors"} == set(DAMAGE)
+
+
+def test_where_sums_are_recorded_their_parts_are_read_of_opened_nodes_only() -> None:
+    known = known_metrics()
+    parts = ["fabmon_ib_symbol_errors_total", "fabmon_ib_tx_bytes_total", "fabmon_ib_state"]
+    packets = "fabmon_ib_tx_packets_total"
+    overview, others = overview_metrics([known[name] for name in (*parts, packets)])
+    assert [each.name for each in overview] == parts
+    assert [each.name for each in others] == [packets]
+    sums = ["fabmon:port_errors:sum", "fabmon:port_drops:sum"]
+    overview, others = overview_metrics([known[name] for name in (*parts, packets, *sums)])
+    assert [each.name for each in overview] == [*parts[1:], *sums]
+    assert [each.name for each in others] == [parts[0], packets]
+
+
+async def test_a_real_server_records_the_sums_and_they_become_errors_of_the_port(
+    tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "_LARGE_NODES", 0)
+    HOSTS["ib"](tmp_path / "ib")
+    agent = stack.enter_context(Agent(tmp_path / "agent", tmp_path / "ib"))
+    fast = tmp_path / "rules.yml"
+    fast.write_text(RULES.read_text().replace("interval: 15s", "interval: 1s"))
+    targets: list[Target] = [("fabmon", "gpu001:9838", agent.port, {})]
+    server = stack.enter_context(Prometheus(tmp_path / "server", targets, rules=fast))
+    server.until_scraped(1)
+    async with PrometheusClient(PrometheusAccess(url=server.url)) as client:
+        for _ in range(100):
+            if (await client.instant("fabmon:port_errors:sum", time.time())).keys:
+                break
+            await asyncio.sleep(0.1)
+    async with feed_of(server) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        snapshot = await watching.until(lambda snapshot: bool(rates(snapshot, "damage")))
+        # The fixture's counters stand still; what matters is that the sum is what is read.
+        assert set(rates(snapshot, "damage").values()) == {0.0}
+        columns = set(snapshot.columns)
+        assert {"port_errors", "port_drops", "ib_tx_bytes"} <= columns
+        assert "ib_symbol_errors" not in columns
+        assert "ib_tx_packets" not in columns
+
+
+async def test_the_other_metrics_of_a_node_are_read_when_it_is_opened(
+    tmp_path: Path,
+    server: VictoriaMetrics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discovery, "_LARGE_NODES", 0)
+    start_s = time.time() - 61
+
+    def scrape(number: int) -> None:
+        for node in ("gpu001", "gpu002"):
+            metrics = {
+                "fabmon_ib_tx_bytes_total": number * 1e9,
+                "fabmon_ib_tx_packets_total": number * 1e6,
+            }
+            server.store(sample(node, 0, metrics, start_s + number * 10))
+
+    for number in range(5):
+        scrape(number)
+    async with feed_of(server, interval_s=10) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        async for tick in feed.past(0):
+            watching.take(tick)
+        scrape(5)
+        snapshot = watching.take(await feed.poll())
+        assert rates(snapshot)["gpu001/mlx5_0"] == pytest.approx(8e8, rel=1e-3)
+        assert "ib_tx_packets" not in snapshot.columns
+        feed.open_node("gpu001")
+        scrape(6)
+        snapshot = watching.take(await feed.poll())
+        packets = snapshot.column("ib_tx_packets")
+        rows = {port.id: port.row for port in snapshot.fabric.ports}
+        assert packets[rows["gpu001/mlx5_0"]] == pytest.approx(1e5, rel=1e-3)
+        assert np.isnan(packets[rows["gpu002/mlx5_0"]])
+        # Its traffic stays known although its hello is a new one.
+        assert rates(snapshot)["gpu001/mlx5_0"] == pytest.approx(8e8, rel=1e-3)
+
+
+async def test_values_that_nearly_all_series_have_are_left_out_of_queries(
+    server: VictoriaMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "_MANY_SERIES", 5)
+
+    async def exports_nothing(self: PrometheusClient, at_s: float) -> bool:
+        return False
+
+    monkeypatch.setattr(PrometheusClient, "exports", exports_nothing)
+    sent: list[str] = []
+    instant = PrometheusClient.instant
+
+    async def noted(self: PrometheusClient, query: str, at_s: float) -> object:
+        sent.append(query)
+        return await instant(self, query, at_s)
+
+    monkeypatch.setattr(PrometheusClient, "instant", noted)
+    start_s = time.time() - 40
+
+    def scrape(number: int, states: dict[str, int]) -> None:
+        for node in range(6):
+            name = f"gpu{node}"
+            metrics = {
+                "fabmon_ib_tx_bytes_total": number * 1e9 + node,
+                "fabmon_ib_state": states.get(name, 4),
+            }
+            server.store(sample(name, 0, metrics, start_s + number * 10))
+
+    scrape(0, {})
+    scrape(1, {})
+    async with feed_of(server, interval_s=10) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        async for tick in feed.past(0):
+            watching.take(tick)
+        assert not any("!=" in query for query in sent)
+        scrape(2, {"gpu3": 1})
+        snapshot = watching.take(await feed.poll())
+        assert any("fabmon_ib_state" in query and "!= 4.0" in query for query in sent)
+        assert not any("tx_bytes" in query and "!=" in query for query in sent)
+        up = {port.id: float(snapshot.up[port.row]) for port in snapshot.fabric.ports}
+        assert up == {f"gpu{node}/mlx5_0": float(node != 3) for node in range(6)}
+
+
+def test_exported_samples_are_parsed_whatever_their_numbers() -> None:
+    body = b"12,1795402423450,m,a:1\n1.5e+17,1795402423451,m,b:1\nNaN,1,m,\n"
+    samples = parse_export(body)
+    assert samples.keys == [b"m,a:1", b"m,b:1", b"m,"]
+    assert samples.values[:2].tolist() == [12, 1.5e17]
+    assert np.isnan(samples.values[2])
+    assert samples.times_s.tolist() == [1795402423.450, 1795402423.451, 0.001]
+    assert parse_exported_labels(b"m,a:1", ("__name__", "instance")) == {
+        "__name__": "m",
+        "instance": "a:1",
+    }
+    assert parse_exported_labels(b"m,", ("__name__", "instance")) == {"__name__": "m"}
+    # A comma in a label is not quoted: which label it belongs to is not known.
+    assert parse_exported_labels(b"m,a,b", ("__name__", "instance")) is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>\n", b"1,2\n3,4,m\n", b"x,2,m\n", b"1,2,m", b"1" * 40 + b",2,m\n"]
+)
+def test_what_is_no_export_is_refused(body: bytes) -> None:
+    with pytest.raises(NotPrometheus):
+        parse_export(body)
+
+
+async def test_only_victoria_metrics_exports(tmp_path: Path, kind: type[PrometheusServer]) -> None:
+    with kind(tmp_path / "server") as server:
+        async with PrometheusClient(PrometheusAccess(url=server.url)) as client:
+            assert await client.exports(time.time()) is (kind is VictoriaMetrics)
+
+
+async def test_a_scrape_of_which_a_part_is_stored_is_read_when_it_is_complete(
+    server: VictoriaMetrics,
+) -> None:
+    start_s = time.time() - 40
+    full = {"fabmon_ib_tx_bytes_total": 1e9, "fabmon_ib_rx_bytes_total": 1e9}
+    for number in range(3):
+        server.store(sample("gpu001", 0, full, start_s + number * 10))
+    async with feed_of(server, interval_s=10) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        async for tick in feed.past(0):
+            watching.take(tick)
+        await feed.poll()
+        late = sample("gpu001", 0, full, time.time() - 1)
+        server.store(late[:3])
+        assert not (await feed.poll()).frames
+        server.store(late[3:])
+        tick = await feed.poll()
+        (block,) = tick.frames[0][1].blocks
+        assert block is not None
+        assert None not in block
+
+
+async def test_samples_that_are_stored_late_are_read_from_then_on(server: VictoriaMetrics) -> None:
+    # As by a remote write that is 12 s behind: later than the samples are usually looked for.
+    start_s = time.time() - 100
+
+    def scrape(number: int) -> None:
+        full = {"fabmon_ib_tx_bytes_total": number * 1e9}
+        server.store(sample("gpu001", 0, full, start_s + number * 2))
+
+    for number in range(30):
+        scrape(number)
+    async with feed_of(server, interval_s=2) as feed:
+        await feed.open()
+        watching = Watching(feed)
+        async for tick in feed.past(0):
+            watching.take(tick)
+        read = []
+        for number in range(30, 34):
+            scrape(number)
+            read.append(len((await feed.poll()).frames))
+        assert read[-2:] == [1, 1]

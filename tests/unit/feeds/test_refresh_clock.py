@@ -1,0 +1,106 @@
+"""Sources that repeat their counters, at a constant rate of traffic: every rate is right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import count, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fabmon.feeds.refresh_clock import RefreshClock
+
+S = 1_000_000_000
+RATE = 125_000
+
+
+def every_s(interval_s: float, jitter_s: float = 0.0, seed: int = 1) -> Iterator[float]:
+    """The times of polls."""
+    late = random.Random(seed)
+    return (1000 + n * interval_s + late.uniform(0, jitter_s) for n in count())
+
+
+def snapshots(period_s: float, phase_s: float) -> Callable[[float], int]:
+    """The bytes that a source shows at a time, which it reads every `period_s`."""
+    return lambda now_s: round(((now_s - phase_s) // period_s * period_s + phase_s) * RATE)
+
+
+def rates(source: Callable[[float], int], polls: Iterator[float], number: int) -> list[float]:
+    """The rates between the samples of so many polls."""
+    clock = RefreshClock(60.0)
+    samples = []
+    for _, now_s in zip(range(number), polls, strict=False):
+        value = source(now_s)
+        clock_ns = clock.date([value], round(now_s * S))
+        if clock_ns is not None and clock.is_known:
+            samples.append((clock_ns, value))
+    return [(b[1] - a[1]) / (b[0] - a[0]) * S for a, b in pairwise(samples)]
+
+
+@given(
+    period_s=st.sampled_from([3, 5, 10, 15, 30]),
+    phase_s=st.floats(0.05, 0.95),
+    seed=st.integers(0, 1000),
+)
+def test_a_source_that_is_polled_more_often_than_it_reads(
+    period_s: int, phase_s: float, seed: int
+) -> None:
+    found = rates(snapshots(period_s, phase_s), every_s(1.0, 0.2, seed), 10 * period_s)
+    assert len(found) >= 5
+    assert found == pytest.approx([RATE] * len(found), rel=0.05)
+
+
+@settings(deadline=None)
+@given(period_s=st.sampled_from([2.997, 3.003, 10.02]), phase_s=st.floats(0.05, 0.95))
+def test_a_source_that_drifts(period_s: float, phase_s: float) -> None:
+    found = rates(snapshots(period_s, phase_s), every_s(1.0, 0.05), 700)
+    assert found == pytest.approx([RATE] * len(found), rel=0.05)
+
+
+@given(jitter_s=st.floats(0, 0.9), seed=st.integers(0, 1000))
+def test_a_source_that_reads_when_it_is_polled(jitter_s: float, seed: int) -> None:
+    found = rates(lambda now_s: round(now_s * RATE), every_s(1.0, jitter_s, seed), 40)
+    assert len(found) == 38
+    assert found == pytest.approx([RATE] * len(found), rel=0.001)
+
+
+def test_a_source_that_is_scraped_every_15_s_and_reads_every_30() -> None:
+    found = rates(snapshots(30, 4.0), every_s(15.0, 0.5), 40)
+    assert found == pytest.approx([RATE] * len(found), rel=0.05)
+
+
+def test_the_age_of_the_first_values_is_unknown() -> None:
+    clock = RefreshClock(30.0)
+    assert clock.date([5], 10 * S) == 10 * S
+    assert not clock.is_known
+    assert [clock.date([5], second * S) for second in (11, 12, 13)] == [None] * 3
+    assert clock.date([9], 14 * S) == 14 * S
+    assert not clock.is_known
+    assert [clock.date([9], second * S) for second in (15, 16)] == [None, None]
+    assert clock.date([13], 17 * S) == 17 * S
+    assert clock.is_known
+
+
+def test_values_that_stay_are_a_sample_after_the_longest_period() -> None:
+    """There is no traffic: its rate is zero, and is shown."""
+    clock = RefreshClock(5.0)
+    dated = [clock.date([7], (100 + n) * S) for n in range(12)]
+    assert [n for n, each in enumerate(dated) if each is not None] == [0, 5, 10]
+
+
+def test_traffic_that_begins_again_has_no_false_rate() -> None:
+    source = snapshots(3, 0.5)
+    found = rates(
+        lambda now_s: source(min(now_s, 1030) if now_s < 1100 else now_s - 70), every_s(1.0), 160
+    )
+    assert max(found) <= RATE * 1.5
+    assert found[-10:] == pytest.approx([RATE] * 10, rel=0.05)
+
+
+def test_another_period_is_learnt() -> None:
+    slow, fast = snapshots(10, 0.5), snapshots(3, 0.5)
+    found = rates(lambda now_s: (slow if now_s < 1100 else fast)(now_s), every_s(1.0), 200)
+    assert found[-20:] == pytest.approx([RATE] * 20, rel=0.05)
+    assert sum(abs(each - RATE) > 0.05 * RATE for each in found) <= 3
