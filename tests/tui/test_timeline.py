@@ -221,7 +221,11 @@ async def test_how_far_back_is_recorded_is_in_the_header(
 
 @pytest.mark.parametrize(
     ("width", "wanted"),
-    [(80, "● REC 25 s  14/14 nodes  ▲ 0 findings"), (76, "● REC 14/14 nodes ▲ 0 findings")],
+    [
+        (80, "● REC 25 s 14/14 nodes ▲ 0 findings"),
+        (76, "● REC  14/14 nodes  ▲ 0 findings"),
+        (70, "● REC  14/14  ▲ 0 findings  ✖ 0 down"),
+    ],
 )
 def test_counts_keep_their_words_longer_than_the_recording_its_width(
     width: int, wanted: str
