@@ -47,23 +47,25 @@ def _muted(grid: HeatGrid, node: str) -> bool:
 
 async def test_a_leaf_without_a_match_has_no_value_and_no_mark_of_its_own() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
-        await run.press("slash", *"gpu005", "enter")
-        (other,) = (line for line in run.lines if line[2:].startswith("leaf1 "))
-        (own,) = (line for line in run.lines if line[2:].startswith("leaf2 "))
+        await run.press(",", "slash", *"gpu005", "enter")
+        other, own = (
+            next(line for line in run.lines if line.lstrip(" ▲").startswith(name))
+            for name in ("leaf1 ", "leaf2 ")
+        )
         assert "%" not in other
         assert "ECMP" not in other
-        assert not other.startswith("▲")
+        assert not other.startswith(" ▲")
         assert re.search(r"[\d.]+ % gpu005 r\d", own)
 
 
 async def test_among_many_leaves_those_that_match_come_first() -> None:
     async with running(big(), size=(80, 24)) as run:
-        await run.press("slash", *"gpu0777", "enter")
+        await run.press("slash", *"gpu777", "enter")
         assert "1 with matches first" in run.lines[2]
-        assert run.lines[4][2:].startswith("leaf25 ")
+        assert run.lines[4].lstrip(" ▲").startswith("leaf25 ")
         await run.press("escape")
         assert "1 with findings first" in run.lines[2]
-        assert run.lines[4][2:].startswith("leaf1 ")
+        assert run.lines[4].lstrip(" ▲").startswith("leaf1 ")
 
 
 async def test_in_help_it_searches_help() -> None:
@@ -73,7 +75,7 @@ async def test_in_help_it_searches_help() -> None:
         assert "bookmark this tick" in run.text
         assert "next metric" not in run.text
         assert not run.app.screen_state.choices.filter
-        await run.press("slash", *"util>", "enter")
+        await run.press("slash", *"util>>", "enter")
         assert "no key and no word of help contains that" in run.text
         await run.press("escape", "question_mark")
         assert "search" not in run.lines[1]
