@@ -82,6 +82,41 @@ _PHY_ROWS: Tuple[_Row, ...] = (
     ("phy_rx_out_of_buffer", "packets", "rx", "drop", "dropped: the host posted no receive buffer"),
     ("phy_rx_steering_drops", "packets", "rx", "drop", "dropped: no steering rule matched"),
     ("phy_rx_buffer_events", "events", "rx", "congestion", "receive buffer passed its threshold"),
+    (
+        "limit_rx_packets",
+        "packets",
+        "rx",
+        "congestion",
+        "queued or dropped: the rented machine's limit of received bandwidth",
+    ),
+    (
+        "limit_tx_packets",
+        "packets",
+        "tx",
+        "congestion",
+        "queued or dropped: the rented machine's limit of sent bandwidth",
+    ),
+    (
+        "limit_pps_packets",
+        "packets",
+        "",
+        "congestion",
+        "queued or dropped: the rented machine's limit of packets a second",
+    ),
+    (
+        "limit_connection_drops",
+        "packets",
+        "",
+        "drop",
+        "dropped: the rented machine's limit of tracked connections",
+    ),
+    (
+        "limit_local_drops",
+        "packets",
+        "",
+        "drop",
+        "dropped: the rented machine's limit of packets to local services (DNS, metadata)",
+    ),
     ("pause_ctrl_rx_frames", "packets", "rx", "pause", "pause frames received, 802.3x and PFC"),
     ("pause_ctrl_tx_frames", "packets", "tx", "pause", "pause frames sent, 802.3x and PFC"),
     ("pause_storm_warnings", "events", "tx", "pause", "the NIC has sent pause for nearly too long"),
@@ -138,6 +173,16 @@ def _phy_metrics() -> Iterator[Metric]:
                 yield Metric(
                     name, unit, WRAP64, direction, topic, f"{meaning}, priority {prio}", _PHY_DOC
                 )
+    for prio in PRIORITIES:
+        for stem, topic, meaning in (
+            ("phy_rx_host_buffer_drops", "drop", "dropped: this host's buffer was full"),
+            ("phy_rx_host_congestion_drops", "drop", "dropped: this host is congested"),
+            ("phy_rx_ecn_marked", "congestion", "marked by the NIC: this host is congested"),
+            ("phy_rx_discards_cos", "drop", "dropped: no memory for this class of service"),
+        ):
+            whose = f"class {prio}" if stem.endswith("cos") else f"priority {prio}"
+            name = f"{stem}{prio}" if stem.endswith("cos") else f"{stem}_prio{prio}"
+            yield Metric(name, "packets", WRAP64, "rx", topic, f"{meaning}, {whose}", _PHY_DOC)
     for name, unit, direction, topic, meaning in _PHY_ROWS:
         yield Metric(name, unit, WRAP64, direction, topic, meaning, _PHY_DOC)
     for what in ("read", "write"):
@@ -158,6 +203,9 @@ _MLXSW = "Linux drivers/net/ethernet/mellanox/mlxsw/spectrum_ethtool.c"
 QUEUES = range(8)
 """The unicast queues that are reported."""
 
+FEC_BINS = range(17)
+"""Symbol errors in a codeword of RS-544, which corrects 15."""
+
 # name, unit, kind, direction, topic, meaning, documented in
 _SWITCH_ROWS: Tuple[Tuple[str, str, str, str, str, str, str], ...] = (
     ("phy_up", "state", GAUGE, "", "state", "1 when the switch chip reports the port up", _SAI),
@@ -172,6 +220,25 @@ _SWITCH_ROWS: Tuple[Tuple[str, str, str, str, str, str, str], ...] = (
         _MLXSW,
     ),
     ("phy_tx_wred_drops", "packets", WRAP64, "tx", "congestion", "dropped early by WRED", _SAI),
+    (
+        "phy_tx_trimmed_packets",
+        "packets",
+        WRAP64,
+        "tx",
+        "congestion",
+        "packets cut to their headers since the buffer was full",
+        _SAI,
+    ),
+    ("phy_tx_trimmed_sent", "packets", WRAP64, "tx", "congestion", "trimmed packets sent", _SAI),
+    (
+        "phy_tx_trimmed_drops",
+        "packets",
+        WRAP64,
+        "tx",
+        "congestion",
+        "trimmed packets dropped",
+        _SAI,
+    ),
     (
         "pfc_watchdog_storms",
         "events",
@@ -205,6 +272,23 @@ def _switch_metrics() -> Iterator[Metric]:
     """
     for row in _SWITCH_ROWS:
         yield Metric(*row)
+    for errors in FEC_BINS:
+        meaning = f"FEC codewords with {errors} symbol errors"
+        if errors == FEC_BINS[-1]:
+            meaning = f"FEC codewords with {errors} or more symbol errors: not corrected"
+        name = f"phy_rx_fec_codewords_s{errors}"
+        topic = "corrected"
+        yield Metric(name, "blocks", WRAP64, "rx", topic, meaning, _SAI)
+    for group in QUEUES:
+        yield Metric(
+            f"pg{group}_rx_drops",
+            "packets",
+            WRAP64,
+            "rx",
+            "congestion",
+            f"packets dropped in ingress priority group {group}: a loss where it is lossless",
+            _SAI,
+        )
     for queue in QUEUES:
         for what, unit, kind, topic, meaning in (
             ("tx_bytes", "bytes", WRAP64, "traffic", "bytes sent from"),

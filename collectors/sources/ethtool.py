@@ -5,10 +5,10 @@ No privilege is needed. A tree at another root carries the output of `ethtool -S
 
 Drivers name their counters differently: one rule for a family of names. A name is matched as a
 whole; the groups of the pattern fill the catalog name: {0} is mostly the direction, {1} the
-priority. Names that match no rule are not read, which is most of them (per-queue counters); they
-are counted and named in the coverage. Sources: Linux drivers/net/ethernet/*, and dumps of real
-NICs. A driver without rules is read by the usual names of all drivers, and marked so: what such a
-counter includes is not known.
+priority; a name that begins with + is a sum of all that match, over queues. Names that match no
+rule are not read, which is most of them (per-queue counters); they are counted and named in the
+coverage. Sources: Linux drivers/net/ethernet/*, and dumps of real NICs. A driver without rules is
+read by the usual names of all drivers, and marked so: what such a counter includes is not known.
 
 A missing counter is not zero: mlx5 lists a priority's pause counters only while PFC is on for it,
 ice and i40e count pause frames but not their duration.
@@ -37,6 +37,9 @@ _MLX5: _Rules = (
     (r"([rt]x)_prio(\d)_pause_duration", "pfc_{0}_pause_us_prio{1}"),
     (r"([rt]x)_prio(\d)_pause_transition", "pfc_{0}_transitions_prio{1}"),
     (r"([rt]x)_prio(\d)_discards", "phy_{0}_discards_prio{1}"),
+    (r"rx_prio(\d)_buf_discard", "phy_rx_host_buffer_drops_prio{0}"),
+    (r"rx_prio(\d)_cong_discard", "phy_rx_host_congestion_drops_prio{0}"),
+    (r"rx_prio(\d)_marked", "phy_rx_ecn_marked_prio{0}"),
     (r"([rt]x)_global_pause", "pause_{0}_frames"),
     (r"([rt]x)_global_pause_duration", "pause_{0}_us"),
     (r"([rt]x)_global_pause_transition", "pause_{0}_transitions"),
@@ -70,6 +73,7 @@ _BNXT: _Rules = (
     (r"pfc_pri(\d)_([rt]x)_transitions", "pfc_{1}_transitions_prio{0}"),
     (r"([rt]x)_pause_frames", "pause_{0}_frames"),
     (r"([rt]x)_stat_discard", "phy_{0}_discards"),
+    (r"rx_discard_packets_cos(\d)", "phy_rx_discards_cos{0}"),
     (r"rx_stat_err", "phy_rx_errors"),
     (r"tx_stat_error", "phy_tx_errors"),
     (r"rx_fcs_err_frames", "phy_rx_crc_errors"),
@@ -139,6 +143,75 @@ _HNS3: _Rules = (
     (r"mac_([rt]x)_mac_pause_num", "pause_{0}_frames"),
     (r"mac_([rt]x)_bad_pkt_num", "phy_{0}_errors"),
     (r"mac_rx_fcs_err_pkt_num", "phy_rx_crc_errors"),
+)
+
+# A cloud's NIC: no counters of a wire, but those of the limits of the rented machine.
+_ENA: _Rules = (
+    (r"bw_in_allowance_exceeded", "limit_rx_packets"),
+    (r"bw_out_allowance_exceeded", "limit_tx_packets"),
+    (r"pps_allowance_exceeded", "limit_pps_packets"),
+    (r"conntrack_allowance_exceeded", "limit_connection_drops"),
+    (r"linklocal_allowance_exceeded", "limit_local_drops"),
+)
+
+# The traffic classes are those of the physical port. The `hc_*` bytes are of the whole adapter.
+_MANA: _Rules = (
+    (r"hc_tc(\d)_([rt]x)_byte_phy", "phy_{1}_bytes_prio{0}"),
+    (r"hc_tc(\d)_([rt]x)_pkt_phy", "phy_{1}_packets_prio{0}"),
+    (r"hc_tc(\d)_([rt]x)_pause_phy", "pfc_{1}_frames_prio{0}"),
+    (r"hc_([rt]x)_pkt_drop_phy", "phy_{0}_discards"),
+    (r"hc_rx_discards_no_wqe", "phy_rx_out_of_buffer"),
+)
+
+# Virtual NICs have no counters of a wire: drops of each queue, which are added up.
+_GVE: _Rules = (
+    (r"rx_queue_drop_cnt\[\d+\]", "+phy_rx_discards"),
+    (r"rx_no_buffers_posted\[\d+\]", "+phy_rx_out_of_buffer"),
+    (r"tx_dropped", "phy_tx_discards"),
+)
+_VIRTIO: _Rules = (
+    (r"rx_?(?:queue_)?\d+_drops", "+phy_rx_discards"),
+    (r"tx_?(?:queue_)?\d+_xdp_tx_drops", "+phy_tx_discards"),
+)
+_IDPF: _Rules = (
+    (r"(?:port[-_])?tx-skb_drops", "phy_tx_discards"),
+    (r"(?:port[-_])?rx-length_errors", "phy_rx_errors"),
+)
+
+_IXGBE: _Rules = (
+    (r"([rt]x)_bytes_nic", "phy_{0}_bytes"),
+    (r"([rt]x)_pkts_nic", "phy_{0}_packets"),
+    (r"([rt]x)_pb_(\d)_pxoff", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_flow_control_xoff", "pause_{0}_frames"),
+    (r"rx_missed_errors", "phy_rx_discards"),
+    (r"rx_no_dma_resources", "phy_rx_out_of_buffer"),
+    (r"([rt]x)_errors", "phy_{0}_errors"),
+    (r"rx_crc_errors", "phy_rx_crc_errors"),
+)
+
+_MLX4: _Rules = (
+    (r"([rt]x)_prio_(\d)_bytes", "phy_{0}_bytes_prio{1}"),
+    (r"([rt]x)_prio_(\d)_packets", "phy_{0}_packets_prio{1}"),
+    (r"([rt]x)_pause_prio_(\d)", "pfc_{0}_frames_prio{1}"),
+    (r"([rt]x)_pause_duration_prio_(\d)", "pfc_{0}_pause_us_prio{1}"),
+    (r"([rt]x)_pause_transition_prio_(\d)", "pfc_{0}_transitions_prio{1}"),
+    (r"([rt]x)_pause", "pause_{0}_frames"),
+    (r"([rt]x)_pause_duration", "pause_{0}_us"),
+    (r"([rt]x)_pause_transition", "pause_{0}_transitions"),
+    (r"rx_fifo_errors", "phy_rx_discards"),
+    (r"rx_crc_errors", "phy_rx_crc_errors"),
+)
+
+# `rx_drops_no_pbuf` is of the whole card.
+_BE2NET: _Rules = (
+    (r"rx_pause_frames", "pause_rx_frames"),
+    (r"tx_pauseframes", "pause_tx_frames"),
+    (r"rx_priority_pause_frames", "pfc_rx_frames"),
+    (r"tx_priority_pauseframes", "pfc_tx_frames"),
+    (r"rx_input_fifo_overflow_drop", "phy_rx_discards"),
+    (r"rx_drops_no_erx_descr", "phy_rx_out_of_buffer"),
+    (r"rx_crc_errors", "phy_rx_crc_errors"),
+    (r"rx_alignment_symbol_errors", "phy_rx_symbol_errors"),
 )
 
 # Spectrum switches. The IEEE counters are the wire; a queue is a traffic class, the first eight of
@@ -227,6 +300,15 @@ RULES: Dict[str, _Rules] = {
     "cxgb4": _CXGB4,
     "ionic": _IONIC,
     "hns3": _HNS3,
+    "ena": _ENA,
+    "mana": _MANA,
+    "gve": _GVE,
+    "idpf": _IDPF,
+    "virtio_net": _VIRTIO,
+    "ixgbe": _IXGBE,
+    "mlx4_core": _MLX4,
+    "mlx4_en": _MLX4,
+    "be2net": _BE2NET,
     "mlxsw_spectrum": _MLXSW,
     "mlxsw_spectrum2": _MLXSW,
     "mlxsw_spectrum3": _MLXSW,
@@ -242,6 +324,11 @@ _compiled: Dict[str, _Compiled] = {}
 
 def catalog_name(driver: str, name: str) -> Optional[str]:
     """The catalog name of a driver's counter; None when no rule matches."""
+    return _metric_of(driver, name)[0]
+
+
+def _metric_of(driver: str, name: str) -> Tuple[Optional[str], bool]:
+    """The catalog name of a driver's counter, and whether all that match are added up."""
     rules = _compiled.get(driver)
     if rules is None:
         rules = tuple((re.compile(rule), metric) for rule, metric in RULES.get(driver, ()))
@@ -249,16 +336,21 @@ def catalog_name(driver: str, name: str) -> Optional[str]:
     for pattern, metric in rules:
         match = pattern.fullmatch(name)
         if match is not None:
-            return metric.format(*match.groups())
-    return None
+            return metric.lstrip("+").format(*match.groups()), metric.startswith("+")
+    return None, False
 
 
 class _Wanted(NamedTuple):
-    """An interface, the driver's names at the discovery, and the number of metrics chosen."""
+    """An interface, the driver's names at the discovery, and the number of metrics chosen.
+
+    `sums` has the places of each metric's parts among the values read; None where each metric is
+    one value.
+    """
 
     stats: EthtoolStats
     names: List[str]
     metrics: int
+    sums: Optional[List[List[int]]]
 
 
 class Ethtool(Source):
@@ -307,7 +399,10 @@ class Ethtool(Source):
             try:
                 numbers = item.stats.read()
                 if numbers is not None:
-                    values.extend(numbers)
+                    if item.sums is None:
+                        values.extend(numbers)
+                    else:
+                        values.extend(sum(numbers[place] for place in sum_) for sum_ in item.sums)
                     continue
                 # The driver's list has another length: its positions mean nothing now.
                 self._moved += 1
@@ -351,19 +446,26 @@ class Ethtool(Source):
         else:
             stats = TextStats(self.host, "ethtool", f"{interface}.txt")
         names = stats.names()
-        chosen: Dict[str, int] = {}
+        chosen: Dict[str, List[int]] = {}
         read = []
         for position, name in enumerate(names):
-            metric = catalog_name(rules, name)
+            metric, is_sum = _metric_of(rules, name)
             if metric in CATALOG and not (
                 rules == USUAL and port.rdma is not None and _NOT_WITH_RDMA.fullmatch(metric)
             ):
-                chosen.setdefault(metric, position)
                 read.append(name)
+                if metric not in chosen:
+                    chosen[metric] = [position]
+                elif is_sum:
+                    chosen[metric].append(position)
         count.add(port.info.get("driver", rules), names, read, guessed=rules == USUAL)
-        metrics = sorted(chosen, key=chosen.__getitem__)
-        stats.choose([chosen[metric] for metric in metrics], len(names))
-        self._wanted.append(_Wanted(stats, names, len(metrics)))
+        metrics = sorted(chosen, key=lambda metric: chosen[metric][0])
+        positions = sorted(position for each in chosen.values() for position in each)
+        stats.choose(positions, len(names))
+        places = {position: place for place, position in enumerate(positions)}
+        sums = [[places[position] for position in chosen[metric]] for metric in metrics]
+        has_sums = len(positions) > len(metrics)
+        self._wanted.append(_Wanted(stats, names, len(metrics), sums if has_sums else None))
         info = {"ethtool": "counters by pattern"} if rules == USUAL and metrics else {}
         return Object(interface, port.kind, port.name, info, tuple(metrics))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from collectors.catalog.ethernet import FEC_BINS
 from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.sonic_db import (
@@ -66,6 +67,13 @@ def _port() -> Dict[str, Spellings]:
     found["phy_rx_fec_corrected_blocks"] = ((f"{_PORT}IF_IN_FEC_CORRECTABLE_FRAMES",),)
     found["phy_rx_fec_uncorrectable_blocks"] = ((f"{_PORT}IF_IN_FEC_NOT_CORRECTABLE_FRAMES",),)
     found["phy_rx_fec_corrected_symbols"] = ((f"{_PORT}IF_IN_FEC_SYMBOL_ERRORS",),)
+    for errors in FEC_BINS:
+        found[f"phy_rx_fec_codewords_s{errors}"] = (
+            (f"{_PORT}IF_IN_FEC_CODEWORD_ERRORS_S{errors}",),
+        )
+    found["phy_tx_trimmed_packets"] = ((f"{_PORT}TRIM_PACKETS",),)
+    found["phy_tx_trimmed_sent"] = ((f"{_PORT}TX_TRIM_PACKETS",),)
+    found["phy_tx_trimmed_drops"] = ((f"{_PORT}DROPPED_TRIM_PACKETS",),)
     found["phy_tx_ecn_marked"] = ((f"{_PORT}ECN_MARKED_PACKETS",),)
     found["phy_tx_wred_drops"] = ((f"{_PORT}WRED_DROPPED_PACKETS",),)
     for prio in PRIORITIES:
@@ -99,6 +107,9 @@ QUEUE: Dict[str, Spellings] = {
 }
 """Metrics of `COUNTERS:<queue>`; the name is `queue<N>_` and this."""
 
+_GROUP_DROPS = ("SAI_INGRESS_PRIORITY_GROUP_STAT_DROPPED_PACKETS",)
+"""The field of `COUNTERS:<priority group>` that is read: losses on ingress."""
+
 WATCHDOG: Dict[str, Spellings] = {
     "pfc_watchdog_storms": ((f"{_WATCHDOG}DEADLOCK_DETECTED",),),
     "pfc_watchdog_restores": ((f"{_WATCHDOG}DEADLOCK_RESTORED",),),
@@ -114,6 +125,7 @@ UNICAST = ("SAI_QUEUE_TYPE_UNICAST", "SAI_QUEUE_TYPE_ALL")
 
 _PORT_MAP = HashQuery(COUNTERS, "COUNTERS_PORT_NAME_MAP")
 _QUEUE_MAP = HashQuery(COUNTERS, "COUNTERS_QUEUE_NAME_MAP")
+_GROUP_MAP = HashQuery(COUNTERS, "COUNTERS_PG_NAME_MAP")
 _QUEUE_TYPES = HashQuery(COUNTERS, "COUNTERS_QUEUE_TYPE_MAP")
 _BPS_OF_MEGABIT = 1_000_000
 _STATE_FIELDS = ("oper_status", "speed")
@@ -280,7 +292,7 @@ class SonicQueues(SonicSource):
     def discover(self) -> List[Object]:
         """One object per port with at least one unicast queue."""
         names = self._ports()
-        queues, types = self.databases.rows([_QUEUE_MAP, _QUEUE_TYPES])
+        queues, types, groups = self.databases.rows([_QUEUE_MAP, _QUEUE_TYPES, _GROUP_MAP])
         if not names or not queues:
             raise NoData("COUNTERS_DB has no queues yet")
         self._set_period()
@@ -291,13 +303,18 @@ class SonicQueues(SonicSource):
             is_unicast = types.get(oid, UNICAST[0]) in UNICAST
             if port in names and queue is not None and queue in QUEUES and is_unicast:
                 found.setdefault(port, []).append((queue, counters_key(oid)))
+        ingress: Dict[str, List[Tuple[int, str]]] = {port: [] for port in found}
+        for name, oid in groups.items():
+            port, _, index = name.partition(":")
+            group = parse_count(index)
+            if port in found and group is not None and group in QUEUES:
+                ingress[port].append((group, counters_key(oid)))
         order = sorted(found, key=ports.natural)
-        keys = [key for port in order for _, key in sorted(found[port])]
+        listed = [sorted(each[port]) for port in order for each in (found, ingress)]
+        keys = [key for each in listed for _, key in each]
         rows = iter(self.databases.rows([HashQuery(COUNTERS, key) for key in keys]))
-        self._port_queues = [
-            _PortQueues(port, [(queue, key, next(rows)) for queue, key in sorted(found[port])])
-            for port in order
-        ]
+        read = iter([[(number, key, next(rows)) for number, key in each] for each in listed])
+        self._port_queues = [_PortQueues(port, next(read), next(read)) for port in order]
         return [
             Object(each.port, "ethernet", each.port, {}, each.metrics) for each in self._port_queues
         ]
@@ -313,16 +330,26 @@ class SonicQueues(SonicSource):
 
 
 class _PortQueues:
-    """The queues of one port; the counts of their watchdogs are added up for the port."""
+    """The queues of one port, and its ingress priority groups; the counts of the watchdogs of its
+    queues are added up for the port."""
 
-    def __init__(self, port: str, queues: Sequence[Tuple[int, str, HashRow]]) -> None:
+    def __init__(
+        self,
+        port: str,
+        queues: Sequence[Tuple[int, str, HashRow]],
+        groups: Sequence[Tuple[int, str, HashRow]],
+    ) -> None:
         self.port = port
-        hashes = [
+        hashes: List[Tuple[CounterHash, Optional[CounterHash]]] = [
             (
                 hash_of(key, row, {f"queue{queue}_{what}": each for what, each in QUEUE.items()}),
                 hash_of(key, row, WATCHDOG) if WATCHDOG_STATUS in row else None,
             )
             for queue, key, row in queues
+        ]
+        hashes += [
+            (hash_of(key, row, {f"pg{group}_rx_drops": (_GROUP_DROPS,)}), None)
+            for group, key, row in groups
         ]
         watched = [watchdog for _, watchdog in hashes if watchdog is not None]
         self._watchdog = [

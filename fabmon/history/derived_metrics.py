@@ -68,7 +68,10 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "phy_rx_errors": ("phy_rx_crc_errors", "phy_rx_symbol_errors"),
     "rdma_rx_drops": ("rdma_rx_limit_drops",),
     "rdma_tx_drops": ("rdma_tx_limit_drops",),
-    "phy_rx_discards": tuple(f"phy_rx_discards_prio{prio}" for prio in range(8)),
+    "phy_rx_discards": (
+        *(f"phy_rx_discards_prio{prio}" for prio in range(8)),
+        *(f"phy_rx_discards_cos{cos}" for cos in range(8)),
+    ),
     "phy_tx_discards": tuple(f"phy_tx_discards_prio{prio}" for prio in range(8)),
     # The sums of recording rules, last: the parts of others are not counted again.
     "port_errors": _of_topic("error", "port_errors"),

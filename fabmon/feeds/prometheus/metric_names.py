@@ -204,7 +204,7 @@ def _labels_by_metric(tables: ExporterTables) -> dict[str, set[str]]:
         for name, rows in prefixed.metrics.items():
             matched = [label for row in rows for label in row.match]
             labels.setdefault(name, set()).update(_port_labels(group), matched)
-        for name in (*group.require, *group.kinds):
+        for name in group.tested:
             labels.setdefault(prefixed.prefix + name, set()).update(_port_labels(group))
         for lookup in group.lookups:
             used = (*lookup.labels.values(), *lookup.patterns, group.labels[lookup.by])

@@ -40,9 +40,7 @@ class PageInterpreter:
     def __init__(self, tables: ExporterTables) -> None:
         self._tables = tables
         self._tested = {
-            prefixed.prefix + name
-            for prefixed in tables.groups
-            for name in (*prefixed.group.require, *prefixed.group.kinds)
+            prefixed.prefix + name for prefixed in tables.groups for name in prefixed.group.tested
         }
         self._known: dict[object, InterpretedPage] = {}
 
@@ -177,7 +175,9 @@ class PageBlock(_Block):
     def computed(self, values: Floats) -> Floats | None:
         """All values, if some are joined from several series or may be blank."""
         arithmetic = self._arithmetic
-        if arithmetic is None or not (arithmetic.joined or arithmetic.blanks):
+        if arithmetic is None or not (
+            arithmetic.joined or arithmetic.blanks or len(arithmetic.stuck)
+        ):
             return None
         return arithmetic.values(values[self.slots])
 

@@ -49,7 +49,7 @@ _AGENT_FACTS = (
 )
 
 Shape = Literal["rdma", "netdev", "gpu", "link", "port"]
-Join = Literal["first", "sum", "product"]
+Join = Literal["first", "sum", "product", "largest"]
 
 
 class TableError(Exception):
@@ -61,7 +61,8 @@ class MetricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `to` is the metric of the catalog; the exporter's value times `factor` is in its unit. `match`
     maps labels or roles to patterns that must match their whole value; a label that is missing has
-    an empty value. With `join`, all series that map to the same value are added or multiplied.
+    an empty value. With `join`, all series that map to the same value are added or multiplied, or
+    the largest is used. A value of `stuck` is the maximum of a counter that saturates: no value.
     `kind` overrides the kind of port of the group, for a counter that only such ports have. `roles`
     adds to the roles of the labels.
     """
@@ -72,6 +73,7 @@ class MetricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join: Join = "first"
     kind: str = ""
     roles: dict[str, str] = {}
+    stuck: float | None = None
 
 
 class LabelFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,8 +115,10 @@ class MetricGroup(
     roles to labels, `patterns` maps labels to patterns whose named groups are roles, `constants`
     has roles with a fixed value. `match` is as in a row; `skip` leaves out series that match one of
     its patterns. `require` leaves out ports that have one of its metrics with another value than
-    those listed. `kinds` maps values of a metric to the kind of port. A value that lacks the labels
-    of some roles is given to all ports that match its other roles.
+    those listed. `prefer` does so too, unless the port has all of `hardware`, or it would leave out
+    every port; a port whose metrics `unstacked` differ is on top of another interface. `kinds` maps
+    values of a metric to the kind of port. A value that lacks the labels of some roles is given to
+    all ports that match its other roles.
     """
 
     shape: Shape
@@ -129,6 +133,9 @@ class MetricGroup(
     match: dict[str, str] = {}
     skip: dict[str, str] = {}
     require: dict[str, list[float]] = {}
+    prefer: dict[str, list[float]] = {}
+    hardware: dict[str, list[float]] = {}
+    unstacked: list[str] = []
     kinds: dict[str, dict[str, str]] = {}
     facts: list[LabelFact] = []
     lookups: list[RoleLookup] = []
@@ -137,6 +144,12 @@ class MetricGroup(
     def roles(self) -> tuple[str, ...]:
         """The roles in the name of a port."""
         return _ROLES[self.shape]
+
+    @property
+    def tested(self) -> list[str]:
+        """The metrics whose values decide which ports there are, and of which kind."""
+        refusing = (*self.require, *self.prefer, *self.hardware, *self.unstacked)
+        return [*refusing, *self.kinds]
 
     def metrics(self) -> dict[str, tuple[MetricRow, ...]]:
         """Full metric names, with ranges expanded -> rows."""
@@ -218,7 +231,7 @@ class ExporterTables:
     def _add(self, table: ExporterTable, group: MetricGroup, prefix: str) -> None:
         metrics = {prefix + name: rows for name, rows in group.metrics().items()}
         self.groups.append(PrefixedGroup(table, group, prefix, metrics))
-        others = [*group.require, *group.kinds, *(fact.metric for fact in group.facts)]
+        others = [*group.tested, *(fact.metric for fact in group.facts)]
         others += [lookup.metric for lookup in group.lookups]
         wanted = {*metrics, *(prefix + name for name in others)}
         self.wanted |= wanted

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +133,14 @@ def _newest(stamps_s: Floats) -> float:
     return float(known.max())
 
 
+_JOINED: dict[str, Callable[[Floats], Any]] = {
+    "sum": np.sum,
+    "product": np.prod,
+    "largest": np.fmax.reduce,
+}
+"""How several values are one. NaN makes a sum or a product unknown."""
+
+
 class PageArithmetic:
     """Computes the values of cells from the values of a page's series.
 
@@ -148,6 +156,14 @@ class PageArithmetic:
         self.first: Indices = np.array([each[0] for each in indices], np.intp)
         self.factors: Floats = np.array([cell.row.factor for cell in cells], np.float64)
         self.blanks = sorted({blank for cell in cells for blank in cell.blanks})
+        stuck = [
+            (int(at), cell.row.stuck)
+            for each, cell in zip(indices, cells, strict=True)
+            if cell.row.stuck is not None
+            for at in each
+        ]
+        self.stuck: Indices = np.array([at for at, _ in stuck], np.intp)
+        self.stuck_at: Floats = np.array([value for _, value in stuck], np.float64)
         self.joined = [
             (at, each, cell.row.join)
             for at, (each, cell) in enumerate(zip(indices, cells, strict=True))
@@ -158,10 +174,12 @@ class PageArithmetic:
         """The cells' values in the units of the catalog; NaN for none."""
         for low, high in self.blanks:
             page = np.where((page >= low) & (page <= high), np.nan, page)
+        if len(self.stuck):
+            page = page.copy()
+            page[self.stuck[page[self.stuck] == self.stuck_at]] = np.nan
         found: Floats = page[self.first]
         for at, indices, join in self.joined:
-            parts = page[indices]
-            found[at] = parts.sum() if join == "sum" else parts.prod()
+            found[at] = _JOINED[join](page[indices])
         return found * self.factors
 
 

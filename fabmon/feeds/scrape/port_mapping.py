@@ -243,12 +243,15 @@ class _GroupReader:
         """The ports that the group's `require` allows, with kinds as its `kinds` say."""
         group = self._group
         index = _PortIndex(ports)
-        refused: set[int] = set()
-        for metric, allowed in group.require.items():
-            for position, labels in self._labels_of(metric):
-                if self._values[position] not in allowed:
-                    roles = _roles_in(group.labels, group.patterns, labels)
-                    refused.update(id(port) for port in index.find(roles))
+        refused = {
+            number
+            for metric, allowed in group.require.items()
+            for number, value in self._values_of(metric, index).items()
+            if value not in allowed
+        }
+        virtual = self._virtual(index)
+        if any(id(port) not in refused | virtual for port in ports):
+            refused |= virtual
         for metric, kinds in group.kinds.items():
             for position, labels in self._labels_of(metric):
                 kind = kinds.get(f"{self._values[position]:g}")
@@ -257,6 +260,37 @@ class _GroupReader:
                     for port in index.find(roles):
                         port.kind = kind
         return [port for port in ports if id(port) not in refused]
+
+    def _virtual(self, index: _PortIndex) -> set[int]:
+        """The ids of the ports that the group's `prefer` leaves out."""
+        group = self._group
+        found = {
+            number
+            for metric, allowed in group.prefer.items()
+            for number, value in self._values_of(metric, index).items()
+            if value not in allowed
+        }
+        if not found or not group.hardware:
+            return found
+        levels = [self._values_of(metric, index) for metric in group.unstacked]
+        hardware = [
+            (self._values_of(metric, index), allowed) for metric, allowed in group.hardware.items()
+        ]
+        return {
+            number
+            for number in found
+            if len({level.get(number) for level in levels}) > 1
+            or any(values.get(number) not in allowed for values, allowed in hardware)
+        }
+
+    def _values_of(self, metric: str, index: _PortIndex) -> dict[int, float]:
+        """The values of a metric by the id of each port that its labels match."""
+        group = self._group
+        return {
+            id(port): self._values[position]
+            for position, labels in self._labels_of(metric)
+            for port in index.find(_roles_in(group.labels, group.patterns, labels))
+        }
 
     def _roles(self, labels: Mapping[str, str]) -> dict[str, str]:
         """The roles of the port of a series."""

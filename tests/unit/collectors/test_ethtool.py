@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from collectors.source import NoData
-from tests.fixtures import hosts, names
+from tests.fixtures import hosts, names, nic_drivers, parts
 from tests.fixtures.reading import Answer, ask, read, source
+from tests.fixtures.tree import Counter, Tree
 
 
 def pause(answer: Answer, interface: str) -> dict[str, int | str | None]:
@@ -101,7 +102,49 @@ def test_a_list_that_grew_has_no_values_until_it_is_looked_at_again(tmp_path: Pa
     ethtool.close()
 
 
-def test_drivers_that_are_not_known_are_not_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("driver", sorted(nic_drivers.NAMES))
+def test_the_counters_of_other_drivers(tmp_path: Path, driver: str) -> None:
+    tree = Tree(tmp_path)
+    parts.netdev(tree, "eth0", 2, parts.pci(tree, "0000:18:00.0", driver))
+    tree.ethtool("eth0", [(name, Counter(7)) for name in nic_drivers.NAMES[driver]])
+    answer = ask("ethtool", tmp_path)
+    assert set(answer.of("eth0")) == nic_drivers.METRICS[driver]
+    assert answer.info("eth0") == {}
+
+
+def test_drops_of_queues_are_added_up(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    parts.netdev(tree, "eth0", 2, parts.pci(tree, "0000:18:00.0", "gve"))
+    rows = [(f"rx_queue_drop_cnt[{queue}]", Counter(10 + queue, queue)) for queue in range(3)]
+    tree.ethtool("eth0", [("tx_dropped", Counter(5)), *rows, ("rx_bytes[0]", Counter(9))])
+    ethtool = source("ethtool", tmp_path)
+    objects = ethtool.discover()
+    assert read(ethtool, objects).of("eth0") == {"phy_tx_discards": 5, "phy_rx_discards": 33}
+    tree.grow(10)
+    assert read(ethtool, objects).of("eth0") == {"phy_tx_discards": 5, "phy_rx_discards": 63}
+    ethtool.close()
+
+
+def test_mlx5_and_bnxt_count_losses_and_marks_by_priority(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    names_of = {
+        "mlx5_core": ["rx_prio3_buf_discard", "rx_prio3_cong_discard", "rx_prio3_marked"],
+        "bnxt_en": ["rx_discard_packets_cos5"],
+    }
+    for place, (driver, listed) in enumerate(names_of.items()):
+        device = parts.pci(tree, f"0000:1{place}:00.0", driver)
+        parts.netdev(tree, f"eth{place}", 2 + place, device)
+        tree.ethtool(f"eth{place}", [(name, Counter(7)) for name in listed])
+    answer = ask("ethtool", tmp_path)
+    assert answer.of("eth0") == {
+        "phy_rx_host_buffer_drops_prio3": 7,
+        "phy_rx_host_congestion_drops_prio3": 7,
+        "phy_rx_ecn_marked_prio3": 7,
+    }
+    assert answer.of("eth1") == {"phy_rx_discards_cos5": 7}
+
+
+def test_virtual_interfaces_without_a_driver_are_not_asked(tmp_path: Path) -> None:
     hosts.container_host(tmp_path)
     with pytest.raises(NoData):
         source("ethtool", tmp_path).discover()

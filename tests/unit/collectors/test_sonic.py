@@ -47,6 +47,19 @@ def test_redis_says_what_the_dump_says(root: str, server: RedisServer, tmp_path:
         assert ask(name, root) == ask(name, tmp_path)
 
 
+def test_losses_of_ingress_trimming_and_codewords_are_read(tmp_path: Path) -> None:
+    sonic_switch(tmp_path)
+    queues, port = ask("sonic_queues", tmp_path).of("Ethernet4"), ask("sonic", tmp_path)
+    assert (queues["pg0_rx_drops"], queues["pg3_rx_drops"]) == (0, 3)
+    values = port.of("Ethernet4")
+    assert values["phy_tx_trimmed_packets"] == 12
+    assert values["phy_tx_trimmed_sent"] == 13
+    assert values["phy_tx_trimmed_drops"] == 14
+    assert values["phy_rx_fec_codewords_s0"] == 10**16
+    assert values["phy_rx_fec_codewords_s15"] == 10
+    assert "phy_rx_fec_codewords_s16" not in values
+
+
 def test_counters_move(root: str, server: RedisServer) -> None:
     server.fill(sonic_databases())
     source = Sonic(HostFS(root))

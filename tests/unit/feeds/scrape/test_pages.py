@@ -95,6 +95,126 @@ DCGM_FI_DEV_PCIE_TX_THROUGHPUT{gpu="0",GPU_I_ID="3"} 1
     assert unread(page) == {"dcgm_exporter": (1, 0, (name,))}
 
 
+def values_on(page: str) -> dict[str, dict[str, int | None]]:
+    """The values of each port of a page, by metric; a port of another node is `node/port`.
+
+    It is the second page, as counters of DCGM, which repeats its values, are unknown before they
+    change.
+    """
+    reader = PageReader(exporter_tables())
+    reader.read(re.sub(r"(?m)^(DCGM.*) \S+$", r"\1 0", page).encode())
+    reading = reader.read(page.encode())
+    values = iter(reading.values or ())
+    return {item.id: {name: next(values) for name in item.metrics} for item in reading.objects}
+
+
+@pytest.mark.parametrize(
+    ("legacy", "port", "expected"),
+    [
+        (0, 6_800_000_000, 6_800_000_000),  # files that stay 0
+        (7_000_000_000_000, 4_294_967_295, 7_000_000_000_000),  # 32 bits, stuck
+        (None, 4_294_967_295, None),
+        (None, 5, 5),
+        (9, None, 9),
+    ],
+)
+def test_the_counter_that_counts_is_used(
+    legacy: int | None, port: int | None, expected: int | None
+) -> None:
+    labels = '{device="mlx4_0",port="1"}'
+    page = f"node_infiniband_state_id{labels} 4\n"
+    if legacy is not None:
+        page += f"node_infiniband_legacy_packets_received_total{labels} {legacy}\n"
+    if port is not None:
+        page += f"node_infiniband_port_packets_received_total{labels} {port}\n"
+    assert values_on(page)["mlx4_0"]["ib_rx_packets"] == expected
+
+
+def interface(name: str, name_type: int, address_type: int, link: int) -> str:
+    labels = f'{{device="{name}"}}'
+    return (
+        f"node_network_name_assign_type{labels} {name_type}\n"
+        f"node_network_address_assign_type{labels} {address_type}\n"
+        f"node_network_protocol_type{labels} 1\n"
+        f"node_network_iface_id{labels} 5\n"
+        f"node_network_iface_link{labels} {link}\n"
+        f"node_network_receive_bytes_total{labels} 7\n"
+    )
+
+
+def test_an_interface_that_was_named_by_userspace_is_a_port_if_it_is_hardware() -> None:
+    hardware = interface("rdma0", 3, 0, 5)
+    pod, vlan, tap = (
+        interface("pod7", 3, 1, 9),
+        interface("storage", 3, 0, 4),
+        interface("vm1", 3, 1, 5),
+    )
+    assert set(values_on(hardware + pod + vlan + tap)) == {"rdma0"}
+    assert set(values_on(interface("eno1", 4, 0, 5) + pod)) == {"eno1"}
+
+
+def test_a_machine_with_such_interfaces_only_has_these_as_ports() -> None:
+    assert set(values_on(interface("pod7", 3, 1, 9))) == {"pod7"}
+
+
+def test_infiniband_exporter_gives_each_port_its_rate_from_0_10_on() -> None:
+    page = """\
+infiniband_switch_info{guid="0x1",lid="7",switch="leaf1"} 1
+infiniband_switch_port_transmit_data_bytes_total{guid="0x1",port="1",switch="leaf1"} 5
+infiniband_switch_port_transmit_data_bytes_total{guid="0x1",port="2",switch="leaf1"} 6
+infiniband_switch_port_rate_bytes_per_second{guid="0x1",port="1",switch="leaf1"} 1.25e+10
+infiniband_switch_port_rate_bytes_per_second{guid="0x1",port="2",switch="leaf1"} 5e+10
+infiniband_switch_port_raw_rate_bytes_per_second{guid="0x1",port="2",switch="leaf1"} 5.1e+10
+infiniband_switch_port_state{guid="0x1",port="2",switch="leaf1"} 1
+infiniband_hca_info{guid="0x2",hca="gpu1 mlx5_0",lid="9"} 1
+infiniband_hca_port_transmit_data_bytes_total{guid="0x2",hca="gpu1 mlx5_0",port="1"} 8
+infiniband_hca_port_rate_bytes_per_second{guid="0x2",hca="gpu1 mlx5_0"} 5e+10
+"""
+    values = values_on(page)
+    assert values["leaf1/1"]["ib_rate_bps"] == 100_000_000_000
+    assert values["leaf1/2"]["ib_rate_bps"] == 400_000_000_000
+    assert values["leaf1/2"]["ib_state"] == 4
+    assert values["gpu1/mlx5_0"]["ib_rate_bps"] == 400_000_000_000
+
+
+def test_dcgm_counts_errors_and_rates_of_single_links() -> None:
+    page = """\
+DCGM_FI_DEV_PCIE_REPLAY_COUNTER{gpu="0",UUID="GPU-1"} 3
+DCGM_FI_DEV_NVLINK_BANDWIDTH_L2{gpu="0",UUID="GPU-1"} 1000
+DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{gpu="0",nvlink="1",UUID="GPU-1"} 4
+DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL{gpu="0",nvlink="1",UUID="GPU-1"} 5
+DCGM_FI_DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS{gpu="0",nvlink="1",UUID="GPU-1"} 6
+DCGM_FI_DEV_NVSWITCH_LINK_REPLAY_ERRORS{nvlink="3",nvswitch="nvswitch0"} 7
+"""
+    assert values_on(page) == {
+        "gpu0": {"pcie_replays": 3},
+        "gpu0/nv1": {
+            "nvlink_crc_flit_errors": 5,
+            "nvlink_replays": 4,
+            "nvlink_symbol_errors": 6,
+        },
+        "gpu0/nv2": {"nvlink_both_bps": 8_192_000_000},
+        "nvswitch0/nv3": {"nvlink_replays": 7},
+    }
+
+
+def test_an_amd_nic_has_its_fec_and_what_ethtool_lists() -> None:
+    page = """\
+nic_port_stats_rsfec_uncorrectable_word{nic_id="0",port_name="eth1/1"} 3
+eth_octets_rx_ok{eth_intf_name="enp132s0",nic_id="0"} 4
+eth_frames_rx_pripause{lif_name="enp132s0",nic_id="0"} 5
+rdma_req_rx_oper_err{rdma_dev_name="rocep132s0"} 6
+"""
+    assert values_on(page) == {
+        "eth1/1": {"phy_rx_fec_uncorrectable_blocks": 3},
+        "rocep132s0": {
+            "rdma_req_remote_operation_errors": 6,
+            "phy_rx_bytes": 4,
+            "pfc_rx_frames": 5,
+        },
+    }
+
+
 def test_every_table_has_a_page() -> None:
     assert {*EXPORTERS, "fabmon"} == set(exporter_tables().by_name)
 
@@ -270,7 +390,8 @@ def test_the_counters_of_an_amd_nic_are_mapped() -> None:
     (port,) = PageReader(exporter_tables().of("amd_nic_exporter")).read(page.encode()).objects
     assert port.port == "rocep132s0"
     assert {"rdma_ecn_marked", "rdma_cnp_sent", "rdma_cnp_handled"} <= set(port.metrics)
-    assert len(port.metrics) == len(exporter_tables().by_name["amd_nic_exporter"].groups[0].rows)
+    rows = exporter_tables().by_name["amd_nic_exporter"].groups[0].metrics().values()
+    assert set(port.metrics) == {row.to for each in rows for row in each}
 
 
 @pytest.mark.parametrize("stamp", [b"Inf", b"NaN", b"1e300", b"-1"])
