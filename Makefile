@@ -92,6 +92,13 @@ bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: in
 	  | tee shipped.jsonl
 	@$(BIN)/python -m tests.bench.table shipped.jsonl; rm -f shipped.jsonl
 
+.PHONY: bench-growth
+bench-growth: setup system ## 16 nodes streamed to 10,000 from real servers: into docs/performance.md
+	@{ for nodes in 16 64; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs 1 --seconds 30; done; \
+	  for nodes in 1024 4096 10000; do for server in victoria-metrics prometheus; do \
+	  $(BIN)/python -m tests.bench.growth --server $$server --nodes $$nodes; done; done; } | tee growth.jsonl
+	@$(BIN)/python -m tests.bench.table growth.jsonl; rm -f growth.jsonl
+
 .PHONY: soak
 soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 5 s: memory, files, delays
 	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN)

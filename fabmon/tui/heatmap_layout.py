@@ -189,16 +189,17 @@ class HeatmapGrid:
         ]
         return np.array(ends, np.intp)
 
-    def ports_of(self, room: str) -> list[tuple[int, ...]]:
+    def ports_of(self, room: str, every: bool = False) -> list[tuple[int, ...]]:
         """For every part, the ports that its `note` (those of its last strip) or its `curve` (of
-        its first) is about; none for parts without that room."""
+        its first) is about, or `every` port of it; none for parts without that room."""
         found: list[tuple[int, ...]] = []
         for y, parts in enumerate(self.rows):
             for part in parts:
                 ports: tuple[int, ...] = ()
                 if getattr(part, room)[1] and part.blocks:
-                    block = part.blocks[-1 if room == "note" else 0]
-                    cells = range(block.first, block.first + block.count)
+                    place = -1 if room == "note" else 0
+                    blocks = part.blocks if every else (part.blocks[place],)
+                    cells = (x for b in blocks for x in range(b.first, b.first + b.count))
                     ports = tuple(row for x in cells for row in self.ports_at((y, x)))
                 found.append(ports)
         return found

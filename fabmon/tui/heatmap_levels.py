@@ -65,12 +65,14 @@ _DETAILS = (
 class LevelChoice:
     """What the user chose: a level (None: the finest that fits), and the titles of `opened` units.
 
-    `first` are the titles of units with findings, in their order.
+    `first` are the titles of units with findings or with matches of the filter (`first_have`), in
+    their order.
     """
 
     level: Level | None = None
     opened: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
+    first_have: str = "findings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,7 @@ def _leaf_grid(
     summary = next((each for each in fitting if each is not None), _NO_SUMMARY)
     known = {unit.title for unit in room.units}
     leading = sum(title in known for title in choice.first)
-    builder.add(_sentence(room.units, leading))
+    builder.add(_sentence(room.units, leading, choice.first_have))
     heads = [caption(room.units, frame, summary) for frame in frames]
     builder.add(*heads)
     for unit in ordered[:leading]:
@@ -253,7 +255,7 @@ def _pod_grid(room: _Room, choice: LevelChoice) -> HeatmapGrid:
     summary = next(
         (each for note in _NOTES if (each := summary_of(room.units, frame, note))), _NO_SUMMARY
     )
-    builder.add(_sentence(room.units, len(leading)))
+    builder.add(_sentence(room.units, len(leading), choice.first_have))
     used = 2
     if shown:
         builder.add(caption(room.units, frame, summary))
@@ -288,12 +290,12 @@ def _opened(room: _Room, unit: Unit) -> Iterator[Piece]:
     yield from rows_of(unit, frame, columns_of([unit], frame), Detail(spaced=True))
 
 
-def _sentence(units: Sequence[Unit], leading: int) -> Piece:
+def _sentence(units: Sequence[Unit], leading: int, have: str) -> Piece:
     """What the rows are, and in which order."""
     leaves = sum(1 for unit in units for _ in unit.uplinks) or len(units)
     noun = "leaf" if any(unit.uplinks for unit in units) else "group"
     counted = f"{leaves} leaves" if noun == "leaf" and leaves != 1 else plural(leaves, noun)
     hosts = plural(sum(len(unit.hosts) for unit in units), "host")
-    first = f"{leading} with findings first" if leading else "in physical order"
+    first = f"{leading} with {have} first" if leading else "in physical order"
     text = f"{counted}, {hosts} · {first} · enter expands, . more detail"
     return Piece(Kind.TEXT, 1, text)

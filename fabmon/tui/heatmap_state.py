@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from fabmon.analysis.scene import Scene
+from fabmon.fabric.filter import Term
 from fabmon.fabric.model import Fabric
 from fabmon.tui.heatmap_layout import HeatmapGrid, Level
 from fabmon.tui.heatmap_levels import LevelChoice, build_grid
-from fabmon.tui.heatmap_units import Unit, units_of, units_with_findings
+from fabmon.tui.heatmap_units import Unit, units_of, units_with, units_with_findings
+from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.finding_groups import matching
 
 
 @dataclass(slots=True)
@@ -25,13 +27,13 @@ class HeatmapState:
     _choice: LevelChoice = field(default_factory=LevelChoice)
     _fabric: Fabric | None = None
     _grid_of: tuple[Fabric, int, int, LevelChoice] | None = None
-    _findings: frozenset[str] = frozenset()
+    _ordered_by: tuple[frozenset[str], tuple[Term, ...]] = (frozenset(), ())
 
-    def layout(self, scene: Scene, width: int, height: int) -> HeatmapGrid:
-        """The grid, computed again only when the fabric, the size or the level changes, or a
-        finding opens or closes."""
-        self._update_order(scene)
-        of = (scene.snapshot.fabric, width, height, self._choice)
+    def layout(self, ctx: DrawContext, width: int, height: int) -> HeatmapGrid:
+        """The grid, computed again only when the fabric, the size, the level or the filter changes,
+        or a finding opens or closes."""
+        self._update_order(ctx)
+        of = (ctx.fabric, width, height, self._choice)
         known = self._grid_of
         if self.grid is None or known is None or known[0] is not of[0] or known[1:] != of[1:]:
             self.grid = build_grid(of[0], width, height, choice=self._choice)
@@ -40,16 +42,22 @@ class HeatmapState:
             self.widest = max((each.width for part in parts for each in part.blocks), default=1)
         return self.grid
 
-    def _update_order(self, scene: Scene) -> None:
-        """Put the units with findings first, in an order that is kept while the same are open."""
-        fabric = scene.snapshot.fabric
+    def _update_order(self, ctx: DrawContext) -> None:
+        """Put the units with findings first, or those that the filter matches, in an order that is
+        kept while the findings and the filter are the same."""
+        fabric, findings, matched = ctx.fabric, ctx.scene.findings, ctx.matched
         is_same = self._fabric is fabric
         if not is_same:
             self._fabric, self.units = fabric, units_of(fabric, None)
-        keys = frozenset(finding.key for finding in scene.findings)
-        if not is_same or keys != self._findings:
-            first = units_with_findings(self.units, fabric, scene.findings)
-            self._choice, self._findings = replace(self._choice, first=first), keys
+        by = frozenset(finding.key for finding in findings), ctx.terms
+        if is_same and by == self._ordered_by:
+            return
+        self._ordered_by = by
+        first = units_with_findings(self.units, fabric, matching(findings, matched))
+        if matched is not None:
+            first = tuple(dict.fromkeys((*first, *units_with(self.units, matched.nodes))))
+        reason = "findings" if matched is None else "matches"
+        self._choice = replace(self._choice, first=first, first_have=reason)
 
     def toggle_unit(self, node: str) -> bool:
         """Expand the unit of a node in place, or collapse it; False if it is in no unit."""

@@ -24,6 +24,11 @@ from fabmon.tui.heatmap_units import Unit, range_name, row_ports, second_ports
 
 _MOST_CELLS = 64
 """Cells of one strip, at most."""
+_BUSIEST = 13
+_BUSIEST_IN_POD = 21
+"""Columns of the highest value and its port: `58.3 % up20`, in a pod `58.3 % leaf181 up20`."""
+_LEAST_CURVE, _MOST_CURVE = 12, 60
+"""Columns of the curve of a unit's hosts."""
 _SHAPES: tuple[tuple[Shape, Shape], ...] = (
     ((3, 1), (3, 1)),
     ((3, 1), (1, 1)),
@@ -84,6 +89,8 @@ def caption(units: Sequence[Unit], frame: Frame, summary: Summary, title: str = 
             labels.append((strips[-1].x - len("uplinks") - 1, "uplinks"))
         labels += ticks(strips[-1], numbers)
     labels.append((frame.cells_x + summary.width + 1, "   max"))
+    if largest.hosts:
+        labels += _curve_labels(_unit_curve(frame, summary))
     return Piece(Kind.CAPTION, frame.x, title, labels=tuple(labels))
 
 
@@ -137,7 +144,31 @@ def unit_row(unit: Unit, frame: Frame, summary: Summary) -> Piece:
     strips = unit_strips(unit, frame, summary)
     x = frame.cells_x + summary.width + 1
     note = (x, max(0, frame.x + frame.width - x))
-    return Piece(Kind.UNIT, frame.x, unit.title, unit.title, unit.nodes, strips, note=note)
+    curve = _unit_curve(frame, summary) if unit.hosts else (0, 0)
+    return Piece(
+        Kind.UNIT, frame.x, unit.title, unit.title, unit.nodes, strips, note=note, curve=curve
+    )
+
+
+def _curve(frame: Frame, x: int) -> tuple[int, int]:
+    """(x, columns) of the traffic of the hosts of a row, from `x` on; (0, 0) if too few."""
+    columns = min(frame.x + frame.width - x, _MOST_CURVE)
+    return (x, columns) if columns >= _LEAST_CURVE else (0, 0)
+
+
+def _unit_curve(frame: Frame, summary: Summary) -> tuple[int, int]:
+    return _curve(frame, frame.cells_x + summary.width + 1 + _BUSIEST)
+
+
+def _pod_curve(frame: Frame, plan: PodPlan) -> tuple[int, int]:
+    return _curve(frame, frame.cells_x + plan.width() + 1 + _BUSIEST_IN_POD)
+
+
+def _curve_labels(curve: tuple[int, int]) -> list[tuple[int, str]]:
+    """The label above curves, if it fits."""
+    x, columns = curve
+    texts = (f"hosts, last {columns} ticks", f"last {columns} ticks")
+    return [(x, text) for text in texts if len(text) <= columns][:1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +232,8 @@ def pod_row(run: Sequence[Unit], frame: Frame, plan: PodPlan, units: str) -> Pie
     end = frame.cells_x + plan.width() + 1
     nodes = tuple(node for unit in run for node in unit.nodes)
     note = (end, max(0, frame.x + frame.width - end))
-    return Piece(Kind.POD, frame.x, units, run[0].title, nodes, (first, second), note=note)
+    strips, curve = (first, second), _pod_curve(frame, plan)
+    return Piece(Kind.POD, frame.x, units, run[0].title, nodes, strips, note=note, curve=curve)
 
 
 def pod_caption(frame: Frame, plan: PodPlan, title: str) -> Piece:
@@ -209,5 +241,6 @@ def pod_caption(frame: Frame, plan: PodPlan, title: str) -> Piece:
     gap = 1 if plan.hosts > 1 else 0
     x = frame.cells_x + plan.per_row * (plan.hosts + gap) * sum(plan.shape) + BLOCK_GAP - gap
     end = frame.cells_x + plan.width() + 1
-    labels = ((frame.cells_x, "hosts"), (x, "uplinks"), (end, "   max"))
+    curve = _curve_labels(_pod_curve(frame, plan))
+    labels = ((frame.cells_x, "hosts"), (x, "uplinks"), (end, "   max"), *curve)
     return Piece(Kind.CAPTION, frame.x, title, labels=labels)

@@ -6,7 +6,7 @@ A unit is what can be drawn in one row, or in one row for each of its nodes. Pod
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -160,3 +160,9 @@ def units_with_findings(
         if name in title_of:
             found[title_of[name]] = None
     return tuple(found)
+
+
+def units_with(units: Sequence[Unit], nodes: Collection[str]) -> tuple[str, ...]:
+    """Titles of the units with any of these nodes, in physical order; none if all have."""
+    found = tuple(unit.title for unit in units if any(node.name in nodes for node in unit.nodes))
+    return found if len(found) < len(units) else ()

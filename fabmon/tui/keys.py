@@ -20,10 +20,8 @@ JUMP = "jump"
 METRICS = "metrics"
 ROOT_VIEWS = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
 """The views that the keys 1 to 6 open, in that order."""
-_MAPPED_SCOPES = (
-    *(EVERYWHERE, CURSOR, OVERVIEW, NODES, PORT, STRIP, FINDING, WATERFALL, FLUCTUATION),
-)
-"""The keys of these can be replaced in fabmon.toml; those of menus are fixed."""
+_FIXED_SCOPES = (SAVE, JUMP, METRICS)
+"""Menus: their keys are fixed, all others can be replaced in fabmon.toml."""
 _NAMES = {
     "step(-1)": "tick_back",
     "step(1)": "tick_forward",
@@ -79,7 +77,7 @@ class Key:
     @property
     def name(self) -> str:
         """The name of the action in fabmon.toml: `overview`, `freeze`; empty in menus."""
-        if self.scope not in _MAPPED_SCOPES:
+        if self.scope in _FIXED_SCOPES:
             return ""
         action = re.sub(r"^app\.(time_)?", "", self.action)
         verb, _, argument = action.partition("(")

@@ -153,7 +153,8 @@ class ScreenState:
         """A new scene arrived."""
         self.live = scene
         self.silent_s = 0.0
-        self.cursor.live_s = _known_s(scene.snapshot)
+        if self.shown is None:  # The timeline stays as it is while the user looks at the past.
+            self.cursor.live_s = _known_s(scene.snapshot)
         self._learn(scene)
 
     def show(self, scene: Scene) -> None:

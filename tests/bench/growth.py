@@ -84,7 +84,7 @@ async def measure_ticks(server: PrometheusServer, nodes: int, ticks: int) -> dic
 def _watched(server: str, url: str, nodes: int) -> Iterator[Tmux]:
     """A terminal in which fabmon watches a site that is scraped every 15 s."""
     with tempfile.TemporaryDirectory(prefix="fabmon-bench-", ignore_cleanup_errors=True) as name:
-        command = [sys.executable, "-m", "tests.bench.site", server, url, str(nodes)]
+        command = [sys.executable, "-m", "tests.bench.site", server, url, str(nodes), "--continues"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as scraping:
             assert scraping.stdout is not None
             scraping.stdout.readline()
@@ -117,10 +117,6 @@ def main() -> None:
         kind(Path(folder) / "server") as server,
     ):
         figures = asyncio.run(measure_ticks(server, options.nodes, options.ticks))
-    with (
-        tempfile.TemporaryDirectory(prefix="fabmon-bench-") as folder,
-        kind(Path(folder) / "server") as server,
-    ):
         figures |= measure_shipped(options.server, server.url, options.nodes, options.seconds)
         figures["server_rss_mb"] = rss_mb(server.pid)
     about = {

@@ -20,10 +20,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from getpass import getuser
 from pathlib import Path
 
 from fabmon import __version__
+from tests.bench import ssh
 from tests.bench.agents import address
 from tests.bench.process import cpu_s, rss_mb
 from tests.terminals import Tmux
@@ -37,25 +39,30 @@ _CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)Z")
 
 
 @contextmanager
-def watched(nodes: int, restart_s: float = 0.0) -> Iterator[Tmux]:
-    """A terminal in which fabmon watches that many agents, with a home of its own."""
+def watched(nodes: int, restart_s: float = 0.0, is_ssh: bool = False) -> Iterator[Tmux]:
+    """A terminal in which fabmon watches that many agents, with a home of its own; with `is_ssh`
+    through a real sshd on loopback."""
     with tempfile.TemporaryDirectory(prefix="fabmon-bench-", ignore_cleanup_errors=True) as name:
         home = Path(name)
         token = home / "token"
         token.write_text("bench" * 9 + "\n")
         token.chmod(0o600)
+        way = f"via=http port={PORT} tls=no secret={token}"
+        if is_ssh:
+            way = f"port={ssh.SSH_PORT} user={getuser()}"
         lines = [
-            f"gpu{n:04} via=http address={address(n)} port={PORT} tls=no secret={token} "
-            f"group=leaf{n // 32:02}"
-            for n in range(nodes)
+            f"gpu{n:04} address={address(n)} {way} group=leaf{n // 32:02}" for n in range(nodes)
         ]
         (home / "hosts.txt").write_text("\n".join(lines) + "\n")
         sizes = [str(nodes), str(PORT), str(restart_s)]
         command = [sys.executable, "-m", "tests.bench.agents", *sizes]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agents:
+        sshd = ssh.server(ssh.find_sshd() or "sshd", home, PORT) if is_ssh else nullcontext()
+        with sshd, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agents:
             assert agents.stdout is not None
             agents.stdout.readline()
-            screen = Tmux(started(["--hosts", f"{name}/hosts.txt"], name), WIDTH, HEIGHT)
+            options = ["--hosts", f"{name}/hosts.txt"]
+            options += ["--ssh-config", f"{name}/ssh_config"] if is_ssh else []
+            screen = Tmux(started(options, name), WIDTH, HEIGHT)
             try:
                 yield screen
             finally:
@@ -105,10 +112,11 @@ def _press(screen: Tmux, key: str, is_help: bool) -> float:
     return time.monotonic() - start_s
 
 
-def measure(nodes: int, seconds: float) -> dict[str, float]:
+def measure(nodes: int, seconds: float, is_ssh: bool = False) -> dict[str, float]:
     """The figures of one run."""
-    with watched(nodes) as screen:
-        return watch(screen, seconds, _SETTLE_S)
+    with watched(nodes, is_ssh=is_ssh) as screen:
+        figures = watch(screen, seconds, _SETTLE_S)
+    return figures | {"ms_per_node_tick": figures["cores"] / nodes * 1e3}
 
 
 def watch(screen: Tmux, seconds: float, settle_s: float) -> dict[str, float]:
@@ -155,11 +163,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1024)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--ssh", action="store_true", help="through a real sshd on loopback")
     options = parser.parse_args()
-    runs = [measure(options.nodes, options.seconds) for _ in range(options.runs)]
+    runs = [measure(options.nodes, options.seconds, options.ssh) for _ in range(options.runs)]
     medians = {key: statistics.median(each[key] for each in runs) for key in runs[0]}
     about = {
-        "bench": "shipped",
+        "bench": "shipped over ssh" if options.ssh else "shipped",
         "nodes": options.nodes,
         "runs": options.runs,
         "seconds": options.seconds,

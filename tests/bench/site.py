@@ -210,10 +210,12 @@ def main() -> None:
     parser.add_argument("server")
     parser.add_argument("url")
     parser.add_argument("nodes", type=int)
+    parser.add_argument("--continues", action="store_true", help="the past is stored already")
     options = parser.parse_args()
     site = Site(options.nodes)
     to = writer(options.server, options.url, site)
-    store_past(site, to)
+    if not options.continues:
+        store_past(site, to)
     print("stored", flush=True)
     while True:
         time.sleep(SCRAPE_S - time.time() % SCRAPE_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from textual.widgets import Input
 
@@ -10,7 +12,7 @@ from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from tests.tui.running import Running, running
-from tests.tui.worlds import COLLISION, troubled
+from tests.tui.worlds import COLLISION, big, troubled
 
 
 async def test_a_filter_works_while_it_is_typed_and_stays_on_enter() -> None:
@@ -41,6 +43,43 @@ def _muted(grid: HeatGrid, node: str) -> bool:
     codes = grid._codes[row, :8]
     (muted,) = {bool(code & MUTED) for code in codes}
     return muted
+
+
+async def test_a_leaf_without_a_match_has_no_value_and_no_mark_of_its_own() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press(",", "slash", *"gpu005", "enter")
+        other, own = (
+            next(line for line in run.lines if line.lstrip(" ▲").startswith(name))
+            for name in ("leaf1 ", "leaf2 ")
+        )
+        assert "%" not in other
+        assert "ECMP" not in other
+        assert not other.startswith(" ▲")
+        assert re.search(r"[\d.]+ % gpu005 r\d", own)
+
+
+async def test_among_many_leaves_those_that_match_come_first() -> None:
+    async with running(big(), size=(80, 24)) as run:
+        await run.press("slash", *"gpu777", "enter")
+        assert "1 with matches first" in run.lines[2]
+        assert run.lines[4].lstrip(" ▲").startswith("leaf25 ")
+        await run.press("escape")
+        assert "1 with findings first" in run.lines[2]
+        assert run.lines[4].lstrip(" ▲").startswith("leaf1 ")
+
+
+async def test_in_help_it_searches_help() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("question_mark", "slash", *"bookm", "enter")
+        assert "search: bookm" in run.lines[1]
+        assert "bookmark this tick" in run.text
+        assert "next metric" not in run.text
+        assert not run.app.screen_state.choices.filter
+        await run.press("slash", *"util>>", "enter")
+        assert "no key and no word of help contains that" in run.text
+        await run.press("escape", "question_mark")
+        assert "search" not in run.lines[1]
+        assert "next metric" in run.text or "Every link" in run.text
 
 
 async def test_a_port_that_does_not_match_has_no_colour_of_its_own() -> None:

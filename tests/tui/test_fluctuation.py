@@ -40,6 +40,13 @@ async def test_the_last_minutes(size: tuple[int, int]) -> None:
             await run.looks_like(f"fluctuation-{size[0]}x{size[1]}")
 
 
+async def test_the_marks_of_the_table_are_explained_above_it() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("6")
+        await _looked(run)
+        assert "━ p5 to p95  █ median   CoV deviation/mean" in run.lines[2]
+
+
 async def test_a_filter_chooses_what_is_looked_at() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
         await run.press("6")

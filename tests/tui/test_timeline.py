@@ -13,9 +13,13 @@ from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.recording_access import LiveRecording
 from fabmon.session.session import finding_notes
+from fabmon.tui.palette import Depth
+from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text.header import header
 from fabmon.tui.time.past_reader import RecordingAccess
 from tests.tui.recordings import Watching, at, session
 from tests.tui.running import Running, running
+from tests.tui.worlds import HEALTHY
 
 SMALL = Rotation(every_bytes=200_000, keep_bytes=100_000_000)
 
@@ -213,6 +217,38 @@ async def test_how_far_back_is_recorded_is_in_the_header(
     async with running(size=(120, 40), recording=recording) as run:
         await run.send(Watching().next())
         await run.heads(f"● REC {said} ")
+
+
+@pytest.mark.parametrize(
+    ("width", "wanted"),
+    [
+        (80, "● REC 25 s 14/14 nodes ▲ 0 findings"),
+        (76, "● REC  14/14 nodes  ▲ 0 findings"),
+        (70, "● REC  14/14  ▲ 0 findings  ✖ 0 down"),
+    ],
+)
+def test_counts_keep_their_words_longer_than_the_recording_its_width(
+    width: int, wanted: str
+) -> None:
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.recording = Status(RecorderStatus(Path("ring"), kept_s=25))
+    screen_state.take(HEALTHY.scene(70))
+    screen_state.show(HEALTHY.scene(45))
+    text = header(screen_state.header_context(width)).text
+    assert wanted in text
+    assert len(text) <= width
+
+
+def test_the_span_of_the_timeline_stays_while_the_past_is_shown() -> None:
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(HEALTHY.scene(50))
+    before = screen_state.cursor.live_s
+    screen_state.freeze()
+    screen_state.take(HEALTHY.scene(400))
+    assert screen_state.cursor.live_s == before
+    screen_state.follow()
+    screen_state.take(HEALTHY.scene(401))
+    assert screen_state.cursor.live_s > before
 
 
 async def test_a_time_that_is_not_yet_is_now(tmp_path: Path) -> None:

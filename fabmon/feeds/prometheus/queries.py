@@ -334,6 +334,12 @@ class QueryRunner:
             self._lateness_s = min(_MOST_LATENESS_S, self._lateness_s + max([0.0, *late_s]))
             self._scraped_s.update(scraped)
             overdue = self._overdue_at(at_s)
+        else:
+            new_s = [time_s for key, time_s in scraped.items() if time_s > before.get(key, 0.0)]
+            if new_s:
+                # An export that looks back further than it has to has more samples to send.
+                needed_s = at_s - since_s - _EXPORT_OVERLAP_S - min(new_s)
+                self._lateness_s = max(needed_s, self._lateness_s / 2)
         self._overdue = overdue
         settled: ReadTimes = {}
         waiting: dict[BlockKey, float] = {}

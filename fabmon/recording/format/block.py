@@ -43,9 +43,10 @@ UTILISATION_UNIT = 1e6
 """Utilisation is stored as a whole number of millionths; -1 where it is not known."""
 
 _MAX_ROWS = 1 << 16
-_MAX_VALUES = 1 << 25
+_MAX_VALUES = 1 << 24
 """Limits of a block that is read. A writer makes blocks of 2 million values, twice as many after a
-full disk; nodes that sent many frames at once, after a pause, need more rows."""
+full disk; nodes that sent many frames at once, after a pause, need more rows. One tick of 25,000
+nodes has as many values."""
 _MAX_ABSENT = 1 << 23
 _BYTES_PER_DEPTH = 1 << 16
 _LARGE_VALUES = 1 << 22

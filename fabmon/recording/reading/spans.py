@@ -24,7 +24,7 @@ _CACHED_VALUES = 4 << 20
 """Two spans of a large fabric."""
 _TICKS_BYTES = 1 << 14
 """The beginning of a payload that nearly always holds the section with the ticks."""
-_MAX_SPAN_VALUES = 1 << 25
+_MAX_SPAN_VALUES = 1 << 24
 """The most values of the blocks of one span, which are in memory together."""
 _PARTS_AT_ONCE = 32
 _THREADS = min(4, os.cpu_count() or 1)

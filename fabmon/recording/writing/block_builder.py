@@ -33,6 +33,11 @@ _BLOCK_TICKS = 256
 _BLOCK_VALUES = 2 << 20
 """A block ends at either limit. More values take longer to seek, fewer ticks take more room."""
 
+_TICK_VALUES = 8 << 20
+"""Rows of one tick end here, 64 MB: what nodes sent at once after a pause of 18 s, at 1,024 nodes.
+A node that floods would else make a row of all nodes of each of its frames. Readers refuse blocks
+of twice as many values."""
+
 _UNIT_COLUMNS = 1024
 """The most columns of one object that may predict each other."""
 
@@ -73,6 +78,10 @@ class _NodeColumns:
             return
         row[self.column : self._stop] = words
         present[self.part : self.part + len(self._all_present)] = self._all_present
+
+    def forget(self, absent: list[int]) -> None:
+        """Remove what `fill` added of an earlier frame in the same row."""
+        absent[:] = [each for each in absent if not self.column <= each < self._stop]
 
     def _fill_parts(
         self, row: memoryview, present: bytearray, frame: Frame, absent: list[int]
@@ -156,12 +165,16 @@ class BlockBuilder:
                 self._by_node[node] = self._reserve(node, hello)
 
     def add(self, tick: Tick, peak_utilisation: float) -> int:
-        """Add a tick; returns how many rows it took: one, or more where a node sent more frames."""
+        """Add a tick; returns how many rows it took: one, or more where a node sent more frames.
+
+        Of more frames than rows the last one is kept, in the last row.
+        """
         self.add_nodes(dict(tick.hellos))
         first = len(self._rows)
         self._add_row(tick, peak_utilisation)
         words = self._words(first)
         counts: dict[str, int] = {}
+        most = max(2, _TICK_VALUES // max(self._columns, 1))
         for node, frame in tick.frames:
             columns = self._by_node.get(node)
             if columns is None:
@@ -169,8 +182,11 @@ class BlockBuilder:
             count = 0
             if self._rows[first].present[columns.part]:
                 # The node's second frame at this tick, or a later one.
-                count = counts[node] = counts.get(node, 0) + 1
-                if count == len(words):
+                count = counts[node] = min(counts.get(node, 0) + 1, most)
+                if count == most:
+                    count = most - 1
+                    columns.forget(self._rows[first + count].absent)
+                elif count == len(words):
                     self._add_row(tick, peak_utilisation)
                     words = self._words(first)
             row = self._rows[first + count]

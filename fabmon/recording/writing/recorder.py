@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
@@ -124,7 +125,8 @@ class Recorder:
             return
         pending, self._unqueued = self._unqueued, PendingMetadata()
         self._frames_queued += len(tick.frames)
-        self._queue.put(_Item(pending.merged_into(tick), snapshot, (*pending.notes, *notes)))
+        kept = None if snapshot is None else _without_values(snapshot)
+        self._queue.put(_Item(pending.merged_into(tick), kept, (*pending.notes, *notes)))
 
     @property
     def waiting(self) -> int:
@@ -293,3 +295,9 @@ class Recorder:
         if isinstance(error, OSError):
             return f"{error.filename or self.status.path}: {error.strerror or error}"
         return str(error)
+
+
+def _without_values(snapshot: Snapshot) -> Snapshot:
+    """What a writer reads of a snapshot: a third of its memory, which may wait for the disk."""
+    none = np.empty((0, 0), np.float32)
+    return replace(snapshot, values=none, last_heat=none, columns={})

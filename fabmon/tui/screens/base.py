@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -36,6 +38,8 @@ class ViewScreen(Contained, Screen[None]):
     """A view of the screen state. `VIEW` is its name for keys and help."""
 
     VIEW: ClassVar[str] = ""
+    SEARCHES_WORDS: ClassVar[bool] = False
+    """Whether `/` searches the words of this view, and does not filter the fabric."""
     AUTO_FOCUS = "LineView, HeatGrid"
 
     def __init__(self, screen_state: ScreenState) -> None:
@@ -44,13 +48,22 @@ class ViewScreen(Contained, Screen[None]):
         self.screen_state = screen_state
         self._focus_before_filter: Widget | None = None
         self._caption_lines = 0
+        self._until_drawn = ExitStack()
+
+    def on_mount(self) -> None:
+        """Keep what is on the terminal until this view is drawn: nothing flashes."""
+        self._until_drawn.enter_context(self.app.batch_update())
+
+    def on_unmount(self) -> None:
+        """Let the terminal be drawn, should the view not have been."""
+        self._until_drawn.close()
 
     def compose(self) -> ComposeResult:
         """Header, error, body, filter, tip, footer."""
         yield Painted(id="header")
         yield Painted(id="failure")
         yield from self.body()
-        yield FilterBar(id="filter")
+        yield FilterBar(id="filter", is_words=self.SEARCHES_WORDS)
         yield Painted(id="caption")
         yield Painted(id="footer")
 
@@ -100,8 +113,13 @@ class ViewScreen(Contained, Screen[None]):
     def _paint(self) -> None:
         state, width = self.screen_state, self.size.width
         self.put("#header", [header(state.header_context(width))])
-        is_past, refused = state.shown is not None, state.refused_actions
-        shown = footer(self.VIEW, width, self.palette, is_past, refused, state.keys)
+        is_past, refused = state.shown is not None, state.refused_actions | self.idle_actions()
+        words = self.footer_labels()
+        table = [
+            replace(key, label=words[key.action]) if key.action in words else key
+            for key in state.keys
+        ]
+        shown = footer(self.VIEW, width, self.palette, is_past, refused, table)
         self.put("#footer", [shown])
         self._paint_caption(width)
         ctx = self.context()
@@ -189,6 +207,14 @@ class ViewScreen(Contained, Screen[None]):
         view.point()
         return True
 
+    def idle_actions(self) -> frozenset[str]:
+        """The actions that do nothing here now: the footer does not offer them."""
+        return frozenset()
+
+    def footer_labels(self) -> Mapping[str, str]:
+        """The words of actions in the footer that have a closer meaning here now."""
+        return {}
+
     def restore_panel(self) -> bool:
         """Restore a maximised panel; returns whether there was one."""
         return False
@@ -202,18 +228,28 @@ class ViewScreen(Contained, Screen[None]):
                 first.focus(scroll_visible=False)
 
     def on_screen_resume(self) -> None:
-        """Draw the view when it is on top again."""
-        self.call_after_refresh(self.paint)
+        """Draw the view when it is laid out, or on top again."""
+        self.call_after_refresh(self._draw_at_once)
+
+    def _draw_at_once(self) -> None:
+        self.paint()
+        self._until_drawn.close()
+        self.refresh()
 
     def on_resize(self) -> None:
         """Draw the view in its new size."""
         self.call_after_refresh(self.paint)
 
+    @property
+    def filter_text(self) -> str:
+        """What was typed after `/` before."""
+        return self.screen_state.choices.filter
+
     def ask_filter(self) -> None:
         """Open the filter line."""
         self._focus_before_filter = self.focused
         self.add_class("-typing")
-        self.query_one(FilterBar).open(self.screen_state.choices.filter, self.palette)
+        self.query_one(FilterBar).open(self.filter_text, self.palette)
 
     def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
         """Apply the filter and show the number of matches, or show its error."""

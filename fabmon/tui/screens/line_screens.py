@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -9,13 +10,14 @@ from textual.message import Message
 
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.line import FoldTarget, Line, NodeTarget, PortTarget
+from fabmon.tui.line import FoldTarget, Line, NodeTarget, PortTarget, Span
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.key_help import help_page
 from fabmon.tui.text.pages import findings, node, nodes, switches
 from fabmon.tui.widgets.lines import FoldRequested, LineView, OpenRequested
+from fabmon.tui.widgets.prompts import FilterBar
 
 
 class SwitchesScreen(LineScreen):
@@ -118,14 +120,38 @@ class HelpScreen(LineScreen):
     """Keys and glossary for the view below."""
 
     VIEW = "help"
+    SEARCHES_WORDS = True
 
     def __init__(self, screen_state: ScreenState, view: str) -> None:
         """Help for a view."""
         super().__init__(screen_state)
         self._view = view
+        self._search = ""
+
+    @property
+    def filter_text(self) -> str:
+        """The words that are searched for."""
+        return self._search
+
+    def footer_labels(self) -> Mapping[str, str]:
+        """What `/` does in help."""
+        return {"filter": "search"}
+
+    def filter_part(self) -> list[list[Span]]:
+        """The words that are searched for, as a part of the title."""
+        return [[(f"search: {self._search}", self.palette.accent)]] if self._search else []
+
+    def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
+        """Search for what is typed."""
+        event.stop()
+        event.prevent_default()  # The base class would filter the fabric.
+        self._search = event.text
+        self.query_one(LineView).scroll_home(animate=False, immediate=True)
+        self.paint()
 
     def on_screen_suspend(self) -> None:
-        """Begin at the top when it is opened again."""
+        """Begin at the top, with all of it, when it is opened again."""
+        self._search = ""
         self.query_one(LineView).scroll_home(animate=False, immediate=True)
 
     def crumb(self) -> str:
@@ -138,4 +164,4 @@ class HelpScreen(LineScreen):
 
     def waiting_lines(self, width: int) -> list[Line]:
         """The same: help needs no scene."""
-        return help_page(self._view, width, self.palette, self.screen_state.keys)
+        return help_page(self._view, width, self.palette, self.screen_state.keys, self._search)

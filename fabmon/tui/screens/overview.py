@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from fabmon.tui.cells import Codes, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind
 from fabmon.tui.heatmap_state import HeatmapState
 from fabmon.tui.heatmap_units import Unit
-from fabmon.tui.line import Line, NodeTarget, PortTarget, Span, line
+from fabmon.tui.line import FindingTarget, Line, NodeTarget, PortTarget, Span, line
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.overview_panels import OverviewPanels
 from fabmon.tui.text import iteration
@@ -89,7 +90,7 @@ class OverviewScreen(OverviewPanels):
         if width < 2:
             return
         height += self.lent_lines()
-        grid = self._heatmap.layout(ctx.scene, width - 1, height)
+        grid = self._heatmap.layout(ctx, width - 1, height)
         self.lend(height - len(grid.rows) - 1)
         levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._heatmap.widest)
         codes = ctx.muted_codes(levels)
@@ -235,7 +236,9 @@ class OverviewScreen(OverviewPanels):
             self._name = self.query_one("#heat", HeatGrid).node_at(event.cell)
             if not self._name:
                 self._port = self._port_at(event.cell)
-            self.screen_state.user_moved()
+            if self.screen_state.follows_first:
+                self.screen_state.user_moved()
+                self.paint()
             self._draw_port(self.context())
 
     def on_heat_grid_hovered(self, event: HeatGrid.Hovered) -> None:
@@ -274,6 +277,18 @@ class OverviewScreen(OverviewPanels):
     def on_heat_grid_name_opened(self, event: HeatGrid.NameOpened) -> None:
         """Open the node of a name."""
         self.post_message(OpenRequested(NodeTarget(event.node)))
+
+    def idle_actions(self) -> frozenset[str]:
+        """Without a heatmap, its keys."""
+        has_heatmap = self.query_one("#left").display
+        return frozenset() if has_heatmap else frozenset({"level(1)", "app.focus_next"})
+
+    def footer_labels(self) -> Mapping[str, str]:
+        """`explain` where enter opens a finding."""
+        panel, state = self.query_one("#findings", LineView), self.screen_state
+        opens = panel.selected if panel.has_focus else None
+        is_first = state.follows_first and not panel.has_focus and self.selected_target()
+        return {"open": "explain"} if is_first or isinstance(opens, FindingTarget) else {}
 
     def next_match(self, by: int) -> bool:
         """Go to the next port that the filter matches; where there is no heatmap, to the next

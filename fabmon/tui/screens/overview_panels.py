@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
+from textual.widget import Widget
 
 from fabmon.tui.cells import Look, scale
 from fabmon.tui.metrics import heat_metric
@@ -17,11 +18,11 @@ _NARROW = 112
 _TINY = (72, 20)
 """Below this width or height only header, findings and one line of the timeline are left."""
 _TALL = 40
-"""From this height on the timeline has four lines."""
+"""From this height on the timeline has more lines."""
 _VERY_TALL = 60
-"""From this height on it has ten."""
+"""From this height on it has still more."""
 _MOST_LENT = 8
-"""Lines that the timeline gets where the heatmap does not need them, at most."""
+"""Lines that another panel gets where the heatmap does not need them, at most."""
 
 
 class OverviewPanels(ViewScreen):
@@ -32,7 +33,7 @@ class OverviewPanels(ViewScreen):
         super().__init__(screen_state)
         self._is_focus_moved = False
         self._share = (0, False)
-        self._lent = 0
+        self._height: int | None = None
 
     def body(self) -> ComposeResult:
         """The panels."""
@@ -64,12 +65,12 @@ class OverviewPanels(ViewScreen):
     def _arrange(self) -> None:
         """Set the panels for the size, and focus one that is visible."""
         width, height = self.size
+        self._set_height(None)
         is_tiny = width < _TINY[0] or height < _TINY[1]
         self.set_class(is_tiny, "-tiny")
         self.set_class(is_tiny or width < _NARROW, "-narrow")
         self.set_class(height >= _TALL, "-tall")
         self.set_class(height >= _VERY_TALL, "-very-tall")
-        self.lend(0)
         if is_tiny:
             self.remove_class("-max-grid")
         hidden = "#left" if is_tiny else "#right" if self.has_class("-max-grid") else ""
@@ -88,24 +89,38 @@ class OverviewPanels(ViewScreen):
             self.query_one("#heat").focus()
 
     def lend(self, spare: int) -> None:
-        """Give the timeline the `spare` lines of the heatmap."""
-        usual = self._usual_strip()
-        lent = min(max(0, spare), _MOST_LENT) if usual else 0
-        if lent != self._lent:
-            self._lent = lent
-            self.query_one(TimelineView).styles.height = usual + lent if lent else None
+        """Give the `spare` lines of the heatmap to the timeline, or to the findings below it."""
+        usual = self._usual_lines()
+        self._set_height(usual + min(max(0, spare), _MOST_LENT) if usual else None)
+
+    def _set_height(self, lines: int | None) -> None:
+        """Give the panel that can get more these lines; None is what the style sheet says."""
+        if lines != self._height:
+            self._height = lines
+            self._borrower.styles.height = lines
             self.call_after_refresh(self.paint)
 
     def lent_lines(self) -> int:
-        """What the timeline has beyond its usual height: it is the heatmap's, if it needs it."""
-        strip, usual = self.query_one(TimelineView), self._usual_strip()
-        return max(0, strip.outer_size.height - usual) if usual else 0
+        """What a panel has beyond its usual height: it is the heatmap's, if it needs it."""
+        usual = self._usual_lines()
+        return max(0, self._borrower.outer_size.height - usual) if usual else 0
 
-    def _usual_strip(self) -> int:
-        """The lines of the timeline in the style sheet where it can get more; 0 where it cannot."""
-        if self.has_class("-narrow") or not self.query_one(TimelineView).display:
+    @property
+    def _borrower(self) -> Widget:
+        return self.query_one("#right" if self.has_class("-narrow") else "#time")
+
+    def _usual_lines(self) -> int:
+        """The lines of that panel in the style sheet; 0 where it cannot get more."""
+        styles, is_below = self._borrower.styles.base, self.has_class("-narrow")
+        hidden = ("-tiny", "-max-grid", "-max-findings")
+        has_own_size = is_below and bool(self.screen_state.choices.findings_share)
+        if any(self.has_class(each) for each in hidden) or has_own_size or styles.height is None:
             return 0
-        return 10 if self.has_class("-very-tall") else 4 if self.has_class("-tall") else 0
+        if not is_below:
+            return int(styles.height.value)
+        least = 0 if styles.min_height is None else int(styles.min_height.value)
+        share = styles.height.value * self.query_one("#main").size.height / 100
+        return max(least, round(share))
 
     def share_space(self) -> None:
         """Give the findings the share of the screen that the user chose."""
@@ -117,6 +132,7 @@ class OverviewPanels(ViewScreen):
         if share == self._share:
             return
         self._share = share
+        self._set_height(None)
         percent, is_below = share
         right, size = self.query_one("#right").styles, f"{percent}%" if percent else None
         # None is what the style sheet says.
@@ -140,6 +156,7 @@ class OverviewPanels(ViewScreen):
 
     def maximise(self) -> None:
         """Maximise or restore the focused panel."""
+        self._set_height(None)
         if self.has_class("-max-grid") or self.has_class("-max-findings"):
             self.remove_class("-max-grid", "-max-findings")
         elif self.focused is not None and self.focused.id == "findings":

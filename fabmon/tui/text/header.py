@@ -25,9 +25,16 @@ from fabmon.tui.text.draw_context import HeaderContext, TimeContext
 from fabmon.tui.text.fabric_total import CURVE_COLUMNS
 from fabmon.tui.time.cursor import speed_text
 
-_COUNTED = re.compile(r" (nodes|findings?|down)$|(?<=● REC) .*")
-_SPARED = re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay|reading (?=…)|[()]")
-"""Parts of a time that are left out in very narrow terminals."""
+_SPARED = (
+    re.compile(r"(?<=[a-z]) +$"),
+    re.compile(r"(?<=● REC) .*"),
+    re.compile(r" nodes$"),
+    re.compile(r" down$"),
+    re.compile(r" findings?$"),
+    re.compile(r"\d{4}-\d\d-\d\d |PAUSED |(?<=[▶❚] )REPLAY | of replay|reading (?=…)|[()]"),
+)
+"""What the most important parts can do without in narrow terminals, in this order: blanks after the
+length of the recording, that length, the words of counts, parts of the time."""
 
 _Part = tuple[int, list[Span]]
 _TITLE = 5
@@ -63,11 +70,7 @@ def header(ctx: HeaderContext) -> Line:
                 return _join(parts, gap, palette.text)
         least = max(importance for importance, _ in parts)
         if not least:
-            parts = [_short(part) for part in parts]
-            if _width(parts, 1) > width:
-                parts = [(0, [(_SPARED.sub("", text), style) for text, style in each])
-                         for _, each in parts]  # fmt: skip
-            return _join(parts, 1, palette.text)
+            return _with_least(parts, width, palette.text)
         if least == _TITLE and (shorter := _with_short_title(parts, ctx.title, width)):
             return _join(shorter, 2, palette.text)
         parts = [part for part in parts if part[0] != least]
@@ -85,10 +88,16 @@ def _with_short_title(parts: list[_Part], title: str, width: int) -> list[_Part]
     ]
 
 
-def _short(part: _Part) -> _Part:
-    """A count without its word, for terminals where even the most important parts do not fit."""
-    importance, spans = part
-    return importance, [(_COUNTED.sub("", text), style) for text, style in spans]
+def _with_least(parts: list[_Part], width: int, base: Style) -> Line:
+    """The most important parts, each as short as the width needs."""
+    for spared in _SPARED:
+        parts = [
+            (importance, [(spared.sub("", text), style) for text, style in spans])
+            for importance, spans in parts
+        ]
+        if _width(parts, 1) <= width:
+            break
+    return _join(parts, 2 if _width(parts, 2) <= width else 1, base)
 
 
 def _width(parts: list[_Part], gap: int) -> int:

@@ -13,7 +13,7 @@ from rich.style import Style
 from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
 from fabmon.fabric.model import SWITCH
-from fabmon.fabric.snapshot import STALE_TICKS, stale_ports
+from fabmon.fabric.snapshot import STALE_TICKS, Snapshot, stale_ports
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wording import per_second, percent, rounded_percent
 from fabmon.tui.cells import (
@@ -33,11 +33,14 @@ from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.finding_groups import matching
 
 _GONE = (NodeState.LOST, NodeState.FAILED)
 _IS_DOWN, _IS_FLAGGED, _IS_SELECTED, _IS_MUTED, _IS_MATCHED = 1, 2, 4, 8, 16
 _VALUE = 6
 """Columns of a value: `98.2 %`."""
+_PORT = 5
+"""Columns of the name of an uplink."""
 _MOST_SAMPLES = 400_000
 """Samples that the curves of one screen are made from, at most: they are read at every tick."""
 
@@ -84,6 +87,9 @@ class _Texts(NamedTuple):
     muted: bool = False
 
 
+_Noted = tuple[list[int], NDArray[np.intp], NDArray[np.intp]]
+
+
 class HeatmapRows:
     """The rows of a grid; a row whose texts have not changed is the same object as before."""
 
@@ -93,6 +99,7 @@ class HeatmapRows:
         self._palette = palette
         self._made: dict[int, tuple[list[_Texts], CellRow]] = {}
         self._last: tuple[CellRow, ...] = ()
+        self._drawn_curves: tuple[Snapshot, dict[int, str]] | None = None
 
     def are_of(self, grid: HeatmapGrid, palette: Palette) -> bool:
         """Whether they were made for this grid and these colours."""
@@ -149,7 +156,11 @@ class HeatmapRows:
     def _texts(self, cells: Codes, ctx: DrawContext) -> list[_Texts]:
         """The texts of all parts."""
         bits, ages_s = self._marks(cells), self._ages_s(ctx)
-        peaks, found, curves = self._peaks(ctx), self._found(ctx), self._curves(ctx)
+        peaks = self._peaks(ctx)
+        if self._drawn_curves is None or self._drawn_curves[0] is not ctx.snapshot:
+            self._drawn_curves = ctx.snapshot, self._curves(ctx)
+        curves = self._drawn_curves[1]
+        found = self._found(ctx, peaks)
         made = []
         mark = self._palette.selection_mark
         statuses = ctx.snapshot.statuses
@@ -194,6 +205,7 @@ class HeatmapRows:
         ).ravel()
         bits[:-1][(cells & SELECTED).ravel() > 0] |= _IS_SELECTED
         muted, there = (cells & MUTED).ravel() > 0, (cells != NOTHING).ravel()
+        bits[:-1][muted] = 0
         bits[:-1][muted] |= _IS_MUTED
         bits[:-1][there & ~muted] |= _IS_MATCHED
         spans = self._grid.spans
@@ -221,26 +233,36 @@ class HeatmapRows:
         return made
 
     @cached_property
-    def _noted(self) -> tuple[list[int], NDArray[np.intp], NDArray[np.intp]]:
-        """(parts with a note, their ports, the start of each part's)."""
-        every = self._grid.ports_of("note")
+    def _noted(self) -> _Noted:
+        return self._with_note(every=False)
+
+    @cached_property
+    def _noted_in_full(self) -> _Noted:
+        return self._with_note(every=True)
+
+    def _with_note(self, every: bool) -> _Noted:
+        """(parts with a note, the ports of its last strip or `every` port of the part, the start of
+        each part's)."""
+        found = self._grid.ports_of("note", every)
         numbers = [
             number
-            for number, ports in enumerate(every)
+            for number, ports in enumerate(found)
             if ports and self._parts[number].kind is not Kind.NODE
         ]
-        sizes = [len(every[number]) for number in numbers]
-        ports = np.array([row for number in numbers for row in every[number]], np.intp)
+        sizes = [len(found[number]) for number in numbers]
+        ports = np.array([row for number in numbers for row in found[number]], np.intp)
         return numbers, ports, np.cumsum([0, *sizes[:-1]]) if sizes else np.empty(0, np.intp)
 
     def _peaks(self, ctx: DrawContext) -> dict[int, tuple[str, str]]:
-        """Part -> the highest value of its last strip, of the time that the cells show, and the
-        port that has it."""
-        numbers, ports, starts = self._noted
+        """Part -> the highest value of its last strip, or with a filter of all ports that match, of
+        the time that the cells show, and the port that has it."""
+        numbers, ports, starts = self._noted if ctx.matched is None else self._noted_in_full
         if not numbers:
             return {}
         peaks = ctx.metric.peak_values(ctx.snapshot, ctx.peak_ticks)
         values = np.where(stale_ports(ctx.snapshot), np.nan, peaks)
+        if ctx.matched is not None:
+            values[~ctx.matched.ports] = np.nan
         own = np.nan_to_num(values[ports], nan=-1)
         highest = np.maximum.reduceat(own, starts)
         part_of = np.repeat(np.arange(len(starts)), np.diff([*starts, len(ports)]))
@@ -265,10 +287,10 @@ class HeatmapRows:
         switches = [node for node in part.nodes if node.role == SWITCH]
         return port.label if [node.name for node in switches] == [port.node] else port.display_name
 
-    def _found(self, ctx: DrawContext) -> dict[int, str]:
-        """Part -> its findings in a few words."""
+    def _found(self, ctx: DrawContext, peaks: dict[int, tuple[str, str]]) -> dict[int, str]:
+        """Part -> its findings in a few words, beside the port with the highest value."""
         by_node: dict[str, list[Finding]] = {}
-        for finding in ctx.scene.findings:
+        for finding in matching(ctx.scene.findings, ctx.matched):
             row = finding.rows[0] if finding.rows else -1
             name = finding.subject.partition("/")[0].partition(" ")[0]
             if 0 <= row < len(ctx.fabric.ports):
@@ -280,7 +302,7 @@ class HeatmapRows:
                 continue
             own = [finding for node in part.nodes for finding in by_node.get(node.name, ())]
             if own:
-                made[number] = _brief(own, ctx)
+                made[number] = _brief(own, ctx, peaks.get(number, ("", ""))[1])
         return made
 
     @cached_property
@@ -320,11 +342,12 @@ class HeatmapRows:
 _EMPTY = _Texts()
 
 
-def _brief(findings: list[Finding], ctx: DrawContext) -> str:
-    """`ECMP collision up5, 46 % lost, 2 more`."""
+def _brief(findings: list[Finding], ctx: DrawContext, beside: str) -> str:
+    """`ECMP collision up5, 46 % lost, 2 more`; without the port where it is the one `beside`."""
     first = findings[0]
     row = first.rows[0] if first.rows else -1
-    port = f" {ctx.fabric.ports[row].label}" if 0 <= row < len(ctx.fabric.ports) else ""
+    label = ctx.fabric.ports[row].label if 0 <= row < len(ctx.fabric.ports) else ""
+    port = f" {label}" if label not in ("", beside) else ""
     lost = f", {rounded_percent(first.lost)} lost" if first.lost > 0 else ""
     more = f", {len(findings) - 1} more" if len(findings) > 1 else ""
     return f"{labels.cause_title(first)}{port}{lost}{more}"
@@ -363,13 +386,16 @@ def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed
         made.append((x + MARK + name + 1, fit(texts.status, room), palette.dim))
         return made
     made += _note(part, texts, palette)
+    if part.kind is Kind.UNIT and texts.finding:
+        return made
     if texts.age and part.curve[1]:
         stale = f"stale {texts.age}"
         made.append((part.curve[0], fit(stale, min(part.curve[1], len(stale))), palette.dim))
     elif texts.age and part.kind is Kind.NODE and part.note[1]:
         made.append((part.note[0], right(texts.age, part.note[1]), palette.dim))
     elif texts.curve:
-        made.append((part.curve[0], texts.curve, palette.tx))
+        tone = palette.rule if texts.muted else palette.tx
+        made.append((part.curve[0], texts.curve, tone))
     return made
 
 
@@ -386,5 +412,5 @@ def _note(part: GridPart, texts: _Texts, palette: Palette) -> _Placed:
         if text and end - x >= 3:
             shown = fit(text, min(cell_len(text), end - x))
             made.append((x, shown, style))
-            x += max(cell_len(shown), 8) + 1
+            x += max(cell_len(shown), _PORT) + 1
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import zip_longest
@@ -67,7 +67,7 @@ def _footer_keys(view: str, is_past: bool, table: Sequence[keys.Key]) -> list[ke
         and (key.action not in _EXITS or key.action == exit_)
     ]
     if not is_past:
-        return sorted(shown, key=lambda key: (_order(key), key.scope != view))
+        return sorted(shown, key=lambda key: (_order(key), _place(key, view)))
     past = [
         replace(key, label=key.past_label) for key in table if key.past_label and not key.only_views
     ]
@@ -86,6 +86,14 @@ def _views(table: Sequence[keys.Key]) -> keys.Key:
     ]
     usual = [str(number) for number in range(1, len(keys.ROOT_VIEWS) + 1)]
     return _VIEWS if firsts == usual else replace(_VIEWS, shown="/".join(firsts))
+
+
+def _place(key: keys.Key, view: str) -> int:
+    """Enter comes first, then what is special to the view; the level of the rows, which the heatmap
+    names itself, is among the others."""
+    if key.action == "open":
+        return 0
+    return 1 if key.scope == view and key.action != "level(1)" else 2
 
 
 def _order(key: keys.Key) -> int:
@@ -130,32 +138,63 @@ _ABOUT = {
 _TWO_COLUMNS = 130
 """From this width on, help has two columns."""
 _COLUMN_GAP = 3
+_NOT_FOUND = "no key and no word of help contains that"
 _KEY, _WHAT = 12, 14
 """Columns of a key, and of what the mouse does."""
 
 
 def help_page(
-    view: str, width: int, palette: Palette, table: Sequence[keys.Key] = KEYS
+    view: str,
+    width: int,
+    palette: Palette,
+    table: Sequence[keys.Key] = KEYS,
+    search: str = "",
 ) -> list[Line]:
-    """The whole of help: keys and words, side by side where the terminal is wide."""
+    """The whole of help: keys and words, side by side where the terminal is wide.
+
+    With `search` it is only the entries that contain all of its words.
+    """
     about = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
+    column = width if width < _TWO_COLUMNS else (width - _COLUMN_GAP) // 2
+    sought = search.casefold().split()
+    left, right = _keys(view, column, palette, table, sought), _words(column, palette, sought)
+    if sought:
+        about = [] if left or right else [line((f" {_NOT_FOUND}", palette.dim))]
     if width < _TWO_COLUMNS:
-        return [*about, *_keys(view, width, palette, table), *_words(width, palette)]
-    column = (width - _COLUMN_GAP) // 2
-    sides = _keys(view, column, palette, table), _words(column, palette)
-    return [*about, *_side_by_side(*sides, column, palette)]
+        return [*about, *left, *right]
+    return [*about, *_side_by_side(left, right, column, palette)]
 
 
-def _keys(view: str, width: int, palette: Palette, table: Sequence[keys.Key]) -> list[Line]:
-    lines: list[Line] = []
-    for title, own in _scopes(view, table):
-        lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
-        for key in own:
-            lines += _entry(key.shown, key.help, _KEY, width, palette)
-    lines += [line(("", palette.text)), line((" Mouse", palette.strong))]
-    for what, text in MOUSE:
-        lines += _entry(what, text, _WHAT, width, palette)
-    return lines
+def _keys(
+    view: str, width: int, palette: Palette, table: Sequence[keys.Key], sought: Sequence[str]
+) -> list[Line]:
+    scopes = [
+        (title, _KEY, [(key.shown, key.help) for key in own]) for title, own in _scopes(view, table)
+    ]
+    return [
+        each
+        for part in (*scopes, ("Mouse", _WHAT, list(MOUSE)))
+        for each in _part_of_help(*part, width, palette, sought)
+    ]
+
+
+def _part_of_help(
+    title: str,
+    column: int,
+    entries: Iterable[tuple[str, str]],
+    width: int,
+    palette: Palette,
+    sought: Sequence[str],
+) -> list[Line]:
+    """A title and its entries that contain all words in `sought`; empty where none does."""
+    found = [
+        each
+        for entry in entries
+        if all(word in " ".join(entry).casefold() for word in sought)
+        for each in _entry(*entry, column, width, palette)
+    ]
+    head = [line(("", palette.text)), line((f" {title}", palette.strong))]
+    return [*head, *found] if found else []
 
 
 def _scopes(view: str, table: Sequence[keys.Key]) -> list[tuple[str, list[keys.Key]]]:
@@ -168,12 +207,9 @@ def _scopes(view: str, table: Sequence[keys.Key]) -> list[tuple[str, list[keys.K
     ]
 
 
-def _words(width: int, palette: Palette) -> list[Line]:
-    lines = [line(("", palette.text)), line((" Words", palette.strong))]
-    longest = max(map(cell_len, GLOSSARY))
-    for word, text in GLOSSARY.items():
-        lines += _entry(word, text, min(longest, width // 4), width, palette)
-    return lines
+def _words(width: int, palette: Palette, sought: Sequence[str]) -> list[Line]:
+    column = min(max(map(cell_len, GLOSSARY)), width // 4)
+    return _part_of_help("Words", column, GLOSSARY.items(), width, palette, sought)
 
 
 def _side_by_side(left: list[Line], right: list[Line], column: int, palette: Palette) -> list[Line]:

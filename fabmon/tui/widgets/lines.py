@@ -91,17 +91,17 @@ class TimelineView(Painted, can_focus=True):
         column: int
 
     class Redraw(Message):
-        """The focus came or went."""
+        """The focus came or went, or the size changed."""
 
     def on_click(self, event: events.Click) -> None:
         """Ask for the time at the column."""
         self.post_message(self.Picked(event.x))
 
     def on_focus(self) -> None:
-        """Show that the keys go here."""
+        """Show that the keys go here, in the size that there is now."""
         self.post_message(self.Redraw())
 
-    on_blur = on_focus
+    on_blur = on_resize = on_focus
 
 
 class LineView(Contained, ScrollView, can_focus=True):

@@ -42,7 +42,8 @@ def _show_error(parent: Widget, text: str, palette: Palette) -> bool:
 class FilterBar(Contained, Vertical):
     """The filter line: applied while typed, kept with enter, cleared with escape.
 
-    At its right the number of matches; above it, the error of a filter that cannot be parsed.
+    At its right the number of matches; above it, the error of a filter that cannot be parsed. What
+    searches for words (`is_words`) can always be parsed.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "clear", show=False)]
@@ -56,12 +57,17 @@ class FilterBar(Contained, Vertical):
     class Closed(Message):
         """The line was closed."""
 
+    def __init__(self, *, id: str | None = None, is_words: bool = False) -> None:
+        """Closed."""
+        super().__init__(id=id)
+        self._is_words = is_words
+
     def compose(self) -> ComposeResult:
         """Error, slash, input, number of matches."""
         yield Painted(id="wrong")
         with Horizontal():
             yield Painted(id="slash")
-            yield Input(placeholder=HINT, id="typed")
+            yield Input(placeholder="" if self._is_words else HINT, id="typed")
             yield Painted(id="note")
 
     def open(self, text: str, palette: Palette) -> None:
@@ -104,10 +110,11 @@ class FilterBar(Contained, Vertical):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Keep a filter that can be parsed; leave the line open for another."""
         event.stop()
-        try:
-            parse(event.value)
-        except FilterError:
-            return
+        if not self._is_words:
+            try:
+                parse(event.value)
+            except FilterError:
+                return
         self.close()
 
 

@@ -111,27 +111,28 @@ async def test_the_other_metrics_of_a_node_are_read_when_it_is_opened(
     monkeypatch.setattr(discovery, "_LARGE_NODES", 0)
     start_s = time.time() - 61
 
-    def scrape(number: int) -> None:
+    def scrape(at_s: float) -> None:
         for node in ("gpu001", "gpu002"):
             metrics = {
-                "fabmon_ib_tx_bytes_total": number * 1e9,
-                "fabmon_ib_tx_packets_total": number * 1e6,
+                "fabmon_ib_tx_bytes_total": (at_s - start_s) * 1e8,
+                "fabmon_ib_tx_packets_total": (at_s - start_s) * 1e5,
             }
-            server.store(sample(node, 0, metrics, start_s + number * 10))
+            server.store(sample(node, 0, metrics, at_s))
 
     for number in range(5):
-        scrape(number)
-    async with feed_of(server, interval_s=10) as feed:
+        scrape(start_s + number * 10)
+    async with feed_of(server, interval_s=0.5) as feed:
         await feed.open()
         watching = Watching(feed)
         async for tick in feed.past(0):
             watching.take(tick)
-        scrape(5)
+        scrape(time.time() - 1)
         snapshot = watching.take(await feed.poll())
         assert rates(snapshot)["gpu001/mlx5_0"] == pytest.approx(8e8, rel=1e-3)
         assert "ib_tx_packets" not in snapshot.columns
         feed.open_node("gpu001")
-        scrape(6)
+        await asyncio.sleep(0.5)
+        scrape(time.time() - 0.7)
         snapshot = watching.take(await feed.poll())
         packets = snapshot.column("ib_tx_packets")
         rows = {port.id: port.row for port in snapshot.fabric.ports}
@@ -258,3 +259,10 @@ async def test_samples_that_are_stored_late_are_read_from_then_on(server: Victor
             scrape(number)
             read.append(len((await feed.poll()).frames))
         assert read[-2:] == [1, 1]
+        looked_back_s = feed._runner._lateness_s
+        assert 30 < looked_back_s < 60
+        # The samples come in time again: it does not look back that far for ever.
+        for _ in range(4):
+            server.store(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1e12}, time.time() - 1))
+            await feed.poll()
+        assert feed._runner._lateness_s < looked_back_s / 3

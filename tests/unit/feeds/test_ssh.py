@@ -96,6 +96,29 @@ async def test_a_node_is_up_within_a_second(nodes: Nodes, empty_root: str) -> No
     assert latest["gpu1"].reason == ""
 
 
+@pytest.mark.parametrize(
+    ("config", "cipher"),
+    [
+        ("", "-gcm@openssh.com"),
+        ("Host *\n  Ciphers aes192-ctr,aes256-ctr\n", "aes192-ctr"),
+        ("Host *\n  Ciphers -aes*\n", "chacha20-poly1305@openssh.com"),
+    ],
+)
+async def test_the_cipher_is_a_fast_one_unless_ssh_config_names_others(
+    nodes: Nodes, empty_root: str, config: str, cipher: str
+) -> None:
+    used: list[str] = []
+
+    async def handle(process: Process) -> None:
+        used.append(process.get_extra_info("recv_cipher"))
+        await speaks(hello_line())(process)
+
+    nodes.write_config(config)
+    async with live(nodes, empty_root, ssh_host("a", await nodes.listen(handle))) as feed:
+        await watch(feed, lambda latest: bool(used))
+    assert used[0].endswith(cipher)
+
+
 async def test_nothing_of_the_probe_is_left_when_the_feed_closes(
     nodes: Nodes, empty_root: str
 ) -> None:

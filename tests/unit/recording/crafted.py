@@ -78,7 +78,7 @@ def prediction_chains_that_are_read() -> bytes:
 
 
 def large_block() -> bytes:
-    return beginning() + block(8, 1 << 22, 0)
+    return beginning() + block(4, 1 << 22, 0)
 
 
 def large_blocks() -> bytes:

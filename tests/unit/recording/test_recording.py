@@ -20,9 +20,10 @@ from fabmon.recording.format.records import FORMAT, Note
 from fabmon.recording.format.sections import compress, join_sections
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing import block_builder
 from fabmon.recording.writing.frame_writer import FrameWriter
 from fabmon.recording.writing.writer import Writer
-from tests.builders import SECOND_NS, START_NS, LeafSpine
+from tests.builders import SECOND_NS, START_NS, LeafSpine, frame
 from tests.unit.recording.builders import (
     by_node,
     eventful_ticks,
@@ -40,6 +41,26 @@ def test_ticks_are_read_as_they_were_written(tmp_path: Path) -> None:
     ticks = eventful_ticks()
     write(tmp_path / "a.fabrec", ticks)
     assert by_node(ticks_in(tmp_path / "a.fabrec")) == by_node(ticks)
+
+
+def test_of_a_flood_of_frames_in_a_tick_the_first_and_the_last_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row for each of them would have the values of all nodes: 4 MB of 1,024."""
+    ticks = quiet_ticks(3)
+    others = tuple(each for each in ticks[1].frames if each[0] != "gpu001")
+    width = len(dict(ticks[1].frames)["gpu001"].blocks[0] or ()) - 1
+    flood = [frame(100 + n, *[n] * (width - 1), n if n == 99 else None) for n in range(100)]
+    ticks[1] = msgspec.structs.replace(
+        ticks[1], frames=(*others, *(("gpu001", each) for each in flood))
+    )
+    columns = sum(len(each.blocks) + len(values(each)) + 3 for _, each in ticks[0].frames)
+    monkeypatch.setattr(block_builder, "_TICK_VALUES", 5 * columns)
+    write(tmp_path / "a.fabrec", ticks)
+    read = [each for node, each in ticks_in(tmp_path / "a.fabrec")[1].frames if node == "gpu001"]
+    assert [each.seq for each in read[:3]] == [100, 101, 102]
+    assert 4 <= len(read) <= 7
+    assert read[-1] == flood[-1]
 
 
 def test_blocks_follow_each_other(tmp_path: Path) -> None:

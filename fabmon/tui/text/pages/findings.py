@@ -41,8 +41,8 @@ from fabmon.tui.text.timeline import event_mark
 from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 
 _MOST_EVENTS = 500
-_MOST_BUSIEST = 21
-_BAR_COLUMNS = 16
+_MOST_BAR = 40
+"""Columns of a bar, at most."""
 _BUSY_TEXT = 36
 """Columns for the name and the value of a busy link; a bar has what is left."""
 _PLACE = re.compile(r" (?:→|of|under) .*")
@@ -58,7 +58,7 @@ def panel(ctx: DrawContext) -> list[Line]:
     room = ctx.height - len(lines) - 2
     if room > 0:
         lines.append(line((" " * ctx.width, ctx.palette.text)))
-        lines += busiest(ctx, min(room, _MOST_BUSIEST))
+        lines += busiest(ctx, room)
     return lines
 
 
@@ -224,19 +224,18 @@ def busiest(ctx: DrawContext, count: int) -> list[Line]:
     order = _one_end(order, ctx.scene, count, (GPU, NVLINK) if metric.traffic else ())
     order = order[: max(0, count - 1)]
     lines = [line((f"   Busiest, {metric.name}", palette.dim))] if order else []
-    columns = min(max(0, ctx.width - _BUSY_TEXT), _BAR_COLUMNS) if metric.high == 1 else 0
+    columns = min(max(0, ctx.width - _BUSY_TEXT), _MOST_BAR) if metric.high == 1 else 0
     for row in order:
         value = float(values[row])
         text = percent(value) if metric.high == 1 else per_second(value)
         name = labels.link_name(ctx.fabric.ports[row], ctx.fabric)
+        # Blanks after the bar in its colour would be a bar themselves under a cursor in reverse.
+        bar = thin_bar(value, columns).rstrip()
         lines.append(
             line(
                 (f"   {fit(name, max(4, ctx.width - 14 - columns))}", palette.text),
-                (
-                    thin_bar(value, columns),
-                    palette.accent if row in ctx.flagged_rows else palette.tx,
-                ),
-                (right(text, 10), palette.text),
+                (bar, palette.accent if row in ctx.flagged_rows else palette.tx),
+                (right(text, 10 + columns - len(bar)), palette.text),
                 target=PortTarget(row),
             )
         )

@@ -95,6 +95,8 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     lines = _steps(ctx, found)
     if not measured:
         lines.append(line(("   No communication seen", palette.dim)))
+    else:
+        lines.append(_legend(ctx))
     for kind, title in _TITLES.items():
         subjects = [each for each in measured if each.kind == kind]
         if kind == LINK:
@@ -109,8 +111,26 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     return lines
 
 
+def _legend(ctx: DrawContext) -> Line:
+    """What the columns and marks of the table mean, as far as there is room."""
+    inner, mark = _marks(ctx.palette)
+    parts = (
+        f"{inner} p5 to p95  {mark} median",
+        "CoV deviation/mean",
+        "comm time with traffic",
+        "curve 0 to its maximum",
+    )
+    text = ""
+    for part in parts:
+        if len(text) + 3 + len(part) <= ctx.width:
+            text += f"{'   ' if text else ' '}{part}"
+    return line((text, ctx.palette.dim))
+
+
 def _head(ctx: DrawContext, title: str, name: int) -> Line:
-    bar = f"0 {'p5 to p95':─^{_BAR - 6}} max"
+    bar = f"0{'p5 to p95':^{_BAR - 4}}max"
+    if len(title) > name + 1:
+        title = title.partition(":")[0]
     columns = f"{right('median', RATE)}  {bar:<{_BAR}} {right('CoV', _COV)} {right('comm', _COV)}"
     return line(
         (f" {fit(title, name + 1)} ", ctx.palette.strong),
@@ -150,11 +170,16 @@ def _bar(spread: Spread, top: float, palette: Palette) -> str:
         min(_BAR - 1, int(value / top * _BAR)) if top > 0 else 0
         for value in (spread.p5_bps, spread.median_bps, spread.p95_bps)
     )
-    inner, mark = ("=", "#") if palette.depth is Depth.NONE else ("━", "█")
+    inner, mark = _marks(palette)
     cells = ["·"] * _BAR
     cells[low : high + 1] = inner * (high + 1 - low)
     cells[middle] = mark
     return "".join(cells)
+
+
+def _marks(palette: Palette) -> tuple[str, str]:
+    """The marks in a bar: of its inside, and of the median."""
+    return ("=", "#") if palette.depth is Depth.NONE else ("━", "█")
 
 
 def _stretched(curve: Floats, columns: int) -> Floats:
