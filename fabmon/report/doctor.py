@@ -162,10 +162,11 @@ def doctor_table(record: DoctorRecord) -> str:
 
 def _summary(record: DoctorRecord) -> Iterator[str]:
     notes = len(record.faults) - record.to_fix
-    yield (
-        f"{record.time:%Y-%m-%d %H:%M:%SZ}  {record.nodes_up}/{record.nodes_total} nodes answered  "
-        f"{plural(record.to_fix, 'problem')} to fix  {plural(notes, 'note')}"
-    )
+    found = f"{plural(record.to_fix, 'problem')} to fix  {plural(notes, 'note')}"
+    if not (record.nodes_up or record.faults):
+        found = "nothing was checked"
+    answered = f"{record.nodes_up}/{record.nodes_total} nodes answered"
+    yield f"{record.time:%Y-%m-%d %H:%M:%SZ}  {answered}  {found}"
 
 
 def _faults(record: DoctorRecord) -> Iterator[str]:

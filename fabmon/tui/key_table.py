@@ -28,7 +28,8 @@ KEYS = (
         "escape",
         "esc",
         "go back: close the page, restore the panel, clear the filter, go to the view before; in"
-        " the overview also clear the selected finding, then the tips. Never quits",
+        " the overview also clear the selected finding, then the tips, then select the first one."
+        " Never quits",
         label="back",
     ),
     Key("view('overview')", "1", "1", "overview: heatmap of every link", title="Overview"),

@@ -201,6 +201,10 @@ class ScreenState:
         """Select the finding with this key in every view; empty: none."""
         self._selected_key, self.follows_first = key, False
 
+    def select_first(self) -> None:
+        """Select the first finding, whichever it is, until the user moves."""
+        self._selected_key, self.follows_first = "", True
+
     def user_moved(self) -> None:
         """Let go of the first finding; one that the user selected stays selected."""
         if self.follows_first:

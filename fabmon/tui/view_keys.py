@@ -152,7 +152,8 @@ class ViewKeys(ScreenApp):
             self.repaint()
 
     def _clear_one(self) -> None:
-        """Clear the finding that the user selected, else the filter, the tips, the selection."""
+        """Clear the finding that the user selected, else the filter, else the tips; then the first
+        finding is selected again, as at the start."""
         state = self.screen_state
         if state.selected_key and not state.follows_first:
             state.select("")
@@ -161,7 +162,7 @@ class ViewKeys(ScreenApp):
         elif not state.captions.skipped:
             state.captions.skip()
         else:
-            state.select("")
+            state.select_first()
 
     def action_close(self) -> None:
         """Close the page; in a view, quit."""

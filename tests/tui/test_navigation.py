@@ -227,6 +227,14 @@ async def test_escape_goes_back_through_the_views_and_stays_in_the_overview() ->
         assert run.app.is_running
 
 
+async def test_escape_until_nothing_is_left_to_clear_selects_the_first_finding() -> None:
+    async with running(COLLISION) as run:
+        await run.press("escape", "escape", "escape", "enter")
+        assert run.view == "finding"
+        await run.press("escape", "right", "escape", "escape", "escape", "enter")
+        assert run.view == "finding"
+
+
 async def test_escape_restores_a_maximised_panel() -> None:
     async with running(COLLISION) as run:
         await run.press("z", "escape")
