@@ -98,7 +98,7 @@ def gpu_metrics() -> Iterator[Metric]:
     for name, unit, meaning in (
         ("nvlink_state", "state", "1 when the link is up, 0 when it is not"),
         ("nvlink_speed_bps", "bps", "payload, one direction; of a GPU: of its links that are up"),
-        ("xgmi_state", "state", "1 when the link is active, 0 when it is not"),
+        ("xgmi_state", "state", "1 when the link is active; of a GPU: when one of its links is"),
         ("xgmi_speed_bps", "bps", "line rate, one direction; of a GPU: of its links that are up"),
     ):
         doc = _GPU_METRICS if name.startswith("xgmi") else _NVML

@@ -183,7 +183,7 @@ class _Gpu(NamedTuple):
     @property
     def values(self) -> int:
         """The number of values of the GPU and its links."""
-        return len(_BYTES) + 1 + len(self.links) * (len(_BYTES) + 1 + self.has_state)
+        return (1 + len(self.links)) * (len(_BYTES) + 1 + self.has_state)
 
 
 class XgmiLinks(Source):
@@ -259,8 +259,9 @@ class XgmiLinks(Source):
             raise
         gpu = _Gpu(table, links, any(now.up[link] is not None for link in links))
         self._gpus.append(gpu)
-        metrics = (*_BYTES, _SPEED_METRIC)
-        of_a_link = (*metrics, _STATE) if gpu.has_state else metrics
+        metrics: Tuple[str, ...] = (*_BYTES, _SPEED_METRIC)
+        if gpu.has_state:
+            metrics = (*metrics, _STATE)
         facts = _facts(self.host, place, address, now, len(links))
         return [Object(name, "gpu", name, facts, metrics)] + [
             Object(
@@ -268,7 +269,7 @@ class XgmiLinks(Source):
                 "xgmi",
                 f"{name}/xgmi{link}",
                 device_facts.known({"gpu": name, "link": link, "lanes": now.lanes}),
-                of_a_link,
+                metrics,
             )
             for link in links
         ]
@@ -315,6 +316,8 @@ def _values(gpu: _Gpu, now: Xgmi) -> List[Optional[int]]:
     values: List[Optional[int]] = [_sum(way) for way in ways]
     running = sum(now.up[link] is not False for link in gpu.links)
     values.append(None if now.speed_bps is None else now.speed_bps * running)
+    if gpu.has_state:
+        values.append(int(running > 0))
     for place, link in enumerate(gpu.links):
         values += [ways[0][place], ways[1][place], now.speed_bps]
         if gpu.has_state:

@@ -1,13 +1,15 @@
 """The output of `ibnetdiscover`, with or without `--ports`.
 
 Names come from node descriptions: `MF0;leaf1:MQM9700/U1` is leaf1, and `gpu7 mlx5_3` is the port
-mlx5_3 of gpu7. A port of a switch is `p` and its number.
+mlx5_3 of gpu7. A port of a switch is `p` and its number. Where several switches have the same name,
+or several HCAs, the GUID is appended, as the source `ib_fabric` does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fabmon.fabric.topology.plan import (
@@ -24,7 +26,8 @@ _PORT = re.compile(r'\[(\d+)\](?:\([0-9a-f]+\))?\s+"([SHR])-([0-9a-f]+)"\[(\d+)\
 _QUOTED = re.compile(r'"(.*?)"')
 _END = r"(CA|SW|RT)\s+\d+\s+(\d+)\s+0x([0-9a-f]+)"
 _PORTS_LINE = re.compile(rf"{_END}\s+\S+\s+\S+\s+-\s+{_END}\s+\( '(.*)' - '(.*)' \)")
-_OPEN_LINE = re.compile(rf"{_END}\s+\S+\s+\S+\s+'(.*)'")
+_OPEN_LINE = re.compile(r"(?:CA|SW|RT)\s+\d+\s+\d+\b(?!.*\s-\s+(?:CA|SW|RT)\s)")
+"""A line of `--ports` without another end; how the rest of it looks differs between versions."""
 _KEYS = ("vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=")
 _MANAGED = re.compile(r"MF\d+;([^:;]+):[^/]*(?:/(.*))?")
 _NO_NODE = "Aggregation Node"
@@ -44,10 +47,14 @@ def parse(text: str, filename: str) -> Topology:
     switches: set[str] = set()
     hosts: set[str] = set()
     problems: list[PlanProblem] = []
-    for number, one, other in _links(text, problems):
-        if any(each.description.endswith(_NO_NODE) for each in (one, other)):
-            continue
-        ends = (_end(one), _end(other))
+    links = [
+        (number, one, other)
+        for number, one, other in _links(text, problems)
+        if not any(each.description.endswith(_NO_NODE) for each in (one, other))
+    ]
+    names = _Names(far for _, *both in links for far in both)
+    for number, one, other in links:
+        ends = (names.end(one), names.end(other))
         for far, end in zip((one, other), ends, strict=True):
             (switches if far.is_switch else hosts).add(end.node)
         key = frozenset([(one.guid, one.number), (other.guid, other.number)])
@@ -98,15 +105,42 @@ def _descriptions(text: str) -> dict[str, str]:
     return {match[3]: match[4] for match in _OWNER.finditer(text) if match[4]}
 
 
-def _end(far: _Far) -> End:
-    guid = far.guid.removeprefix("0x").rjust(16, "0")
-    if far.is_switch:
-        name, number = _switch_name(far.description), str(far.number)
-        return End(name, f"p{number}", (number, f"{number}/1", f"swp{number}"))
-    node, _, device = far.description.partition(" ")
-    device = _one_word(device)
-    port = device if far.number == 1 else f"{device}/{far.number}"
-    return End(_one_word(node), port if device else f"p{far.number}", (), (guid,))
+class _Names:
+    """The ends of links as people know them, with the GUID where descriptions are the same."""
+
+    def __init__(self, ends: Iterable[_Far]) -> None:
+        ends = list(ends)
+        called = {far.guid: _switch_name(far.description) for far in ends if far.is_switch}
+        times = Counter(called.values())
+        self._switches = {
+            guid: name if times[name] == 1 else f"{name}-{_padded(guid)}"
+            for guid, name in called.items()
+        }
+        self._hcas: dict[tuple[str, int], tuple[str, str]] = {}
+        taken: set[tuple[str, str]] = set()
+        for far in ends:
+            if far.is_switch or (far.guid, far.number) in self._hcas:
+                continue
+            node, _, device = far.description.partition(" ")
+            node, device = _one_word(node), _one_word(device)
+            port = device if far.number == 1 else f"{device}/{far.number}"
+            port = port if device else f"p{far.number}"
+            if (node, port) in taken:
+                port = f"{port}-{_padded(far.guid)}"
+            taken.add((node, port))
+            self._hcas[far.guid, far.number] = node, port
+
+    def end(self, far: _Far) -> End:
+        """The end of a cable."""
+        if far.is_switch:
+            number = str(far.number)
+            name = self._switches[far.guid]
+            return End(name, f"p{number}", (number, f"{number}/1", f"swp{number}"))
+        return End(*self._hcas[far.guid, far.number], (), (_padded(far.guid),))
+
+
+def _padded(guid: str) -> str:
+    return guid.removeprefix("0x").rjust(16, "0")
 
 
 def _switch_name(description: str) -> str:

@@ -18,9 +18,13 @@ _IB = re.compile(
     r'|Switch\s+\d+\s+"S-|(CA|SW)\s+\d+\s+\d+\s+0x)',
     re.MULTILINE,
 )
+_IBSIM = re.compile(r'^(Switch|Hca)\s+\d+\s+"(?![SHR]-[0-9a-f]{2,16}")', re.MULTILINE)
+_SLURM_YAML = re.compile(r"^\s*-\s+topology\s*:", re.MULTILINE)
 _CSV = re.compile(r"^[^,#=\[\n]+,[^,\n]*,[^,\n]+,", re.MULTILINE)
 _TOML = re.compile(r"^\s*(\[topology[\].]|(\w+)\s*=|\[\w+\])", re.MULTILINE)
-KINDS = "TOML, CSV, Slurm's topology.conf, ibnetdiscover's output, NCCL's topology XML"
+KINDS = (
+    "TOML, CSV, Slurm's topology.conf or topology.yaml, ibnetdiscover's output, NCCL's topology XML"
+)
 
 
 def read(path: Path) -> Topology:
@@ -67,7 +71,11 @@ def _parser(text: str, filename: str) -> Callable[[str, str], Topology]:
         return csv_cables.parse
     if suffix == ".xml" or text.lstrip().startswith("<"):
         return nccl.parse
+    if _IBSIM.search(text) and not _IB.search(text):
+        fix = "run ibsim with it, and save what ibnetdiscover prints"
+        raise TopologyError(filename, [PlanProblem(0, "a network file of ibsim", fix)])
     for pattern, parser in (
+        (_SLURM_YAML, slurm.parse_yaml),
         (_SLURM, slurm.parse),
         (_IB, ibnetdiscover.parse),
         (_CSV, csv_cables.parse),

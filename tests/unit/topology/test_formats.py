@@ -84,6 +84,116 @@ def test_slurm_with_blocks() -> None:
     assert topology.groups == {"gpu1": "b1", "gpu2": "b1"}
 
 
+def test_slurm_continues_lists_with_a_backslash() -> None:
+    topology = parse(
+        "SwitchName=leaf1 Nodes=gpu[1-2],\\\ngpu[3,\\\n  5]\nSwitchName=leaf2 \\\n Nodes=gpu7\n",
+        "topology.conf",
+    )
+    assert set(topology.groups) == {"gpu1", "gpu2", "gpu3", "gpu5", "gpu7"}
+
+
+def test_what_scontrol_prints_of_a_tree() -> None:
+    topology = parse(
+        "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=gpu[001-002]\n"
+        "SwitchName=spine1 Level=1 LinkSpeed=1 Nodes=gpu[001-004] Switches=leaf[1-2]\n"
+        "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=gpu[003-004]\n",
+        "topology.txt",
+    )
+    assert topology.tiers == {"leaf1": 1, "leaf2": 1, "spine1": 2}
+    assert topology.groups["gpu003"] == "leaf2"
+
+
+def test_what_scontrol_prints_of_blocks() -> None:
+    topology = parse(
+        "BlockName=b1 BlockIndex=0 Nodes=gpu[1-2] BlockSize=2\n"
+        "BlockName=b2 BlockIndex=1 Nodes=gpu[3-4] BlockSize=2\n"
+        "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=gpu[1-4] BlockSize=4\n",
+        "topology.txt",
+    )
+    assert topology.groups == {"gpu1": "b1", "gpu2": "b1", "gpu3": "b2", "gpu4": "b2"}
+
+
+SLURM_YAML = """---
+- topology: blocks
+  cluster_default: false
+  block:
+    block_sizes:
+      - 2
+      - 4
+    blocks:
+      - block: b1
+        nodes: gpu[1-4]
+- topology: tree
+  cluster_default: true
+  tree:
+    switches:
+      - switch: spine1
+        children: leaf[1-2]   # both
+      - switch: leaf1
+        nodes: "gpu[1-2]"
+      - switch: leaf2
+        nodes: gpu[3-4]
+- topology: login
+  flat: true
+"""
+
+
+def test_slurm_yaml_has_the_default_topology_first() -> None:
+    topology = parse(SLURM_YAML, "topology.yaml")
+    assert topology.tiers == {"leaf1": 1, "leaf2": 1, "spine1": 2}
+    assert topology.groups == {"gpu1": "leaf1", "gpu2": "leaf1", "gpu3": "leaf2", "gpu4": "leaf2"}
+
+
+def test_the_topology_of_a_real_slurm() -> None:
+    folder = CAPTURES.parent / "captures" / "slurm"
+    if not folder.is_dir():
+        pytest.skip("needs the captures of Slurm beside the repository")
+    printed, written = (
+        read(folder / name) for name in ("scontrol-show-topology-22.05.8.txt", "topology.conf")
+    )
+    assert printed == written
+    assert printed.tiers == {"leaf1": 1, "leaf2": 1, "spine1": 2}
+
+
+SAME = """# Topology file: generated on Sat Nov 21 09:00:00 2026
+Switch	36 "S-00000000000000a1"		# "Quantum Mellanox Technologies" enhanced port 0 lid 1 lmc 0
+[1]	"S-00000000000000b1"[1]		# "Quantum Mellanox Technologies" lid 2 4xHDR
+[2]	"H-00000000000000c1"[1](c1) 		# "MT4123 ConnectX6" lid 3 4xHDR
+[3]	"H-00000000000000c2"[1](c2) 		# "MT4123 ConnectX6" lid 4 4xHDR
+
+Switch	36 "S-00000000000000b1"		# "Quantum Mellanox Technologies" enhanced port 0 lid 2 lmc 0
+[1]	"S-00000000000000a1"[1]		# "Quantum Mellanox Technologies" lid 1 4xHDR
+"""
+
+
+def test_switches_and_hcas_with_the_same_description_are_distinguished_by_guid() -> None:
+    topology = parse(SAME, "net.txt")
+    one, other = (f"Quantum-Mellanox-Technologies-00000000000000{end}" for end in ("a1", "b1"))
+    assert topology.switches == {one, other}
+    assert ends(topology) == [
+        f"{one}/p1 {other}/p1 net.txt:3",
+        f"{one}/p2 MT4123/ConnectX6 net.txt:4",
+        f"{one}/p3 MT4123/ConnectX6-00000000000000c2 net.txt:5",
+    ]
+
+
+def test_an_odd_line_of_an_open_port_costs_nothing() -> None:
+    text = (
+        "CA   134  1 0x7cfe9003003b4bde 4x EDR - SW  1719 10 0x7cfe9003009ce5b0"
+        " ( 'o0001 HCA-1' - 'ib1' )\n"
+        "SW  2052 37 0x506b4b03005c2740 4x ??? 'ib1\n"
+        "SW  2052 38 0x506b4b03005c2740 ??x ???\n"
+    )
+    assert len(parse(text, "net.txt").cables) == 1
+    with pytest.raises(TopologyError, match="not a line of ibnetdiscover"):
+        parse(text + "SW  2052 39 0x506b4b03005c2740 4x EDR - SW 17 10 0x7c ( 'x'\n", "net.txt")
+
+
+def test_a_network_file_of_ibsim_is_named_as_one() -> None:
+    with pytest.raises(TopologyError, match=r"net: a network file of ibsim: run ibsim with it"):
+        parse(IBSIM, "net")
+
+
 def test_ibnetdiscover() -> None:
     text = """#
 # Topology file: generated on Sat Nov 21 09:00:00 2026
@@ -215,7 +325,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, data: bytes) -> None:
 
 @given(
     st.text(max_size=200),
-    st.sampled_from(["x.csv", "x.toml", "x.xml", "topology.conf", "net.txt"]),
+    st.sampled_from(["x.csv", "x.toml", "x.xml", "topology.conf", "topology.yaml", "net.txt"]),
 )
 def test_no_text_does_worse_than_be_refused(text: str, name: str) -> None:
     said = ""
