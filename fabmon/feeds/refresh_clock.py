@@ -132,10 +132,20 @@ class RefreshClock:
         most_ns = int(_CORRECTION * passed_ns)
         error_ns = min(max(expected_ns, after_ns), until_ns) - expected_ns
         self._changed_ns = expected_ns + min(max(error_ns, -most_ns), most_ns)
+        is_far = not after_ns - self._period_ns < self._changed_ns < until_ns + self._period_ns
+        if is_far or (self._is_repeating and until_ns - after_ns > _REPEATS * self._period_ns):
+            # After a pause of the polls it is not known how often the source has read since.
+            self.is_known = False
+            self._changes = deque([_Change(0, after_ns, until_ns)], _KEPT)
+            self._changed_ns = until_ns
 
     def _dated(self, time_ns: int) -> int:
-        self._dated_ns = max(time_ns, self._dated_ns + 1)
-        return self._dated_ns
+        if time_ns <= self._dated_ns:
+            # The time of these values or of the last ones is wrong: a rate of both would be too.
+            self.is_known = False
+            time_ns = self._dated_ns + 1
+        self._dated_ns = time_ns
+        return time_ns
 
 
 def _periods_ns(changes: Sequence[_Change]) -> tuple[float, float]:

@@ -79,6 +79,9 @@ _PARTS: dict[str, tuple[str, ...]] = {
 }
 """Metrics that count the same packets again, by kind or priority. Some ports have parts only."""
 
+RECORDED_SUMS = ("port_errors", "port_drops")
+"""Sums of recording rules. Each source of a port has its own: they are added up."""
+
 _CNP_SENT, _CNP_HANDLED = "rdma_cnp_sent", "rdma_cnp_handled"
 _IB_STATE, _NVLINK_BPS = "ib_state", "nvlink_speed_bps"
 _CARRIER_CHANGES = "netdev_carrier_changes"
@@ -202,14 +205,19 @@ class MetricDeriver:
         return best
 
     def _xoff(self, values: Floats) -> Floats:
-        """[ports] pauses begun or ended per second, in both directions."""
+        """[ports] pauses begun or ended per second, in both directions.
+
+        Of a direction the greater of the whole link's and the sum over priorities: a link uses one
+        of the two, and what a recording rule sums as the link's has the priorities in it.
+        """
         per_priority, whole_link = _XOFF
-        names = [whole_link.format(direction) for direction in ("rx", "tx")]
-        names += [
-            per_priority.format(direction, prio) for direction in ("rx", "tx") for prio in range(8)
-        ]
-        present = [self._columns[name] for name in names if name in self._columns]
-        return _sum(values[:, present])
+        ways = []
+        for direction in ("rx", "tx"):
+            names = [per_priority.format(direction, priority) for priority in range(8)]
+            present = [self._columns[name] for name in names if name in self._columns]
+            whole = self._one(values, whole_link.format(direction))
+            ways.append(np.fmax(whole, _sum(values[:, present])))
+        return _sum(np.stack(ways, axis=1))
 
     def _total(self, values: Floats, topic: str) -> Floats:
         """[ports] the sum over a topic; of a total and its parts the greater one, not both."""

@@ -22,7 +22,7 @@ from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.history.aligned_rates import AlignedRates
 from fabmon.history.bursts import BurstAssembler
-from fabmon.history.derived_metrics import MetricDeriver, line_rate_overrides
+from fabmon.history.derived_metrics import RECORDED_SUMS, MetricDeriver, line_rate_overrides
 from fabmon.history.live_rates import FrameSlots, LiveRates
 from fabmon.history.ring import RateRing
 from fabmon.history.sample_times import SampleTimes
@@ -315,6 +315,8 @@ class History:
         self._cells = rows * len(columns) + column
         self._cell_rows = rows
         self._cell_groups = _joined([node.groups for node in nodes])
+        summed = [self._metrics[name] for name in RECORDED_SUMS if name in self._metrics]
+        self._sums: Indices = np.flatnonzero(np.isin(column, summed))
         self._byte_cells: Indices = np.empty(0, np.intp)
         self._has = np.zeros((len(self._fabric.ports), len(columns)), np.bool_)
         self._has.ravel()[self._cells] = True
@@ -333,7 +335,13 @@ class History:
     def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Values, line rates, heat and up of a snapshot, from the current rates."""
         values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
-        values.ravel()[self._cells] = self._rates.rate[self._picked]
+        rates = self._rates.rate[self._picked]
+        values.ravel()[self._cells] = rates
+        if len(self._sums):
+            # Rules record a sum for each source of a port: ethtool, netdev, rdma.
+            known = self._sums[~np.isnan(rates[self._sums])]
+            values.ravel()[self._cells[known]] = 0.0
+            np.add.at(values.ravel(), self._cells[known], rates[known])
         line_rate = self._deriver.line_rate_bps(values, self._overrides)
         heat = self._deriver.heat(values, line_rate, self._ports.pcie_bps)
         return values, line_rate, heat, self._deriver.up(values)

@@ -351,3 +351,33 @@ def test_ports_that_come_later_are_unknown_before_and_take_no_more_room_than_the
         assert (~np.isnan(drawn)).sum(axis=1).tolist() == [6, 4, 3, 2]
         assert drawn[:, -1].tolist() == [5.0] * 4
     assert size_bytes < 1.1 * 1400 * 120 * len(HEAT) * 4
+
+
+def test_recorded_sums_of_a_ports_sources_are_added_up() -> None:
+    """On a RoCE port ethtool, netdev and rdma have sums of their own: none hides another."""
+    sums = [
+        wire.BlockLayout(source, 1, [port("mlx5_0", metrics=("port_errors", "port_drops"))])
+        for source in ("ethtool", "netdev", "rdma")
+    ]
+    said = decode(wire.hello(sums, {"interval_s": 1.0}))
+    assert isinstance(said, Hello)
+    history = History([Host(name="gpu001")])
+
+    def read(seq: int, *sums: tuple[int | None, int | None]) -> Frame:
+        clock_ns = (seq + 1) * SECOND_NS
+        return Frame(seq, START_NS + clock_ns, clock_ns, [[clock_ns, *each] for each in sums])
+
+    history.accept(tick(0, {"gpu001": read(0, (0, 0), (0, 0), (None, 0))}, {"gpu001": said}))
+    snapshot = history.accept(tick(1, {"gpu001": read(1, (7, 2), (0, 3), (None, 0))}))
+    assert snapshot.column("damage").tolist() == [7]
+    assert snapshot.column("errors").tolist() == [7]
+    assert snapshot.column("drops").tolist() == [5]
+
+
+def test_a_recorded_sum_of_pauses_is_not_added_to_its_parts() -> None:
+    transitions = ("pause_rx_transitions", "pfc_rx_transitions_prio3", "pfc_rx_transitions_prio4")
+    history = History([Host(name="gpu001")])
+    said = hello(port("mlx5_0", metrics=transitions))
+    history.accept(tick(0, {"gpu001": frame(0, 0, 0, 0)}, {"gpu001": said}))
+    snapshot = history.accept(tick(1, {"gpu001": frame(1, 50, 40, 10)}))
+    assert snapshot.column("xoff").tolist() == [50]

@@ -188,8 +188,9 @@ class SeriesTable:
         self, metric: KnownMetric, usual: float, keys: list[bytes], values: Floats
     ) -> None:
         """Store the result of a query for the series of a metric that have another value than
-        `usual`: all others that are known have that one."""
-        self._values[self._slots_of(metric)] = usual
+        `usual`: all others that the last full result had have that one."""
+        last = self._last.get(metric.name)
+        self._values[self._slots_of(metric) if last is None else last[1]] = usual
         self.store_some(metric, keys, values)
 
     def store_some(self, metric: KnownMetric, keys: list[bytes], values: Floats) -> None:

@@ -16,12 +16,19 @@ from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.prometheus import discovery, queries
 from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
 from fabmon.feeds.prometheus.feed import PrometheusFeed
-from fabmon.feeds.prometheus.metric_names import RECORDED, known_metrics, overview_metrics
+from fabmon.feeds.prometheus.metric_names import (
+    RECORDED,
+    known_metrics,
+    other_exporters,
+    overview_metrics,
+)
 from fabmon.feeds.prometheus.responses import (
     NotPrometheus,
     parse_export,
     parse_exported_labels,
 )
+from fabmon.feeds.prometheus.series_table import SeriesTable
+from fabmon.feeds.prometheus.target_blocks import PageInterpreter
 from fabmon.history.derived_metrics import DAMAGE
 from tests.fixtures.hosts import HOSTS
 from tests.requirements import need_command
@@ -266,3 +273,21 @@ async def test_samples_that_are_stored_late_are_read_from_then_on(server: Victor
             server.store(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1e12}, time.time() - 1))
             await feed.poll()
         assert feed._runner._lateness_s < looked_back_s / 3
+
+
+def test_a_port_that_is_gone_has_no_usual_value() -> None:
+    """Its series end, and it is dropped like any other that was missing too often."""
+    table = SeriesTable("instance", PageInterpreter(other_exporters()))
+    metric = known_metrics()["fabmon_ib_state"]
+    keys = [
+        f'{{"instance":"gpu001:9838","port":"mlx5_{n}","source":"ib"}}'.encode() for n in range(2)
+    ]
+    block = ("gpu001", "ib")
+    table.store(metric, keys, np.array([4.0, 4.0]))
+    table.clear()
+    table.store(metric, keys[:1], np.array([4.0]))
+    table.clear()
+    table.store_unusual(metric, 4.0, [], np.empty(0))
+    table.settle()
+    (values,) = table.frames({block: 1})["gpu001"]
+    assert values == [1, 4, None]

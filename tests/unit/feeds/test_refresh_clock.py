@@ -104,3 +104,15 @@ def test_another_period_is_learnt() -> None:
     found = rates(lambda now_s: (slow if now_s < 1100 else fast)(now_s), every_s(1.0), 200)
     assert found[-20:] == pytest.approx([RATE] * 20, rel=0.05)
     assert sum(abs(each - RATE) > 0.05 * RATE for each in found) <= 3
+
+
+@pytest.mark.parametrize(("period_s", "phase_s"), [(3, 0.5), (10, 0.2), (15, 2.0)])
+@pytest.mark.parametrize("pause_s", [20, 30, 61, 100])
+def test_a_pause_of_the_polls_makes_no_false_rate(
+    period_s: int, phase_s: float, pause_s: int
+) -> None:
+    """As while a switch does not answer: of the time after it a rate is right or is not known."""
+    polls = (now_s + pause_s * (now_s > 1100) for now_s in every_s(1.0, 0.05))
+    found = rates(snapshots(period_s, phase_s), polls, 300)
+    assert max(found) <= RATE * 1.5
+    assert found[-5:] == pytest.approx([RATE] * 5, rel=0.05)
