@@ -124,7 +124,7 @@ def _counters(survey: Survey) -> list[DriverCounters]:
     found: defaultdict[tuple[str, str, bool], list[tuple[str, Coverage]]] = defaultdict(list)
     for node in survey.snapshot.fabric.nodes:
         hello = survey.hellos.get(node.name)
-        for each in () if hello is None else hello.coverage:
+        for each in (hello and hello.coverage) or ():
             found[each.source, each.driver, each.guessed].append((node.name, each))
     rows = []
     for (source, driver, guessed), parts in found.items():

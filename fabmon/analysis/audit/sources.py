@@ -79,7 +79,7 @@ def source_states(survey: Survey, node: str) -> list[SourceState]:
 
 def _unknown_drivers(hello: Hello, source: str) -> Iterator[str]:
     """The drivers without a table whose counters a source saw."""
-    for each in hello.coverage:
+    for each in hello.coverage or ():
         if each.source == source and (text := unknown_driver(each)):
             yield text
 

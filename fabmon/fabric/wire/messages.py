@@ -102,7 +102,8 @@ class Hello(msgspec.Struct, frozen=True, gc=False):
     kernel: str = ""
     reached_at: str = ""
     encoding: str = "plain"
-    coverage: tuple[Coverage, ...] = ()
+    # Left out where there is none, as in the hellos of older probes and recordings.
+    coverage: tuple[Coverage, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def width(self) -> int:
         """Values in a frame of this layout, the blocks' clocks included."""
@@ -336,8 +337,8 @@ def _with_shared_texts(hello: Hello) -> Hello:
                 if type(value) is str:
                     item.info[key] = intern(value)
     metrics = _shared_table(tuple(hello.metrics.items()))
-    coverage = tuple(map(_shared_coverage, hello.coverage))
-    return msgspec.structs.replace(hello, metrics=metrics, coverage=coverage)
+    coverage = tuple(map(_shared_coverage, hello.coverage or ()))
+    return msgspec.structs.replace(hello, metrics=metrics, coverage=coverage or msgspec.UNSET)
 
 
 @lru_cache(1024)
