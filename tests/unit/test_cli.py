@@ -242,7 +242,8 @@ def test_the_demo_as_lines_says_on_stderr_that_it_is_simulated() -> None:
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert sum(record["type"] == "tick" for record in records) > 5
-    assert done.stderr == "fabmon: SIMULATED: nothing in this report is real\n"
+    # A busy machine may add that it does not analyse every tick, 50 ms apart.
+    assert done.stderr.startswith("fabmon: SIMULATED: nothing in this report is real\n")
 
 
 @pytest.mark.parametrize("topology", ["leaf-spine", "rail", "fat-tree"])
