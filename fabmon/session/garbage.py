@@ -30,9 +30,10 @@ _EVERY_S, _PAUSE = 60.0, 2000
 freed is returned once a minute too: that takes some milliseconds."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_MALLOC_OPTIONS = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 1 << 18, _M_TRIM_THRESHOLD: 16 << 20}
+_MALLOC_OPTIONS = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: 1 << 19, _M_TRIM_THRESHOLD: 16 << 20}
 """For mallopt(3). A threshold that is not set grows to the largest array that was ever freed. The
-arrays of a tick of 256 nodes are above that of mmap: they would leave the most holes."""
+arrays of a tick of 256 nodes are above that of mmap: they would leave the most holes. Half of this
+threshold takes 15 MB less at 1,024 nodes, and a fifth more CPU time: new pages at every tick."""
 
 
 def set_for_a_run() -> None:
