@@ -103,7 +103,9 @@ class UnevenRails:
             subjects[low_rails] = subject = (
                 _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
             )
-            yield _condition(inputs, subject, low_rails, hosts)
+            every = np.concatenate([rows for rows, _ in hosts])
+            never = self._usage[every[np.isin(inputs.structure.rail[every], low_rails)]] == 0
+            yield _condition(inputs, subject, low_rails, hosts, bool(never.all()))
 
     def _suspects(self, inputs: DetectorInput) -> Iterator[Rows]:
         """[hosts, rails] of hosts that may be uneven: all have data now, their totals differ, and
@@ -273,6 +275,7 @@ def _condition(
     subject: str,
     low_rails: tuple[int, ...],
     hosts: list[tuple[Rows, Floats]],
+    were_never_used: bool,
 ) -> Condition:
     structure = inputs.structure
     names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
@@ -307,8 +310,9 @@ def _condition(
         confidence=0.85,
         lost=round(lost, 3),
         victims=tuple(names[1:]),
-        # The senders of an incast send it on one rail.
-        unless=_QUEUES + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
+        # No queue keeps a rail silent from the start; the senders of an incast send on one rail.
+        unless=(() if were_never_used else _QUEUES)
+        + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
     )
 
 

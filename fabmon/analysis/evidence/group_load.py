@@ -80,6 +80,20 @@ _SAME_RATIO = 1.05
 _MOST = 0.5
 """Share of the ports that send much, 0 to 1, that a full group slows at least."""
 
+_FULL_IN_BURSTS = 0.9
+"""Share of the time in which a sender sends or waits that a link sends, 0 to 1, from which on it is
+full whenever they are active."""
+
+_EQUAL = 0.9
+"""Links of which the least carries more than this share of the most, 0 to 1, are evenly loaded."""
+
+_EXPECTED = 0.3
+"""Share of the time that slowed senders must wait in a lossless fabric, 0 to 1, below which they do
+not."""
+
+_SLOWER = 1.02
+"""Ports that never send more than this many times the line rate of slower ones may wait for them."""
+
 _DROPPED = 0.05
 """Share of a link's load, 0 to 1, above which what enters a switch and does not leave it was
 dropped: clocks and counters differ by less."""
@@ -99,17 +113,24 @@ def _group_loads(
     groups: list[FullGroup] = []
     peak = inputs.sent.max(axis=1)
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
-    for group in inputs.structure.groups if peak.max(initial=0) >= least else ():
-        if peak[group.rows].max(initial=0) < least:
+    signals = queue_signals(inputs, queue)
+    slowed = signals.slowed | (signals.waiting >= queue.waiting)
+    is_queued = bool(slowed.any() or signals.marked.any())
+    for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
+        is_full = peak[group.rows].max(initial=0) >= least
+        seen = signals.marked if group.is_inward else slowed
+        may_burst = is_queued and bool(seen[group.hosts].any())
+        if not is_full and not may_burst:
             continue
         measured = _Group(inputs, thresholds, queue, group)
         if measured.members < 2:
             continue
-        whole = measured.full_group()
+        whole = measured.full_group() if is_full else None
         if whole is not None:
             groups.append(whole)
-        else:
-            links += measured.full_links()
+            continue
+        full = measured.full_links() if is_full else []
+        links += full or (measured.full_in_bursts() if may_burst else [])
     return GroupLoads(tuple(_without_downstream(inputs, links)), tuple(groups))
 
 
@@ -148,9 +169,17 @@ class _Group:
         hot = (full.sum(axis=1) >= self._t.full_ticks) & full[:, -TICKS:].any(axis=1)
         nearly = (self._known_util >= _NEARLY_AS_MUCH * self._full_util).sum(axis=1)
         hot &= full.sum(axis=1) >= _CLIPPED * nearly
+        hot &= self._carries_more()
         if not hot.any() or not self._has_room_at_times(full):
             return []
         return list(self._too_small(np.flatnonzero(hot).tolist(), full))
+
+    def _carries_more(self) -> Mask:
+        """[members]: whether a link carries more than the least of them over ten seconds: in single
+        seconds, links that are sampled at different moments differ."""
+        mean = self._known_util[:, -TICKS:].mean(axis=1)
+        more: Mask = mean * _EQUAL > mean[self._is_up].min(initial=np.inf)
+        return more
 
     def _too_small(self, hot: list[int], full: Mask) -> Iterator[FullLink]:
         feeds, lines = self._feeders()
@@ -163,7 +192,9 @@ class _Group:
         for member in hot:
             ticks = last_ticks(full[member])
             if ticks.tobytes() not in by_ticks:
-                by_ticks[ticks.tobytes()] = self._shares(feeds, lines, ticks)
+                by_ticks[ticks.tobytes()] = self._shares(
+                    feeds[:, ticks], lines, self._carried(ticks)
+                )
         if not any(slowed.sum() >= 2 for *_, slowed in by_ticks.values()):
             return
         for member in hot:
@@ -176,7 +207,6 @@ class _Group:
                 shared.append((member, ticks, rate, possible))
             else:
                 alone.add(lone)
-        carried = float(sum(self._load(each, on).mean() for each, on, *_ in shared))
         for member, ticks, rate, possible in shared:
             level, load = self._level(ticks), self._load(member, ticks)
             has_room = np.nanmin(level) < self._t.room_util and np.nanmean(level) < _NO_ROOM
@@ -195,9 +225,15 @@ class _Group:
             edges = self._group.edges[slowed]
             slowed_by = self._slowed_by(edges)
             # Senders that nothing slows may be what fills it: then a queue must be seen at others.
+            carried = sum(
+                float(self._load(each, ticks).mean())
+                for each, *_ in shared
+                if level[each] >= self._full_util - _NEARLY_FULL
+            )
             is_excused = rate[free].sum() >= ACCOUNTED * carried
             is_short = full[member].sum() < self._t.unseen_ticks
-            is_unlikely = is_short or is_excused or self._is_calm(edges)
+            waits = _EXPECTED * lost * float(full[member, -TICKS:].mean())
+            is_unlikely = is_short or is_excused or self._is_calm(edges, waits)
             if lost < self._t.lost_min or (not slowed_by and is_unlikely):
                 continue
             yield FullLink(
@@ -210,6 +246,75 @@ class _Group:
                 slowed_by=slowed_by,
                 active=int(is_big.sum()),
             )
+
+    def full_in_bursts(self) -> list[FullLink]:
+        """The members that are full for parts of most seconds, whose senders show a queue.
+
+        Loads are those of the last TICKS over the share of time in which there is traffic. Where
+        there are credits or pause, that is what a sender sends and waits; else the fullest link is
+        full whenever there is traffic if all senders that share it show a queue.
+        """
+        recent = self._known_util[:, -TICKS:]
+        mean = recent.mean(axis=1)
+        level: Floats = np.where(self._is_up, mean, np.nan)
+        top = float(mean.max())
+        is_steady = (recent[int(mean.argmax())] > top / 2).sum() > TICKS // 2
+        if not is_steady or np.nanmin(level) >= self._t.room_util * top:
+            return []
+        feeds, lines = self._feeders()
+        queued, waits = self._is_queued(), self._waiting()
+        if not self._are_known(feeds) or not queued.any():
+            return []
+        ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
+        sent = feeds[:, ticks]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            active = float(np.max((sent.mean(axis=1) / lines + waits)[waits > 0], initial=0))
+        is_seen = active > 0 and top >= _FULL_IN_BURSTS * active
+        if not is_seen:
+            active = top / self._full_util
+        level, sent = level / active, sent / active
+        if np.nanmean(level) >= _NO_ROOM:
+            return []
+        rate, possible, slowed = self._shares(sent, lines, self._carried(ticks) / active)
+        if not is_seen:
+            slowed &= queued
+        found: list[FullLink] = []
+        alone = np.zeros(len(lines), np.bool_)
+        for member in np.flatnonzero(mean >= (1 - _SAME_LOAD) * top).tolist():
+            lone = only_sender(feeds, np.fmax(self._bps[member], 0), ticks, ~alone)
+            if lone is not None:
+                alone[lone] = True
+                continue
+            load = self._load(member, ticks) / active
+            on_it = sharing(sent, slowed & ~alone, load, queued, must_be_equal=not is_seen)
+            if on_it.sum() < 2:
+                continue
+            most = min(1.0, float(level[member])) * float(possible[on_it].sum())
+            lost = 1.0 - float(rate[on_it].sum()) / most
+            slowed_by = self._slowed_by(self._group.edges[on_it])
+            if lost >= self._t.lost_min and slowed_by:
+                found.append(
+                    FullLink(
+                        row=int(self._group.rows[member]),
+                        group=self._group,
+                        level=level,
+                        full_ticks=TICKS,
+                        feeders=self._group.edges[on_it],
+                        lost=lost,
+                        slowed_by=slowed_by,
+                        active=int((possible > 0).sum()),
+                    )
+                )
+        return found
+
+    def _waiting(self) -> Floats:
+        """[edges]: share of time in which the host behind an edge port was paused or without
+        credits, where that is a queue; else 0. Receivers do not wait for their traffic."""
+        if self._group.is_inward:
+            return np.zeros(len(self._group.edges), np.float32)
+        waiting = queue_signals(self._inputs, self._queue).waiting
+        waits: Floats = np.append(waiting, 0)[self._inputs.structure.peer[self._group.edges]]
+        return np.where(waits >= self._queue.waiting, waits, 0)
 
     def _dropped_bps(self, ticks: Mask, load: float) -> float:
         """Bits/s that enter the switch of the group and do not leave it, where that is more than
@@ -267,8 +372,9 @@ class _Group:
         is_big = _takes_part(rate, lines)
         slowed = is_big & (rate < self._slowed_below * lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
-        ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
-        crossing = self._crossing(rate, is_big, ticks)
+        below = float(np.nansum(self._inputs.snapshot.line_rate_bps[self._group.edges]))
+        ratio = below / capacity if capacity > 0 else 0.0
+        crossing = self._crossing(rate, is_big, self._carried(ticks))
         if slowed.sum() < max(2, _MOST * crossing) or ratio <= _SAME_RATIO:
             return None
         lost = 1.0 - float(rate[slowed].sum() / lines[slowed].sum())
@@ -276,40 +382,52 @@ class _Group:
             return None
         edges = self._group.edges[slowed]
         slowed_by = self._slowed_by(edges)
-        if not slowed_by and self._is_calm(edges):
+        if not slowed_by and self._is_calm(edges, _CALM):
             return None
         return FullGroup(self._group, self._level(ticks), edges, lost, ratio, slowed_by)
 
-    def _crossing(self, rate: Floats, is_big: Mask, ticks: Mask) -> float:
-        """How many of the ports that send much send it over the group: traffic between two ports of
-        the same switch does not."""
-        carried = float(np.fmax(self._bps[:, ticks], 0).mean(axis=1).sum())
+    def _carried(self, ticks: Mask) -> float:
+        """Bits/s on all members in some ticks."""
+        return float(np.fmax(self._bps[:, ticks], 0).mean(axis=1).sum())
+
+    def _crossing(self, rate: Floats, is_big: Mask, carried: float) -> float:
+        """How many of the ports that send much send it over the group, which carries so many
+        bits/s: traffic between two ports of the same switch does not."""
         return float(is_big.sum()) * min(1.0, carried / max(float(rate.sum()), 1.0))
 
     def _feeders(self) -> tuple[Floats, Floats]:
         """[edges, ticks] bits/s that the switch's other ports bring to the group (or take from it,
-        for links into a switch), and their line rates [edges], bits/s; 0 where not known."""
+        for links into a switch), and what they can send [edges], bits/s: their line rates, or that
+        of slower NICs that they may wait for; 0 where not known."""
         edges = self._group.edges
         inputs = self._inputs
-        feeds = (inputs.leaving if self._group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
+        counted = (inputs.leaving if self._group.is_inward else inputs.entering)(
+            edges, WINDOW_TICKS
+        )
+        feeds = np.ascontiguousarray(without_nan(counted))
         lines = without_nan(inputs.snapshot.line_rate_bps[edges])
-        return np.ascontiguousarray(without_nan(feeds)), lines
+        most = feeds.max(axis=1)
+        for slower in inputs.once(_speeds_in_full_use):
+            lines = np.where(most <= _SLOWER * slower, np.fmin(lines, slower), lines)
+        return feeds, lines
 
     def _has_room_at_times(self, full: Mask) -> bool:
         """Whether some member has room in some tick in which a member is full."""
         lowest = np.fmin.reduce(self._util[:, full.any(axis=0)], axis=None, initial=np.inf)
         return bool(lowest < self._t.room_util * _ROUNDING)
 
-    def _shares(self, feeds: Floats, lines: Floats, ticks: Mask) -> tuple[Floats, Floats, Mask]:
-        """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
-        its line rate and its fair share of the group; 0 for ports that send next to nothing. And
-        whether it is slowed, most of the time."""
-        rate: Floats = feeds[:, ticks].mean(axis=1)
+    def _shares(
+        self, feeds: Floats, lines: Floats, carried: float
+    ) -> tuple[Floats, Floats, Mask]:
+        """[edges] bits/s that a port sends in the ticks of `feeds`, in which the group carries so
+        many, and that it could send: the smaller of its line rate and its fair share of the group;
+        0 for ports that send next to nothing. And whether it is slowed, most of the time."""
+        rate: Floats = feeds.mean(axis=1)
         is_big = _takes_part(rate, lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
-        fair = (capacity - float(rate[~is_big].sum())) / max(self._crossing(rate, is_big, ticks), 1)
+        fair = (capacity - float(rate[~is_big].sum())) / max(self._crossing(rate, is_big, carried), 1)
         possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
-        mostly = np.fmax(rate, np.median(feeds[:, ticks], axis=1))
+        mostly = np.fmax(rate, np.median(feeds, axis=1))
         return rate, possible, (possible > 0) & (mostly < self._slowed_below * possible)
 
     def _level(self, ticks: Mask) -> Floats:
@@ -318,8 +436,9 @@ class _Group:
             level: Floats = np.where(known, self._util, 0).sum(axis=1) / known.sum(axis=1)
         return level.astype(np.float32, copy=False)
 
-    def _is_calm(self, edges: Rows) -> bool:
-        """Whether the hosts behind some edge ports count CNPs or waiting and have next to none.
+    def _is_calm(self, edges: Rows, least_wait: float) -> bool:
+        """Whether the hosts behind some edge ports count CNPs or waiting and have next to none:
+        they wait for less than a share of the time.
 
         Then their flows just fit, and what limits them is elsewhere.
         """
@@ -331,14 +450,14 @@ class _Group:
             return False
         seen = signals.marks if self._group.is_inward else signals.cnps
         least = self._queue.marks_per_gbit if self._group.is_inward else self._queue.cnps_per_gbit
-        return bool((seen[hosts] < least).all() and (signals.waiting[hosts] < _CALM).all())
+        return bool((seen[hosts] < least).all() and (signals.waiting[hosts] < max(least_wait, _CALM)).all())
 
     def _is_queued(self) -> Mask:
         """[edges]: whether the host behind an edge port shows a queue."""
         signals = queue_signals(self._inputs, self._queue)
         seen = signals.marked if self._group.is_inward else signals.slowed
         queued: Mask = np.append(seen, False)[self._inputs.structure.peer[self._group.edges]]
-        return queued
+        return queued | (self._waiting() > 0)
 
     def _hosts(self, edges: Rows) -> Rows:
         """The NICs behind some edge ports."""
@@ -354,6 +473,17 @@ class _Group:
             return "pause or credits"
         seen = signals.marked if self._group.is_inward else signals.slowed
         return "CNPs or marks" if seen[hosts].any() else ""
+
+
+def _speeds_in_full_use(inputs: DetectorInput) -> tuple[np.float32, ...]:
+    """The line rates, bits/s, highest first, at which some rail sends or receives, where not all
+    rails are as fast."""
+    rail, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
+    speeds = np.unique(lines[rail & np.isfinite(lines)])
+    if len(speeds) < 2:
+        return ()
+    used = np.fmax(inputs.sent, inputs.received_filled).max(axis=1)
+    return tuple(np.unique(lines[rail & (used >= SLOWED_BELOW)])[::-1])
 
 
 def _takes_part(rate: Floats, lines: Floats) -> Mask:
