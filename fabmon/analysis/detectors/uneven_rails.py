@@ -149,12 +149,14 @@ class UnevenRails:
     def _note_usage(self, inputs: DetectorInput) -> None:
         usage = np.zeros(len(inputs.structure.peer), np.float32)
         usage[: len(self._usage)] = self._usage[: len(usage)]
-        total = inputs.filled("tx_bps").mean(axis=1)
+        total, received = (inputs.filled(of).mean(axis=1) for of in ("tx_bps", "rx_bps"))
         lines = np.nan_to_num(inputs.snapshot.line_rate_bps, nan=np.inf)
         for _, rows in inputs.structure.rail_tables:
             top = total[rows].max(axis=1, keepdims=True)
             active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
+            # A NIC for storage sends checkpoints, or receives what is loaded.
             used = total[rows] >= self._t.low * top
+            used &= received[rows] >= _EXCHANGED * total[rows]
             active &= used.sum(axis=1) >= _MIN_BUSY
             active &= 2 * used.sum(axis=1) >= rows.shape[1]
             own = rows[active]
