@@ -173,29 +173,33 @@ class AlignedRates:
         rates as they arrived.
         """
         ports = len(self._of_port)
-        raw = self._raw.window(column, range(ports), ticks, end_seq)
         at = end_seq % _TRAFFIC_SLOTS
         is_kept = self._seq[at] == end_seq and not np.isnan(self._instant[at])
-        if column in _NOT_ALIGNED or not is_kept:
-            return raw
-        if self.spread_s(ticks, end_seq) <= COINCIDENT_S:
-            return raw
         place = HEAT.index(column)
         is_traffic = place < _TRAFFIC
         table = self._tables[0][place] if is_traffic else self._tables[1][place - _TRAFFIC]
-        if ticks + _SPARE_SLOTS > len(table):
-            return raw
+        if (
+            column in _NOT_ALIGNED
+            or not is_kept
+            or self.spread_s(ticks, end_seq) <= COINCIDENT_S
+            or ticks + _SPARE_SLOTS > len(table)
+        ):
+            return self._raw.window(column, range(ports), ticks, end_seq)
         key = (end_seq, ticks)
         if key not in self._weights:
             self._weights[key] = self._weigh(float(self._instant[at]), ticks)
         weights = self._weights[key]
         rates: Floats = np.zeros((ticks, ports), np.float32)
+        # Row by row: arrays of all ticks would be mapped anew for each band, which takes longer.
+        part: Floats = np.empty(ports, np.float32)
         for slots, weight in weights.bands:
-            part = table[slots % len(table), :ports]
-            part *= weight
-            rates += part
+            for row, slot in enumerate((slots % len(table)).tolist()):
+                np.multiply(table[slot, :ports], weight[row], out=part)
+                rates[row] += part
         rates.ravel()[weights.unknown] = np.nan
-        rates[:, weights.as_they_are] = raw.T[:, weights.as_they_are]
+        if len(weights.as_they_are):
+            raw = self._raw.window(column, weights.as_they_are, ticks, end_seq)
+            rates[:, weights.as_they_are] = raw.T
         return rates.T
 
     def _put(self, heat: Floats, begin_s: Float64s, end_s: Float64s) -> None:

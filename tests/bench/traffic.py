@@ -10,6 +10,7 @@ symbol errors and the kernel's own traffic are rare. Clocks jitter by 20 us, rea
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 import numpy as np

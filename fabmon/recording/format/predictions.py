@@ -35,7 +35,7 @@ _MIN_SEARCH_BITS = 2 * _PREDICTION_BITS
 _SEARCHED_EVERY = 8
 """Blocks from one search to the next."""
 _MORE = 1.1
-"""A block in which so many times the columns of the last search change is searched as well."""
+"""A block in which so many times the columns of any search change is searched as well."""
 
 _NONE, _CONSTANT = 0, 1
 """Codes of what predicts a column; from 2 on, candidates in their order."""
@@ -68,7 +68,8 @@ class PredictionChoice:
         candidates = self._candidates(changing)
         if not self._until_search or len(changing) > _MORE * self._searched_columns:
             self._chosen[changing] = _searched(sample, exact, candidates)
-            self._until_search, self._searched_columns = _SEARCHED_EVERY, len(changing)
+            self._until_search = _SEARCHED_EVERY
+            self._searched_columns = max(self._searched_columns, len(changing))
         self._until_search -= 1
         chosen = self._chosen[changing]
         constant = np.flatnonzero((chosen == _CONSTANT) & exact)
