@@ -50,8 +50,9 @@ class PredictionChoice:
     """
 
     def __init__(self, unit: IndexArray, like: IndexArray) -> None:
-        self._unit = unit
-        self._like = like
+        # Half of the memory; a frame has fewer columns than 2**31.
+        self._unit = unit.astype(np.int32)
+        self._like = like.astype(np.int32)
         self._chosen: NDArray[np.uint8] = np.zeros(len(unit), np.uint8)
         self._searched_columns = 0
         self._until_search = 0
