@@ -13,6 +13,7 @@ import msgspec
 from fabmon.analysis.detectors import (
     congested_path,
     degraded_link,
+    driver_failed,
     ecmp_collision,
     error_burst,
     flapping_link,
@@ -45,6 +46,7 @@ CAUSES: dict[str, Cause] = {
     each.name: each
     for each in (
         node_lost.CAUSE,
+        driver_failed.CAUSE,
         link_down.CAUSE,
         missing_nvlinks.CAUSE,
         flapping_link.CAUSE,
@@ -94,6 +96,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
     pauses = HostPauses(pause_storm.CAUSE)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
+        driver_failed.failed_drivers,
         link_down.links_down,
         missing_nvlinks.missing_nvlinks,
         flapping_link.FlappingLinks(t.link_health),

@@ -112,7 +112,8 @@ class Snapshot:
     NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
     since the port's last sample. `saturated` is True where some counter of the port is saturated;
     `stuck` are the flat indices of those counters in `values`. `bursts` are the last fast samples
-    of a port, by node and port. `connections` are the flows that hosts report.
+    of a port, by node and port. `connections` are the flows that hosts report. `logs` are, by node,
+    the last message of each kind that its kernel logged about a device, oldest first.
     """
 
     seq: int
@@ -138,6 +139,7 @@ class Snapshot:
     connections: Connections
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
+    logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""
