@@ -97,7 +97,10 @@ class Source(ABC):
     the probe reads no sooner, since two reads of one snapshot would look like a rate of zero.
     `values_ns`, known after `read`, is the monotonic clock at which the values were true, where the
     counters carry their own time or were read earlier; None means the start of the read.
-    `coverage`, known after `discover`, says for each driver what was seen and not read.
+    `is_background`: the values come from a thread at its own times; the probe asks every tick, and
+    `min_period_s` is then the usual time from one to the next.
+    `coverage`, known after `discover`, says for each driver what was seen and not read; `limits`
+    names, a sentence each, what of this machine cannot be seen although nothing failed.
     """
 
     name = ""
@@ -105,10 +108,12 @@ class Source(ABC):
     min_period_s = 0.0
     deadline_s = 0.2
     values_ns: Optional[int] = None
+    is_background = False
 
     def __init__(self, host: HostFS) -> None:
         self.host = host
         self.coverage: List[Coverage] = []
+        self.limits: List[str] = []
 
     @abstractmethod
     def discover(self) -> List[Object]:
@@ -128,6 +133,10 @@ class Source(ABC):
     def logged(self) -> Sequence[Logged]:
         """What was logged since the last call; called after each read."""
         return ()
+
+    def companions(self) -> "List[Source]":
+        """Sources that are read beside this one, in blocks of their own; usually none."""
+        return []
 
     def signature(self) -> object:
         """A cheap value that changes when `discover` would find something else."""

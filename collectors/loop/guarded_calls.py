@@ -11,7 +11,8 @@ from collectors.wire import Object
 
 
 class DiscoveryResult(NamedTuple):
-    """Result of a discovery: `objects`, or the `error` that it met; `coverage` in both cases.
+    """Result of a discovery: `objects`, or the `error` that it met; `coverage` and `limits` in both
+    cases.
 
     `signature` was taken before the discovery.
     """
@@ -20,6 +21,7 @@ class DiscoveryResult(NamedTuple):
     signature: object
     error: Optional[SourceError]
     coverage: List[Coverage]
+    limits: List[str]
 
 
 class Reading(NamedTuple):
@@ -45,9 +47,11 @@ def discover(source: Source) -> DiscoveryResult:
     before = signature(source)
     try:
         source.close()
-        return DiscoveryResult(source.discover(), before, None, source.coverage)
+        found = source.discover()
+        return DiscoveryResult(found, before, None, source.coverage, source.limits)
     except Exception as error:
-        return DiscoveryResult([], before, _as_source_error(error), source.coverage)
+        problem = _as_source_error(error)
+        return DiscoveryResult([], before, problem, source.coverage, source.limits)
 
 
 def read(source: Source, *, reads: bool, looks: bool, known: object) -> Reading:

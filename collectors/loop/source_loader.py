@@ -41,7 +41,10 @@ class DeferredSource(Source):
             if not self._has_hardware():
                 raise NoData(f"no /{' nor /'.join(SOURCES[self.name].needs)}")
             self._source = load_source(self.name)(self.host)
-        objects = self._source.discover()
+        try:
+            objects = self._source.discover()
+        finally:
+            self.coverage, self.limits = self._source.coverage, self._source.limits
         self.every = self._source.every
         self.deadline_s = self._source.deadline_s
         self.min_period_s = self._source.min_period_s

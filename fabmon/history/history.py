@@ -325,6 +325,7 @@ class History:
         summed = [self._metrics[name] for name in RECORDED_SUMS if name in self._metrics]
         self._sums: Indices = np.flatnonzero(np.isin(column, summed))
         self._byte_cells: Indices = np.empty(0, np.intp)
+        self._slow_clocks: Indices = np.full(len(self._fabric.ports), -1, np.intp)
         self._has = np.zeros((len(self._fabric.ports), len(columns)), np.bool_)
         self._has.ravel()[self._cells] = True
         self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
@@ -358,9 +359,15 @@ class History:
         saturated = np.zeros(len(values), np.bool_)
         full = self._rates.saturated[self._picked]
         saturated[self._cell_rows[full]] = True
+        self._group_ports()
         arrived_s = np.full(len(self._nodes) + 1, -np.inf)
         np.maximum.at(arrived_s, self._clock_node, self._rates.arrived_s[self._clocks])
         age_s = (now_s - arrived_s)[self._row_node].astype(np.float32)
+        period_s = np.full(len(values), self._interval_s, np.float32)
+        is_slow = self._slow_clocks >= 0
+        slow = self._slow_clocks[is_slow]
+        age_s[is_slow] = now_s - self._rates.arrived_s[slow]
+        period_s[is_slow] = self._rates.period_s[slow]
         self._remember(heat, up)
         with np.errstate(divide="ignore", invalid="ignore"):
             tx_util = heat[HEAT.index("tx_bps")] / line_rate
@@ -368,7 +375,6 @@ class History:
         busiest = np.fmax(tx_util, rx_util)[self._carries]
         worst = float(np.fmax.reduce(busiest)) if busiest.size else float("nan")
         self._ring.append(tick.seq, heat, worst)
-        self._group_ports()
         self._aligned.append(tick.seq, heat, *self._intervals)
         return Snapshot(
             seq=tick.seq,
@@ -389,6 +395,7 @@ class History:
             up=up,
             was_up=self._was_up,
             age_s=age_s,
+            period_s=period_s,
             saturated=saturated,
             past=self._ring,
             aligned=self._aligned,
@@ -410,6 +417,7 @@ class History:
         of_port[self._cell_rows[::-1]] = self._cell_groups[::-1]
         of_port = np.where(cells >= 0, group_of_cell[cells], of_port)
         self._aligned.regroup(of_port, self._sample_times.is_slow)
+        self._slow_clocks = self._sample_times.clocks_of_slow(of_port)
 
     def _remember(self, heat: Floats, up: Floats) -> None:
         """Keep the last known values of ports that are silent now."""

@@ -87,6 +87,13 @@ class Coverage(msgspec.Struct, frozen=True, gc=False):
     unmapped: tuple[str, ...] = ()
 
 
+class Limit(msgspec.Struct, frozen=True, gc=False):
+    """What a source cannot see of its node although nothing failed: a sentence."""
+
+    source: str
+    text: str
+
+
 class Hello(msgspec.Struct, frozen=True, gc=False):
     """The layout of the following frames of a node."""
 
@@ -104,6 +111,7 @@ class Hello(msgspec.Struct, frozen=True, gc=False):
     encoding: str = "plain"
     # Left out where there is none, as in the hellos of older probes and recordings.
     coverage: tuple[Coverage, ...] | msgspec.UnsetType = msgspec.UNSET
+    limits: tuple[Limit, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def width(self) -> int:
         """Values in a frame of this layout, the blocks' clocks included."""

@@ -307,7 +307,7 @@ def test_records_that_were_overwritten_are_counted(
         return answer
 
     try:
-        monkeypatch.setattr(kernel_log.os, "read", read)
+        monkeypatch.setattr("collectors.sources.kernel_log.os.read", read)
         assert log.read({}) == [1, 1]
     finally:
         monkeypatch.undo()

@@ -293,7 +293,7 @@ def _padded(spans: list[Span], width: int, style: Style) -> list[Span]:
 
 
 def _about(ctx: DrawContext, node: Node) -> list[Line]:
-    """The node's state, its facts, and its notices: what cannot be read on it, and why."""
+    """The node's state, its facts, limits and notices: what cannot be read on it, and why."""
     palette, snapshot = ctx.palette, ctx.snapshot
     status = snapshot.statuses.get(node.name)
     grouped = node.group not in ("", node.name)
@@ -308,9 +308,11 @@ def _about(ctx: DrawContext, node: Node) -> list[Line]:
         reason = f"  {status.reason}" if status.reason else ""
         lines.append(line((state, palette.strong), (fit(reason, ctx.width), palette.text)))
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
+    problems = [f"limited {limit}" for limit in node.limits]
     for notice in snapshot.notices.get(node.name, ()):
         where = " ".join(part for part in (notice.source, notice.object, notice.metric) if part)
-        text = f"{notice.event} {where}: {notice.text or notice.reason}"
+        problems.append(f"{notice.event} {where}: {notice.text or notice.reason}")
+    for text in problems:
         for number, part in enumerate(wrap(text, ctx.width - 5)):
             lines.append(line((f"   {'? ' if not number else '  '}{part}", palette.dim)))
     return lines + _kernel_log(ctx, node)
