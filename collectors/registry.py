@@ -41,6 +41,7 @@ SOURCES: Dict[str, SourceEntry] = {
     "cxi_errors": SourceEntry("collectors.sources.cxi:CxiErrors", _CXI),
     "nvlink": SourceEntry("collectors.sources.nvlink:Nvlink", _NVIDIA),
     "nvlink_errors": SourceEntry("collectors.sources.nvlink:NvlinkErrors", _NVIDIA),
+    "nvlink_fabric": SourceEntry("collectors.sources.nvlink_fabric:NvlinkFabric", _NVIDIA),
     "pcie": SourceEntry("collectors.sources.pcie:Pcie", _NVIDIA),
     "gpu_activity": SourceEntry("collectors.sources.gpu_activity:GpuActivity", _NVIDIA),
     "xgmi": SourceEntry("collectors.sources.xgmi:XgmiLinks", _AMDGPU),

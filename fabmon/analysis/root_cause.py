@@ -23,6 +23,7 @@ from fabmon.analysis.detectors import (
     link_down,
     missing_nvlinks,
     node_lost,
+    nvlink_fabric,
     oversubscription,
     pause_deadlock,
     pause_storm,
@@ -41,6 +42,7 @@ _OF_HOST_PORT = causes_with(Trait.OF_HOST_PORT)
 _OF_GROUP = {each.CAUSE.name for each in (ecmp_collision, polarization, oversubscription)}
 _OF_PAUSING_HOST = {each.CAUSE.name for each in (slow_receiver, pause_storm)}
 _OF_PLACE = {each.CAUSE.name for each in (uneven_rails, incast)}
+_OF_GPU = {each.CAUSE.name for each in (missing_nvlinks, nvlink_fabric)}
 _OF_QUIET_HOST = {each.CAUSE.name for each in (straggler, uneven_rails)}
 
 
@@ -108,7 +110,7 @@ class _Roots:
             return rows[0] in flapping or not self._failed.isdisjoint(rows)
         if cause == flapping_link.CAUSE.name:
             return bool(self._nodes(symptom) & self._restarted)
-        if cause == missing_nvlinks.CAUSE.name:
+        if cause in _OF_GPU:
             return rows[0] in self._failed
         if cause == pause_deadlock.CAUSE.name:
             # Pause that spreads from one host returns to the switches that it began at.
