@@ -150,7 +150,8 @@ class EcmpGroup(msgspec.Struct, frozen=True):
 class Node(msgspec.Struct, frozen=True):
     """A watched machine. `ports` are in physical order; empty until its first hello.
 
-    `group` is the leaf or rack that it is shown under.
+    `group` is the leaf or rack that it is shown under. `limits` are sentences, the source first, on
+    what cannot be seen of it although nothing failed.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Node(msgspec.Struct, frozen=True):
     group: str
     ports: tuple[Port, ...]
     about: dict[str, str]
+    limits: tuple[str, ...] = ()
 
     def gpu_links(self) -> list[tuple[Port, list[Port]]]:
         """Each GPU that has NVLinks or xGMI links, with these, in display order."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.model import Fabric
-from fabmon.fabric.tick import NodeStatus
+from fabmon.fabric.tick import STALE_READS, NodeStatus
 from fabmon.fabric.wire.messages import Notice
 
 WAYS = ("tx", "rx")
@@ -111,9 +111,11 @@ class Snapshot:
     `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction.
     `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
     NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
-    since the port's last sample. `saturated` is True where some counter of the port is saturated;
-    `stuck` are the flat indices of those counters in `values`. `bursts` are the last fast samples
-    of a port, by node and port. `connections` are the flows that hosts report.
+    since the port's last sample, `period_s` the usual time from one to the next. `saturated` is
+    True where some counter of the port is saturated; `stuck` are the flat indices of those counters
+    in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
+    the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
+    logged about a device, oldest first.
     """
 
     seq: int
@@ -137,8 +139,10 @@ class Snapshot:
     past: RateHistory
     aligned: AlignedHistory
     connections: Connections
+    period_s: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
+    logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""
@@ -170,6 +174,10 @@ class Snapshot:
 
 
 def stale_ports(snapshot: Snapshot) -> NDArray[np.bool_]:
-    """[ports]: whether the last sample is older than STALE_TICKS ticks."""
-    late: NDArray[np.bool_] = snapshot.age_s > STALE_TICKS * snapshot.interval_s
+    """[ports]: whether the last sample is older than STALE_TICKS ticks, or where the port is read
+    less often, STALE_READS times its period."""
+    longest_s = np.full(len(snapshot.age_s), STALE_TICKS * snapshot.interval_s, np.float32)
+    if len(snapshot.period_s):
+        np.maximum(longest_s, STALE_READS * snapshot.period_s, out=longest_s)
+    late: NDArray[np.bool_] = snapshot.age_s > longest_s
     return late & np.isfinite(snapshot.age_s)

@@ -161,6 +161,13 @@ class SampleTimes:
         end_s = self._timelines.place(self._nodes, now_s)
         return end_s - (now_s - before_s), end_s
 
+    def clocks_of_slow(self, groups: Indices) -> Indices:
+        """[n]: the slot of the clock of each group (-1: none) that is read less often than every
+        interval; -1 for the others."""
+        is_slow = np.append(self.is_slow, False)[groups]
+        slots: Indices = np.where(is_slow, np.append(self._clocks, -1)[groups], -1)
+        return slots
+
     def restart(self) -> None:
         """Forget the clocks of all nodes; groups keep their numbers."""
         self._timelines.restart()

@@ -12,6 +12,8 @@ from fabmon.analysis.finding import sentence
 from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
 from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.routing_mode import UNKNOWN
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import RATE, Unit, byte_rate, counter_rate, gauge, per_second, percent
 from fabmon.tui.line import Line, PortTarget, fit, flow, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import traffic_text, unit_of
@@ -62,6 +64,7 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
             _routing(port, ctx.fabric),
             port_facts(port.info),
             _mtus(ctx, port),
+            _sampled(ctx.snapshot, row),
         ),
     )
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
@@ -85,6 +88,14 @@ def _mtus(ctx: DrawContext, port: Port) -> str:
     mtu = float(ctx.snapshot.column("netdev_mtu")[port.row])
     active = roce_mtu(mtu) if port.kind == "ethernet" and port.info.get("rdma") else None
     return f"MTU {mtu:g}, RDMA MTU {active} (derived)" if active is not None else ""
+
+
+def _sampled(snapshot: Snapshot, row: int) -> str:
+    """`read every 26 s, 12 s ago` of a port that is read less often than every other tick."""
+    if not len(snapshot.period_s) or snapshot.period_s[row] < 2 * snapshot.interval_s:
+        return ""
+    every, age_s = duration(float(snapshot.period_s[row])), float(snapshot.age_s[row])
+    return f"read every {every}" + (f", {duration(age_s)} ago" if np.isfinite(age_s) else "")
 
 
 def _cabled(port: Port, fabric: Fabric) -> str:
