@@ -40,6 +40,7 @@ class BurstSamples:
 
 
 Floats = NDArray[np.float32]
+Rows = NDArray[np.intp]
 
 HEAT = (
     "tx_bps",
@@ -81,7 +82,7 @@ STALE_TICKS = 3
 class RateHistory(Protocol):
     """Rates of the last minutes, from the history."""
 
-    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+    def window(self, column: str, rows: Sequence[int] | Rows, ticks: int, end_seq: int) -> Floats:
         """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none.
 
         Traffic is kept for the whole ring; the other columns, and single NVLinks, for two minutes.
@@ -165,7 +166,7 @@ class Snapshot:
         column: Floats = self.values[:, position]
         return column
 
-    def window(self, column: str, rows: Sequence[int], ticks: int) -> Floats:
+    def window(self, column: str, rows: Sequence[int] | Rows, ticks: int) -> Floats:
         """[len(rows), ticks] of a HEAT column up to and including this tick, oldest first."""
         return self.past.window(column, rows, ticks, self.seq)
 

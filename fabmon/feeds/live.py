@@ -27,6 +27,13 @@ _MAX_OFFSET_S = 0.3
 _GATHER_S = 0.05
 """Seconds from the first frame to the tick with it: the frames of other nodes arrive together."""
 
+_FIRST_NODES = 64
+_FIRST_DRAWN_S = 0.3
+"""The other nodes are connected to so long after the first tick with frames was taken, when the
+screen has drawn it: to connect to a thousand takes seconds of CPU time."""
+_FIRST_MOST_S = 1.5
+"""And so long after the start at the latest."""
+
 _WARM_UP_S = 15.0
 _CHECK_S = 0.5
 _SUSPENDED_S = 2.0
@@ -88,6 +95,7 @@ class LiveFeed(TickFeed):
         self._inbox = Inbox(len(self._hosts))
         self._watches: dict[str, NodeWatch] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._limiter = ConnectLimiter()
         self._last_command_id = 0
         self._retried_s = -math.inf
         self._seen_frames = False
@@ -114,9 +122,14 @@ class LiveFeed(TickFeed):
         self._seq += 1
         return tick
 
-    def start(self) -> None:
-        """Begin to connect, before the first tick is asked for."""
+    def start(self, is_screen: bool = False) -> None:
+        """Begin to connect, before the first tick is asked for.
+
+        With `is_screen` the first 64 nodes are connected to and drawn before the others.
+        """
         if not self._tasks and not self._closed.is_set():
+            self._limiter = ConnectLimiter(_FIRST_NODES, is_held=is_screen)
+            asyncio.get_running_loop().call_later(_FIRST_MOST_S, self._limiter.release)
             self._start()
 
     def age_s(self, time_ns: int) -> float:
@@ -203,14 +216,13 @@ class LiveFeed(TickFeed):
 
     def _start(self) -> None:
         raise_file_limit()
-        limiter = ConnectLimiter()
         self._warm_until_s = self._clock.monotonic() + _WARM_UP_S
         for host in self._hosts:
             watch = NodeWatch(
                 host,
                 self._transports.of(host),
                 self._inbox,
-                limiter,
+                self._limiter,
                 self._log_digest,
                 self._clock,
                 self._schedule,
@@ -249,6 +261,7 @@ class LiveFeed(TickFeed):
         if self._inbox.arrived.is_set() and not self._closed.is_set():
             self._seen_frames = True
             await self._clock.sleep(_GATHER_S)
+            asyncio.get_running_loop().call_later(_FIRST_DRAWN_S, self._limiter.release)
 
 
 def raise_file_limit() -> None:

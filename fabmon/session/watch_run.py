@@ -164,7 +164,7 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
     feed.redact_log(redactor)
     with redacted_log(redactor):
         async with aclosing(feed):
-            feed.start()
+            feed.start(is_screen(options))
             if is_screen(options):
                 await load_screen()
             return await _Run(
