@@ -17,8 +17,9 @@ from fabmon.feeds.prometheus.metric_names import (
     KnownMetric,
     overview_metrics,
 )
-from fabmon.feeds.prometheus.queries import QueryPlan, QueryRunner, SeriesSelection
+from fabmon.feeds.prometheus.queries import QueryPlan, QueryRunner
 from fabmon.feeds.prometheus.responses import parse_labels
+from fabmon.feeds.prometheus.series_selection import SeriesSelection
 from fabmon.feeds.prometheus.series_table import SeriesTable
 from fabmon.feeds.scrape.text_format import Floats
 

@@ -15,6 +15,7 @@ import pytest
 from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.prometheus import discovery, queries
 from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
+from fabmon.feeds.prometheus.export_rounds import ExportRunner
 from fabmon.feeds.prometheus.feed import PrometheusFeed
 from fabmon.feeds.prometheus.metric_names import (
     RECORDED,
@@ -266,13 +267,14 @@ async def test_samples_that_are_stored_late_are_read_from_then_on(server: Victor
             scrape(number)
             read.append(len((await feed.poll()).frames))
         assert read[-2:] == [1, 1]
-        looked_back_s = feed._runner._lateness_s
+        assert isinstance(feed._runner, ExportRunner)
+        looked_back_s = feed._runner.lateness_s
         assert 30 < looked_back_s < 60
         # The samples come in time again: it does not look back that far for ever.
         for _ in range(4):
             server.store(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1e12}, time.time() - 1))
             await feed.poll()
-        assert feed._runner._lateness_s < looked_back_s / 3
+        assert feed._runner.lateness_s < looked_back_s / 3
 
 
 def test_a_port_that_is_gone_has_no_usual_value() -> None:
