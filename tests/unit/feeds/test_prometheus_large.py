@@ -22,6 +22,7 @@ from fabmon.feeds.prometheus.metric_names import (
     known_metrics,
     other_exporters,
     overview_metrics,
+    without_sums,
 )
 from fabmon.feeds.prometheus.responses import (
     NotPrometheus,
@@ -81,6 +82,14 @@ def test_where_sums_are_recorded_their_parts_are_read_of_opened_nodes_only() -> 
     overview, others = overview_metrics([known[name] for name in (*parts, packets, *sums)])
     assert [each.name for each in overview] == [*parts[1:], *sums]
     assert [each.name for each in others] == [parts[0], packets]
+
+
+def test_where_all_parts_are_read_their_sums_are_not() -> None:
+    """A sum is older than its parts by the interval of its rule. Without the parts it is read."""
+    known = known_metrics()
+    part, total = known["fabmon_ib_symbol_errors_total"], known["fabmon:port_errors:sum"]
+    assert without_sums([part, total]) == [part]
+    assert without_sums([total]) == [total]
 
 
 async def test_a_real_server_records_the_sums_and_they_become_errors_of_the_port(
