@@ -91,6 +91,11 @@ hosts_option = click.option(
 host_option = click.option(
     "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
 )
+sflow_option = click.option(
+    "--sflow",
+    metavar="[ADDRESS]:PORT",
+    help="Receive what switches sample (sFlow 5), as in :6343.",
+)
 prometheus_option = click.option(
     "--prometheus",
     metavar="URL",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.flows.flow_table import Connections
+from fabmon.fabric.flows.sampled import SampledTraffic
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import STALE_READS, NodeStatus
 from fabmon.fabric.wire.messages import Notice
@@ -115,7 +116,7 @@ class Snapshot:
     True where some counter of the port is saturated; `stuck` are the flat indices of those counters
     in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
     the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
-    logged about a device, oldest first.
+    logged about a device, oldest first. `sampled` are the flows that switches sampled.
     """
 
     seq: int
@@ -143,6 +144,7 @@ class Snapshot:
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
     logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
+    sampled: SampledTraffic | None = None
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""

@@ -7,7 +7,9 @@ import contextlib
 import math
 import resource
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
@@ -16,6 +18,9 @@ from fabmon.feeds.node_watch import ConnectLimiter, NodeWatch
 from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, TraceCommand
 from fabmon.feeds.ticks import Clock, Inbox, TickFeed, wait_for_any
 from fabmon.feeds.transports.transport import Transport, Transports
+
+if TYPE_CHECKING:
+    from fabmon.feeds.sflow.receiver import SflowReceiver
 
 _OFFSET_SHARE = 0.3
 _MAX_OFFSET_S = 0.3
@@ -57,8 +62,10 @@ class LiveFeed(TickFeed):
     nodes send at the multiples, so that a frame is in the tick of its own second. If the interval
     is longer than 1 s, ticks with states come every second for the first 15 s.
 
-    `sources` limits what the probes read, `ssh_config` replaces the user's ssh_config. `root`,
-    `transports` and `clock` are for tests. Raises ValueError for an unknown `via`.
+    `sources` limits what the probes read, `ssh_config` replaces the user's ssh_config. `sflow` is
+    where to receive sFlow, `[HOST]:PORT`; nodes with via=sflow need it at :6343 without. `root`,
+    `transports` and `clock` are for tests. Raises ValueError for an unknown
+    `via` or address, and OSError where it cannot be listened on.
     """
 
     def __init__(
@@ -70,6 +77,7 @@ class LiveFeed(TickFeed):
         sources: Sequence[str] | None = None,
         root: str = "/",
         lease_s: float = 60.0,
+        sflow: str | None = None,
         transports: TransportOf | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -78,7 +86,12 @@ class LiveFeed(TickFeed):
         settings = ProbeSettings(interval_s=interval_s, lease_s=lease_s, sources=names, root=root)
         self._hosts = tuple(hosts)
         self._lease_s = lease_s
-        self._transports = transports or Transports(hosts, settings, ssh_config)
+        self._receiver: SflowReceiver | None = None
+        if sflow is not None or any(host.via == "sflow" for host in hosts):
+            from fabmon.feeds.sflow.receiver import DEFAULT_PORT, SflowReceiver
+
+            self._receiver = SflowReceiver(sflow or f":{DEFAULT_PORT}", hosts, clock)
+        self._transports = transports or Transports(hosts, settings, ssh_config, self._receiver)
         self._inbox = Inbox(len(self._hosts))
         self._watches: dict[str, NodeWatch] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -104,6 +117,8 @@ class LiveFeed(TickFeed):
         if self._closed.is_set():
             raise StopAsyncIteration
         tick = self._inbox.take(self._seq, self._schedule.now_ns())
+        if self._receiver is not None:
+            tick = msgspec.structs.replace(tick, sampled=self._receiver.take())
         self._seq += 1
         return tick
 
@@ -131,6 +146,8 @@ class LiveFeed(TickFeed):
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_S)
         await self._transports.close()
+        if self._receiver is not None:
+            self._receiver.close()
         self._log_digest.flush()
 
     def retry(self) -> str:
@@ -215,6 +232,8 @@ class LiveFeed(TickFeed):
             self._watches[host.name] = watch
             self._tasks.append(asyncio.create_task(watch.run(), name=f"watch {host.name}"))
         self._tasks.append(asyncio.create_task(self._check_nodes(), name="check nodes"))
+        if self._receiver is not None:
+            self._tasks.append(asyncio.create_task(self._receiver.run(), name="sFlow"))
 
     async def _check_nodes(self) -> None:
         """Renew leases and notice silent nodes, whether or not ticks are taken."""

@@ -11,6 +11,7 @@ from collectors.catalog import CATALOG
 from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
+from fabmon.fabric.flows.sampled import RecentSamples, SampledTraffic
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import FABRIC, NVLINK, Host
 from fabmon.fabric.object_owner import owner_of
@@ -163,6 +164,8 @@ class History:
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._logs = KernelLogs()
+        self._recent_samples = RecentSamples()
+        self._sampled: SampledTraffic | None = None
         self._queue_pairs: dict[str, QueuePairs] = {}
 
     def accept(self, tick: Tick) -> Snapshot:
@@ -227,6 +230,8 @@ class History:
             self._remember(*self._arrays()[2:])
         self._rates.discard(stale)
         self._bursts.accept(tick.answers, tick.time_ns)
+        if self._recent_samples.add(tick.sampled, tick.time_ns):
+            self._sampled = None
 
     def _take_frames(self, frames: Sequence[tuple[str, Frame]], now_s: float) -> None:
         """Take the frames of a tick. The rates at the tick are the means over all frames of a node;
@@ -290,6 +295,14 @@ class History:
         else:
             self._queue_pairs[node] = reported
         return True
+
+    def _sampled_traffic(self) -> SampledTraffic:
+        """The flows that switches sampled, on the fabric as it is now."""
+        if self._sampled is None or self._sampled.fabric is not self._fabric:
+            hellos = {name: node.hello for name, node in self._nodes.items()}
+            agents = self._recent_samples.by_agent()
+            self._sampled = SampledTraffic(self._fabric, hellos if agents else {}, agents)
+        return self._sampled
 
     def _note(self, node: str, notice: Notice) -> None:
         """Keep a node's current problems; a recovery removes the notice of the problem."""
@@ -384,6 +397,7 @@ class History:
             statuses={**self._statuses, **self._reported_statuses()},
             notices={name: tuple(each.values()) for name, each in self._notices.items() if each},
             logs=self._logs.by_node(),
+            sampled=self._sampled_traffic(),
             probe_cpu=self._probe_cpu(),
             columns=self._metrics,
             values=values,

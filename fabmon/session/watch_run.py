@@ -150,7 +150,7 @@ def watch(options: RunOptions) -> Exit:
 async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host]) -> Exit:
     settings = session.settings
     interval_s = options.interval_s or settings.interval_s
-    feed = session.live_feed(hosts, interval_s)
+    feed = session.live_feed(hosts, interval_s, options.sflow)
     redactor = Redactor(hosts) if options.redact else None
     title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
     title = _REDACTED_TITLE if redactor else title or socket.gethostname()
@@ -327,13 +327,14 @@ async def record_nodes(
     interval_s: float,
     recorder: Recorder,
     duration_s: float | None,
+    sflow: str | None = None,
 ) -> bool:
     """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
 
     Returns whether any node was ever up.
     """
     loop = asyncio.get_running_loop()
-    feed = session.live_feed(hosts, interval_s)
+    feed = session.live_feed(hosts, interval_s, sflow)
     pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s))
     closing: list[asyncio.Task[None]] = []
 

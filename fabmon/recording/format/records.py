@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from fabmon.fabric.flows.sampled import FlowSamples
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -62,11 +63,13 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
     hellos: tuple[tuple[str, Hello], ...] = ()
     statuses: tuple[NodeStatus, ...] = ()
     notices: tuple[tuple[str, Notice], ...] = ()
+    # Left out where there are none, as in older recordings.
+    sampled: tuple[FlowSamples, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(cls, tick: Tick) -> EventsRecord | None:
         """The events of a tick; None where it has none."""
-        if not (tick.hosts or tick.hellos or tick.statuses or tick.notices):
+        if not (tick.hosts or tick.hellos or tick.statuses or tick.notices or tick.sampled):
             return None
         return cls(
             seq=tick.seq,
@@ -75,6 +78,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             hellos=tick.hellos,
             statuses=tick.statuses,
             notices=tick.notices,
+            sampled=tick.sampled or msgspec.UNSET,
         )
 
     def tick(self, frames: tuple[tuple[str, Frame], ...] = ()) -> Tick:
@@ -87,6 +91,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             statuses=self.statuses,
             notices=self.notices,
             hosts=self.hosts,
+            sampled=self.sampled or (),
         )
 
 
