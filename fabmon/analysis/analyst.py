@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
 from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
@@ -177,11 +178,14 @@ def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]
 
 def _log_events(snapshot: Snapshot) -> Iterator[tuple[str, Event]]:
     """What kernels logged in this tick, with the node."""
-    for node, messages in snapshot.logs.items():
-        for message in messages:
-            if message.logged_ns == snapshot.time_ns:
-                text = f"{node} {message_text(message)}"
-                yield node, Event(snapshot.time_ns, snapshot.seq, "log", text)
+    for name, messages in snapshot.logs.items():
+        new = list(takewhile(lambda each: each.logged_ns == snapshot.time_ns, reversed(messages)))
+        if not new:
+            continue
+        node = next((each for each in snapshot.fabric.nodes if each.name == name), None)
+        for message in reversed(new):
+            text = f"{name} {message_text(message, node)}"
+            yield name, Event(snapshot.time_ns, snapshot.seq, "log", text)
 
 
 def _node_events(snapshot: Snapshot, before: dict[str, NodeStatus]) -> list[Event]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
-from fabmon.fabric.kernel_log import failed_devices, pattern_of
+from fabmon.fabric.kernel_log import failed_devices, pattern_of, ports_of_device
 from fabmon.fabric.model import GPU, MANAGEMENT, Node, Port
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.wire.messages import Notice
@@ -40,12 +40,6 @@ def failed_drivers(inputs: DetectorInput) -> Iterator[Condition]:
     for node in snapshot.fabric.nodes if snapshot.logs else ():
         for device, message in failed_devices(snapshot.logs.get(node.name, ())).items():
             yield _condition(snapshot, node, device, message)
-
-
-def ports_of_device(node: Node, device: str) -> list[Port]:
-    """The ports of a PCI function, or of an interface, of a node."""
-    names = ("pci", "netdev")
-    return [port for port in node.ports if device in (port.info.get(name) for name in names)]
 
 
 def _condition(snapshot: Snapshot, node: Node, device: str, message: Notice) -> Condition:

@@ -326,7 +326,7 @@ def _kernel_log(ctx: DrawContext, node: Node) -> list[Line]:
         is_fatal = pattern_of(message).severity == FATAL
         sign, style = ("✖", palette.gone) if is_fatal else ("│", palette.dim)
         head = f"   {sign} {time_of_day(message.logged_ns or 0)} kernel: "
-        text = fit(message_text(message), max(0, ctx.width - cell_len(head)))
+        text = fit(message_text(message, node), max(0, ctx.width - cell_len(head)))
         lines.append(line((head, style), (text, palette.text)))
     if len(messages) > _MOST_MESSAGES:
         more = f"     and {len(messages) - _MOST_MESSAGES} earlier kinds of messages"

@@ -222,11 +222,12 @@ def kernel_messages(canvas: Canvas) -> list[Line]:
     """What the kernel of the node logged about its devices, latest first."""
     name = canvas.ports[0].node if canvas.ports else canvas.finding.subject.partition("/")[0]
     messages = canvas.snapshot.logs.get(name, ())
+    node = next((each for each in canvas.fabric.nodes if each.name == name), None)
     lines = canvas.title(f"{name}: kernel log, latest first")
     for message in reversed(messages[-max(1, canvas.ctx.height - len(lines)) :]):
         is_fatal = pattern_of(message).severity == FATAL
         style = canvas.palette.gone if is_fatal else canvas.palette.text
-        text = fit(message_text(message), max(0, canvas.ctx.width - 15))
+        text = fit(message_text(message, node), max(0, canvas.ctx.width - 15))
         lines.append(
             line(
                 (f"   {time_of_day(message.logged_ns or 0)} ", canvas.palette.dim),
