@@ -75,7 +75,8 @@ def _sources(settings: requests.Settings) -> List[Source]:
         known = ", ".join(SOURCES)
         raise requests.BadSettings(f"no source {error.args[0]!r}: there are {known}") from None
     host = HostFS(settings.root)
-    return [make_source(name, host) for name in names]
+    made = [make_source(name, host) for name in names]
+    return [each for source in made for each in (source, *source.companions())]
 
 
 def _about(host: HostFS) -> Dict[str, Any]:

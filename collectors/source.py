@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from typing import Dict, List, Optional
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from collectors.coverage import Coverage
 from collectors.hostfs import HostFS, readable_by
@@ -78,6 +78,15 @@ Faults = Dict[int, str]
 """Position of a value that is None -> why, as a `SourceError.reason`."""
 
 
+class Logged(NamedTuple):
+    """Something that a log reports, as an event: the device that it is about (empty: the node), the
+    name of its kind in the catalog of messages, and its text."""
+
+    device: str
+    name: str
+    text: str
+
+
 class Source(ABC):
     """Reads one kind of counter. Subclasses are cheap to create and open nothing until `discover`.
 
@@ -88,7 +97,10 @@ class Source(ABC):
     the probe reads no sooner, since two reads of one snapshot would look like a rate of zero.
     `values_ns`, known after `read`, is the monotonic clock at which the values were true, where the
     counters carry their own time or were read earlier; None means the start of the read.
-    `coverage`, known after `discover`, says for each driver what was seen and not read.
+    `is_background`: the values come from a thread at its own times; the probe asks every tick, and
+    `min_period_s` is then the usual time from one to the next.
+    `coverage`, known after `discover`, says for each driver what was seen and not read; `limits`
+    names, a sentence each, what of this machine cannot be seen although nothing failed.
     """
 
     name = ""
@@ -96,10 +108,12 @@ class Source(ABC):
     min_period_s = 0.0
     deadline_s = 0.2
     values_ns: Optional[int] = None
+    is_background = False
 
     def __init__(self, host: HostFS) -> None:
         self.host = host
         self.coverage: List[Coverage] = []
+        self.limits: List[str] = []
 
     @abstractmethod
     def discover(self) -> List[Object]:
@@ -115,6 +129,14 @@ class Source(ABC):
         A value that cannot be read is None with its reason in `faults`; the others are kept. Raises
         NoNews when it has nothing newer, SourceError when nothing can be read at all.
         """
+
+    def logged(self) -> Sequence[Logged]:
+        """What was logged since the last call; called after each read."""
+        return ()
+
+    def companions(self) -> "List[Source]":
+        """Sources that are read beside this one, in blocks of their own; usually none."""
+        return []
 
     def signature(self) -> object:
         """A cheap value that changes when `discover` would find something else."""

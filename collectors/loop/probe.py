@@ -49,7 +49,7 @@ class Probe:
         self._meter = Meter([slot.name for slot in self._slots])
         self._seq = 0
         self._layouts: List[BlockLayout] = []
-        self._coverage: List[Dict[str, Any]] = []
+        self._remarks: Dict[str, List[Dict[str, Any]]] = {}
         self._last_hello = b""
 
     def run(self, frames: Optional[int] = None) -> None:
@@ -74,14 +74,17 @@ class Probe:
         for slot in looking:
             slot.take()
         layouts = [slot.layout for slot in self._slots if slot.layout is not None]
-        coverage = [
-            covered.describe(slot.name) for slot in self._slots for covered in slot.coverage
-        ]
-        if (layouts, coverage) == (self._layouts, self._coverage) and self._last_hello:
+        remarks = {
+            "coverage": [c.describe(slot.name) for slot in self._slots for c in slot.coverage],
+            "limits": [
+                {"source": slot.name, "text": text} for slot in self._slots for text in slot.limits
+            ],
+        }
+        remarks = {key: found for key, found in remarks.items() if found}
+        if (layouts, remarks) == (self._layouts, self._remarks) and self._last_hello:
             return
-        self._layouts, self._coverage = layouts, coverage
-        about = {**self._about, "coverage": coverage} if coverage else self._about
-        line = wire.hello([*layouts, self._meter.layout], about)
+        self._layouts, self._remarks = layouts, remarks
+        line = wire.hello([*layouts, self._meter.layout], {**self._about, **remarks})
         if line == self._last_hello:
             return
         self._last_hello = line

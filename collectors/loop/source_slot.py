@@ -37,6 +37,7 @@ class SourceSlot:
         self.name = source.name
         self.layout: Optional[wire.BlockLayout] = None
         self.coverage: List[Coverage] = []
+        self.limits: List[str] = []
         self.must_discover = True
         self._offset = offset
         self._interval_s = interval_s
@@ -63,7 +64,8 @@ class SourceSlot:
         """The task of the tick `seq`; None when there is nothing to do in it."""
         looks = seq % self._look_every == 0
         has_values = self.layout is not None and self.layout.has_values
-        reads = has_values and (seq == 0 or (seq + self._offset) % self._every == 0)
+        is_due = seq == 0 or (seq + self._offset) % self._every == 0
+        reads = has_values and (is_due or self.source.is_background)
         if not reads and not looks:
             return None
         work = partial(
@@ -94,6 +96,8 @@ class SourceSlot:
         """The block of a reading; emits notices for everything that changed with it."""
         if reading is None:
             return None
+        for event in reading.logged:
+            self._emit(wire.notice(wire.LOGGED, self.name, event.text, event.device, event.name))
         if reading.error is not None:
             self._lose(reading.error.reason, str(reading.error))
         if reading.values is None:
@@ -114,7 +118,7 @@ class SourceSlot:
     def _accept_discovery(self, found: DiscoveryResult) -> None:
         self.must_discover = False
         self.layout = None
-        self.coverage = found.coverage
+        self.coverage, self.limits = found.coverage, found.limits
         self._faults = {}
         self._signature = found.signature
         if found.error is None or isinstance(found.error, NoData):

@@ -6,13 +6,14 @@ only. The fabric is that of the first active port; node descriptions name the no
 node-name-map of infiniband-diags.
 
 The fabric is read in the background: its cabling, and all ports' counters, round after round. The
-load is bounded: at most 500 counter queries and 10 processes a second, four at once, and 20
-management queries a second for the cabling. So 1,000 switch ports on 25 switches are read once in
+load is bounded. Of switches at most 500 ports and 10 processes a second are queried, and 20
+management queries a second read the cabling: 1,000 switch ports on 25 switches are read once in
 2.5 s, or in 5 s where devices have their errors in the classic set only, and their cabling every
-50 s. An HCA costs a process of its own: with more than 16 none of them is queried, and the traffic
-on their cables is known from the switches. A read returns the last round with the clock of that
-round. Every port keeps its position in the rounds, so that the time between two of its values is
-that between the rounds. No counter is ever cleared.
+50 s. An HCA costs a process of its own. HCAs have rounds of their own, at 40 processes a second:
+2,000 ports take 50 s, and twice that with errors in the classic set only. They are the source
+`ib_fabric_hcas`, since values have the clock of their round. A read returns the last round. Every
+port keeps its position in the rounds, so that the time between two of its values is that between
+the rounds. No counter is ever cleared.
 
 The forwarding tables of the switches are read at the start, some seconds after the cabling or a LID
 changed, and every ten minutes. The hello has them in one object of the kind `forwarding_tables`,
@@ -29,6 +30,7 @@ without metrics. Its info:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import partial
 from typing import Dict, List, Optional, Set, Tuple
 
@@ -37,7 +39,8 @@ from collectors.readers.ib_forwarding import SwitchTables, routing_engine
 from collectors.readers.ib_tools import find_tools
 from collectors.readers.ib_topology import HOST, FabricPort
 from collectors.source import Faults, NoData, NoNews, Source
-from collectors.sources.ib_sweep import Sweep, SweepRound
+from collectors.sources.ib_rounds import CounterRound
+from collectors.sources.ib_sweep import Sweep
 from collectors.wire import Object
 
 _FIRST_ROUND_S = 0.25
@@ -46,16 +49,77 @@ _INFINIBAND = "sys/class/infiniband"
 _STATES = ("ib_state", "ib_phys_state", "ib_rate_bps")
 
 
-class IbFabric(Source):
-    """States and counters of all ports that are or were cabled, as rounds are completed."""
+class Rounds(Source):
+    """Values of the last round of a sweep, as soon as it ends."""
+
+    is_background = True
+
+    def __init__(self, host: HostFS) -> None:
+        super().__init__(host)
+        self._version = 0
+        self._returned: Optional[CounterRound] = None
+
+    @property
+    @abstractmethod
+    def sweep(self) -> Optional[Sweep]:
+        """The sweep; None before the first discovery."""
+
+    @abstractmethod
+    def last_round(self, sweep: Sweep) -> Optional[CounterRound]:
+        """The last of this source's rounds."""
+
+    def announce(self, first: CounterRound) -> None:
+        """Note the round that the objects are of."""
+        self.min_period_s = first.period_s
+        self._version = first.version
+        self._returned = None
+
+    def read(self, faults: Faults) -> List[Optional[int]]:
+        """The last round's values. Raises NoNews when they were returned before, SourceError when
+        the fabric can no longer be read."""
+        sweep = self.sweep
+        if sweep is None:
+            raise NoData("nothing was discovered")
+        last, error = self.last_round(sweep), sweep.error
+        if error is not None:
+            raise error
+        if last is None or last is self._returned or last.version != self._version:
+            raise NoNews
+        self._returned = last
+        self.values_ns = last.began_ns
+        faults.update(last.faults)
+        return list(last.values)
+
+    def signature(self) -> object:
+        """Changes with the ports, the cables and the metrics; before the first round, the error."""
+        sweep = self.sweep
+        last = None if sweep is None else self.last_round(sweep)
+        if last is None:
+            return None if sweep is None else str(sweep.error)
+        return last.version
+
+
+class IbFabric(Rounds):
+    """States of all ports that are or were cabled and counters of switches, by rounds."""
 
     name = "ib_fabric"
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
         self._sweep: Optional[Sweep] = None
-        self._version = 0
-        self._returned: Optional[SweepRound] = None
+
+    @property
+    def sweep(self) -> Optional[Sweep]:
+        """The sweep; None before the first discovery."""
+        return self._sweep
+
+    def companions(self) -> List[Source]:
+        """The source of the HCAs' counters."""
+        return [IbFabricHcas(self)]
+
+    def last_round(self, sweep: Sweep) -> Optional[CounterRound]:
+        """The last round of all ports."""
+        return sweep.round
 
     def discover(self) -> List[Object]:
         """One object per port, of the switches first. Raises NoData until the first round ends."""
@@ -70,35 +134,18 @@ class IbFabric(Source):
         first = self._sweep.round
         if first is None:
             raise self._sweep.error or NoData("the fabric is being read for the first time")
-        self.min_period_s = first.period_s
-        self._version = first.version
-        self._returned = None
+        self.announce(first)
+        room = len(first.ports)
+        self.limits = []
+        if first.left_out:
+            total = room + first.left_out
+            self.limits = [
+                f"{first.left_out} of {total} ports are left out: a hello has room for {room}"
+            ]
         objects = [_object(port, counters) for port, counters in zip(first.ports, first.metrics)]
         if first.tables is not None:
             objects.append(_tables_object(first.tables, first.ports))
         return objects
-
-    def read(self, faults: Faults) -> List[Optional[int]]:
-        """The last round's values. Raises NoNews when they were returned before, SourceError when
-        the fabric can no longer be read."""
-        if self._sweep is None:
-            raise NoData("nothing was discovered")
-        last, error = self._sweep.round, self._sweep.error
-        if error is not None:
-            raise error
-        if last is None or last is self._returned or last.version != self._version:
-            raise NoNews
-        self._returned = last
-        self.values_ns = last.began_ns
-        faults.update(last.faults)
-        return list(last.values)
-
-    def signature(self) -> object:
-        """Changes with the ports, the cables and the metrics; before the first round, the error."""
-        sweep = self._sweep
-        if sweep is None or sweep.round is None:
-            return None if sweep is None else str(sweep.error)
-        return sweep.round.version
 
     def close(self) -> None:
         """Nothing: the threads continue, and a discovery uses their results."""
@@ -107,6 +154,41 @@ class IbFabric(Source):
         """End the threads."""
         if self._sweep is not None:
             self._sweep.stop()
+
+
+class IbFabricHcas(Rounds):
+    """Counters of the fabric's HCAs, which take a round of their own: `fabric` reads the rest."""
+
+    name = "ib_fabric_hcas"
+
+    def __init__(self, fabric: IbFabric) -> None:
+        super().__init__(fabric.host)
+        self._fabric = fabric
+
+    @property
+    def sweep(self) -> Optional[Sweep]:
+        """The sweep that the fabric's source has started."""
+        return self._fabric.sweep
+
+    def last_round(self, sweep: Sweep) -> Optional[CounterRound]:
+        """The last round of HCAs."""
+        return sweep.hca_round
+
+    def discover(self) -> List[Object]:
+        """One object per HCA port that has counters. Raises NoData before the first round."""
+        sweep = self.sweep
+        first = None if sweep is None else sweep.hca_round
+        if sweep is None or first is None:
+            raise NoData("the HCAs are being read for the first time")
+        self.announce(first)
+        silent = sum(not counters for counters in first.metrics)
+        self.limits = []
+        if silent:
+            self.limits = [f"{silent} of {len(first.ports)} HCA ports answer no counter query"]
+        return [
+            Object(f"{port.node}/{port.name}", "infiniband", port.name, {}, counters, port.node)
+            for port, counters in zip(first.ports, first.metrics)
+        ]
 
 
 def _object(port: FabricPort, counters: Tuple[str, ...]) -> Object:

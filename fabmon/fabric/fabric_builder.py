@@ -246,7 +246,8 @@ class FabricBuilder:
                     or known[1].role != host.role
                 )
             ):
-                known = hello, Node(host.name, host.role, group, ports, _about(hello))
+                about, limits = _about(hello), _limits(hello)
+                known = hello, Node(host.name, host.role, group, ports, about, limits)
             self._placed[host.name] = known
         placed = [node for _, node in self._placed.values()]
         spines = {node.name for node in placed if _is_spine(node.role, node.ports)}
@@ -301,6 +302,11 @@ def _derived_group(
             if peer is not None and roles.get(peer[0]) == model.SWITCH:
                 return peer[0]
     return ""
+
+
+def _limits(hello: Hello | None) -> tuple[str, ...]:
+    found = () if hello is None else hello.limits or ()
+    return tuple(f"{each.source}: {each.text}" for each in found)
 
 
 def _about(hello: Hello | None) -> dict[str, str]:

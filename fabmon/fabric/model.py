@@ -40,7 +40,7 @@ class PortRole(NamedTuple):
     reason: str
 
 
-VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "ufm")
+VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "sflow", "ufm")
 """How a node is reached: by a probe over SSH, over a command, on this machine, or in an agent; or
 without a probe, from exporters, a switch or a fabric manager."""
 
@@ -150,7 +150,8 @@ class EcmpGroup(msgspec.Struct, frozen=True):
 class Node(msgspec.Struct, frozen=True):
     """A watched machine. `ports` are in physical order; empty until its first hello.
 
-    `group` is the leaf or rack that it is shown under.
+    `group` is the leaf or rack that it is shown under. `limits` are sentences, the source first, on
+    what cannot be seen of it although nothing failed.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Node(msgspec.Struct, frozen=True):
     group: str
     ports: tuple[Port, ...]
     about: dict[str, str]
+    limits: tuple[str, ...] = ()
 
     def gpu_links(self) -> list[tuple[Port, list[Port]]]:
         """Each GPU that has NVLinks or xGMI links, with these, in display order."""

@@ -191,6 +191,7 @@ class Redactor:
             blocks=tuple(self._block(block) for block in hello.blocks),
             # Names of metrics that fabmon does not know may be a site's own.
             coverage=(),
+            limits=(),
             hostname=self.text(hello.hostname),
             boot_id=self._names.of("boot", hello.boot_id),
             kernel=version[0] if version else "",

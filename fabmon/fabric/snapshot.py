@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.flows.flow_table import Connections
+from fabmon.fabric.flows.sampled import SampledTraffic
 from fabmon.fabric.model import Fabric
-from fabmon.fabric.tick import NodeStatus
+from fabmon.fabric.tick import STALE_READS, NodeStatus
 from fabmon.fabric.wire.messages import Notice
 
 WAYS = ("tx", "rx")
@@ -39,6 +40,7 @@ class BurstSamples:
 
 
 Floats = NDArray[np.float32]
+Rows = NDArray[np.intp]
 
 HEAT = (
     "tx_bps",
@@ -80,7 +82,7 @@ STALE_TICKS = 3
 class RateHistory(Protocol):
     """Rates of the last minutes, from the history."""
 
-    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+    def window(self, column: str, rows: Sequence[int] | Rows, ticks: int, end_seq: int) -> Floats:
         """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none.
 
         Traffic is kept for the whole ring; the other columns, and single NVLinks, for two minutes.
@@ -110,9 +112,11 @@ class Snapshot:
     `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction.
     `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
     NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
-    since the port's last sample. `saturated` is True where some counter of the port is saturated;
-    `stuck` are the flat indices of those counters in `values`. `bursts` are the last fast samples
-    of a port, by node and port. `connections` are the flows that hosts report.
+    since the port's last sample, `period_s` the usual time from one to the next. `saturated` is
+    True where some counter of the port is saturated; `stuck` are the flat indices of those counters
+    in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
+    the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
+    logged about a device, oldest first. `sampled` are the flows that switches sampled.
     """
 
     seq: int
@@ -136,8 +140,11 @@ class Snapshot:
     past: RateHistory
     aligned: AlignedHistory
     connections: Connections
+    period_s: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
+    logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
+    sampled: SampledTraffic | None = None
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""
@@ -159,7 +166,7 @@ class Snapshot:
         column: Floats = self.values[:, position]
         return column
 
-    def window(self, column: str, rows: Sequence[int], ticks: int) -> Floats:
+    def window(self, column: str, rows: Sequence[int] | Rows, ticks: int) -> Floats:
         """[len(rows), ticks] of a HEAT column up to and including this tick, oldest first."""
         return self.past.window(column, rows, ticks, self.seq)
 
@@ -169,6 +176,10 @@ class Snapshot:
 
 
 def stale_ports(snapshot: Snapshot) -> NDArray[np.bool_]:
-    """[ports]: whether the last sample is older than STALE_TICKS ticks."""
-    late: NDArray[np.bool_] = snapshot.age_s > STALE_TICKS * snapshot.interval_s
+    """[ports]: whether the last sample is older than STALE_TICKS ticks, or where the port is read
+    less often, STALE_READS times its period."""
+    longest_s = np.full(len(snapshot.age_s), STALE_TICKS * snapshot.interval_s, np.float32)
+    if len(snapshot.period_s):
+        np.maximum(longest_s, STALE_READS * snapshot.period_s, out=longest_s)
+    late: NDArray[np.bool_] = snapshot.age_s > longest_s
     return late & np.isfinite(snapshot.age_s)

@@ -48,24 +48,40 @@ class ConnectLimiter:
     """Lets `width` connections be opened at a time.
 
     The first moments of opening cost CPU on the console. After `slow_s` a connection waits for its
-    node only and gives its slot back, so that nodes that never answer do not delay the others.
+    node only and gives its slot back, so that nodes that never answer do not delay the others. With
+    `is_held` the first `width` slots are not given back until `release`.
     """
 
-    def __init__(self, width: int = 64, slow_s: float = 1.5) -> None:
+    def __init__(self, width: int = 64, slow_s: float = 1.5, is_held: bool = False) -> None:
         self._slots = asyncio.Semaphore(width)
         self._slow_s = slow_s
+        self._is_held = is_held
+        self._held = 0
+
+    def release(self) -> None:
+        """Give back the slots that were held, and hold none from now on."""
+        self._is_held = False
+        while self._held:
+            self._held -= 1
+            self._slots.release()
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Wait for a slot, and occupy it while opening, for 1.5 s at most."""
         await self._slots.acquire()
-        release = asyncio.get_running_loop().call_later(self._slow_s, self._slots.release)
+        release = asyncio.get_running_loop().call_later(self._slow_s, self._give_back)
         try:
             yield
         finally:
             if asyncio.get_running_loop().time() < release.when():
                 release.cancel()
-                self._slots.release()
+                self._give_back()
+
+    def _give_back(self) -> None:
+        if self._is_held:
+            self._held += 1
+        else:
+            self._slots.release()
 
 
 class NodeWatch:

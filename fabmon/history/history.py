@@ -11,6 +11,8 @@ from collectors.catalog import CATALOG
 from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
+from fabmon.fabric.flows.sampled import RecentSamples, SampledTraffic
+from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import FABRIC, NVLINK, Host
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.port_arrays import port_arrays
@@ -161,6 +163,9 @@ class History:
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
+        self._logs = KernelLogs()
+        self._recent_samples = RecentSamples()
+        self._sampled: SampledTraffic | None = None
         self._queue_pairs: dict[str, QueuePairs] = {}
 
     def accept(self, tick: Tick) -> Snapshot:
@@ -178,6 +183,8 @@ class History:
         is_other_layout = queue_pairs_changed = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._before_restart.get(node)
+            if old is not None and old.hello.boot_id != hello.boot_id:
+                self._logs.forget(node)
             if old is not None and old.hello is hello:
                 self._nodes[node] = old
                 queue_pairs_changed |= self._note_queue_pairs(node, old.queue_pairs)
@@ -204,7 +211,10 @@ class History:
         for status in tick.statuses:
             self._statuses[status.node] = status
         for node, notice in tick.notices:
-            self._note(node, notice)
+            if is_logged(notice):
+                self._logs.add(node, notice, tick.time_ns)
+            else:
+                self._note(node, notice)
         if tick.hellos or is_other_fabric or self._is_new:
             self._update_fabric(is_other_fabric, is_other_layout, queue_pairs_changed)
         frames = [each for each in tick.frames if each[0] in self._nodes]
@@ -220,6 +230,8 @@ class History:
             self._remember(*self._arrays()[2:])
         self._rates.discard(stale)
         self._bursts.accept(tick.answers, tick.time_ns)
+        if self._recent_samples.add(tick.sampled, tick.time_ns):
+            self._sampled = None
 
     def _take_frames(self, frames: Sequence[tuple[str, Frame]], now_s: float) -> None:
         """Take the frames of a tick. The rates at the tick are the means over all frames of a node;
@@ -284,6 +296,14 @@ class History:
             self._queue_pairs[node] = reported
         return True
 
+    def _sampled_traffic(self) -> SampledTraffic:
+        """The flows that switches sampled, on the fabric as it is now."""
+        if self._sampled is None or self._sampled.fabric is not self._fabric:
+            hellos = {name: node.hello for name, node in self._nodes.items()}
+            agents = self._recent_samples.by_agent()
+            self._sampled = SampledTraffic(self._fabric, hellos if agents else {}, agents)
+        return self._sampled
+
     def _note(self, node: str, notice: Notice) -> None:
         """Keep a node's current problems; a recovery removes the notice of the problem."""
         notices = self._notices.setdefault(node, {})
@@ -318,6 +338,7 @@ class History:
         summed = [self._metrics[name] for name in RECORDED_SUMS if name in self._metrics]
         self._sums: Indices = np.flatnonzero(np.isin(column, summed))
         self._byte_cells: Indices = np.empty(0, np.intp)
+        self._slow_clocks: Indices = np.full(len(self._fabric.ports), -1, np.intp)
         self._has = np.zeros((len(self._fabric.ports), len(columns)), np.bool_)
         self._has.ravel()[self._cells] = True
         self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
@@ -351,9 +372,15 @@ class History:
         saturated = np.zeros(len(values), np.bool_)
         full = self._rates.saturated[self._picked]
         saturated[self._cell_rows[full]] = True
+        self._group_ports()
         arrived_s = np.full(len(self._nodes) + 1, -np.inf)
         np.maximum.at(arrived_s, self._clock_node, self._rates.arrived_s[self._clocks])
         age_s = (now_s - arrived_s)[self._row_node].astype(np.float32)
+        period_s = np.full(len(values), self._interval_s, np.float32)
+        is_slow = self._slow_clocks >= 0
+        slow = self._slow_clocks[is_slow]
+        age_s[is_slow] = now_s - self._rates.arrived_s[slow]
+        period_s[is_slow] = self._rates.period_s[slow]
         self._remember(heat, up)
         with np.errstate(divide="ignore", invalid="ignore"):
             tx_util = heat[HEAT.index("tx_bps")] / line_rate
@@ -361,7 +388,6 @@ class History:
         busiest = np.fmax(tx_util, rx_util)[self._carries]
         worst = float(np.fmax.reduce(busiest)) if busiest.size else float("nan")
         self._ring.append(tick.seq, heat, worst)
-        self._group_ports()
         self._aligned.append(tick.seq, heat, *self._intervals)
         return Snapshot(
             seq=tick.seq,
@@ -370,6 +396,8 @@ class History:
             fabric=self._fabric,
             statuses={**self._statuses, **self._reported_statuses()},
             notices={name: tuple(each.values()) for name, each in self._notices.items() if each},
+            logs=self._logs.by_node(),
+            sampled=self._sampled_traffic(),
             probe_cpu=self._probe_cpu(),
             columns=self._metrics,
             values=values,
@@ -381,6 +409,7 @@ class History:
             up=up,
             was_up=self._was_up,
             age_s=age_s,
+            period_s=period_s,
             saturated=saturated,
             past=self._ring,
             aligned=self._aligned,
@@ -402,6 +431,7 @@ class History:
         of_port[self._cell_rows[::-1]] = self._cell_groups[::-1]
         of_port = np.where(cells >= 0, group_of_cell[cells], of_port)
         self._aligned.regroup(of_port, self._sample_times.is_slow)
+        self._slow_clocks = self._sample_times.clocks_of_slow(of_port)
 
     def _remember(self, heat: Floats, up: Floats) -> None:
         """Keep the last known values of ports that are silent now."""

@@ -130,6 +130,11 @@ class LiveRates:
         return self._all.arrived_s
 
     @property
+    def period_s(self) -> NDArray[np.float32]:
+        """[size or more]: the usual time from one read to the next."""
+        return self._all.period_s
+
+    @property
     def saturated(self) -> Bools:
         """[size or more]: whether the counter is stuck at its maximum."""
         return self._all.saturated

@@ -237,8 +237,12 @@ def link_records(snapshot: Snapshot, wanted: Mask | None = None) -> list[LinkRec
 
 
 def link_state(snapshot: Snapshot, port: Port) -> str:
-    """`up`, `down`, `stale` (no data for two and a half intervals) or `unknown`."""
-    if snapshot.age_s[port.row] > snapshot.interval_s * STALE_READS:
+    """`up`, `down`, `stale` (no data for two and a half intervals, or periods of a port that
+    is read less often) or `unknown`."""
+    period_s = snapshot.interval_s
+    if len(snapshot.period_s):
+        period_s = max(period_s, float(snapshot.period_s[port.row]))
+    if snapshot.age_s[port.row] > period_s * STALE_READS:
         return "stale"
     up = snapshot.up[port.row]
     return "unknown" if np.isnan(up) else "up" if up else "down"

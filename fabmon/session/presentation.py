@@ -51,6 +51,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     hosts: Path | None = None
     nodesets: tuple[str, ...] = ()
+    sflow: str | None = None
     prometheus: str | None = None
     matches: tuple[str, ...] = ()
     token_file: Path | None = None

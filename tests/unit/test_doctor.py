@@ -104,6 +104,19 @@ def test_a_source_that_is_lost_says_why(reason: str, text: str, state: str) -> N
     ]
 
 
+def test_what_a_source_cannot_see_is_named() -> None:
+    """Nothing failed, and yet a part is missing: on doctor's line, and in the facts of the node."""
+    said = hello(port("eth0"), limits=[{"source": "netdev", "text": "2 of 9 are left out"}])
+    history, surveyor = History([Host(name="gpu1")]), Surveyor([Host(name="gpu1")])
+    heard = tick(0, {"gpu1": frame(0, 1, 2, 3, 4)}, {"gpu1": said}, up("gpu1"))
+    surveyor.accept(heard)
+    survey = surveyor.survey(history.accept(heard))
+    assert source_states(survey, "gpu1") == [
+        SourceState(source="netdev", state="works", text="2 of 9 are left out", objects=1, values=4)
+    ]
+    assert survey.snapshot.fabric.nodes[0].limits == ("netdev: 2 of 9 are left out",)
+
+
 def slow_source_beside_a_quick_one() -> Hello:
     blocks = [
         wire.BlockLayout("netdev", 1, [port("eth0", metrics=["netdev_up"])]),

@@ -11,11 +11,12 @@ import pytest
 from collectors import wire
 from collectors.wire import Object
 from fabmon.fabric.model import Host
-from fabmon.fabric.snapshot import HEAT, Snapshot
+from fabmon.fabric.snapshot import HEAT, Snapshot, stale_ports
 from fabmon.fabric.wire.messages import Frame, Hello, MetricInfo, ObjectInfo, decode
 from fabmon.history.derived_metrics import MetricDeriver
 from fabmon.history.history import History
 from fabmon.history.ring import RateRing
+from fabmon.report.json_records import link_state
 from tests.builders import (
     GBPS,
     SECOND_NS,
@@ -167,6 +168,30 @@ def test_a_silent_node_becomes_stale_and_its_last_value_is_kept() -> None:
     assert last.age_s[row] == pytest.approx(4.0)
     assert np.isnan(last.column("tx_bps")[row])
     assert last.last_heat[0, row] == pytest.approx(40e6)
+
+
+def test_a_port_that_is_read_every_26_s_is_as_old_as_its_last_read_and_not_stale() -> None:
+    """The states of an HCA are read every tick, its bytes in rounds of 26 s."""
+    history = History([Host(name="sm", sources=("+ib_fabric",))])
+    blocks = [
+        wire.BlockLayout("ib_fabric", 1, [port("p1", metrics=["ib_state"])]),
+        wire.BlockLayout("ib_fabric_hcas", 26, [port("p1", metrics=["ib_tx_bytes"])]),
+    ]
+    said = decode(wire.hello(blocks, {"interval_s": 1.0}))
+    assert isinstance(said, Hello)
+    ages = []
+    for seq in range(120):
+        clock = (seq + 1) * SECOND_NS
+        read = [clock, seq * 1000] if seq in (0, 26, 52) else None
+        each = Frame(seq, START_NS + clock, clock, [[clock, 4], read])
+        snapshot = history.accept(tick(seq, {"sm": each}, {"sm": said} if seq == 0 else {}))
+        ages.append(float(snapshot.age_s[0]))
+        is_known = bool(np.isfinite(snapshot.column("tx_bps")[0]))
+        assert is_known is (26 <= seq <= 52 + 65)
+        assert bool(stale_ports(snapshot)[0]) is (seq > 52 + 65)
+        assert (link_state(snapshot, snapshot.fabric.ports[0]) == "stale") is (seq > 52 + 65)
+    assert ages[26:79] == [*range(26), *range(27)]
+    assert snapshot.period_s.tolist() == [26]
 
 
 def test_the_window_ends_at_the_snapshot_even_after_later_ticks() -> None:

@@ -32,7 +32,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     `failed` or `too slow`; `text` says why, and what would help. `objects` and `values` count what
     it reads, `missing` the values that are absent now; `read_ms` is what a read takes, None when
     the node does not say. `text` names the drivers of which no counter is known, or whose counters
-    are read by pattern.
+    are read by pattern, and what cannot be seen although nothing failed.
     """
 
     source: str
@@ -72,7 +72,8 @@ def source_states(survey: Survey, node: str) -> list[SourceState]:
         elif (read_us.get(name) or 0) > _SLOW_US:
             state, text = SLOW, "its device or driver answers slowly"
         if notice is None:
-            text = ", ".join(filter(None, (text, *_unknown_drivers(hello, name))))
+            limits = [each.text for each in hello.limits or () if each.source == name]
+            text = ", ".join(filter(None, (text, *_unknown_drivers(hello, name), *limits)))
         states.append(_state(name, state, text, infos, missing, read_us.get(name)))
     return states
 

@@ -106,6 +106,7 @@ def differ_only_in_queue_pairs(before: Hello, now: Hello) -> bool:
     """Whether two hellos of a node differ in nothing but queue pairs."""
     return (
         _others(before.blocks) == _others(now.blocks)
+        and before.limits == now.limits
         and (before.hostname, before.kernel, before.python, before.probe, before.reached_at)
         == (now.hostname, now.kernel, now.python, now.probe, now.reached_at)
         and before.has_same_layout(now)

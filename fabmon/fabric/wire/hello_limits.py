@@ -124,6 +124,7 @@ class HelloLimits:
         objects = [item for block in hello.blocks for item in block.objects]
         _bound("objects", len(objects), _MOST_VALUES)
         _bound("drivers", len(hello.coverage or ()), _MOST_DRIVERS)
+        _bound("limits", len(hello.limits or ()), _MOST_DRIVERS)
         _bound("values", hello.width(), _MOST_VALUES)
         ports = {(item.node or "", item.port) for item in objects if item.port is not None}
         _bound("ports", len(ports), self._most_ports)

@@ -13,7 +13,7 @@ from rich.style import Style
 from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
 from fabmon.fabric.model import SWITCH
-from fabmon.fabric.snapshot import STALE_TICKS, Snapshot, stale_ports
+from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wording import per_second, percent, rounded_percent
 from fabmon.tui.cells import (
@@ -220,7 +220,7 @@ class HeatmapRows:
         """For every part, the age of its oldest late cell; 0 for none."""
         grid, snapshot = self._grid, ctx.snapshot
         ages = np.nan_to_num(snapshot.age_s, nan=0, posinf=0)
-        ages[ages <= STALE_TICKS * snapshot.interval_s] = 0
+        ages[~stale_ports(snapshot)] = 0
         if not ages.any():
             return [0.0] * len(self._parts)
         merged = np.empty(0, ages.dtype)

@@ -23,8 +23,9 @@ from collectors.readers.ib_topology import (
     update_known_links,
 )
 from collectors.source import Denied, Failed, NoData, NoNews, Unsupported
-from collectors.sources import ib_sweep
+from collectors.sources import ib_rounds, ib_sweep
 from collectors.sources.ib_fabric import IbFabric
+from collectors.sources.ib_rounds import Budget
 from collectors.wire import Object
 from tests import requirements as needed
 from tests.fixtures import hosts
@@ -49,10 +50,10 @@ def fabric(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
     needed.need_path("/usr/sbin/iblinkinfo", "apt-get install infiniband-diags")
     needed.need_path(LIBRARY, "apt-get install libumad2sim0")
     # Faster than a real fabric would be asked.
-    monkeypatch.setattr(ib_sweep, "MIN_ROUND_S", 0.2)
+    monkeypatch.setattr(ib_rounds, "MIN_ROUND_S", 0.2)
     monkeypatch.setattr(ib_sweep, "MIN_SWEEP_S", 0.2)
     monkeypatch.setattr(ib_sweep, "SWEEPS_PER_SECOND", 1000)
-    monkeypatch.setattr(ib_sweep, "PROCESSES_PER_SECOND", 200)
+    monkeypatch.setattr(ib_sweep, "SWITCHES", Budget(500, 200))
     monkeypatch.setattr(ib_sweep, "RETRY_S", 0.1)
     with tempfile.TemporaryDirectory(prefix="fm") as root:
         started = Fabric(root)
@@ -134,6 +135,41 @@ def test_counters_move(fabric: Fabric, source: IbFabric) -> None:
     assert isinstance(values["ib_tx_bytes"], int)
     assert 4 * 10**15 <= values["ib_tx_bytes"] < 4 * 10**15 + 10**9
     assert values["ib_tx_wait"] == 77
+
+
+def test_hcas_are_a_source_of_their_own(fabric: Fabric, source: IbFabric) -> None:
+    (hcas,) = source.companions()
+    with pytest.raises(NoData):
+        hcas.discover()
+    found(source)
+    fabric.count('"gpu3"[1]', PortXmitData=10**15, SymbolErrorCounter=7)
+    limit = time.monotonic() + 30
+    values: Dict[str, object] = {}
+    while values.get("ib_symbol_errors") != 7:
+        assert time.monotonic() < limit
+        with contextlib.suppress(NoData, NoNews):
+            values = dict(read(hcas, hcas.discover()).of("gpu3/mlx5_0"))
+    assert isinstance(values["ib_tx_bytes"], int)
+    assert 4 * 10**15 <= values["ib_tx_bytes"] < 4 * 10**15 + 10**9
+    assert [item.id for item in hcas.discover()] == [f"gpu{n}/mlx5_0" for n in (1, 2, 3, 4)]
+
+
+def test_ports_without_room_and_hcas_that_do_not_answer_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ib_sweep, "MAX_PORTS", 4)
+    hosts.HOSTS["ib_fabric"](tmp_path)
+    source = IbFabric(HostFS(str(tmp_path)))
+    (hcas,) = source.companions()
+    assert len(source.discover()) == 4
+    assert source.limits == ["1 of 5 ports are left out: a hello has room for 4"]
+    monkeypatch.undo()
+    source = IbFabric(HostFS(str(tmp_path)))
+    (hcas,) = source.companions()
+    source.discover()
+    assert source.limits == []
+    hcas.discover()
+    assert hcas.limits == ["1 of 1 HCA ports answer no counter query"]
 
 
 def test_a_round_is_handed_out_once_with_its_own_clock(source: IbFabric) -> None:
@@ -265,8 +301,8 @@ def test_the_budget_stretches_the_rounds(tmp_path: Path) -> None:
     began_s = time.monotonic()
     sweep.once()
     took_s = time.monotonic() - began_s
-    assert Counted.asked == 1200, "the first round finds out that they are old"
-    assert took_s >= 2.8
+    assert Counted.asked == 800, "the first round finds out that they are old"
+    assert took_s >= 1.8
     assert sweep.round is not None
     assert sweep.round.period_s == pytest.approx(2.0, abs=0.3)
     assert len(sweep.round.ports) == 400

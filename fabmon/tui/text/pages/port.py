@@ -12,6 +12,8 @@ from fabmon.analysis.finding import sentence
 from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
 from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.routing_mode import UNKNOWN
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import RATE, Unit, byte_rate, counter_rate, gauge, per_second, percent
 from fabmon.tui.line import Line, PortTarget, fit, flow, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import traffic_text, unit_of
@@ -27,7 +29,7 @@ _COUNTER = 34
 """Cells of the longest name of a counter."""
 GPU_FAMILIES = ("nvlink", "xgmi", "pcie")
 """Metrics whose rates are shown in GB/s, as the vendors do."""
-_PRIORITY = re.compile(r"(_prio)\d$")
+_NUMBERED = re.compile(r"(_prio|_codewords_s)\d+$")
 _TOPICS = (
     ("traffic", "Traffic"),
     ("packets", "Packets"),
@@ -62,6 +64,7 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
             _routing(port, ctx.fabric),
             port_facts(port.info),
             _mtus(ctx, port),
+            _sampled(ctx.snapshot, row),
         ),
     )
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
@@ -85,6 +88,14 @@ def _mtus(ctx: DrawContext, port: Port) -> str:
     mtu = float(ctx.snapshot.column("netdev_mtu")[port.row])
     active = roce_mtu(mtu) if port.kind == "ethernet" and port.info.get("rdma") else None
     return f"MTU {mtu:g}, RDMA MTU {active} (derived)" if active is not None else ""
+
+
+def _sampled(snapshot: Snapshot, row: int) -> str:
+    """`read every 26 s, 12 s ago` of a port that is read less often than every other tick."""
+    if not len(snapshot.period_s) or snapshot.period_s[row] < 2 * snapshot.interval_s:
+        return ""
+    every, age_s = duration(float(snapshot.period_s[row])), float(snapshot.age_s[row])
+    return f"read every {every}" + (f", {duration(age_s)} ago" if np.isfinite(age_s) else "")
 
 
 def _cabled(port: Port, fabric: Fabric) -> str:
@@ -178,7 +189,7 @@ def _absent(ctx: DrawContext, names: list[str]) -> list[Line]:
     """Counters that the port lacks, of families that it or another port of its kind has."""
     if not names:
         return []
-    text = "  ".join(dict.fromkeys(sorted(_PRIORITY.sub(r"\1*", name) for name in names)))
+    text = "  ".join(dict.fromkeys(sorted(_NUMBERED.sub(r"\1*", name) for name in names)))
     title = " Absent here: not supported, not permitted, or not yet known"
     return [line((title, ctx.palette.strong)), *paragraph(text, ctx.width, ctx.palette.dim)]
 
