@@ -51,7 +51,7 @@ queue to look for."""
 _MOST = 0.6
 """Share of what a sender sent, 0 to 1, during which it was slowed."""
 
-_CLEARLY, _ABOVE_MEDIAN = 2.0, 2.5
+_CLEARLY, _ABOVE_MEDIAN = 4.0, 2.0
 """How many times `cnps_per_gbit`, and the median of all that send, `min_senders` must have: where
 5 % of all packets are marked, background differs by that much between NICs."""
 

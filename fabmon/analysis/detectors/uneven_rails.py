@@ -131,8 +131,10 @@ class UnevenRails:
         self, inputs: DetectorInput, rows: Rows, by_most: set[int]
     ) -> Iterator[tuple[Rows, Floats]]:
         """The rails in use of the uneven ones of some hosts [hosts, rails], and their levels."""
-        sent = inputs.filled("tx_bps").mean(axis=1)[rows]
+        sent, received = (inputs.filled(of).mean(axis=1)[rows] for of in ("tx_bps", "rx_bps"))
         busy = sent >= self._t.low * sent.max(axis=1, keepdims=True)
+        # A NIC for storage sends checkpoints, or receives what is loaded.
+        busy &= received >= _EXCHANGED * sent
         used = busy | (self._usage[rows] >= _IN_USE)
         used |= np.isin(inputs.structure.rail[rows], list(by_most))
         if not used.all():
@@ -154,7 +156,6 @@ class UnevenRails:
         for _, rows in inputs.structure.rail_tables:
             top = total[rows].max(axis=1, keepdims=True)
             active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
-            # A NIC for storage sends checkpoints, or receives what is loaded.
             used = total[rows] >= self._t.low * top
             used &= received[rows] >= _EXCHANGED * total[rows]
             active &= used.sum(axis=1) >= _MIN_BUSY
