@@ -36,6 +36,7 @@ from fabmon.feeds.prometheus.target_blocks import (
 from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
+from fabmon.feeds.shared_ports import with_shared_ports
 
 _UNUSED = 0
 """Slot of series that are not used: not watched, not of a port, or duplicates."""
@@ -269,7 +270,7 @@ class SeriesTable:
             for name, block in self._ordered(target)
         ]
         known = {"hostname": target, **self._facts.get((target, None, None), {})}
-        message = decode(wire.hello(layouts, {**about, **known}))
+        message = decode(wire.hello(with_shared_ports(layouts), {**about, **known}))
         assert isinstance(message, Hello)
         return message
 
