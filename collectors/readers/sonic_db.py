@@ -14,6 +14,7 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS, readable_by
 from collectors.readers.redis import REFUSALS, Address, Redis, RedisCli, RedisError
 from collectors.source import Denied, Failed, Faults, NoData
@@ -234,6 +235,26 @@ def hash_of(key: str, row: HashRow, table: Dict[str, Spellings]) -> CounterHash:
                 break
     fields = tuple(dict.fromkeys(field for each in metrics.values() for field in each))
     return CounterHash(key, fields, metrics)
+
+
+def count_fields(
+    count: CoverageCount, what: str, row: HashRow, *tables: Dict[str, Spellings]
+) -> None:
+    """Count the fields of a hash that are numbers, and those of them that tables have; `_last` are
+    copies that SONiC's own scripts keep."""
+    names = [
+        field
+        for field, value in row.items()
+        if parse_count(value) is not None and not field.endswith("_last")
+    ]
+    known = [
+        field
+        for table in tables
+        for spellings in table.values()
+        for fields in spellings
+        for field in fields
+    ]
+    count.add(what, names, known)
 
 
 def sum_of_fields(found: Dict[str, Optional[str]], fields: Sum) -> Optional[int]:

@@ -59,7 +59,8 @@ class CounterRound(NamedTuple):
 
 
 class CounterRounds:
-    """Reads the counters of some ports again and again; `last` is the last round.
+    """Reads the counters of some ports again and again; `last` is the last round, `seen` are
+    the names of all counters that came.
 
     `stopped` ends a round that is running. `has_states`: the states of all ports, from the cabling,
     are among the values of a round.
@@ -69,6 +70,7 @@ class CounterRounds:
         self, tools: DiagTools, budget: Budget, stopped: threading.Event, has_states: bool
     ) -> None:
         self.last: Optional[CounterRound] = None
+        self.seen: Set[str] = set()
         self._has_states = has_states
         self._tools = tools
         self._budget = budget
@@ -122,6 +124,8 @@ class CounterRounds:
         answers = {
             key: PortCounters(wide.get(key, {}), narrow.get(key, {})) for key in sorted(queried)
         }
+        for counters in (*wide.values(), *narrow.values()):
+            self.seen.update(counters)
         return answers, spent_s
 
     def _start(self, target: Target) -> Answer:
