@@ -11,6 +11,7 @@ Only SELECT, HGETALL and HMGET are ever sent.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -31,6 +32,7 @@ _DATABASE_CONFIG = "var/run/redis/sonic-db/database_config.json"
 _CAPTURE = "sonic.json"
 _SIGNS = ("etc/sonic", "var/run/redis/sonic-db", _SOCKET)
 _TIMEOUT_S = 0.4
+_DIGITS = re.compile(r"[0-9]+\Z")
 
 HashRow = Dict[str, str]
 
@@ -279,4 +281,4 @@ def append_value(
 
 def parse_count(text: Optional[str]) -> Optional[int]:
     """A non-negative whole number; None for `N/A` and for no text."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    return int(text) if text is not None and _DIGITS.match(text) else None

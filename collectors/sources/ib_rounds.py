@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
+from collectors import clock
 from collectors.readers.ib_forwarding import SwitchTables
 from collectors.readers.ib_tools import Answer, Counters, DiagTools, PortCounters, needs_classic
 from collectors.readers.ib_topology import FabricPort
@@ -87,14 +88,14 @@ class CounterRounds:
     ) -> float:
         """Make the next round, of the states of `ports` and the counters of those `queried`. Spread
         over the time of the budget; returns the seconds until the next one."""
-        began_ns = time.monotonic_ns()
+        began_ns = clock.monotonic_ns()
         answers, spent_s = self._answers(queried)
         if self._stopped.is_set():
             return 0.0
-        duration_s = (time.monotonic_ns() - began_ns) / 1e9
+        duration_s = (clock.monotonic_ns() - began_ns) / 1e9
         period_s = max(MIN_ROUND_S, spent_s, duration_s)
         self.last = self._result(ports, began_ns, period_s, answers, tables, left_out)
-        return self.last.period_s - (time.monotonic_ns() - began_ns) / 1e9
+        return self.last.period_s - (clock.monotonic_ns() - began_ns) / 1e9
 
     def _answers(self, ports: List[FabricPort]) -> Tuple[Dict[Key, PortCounters], float]:
         """Query every port, LID by LID; the answers, and the seconds of the budget that it took."""

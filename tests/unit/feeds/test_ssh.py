@@ -297,7 +297,7 @@ async def test_a_node_without_python(
         latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1", "gpu2"))
     assert latest["gpu1"].cause == "no python"
     assert latest["gpu1"].reason == (
-        f"no python3 >= 3.9 on the node: found 3.6.8 at {old}; set python= in the hosts file"
+        f"no python3 >= 3.6 on the node: found 3.6.8 at {old}; set python= in the hosts file"
     )
     assert "found none" in latest["gpu2"].reason
 
