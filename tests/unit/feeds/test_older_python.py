@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,15 +16,13 @@ import pytest
 from fabmon.feeds import probe_input
 from fabmon.feeds.older_python import without_annotations
 from fabmon.feeds.probe_input import ProbeSettings
-from tests.fixtures import nvml
+from tests.fixtures import interpreters, nvml
 from tests.fixtures.hosts import SMALL_HOSTS
 
 ROOT = Path(__file__).parents[3]
 MODULES = sorted(ROOT.glob("collectors/**/*.py"))
 NAMES_OF_3_6 = Path(__file__).parent / "goldens" / "python36-names.txt"
 """What the node half uses of the standard library, and Python 3.6 has."""
-
-VERSIONS = ("3.6", "3.8", "3.9")
 
 GUARDED = {
     "collectors/clock.py": {"time.monotonic_ns", "time.process_time_ns", "time.time_ns"},
@@ -48,16 +45,11 @@ LATER_KEYWORDS = {"capture_output", "text", "missing_ok", "dirs_exist_ok", "stri
 
 
 def interpreter(version: str) -> str:
-    """A Python of this version that runs (a shim may not); skips the test where there is none."""
-    name = f"python{version}"
-    beside = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}"))
-    for found in (shutil.which(name), *map(str, beside)):
-        if found is None:
-            continue
-        done = subprocess.run([found, "-c", ""], stderr=subprocess.DEVNULL, check=False)
-        if done.returncode == 0:
-            return found
-    pytest.skip(f"no {name} on the PATH or in ~/.pyenv")
+    """A Python of this version; skips the test where there is none."""
+    found = interpreters.interpreter(version)
+    if found is None:
+        pytest.skip(f"no python{version} on the PATH or in ~/.pyenv")
+    return found
 
 
 def test_annotations_are_blanked_out_in_place() -> None:
@@ -220,7 +212,7 @@ def said(python: str | None, root: Path) -> Iterator[Any]:
         child.communicate()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", interpreters.VERSIONS)
 def test_frames_are_the_same_under_each_python(
     version: str, trees: dict[str, Path], said_here: dict[str, list[Any]]
 ) -> None:
@@ -231,7 +223,7 @@ def test_frames_are_the_same_under_each_python(
         assert said_here[name][-1][0] == "frame"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", interpreters.VERSIONS)
 def test_a_python_that_is_not_called_python3_is_found(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
