@@ -246,7 +246,7 @@ class SflowReceiver(asyncio.DatagramProtocol):
             parsed = parse_address(where)
             if parsed is not None:
                 self._node_of[str(parsed)] = host.name
-            elif host.via in ("sflow", "snmp", "eapi") or host.role == "switch":
+            elif host.via in ("sflow", "gnmi", "snmp", "eapi") or host.role == "switch":
                 named.append((host.name, where))
 
         async def resolve(name: str, where: str) -> None:
