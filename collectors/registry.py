@@ -26,6 +26,7 @@ _INFINIBAND = ("sys/class/infiniband",)
 _CXI = ("sys/class/cxi",)
 _NVIDIA = ("proc/driver/nvidia", "dev/nvidiactl", "dev/dxg", "usr/lib/libnvidia-ml.so.1")
 _AMDGPU = ("sys/module/amdgpu", "sys/bus/pci/drivers/amdgpu")
+_KERNEL_LOG = ("dev/kmsg", "proc/kmsg")
 _SONIC = ("etc/sonic", "var/run/redis", "run/redis")
 
 SOURCES: Dict[str, SourceEntry] = {
@@ -40,10 +41,12 @@ SOURCES: Dict[str, SourceEntry] = {
     "cxi_errors": SourceEntry("collectors.sources.cxi:CxiErrors", _CXI),
     "nvlink": SourceEntry("collectors.sources.nvlink:Nvlink", _NVIDIA),
     "nvlink_errors": SourceEntry("collectors.sources.nvlink:NvlinkErrors", _NVIDIA),
+    "nvlink_fabric": SourceEntry("collectors.sources.nvlink_fabric:NvlinkFabric", _NVIDIA),
     "pcie": SourceEntry("collectors.sources.pcie:Pcie", _NVIDIA),
     "gpu_activity": SourceEntry("collectors.sources.gpu_activity:GpuActivity", _NVIDIA),
     "xgmi": SourceEntry("collectors.sources.xgmi:XgmiLinks", _AMDGPU),
     "dcb": SourceEntry("collectors.sources.dcb:Dcb"),
+    "kernel_log": SourceEntry("collectors.sources.kernel_log:KernelLog", _KERNEL_LOG),
     "lldp": SourceEntry("collectors.sources.lldp:Lldp"),
     "qps": SourceEntry("collectors.sources.qps:QueuePairSource", _INFINIBAND),
     "sonic": SourceEntry("collectors.sources.sonic:Sonic", _SONIC),

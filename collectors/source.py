@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from typing import Dict, List, Optional
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from collectors.coverage import Coverage
 from collectors.hostfs import HostFS, readable_by
@@ -78,6 +78,15 @@ Faults = Dict[int, str]
 """Position of a value that is None -> why, as a `SourceError.reason`."""
 
 
+class Logged(NamedTuple):
+    """Something that a log reports, as an event: the device that it is about (empty: the node), the
+    name of its kind in the catalog of messages, and its text."""
+
+    device: str
+    name: str
+    text: str
+
+
 class Source(ABC):
     """Reads one kind of counter. Subclasses are cheap to create and open nothing until `discover`.
 
@@ -120,6 +129,10 @@ class Source(ABC):
         A value that cannot be read is None with its reason in `faults`; the others are kept. Raises
         NoNews when it has nothing newer, SourceError when nothing can be read at all.
         """
+
+    def logged(self) -> Sequence[Logged]:
+        """What was logged since the last call; called after each read."""
+        return ()
 
     def companions(self) -> "List[Source]":
         """Sources that are read beside this one, in blocks of their own; usually none."""

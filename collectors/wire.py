@@ -36,6 +36,9 @@ PLAIN = "plain"
 WINDOW_BITS = 12
 """Packed frames: a deflate window of 4 KiB, since a console holds one for every node."""
 
+LOGGED = "logged"
+"""The event of a notice that reports something that happened, not a condition that lasts."""
+
 Block = Optional[Sequence[Optional[int]]]
 
 
@@ -134,6 +137,7 @@ def notice(
 ) -> bytes:
     """The line that reports a source, or one value of it, as `lost`, `recovered` or `absent`.
 
+    An event of the kernel log is `logged`: of the device `object_id`, of the kind `metric`.
     `reason` is `absent`, `unsupported`, `denied`, `failed`, `late` or `saturated`; `text` is for
     people.
     """

@@ -50,6 +50,16 @@ def _probe_metrics() -> Iterator[Metric]:
         yield Metric(name, unit, kind, "", "probe", meaning, "docs/wire.md")
 
 
+def _log_metrics() -> Iterator[Metric]:
+    """The `kernel_log_*` rows."""
+    doc = "collectors/sources/kernel_log.py"
+    for name, meaning in (
+        ("kernel_log_messages", "messages of the kernel about NICs, GPUs and PCIe"),
+        ("kernel_log_lost", "times that the kernel overwrote messages before they were read"),
+    ):
+        yield Metric(name, "events", WRAP64, "", "probe", meaning, doc)
+
+
 ROWS: Tuple[Metric, ...] = (
     *netdev_metrics(),
     *ib_metrics(),
@@ -57,6 +67,7 @@ ROWS: Tuple[Metric, ...] = (
     *port_metrics(),
     *gpu_metrics(),
     *_probe_metrics(),
+    *_log_metrics(),
     *_summed_metrics(),
 )
 """All metrics, each name once."""

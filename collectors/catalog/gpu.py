@@ -44,6 +44,9 @@ _EVENTS: Tuple[_Row, ...] = (
     ),
     ("pcie_replays", "events", "tx", "error", "PCIe packets sent again"),
     ("nvlink_symbol_errors", "events", "rx", "error", "symbols received damaged"),
+    ("c2c_crc_errors", "events", "", "error", "checksum errors of the links to the CPU"),
+    ("c2c_replays", "events", "", "error", "data sent again over the links to the CPU"),
+    ("c2c_repeated_replays", "events", "", "error", "data sent again twice to or from the CPU"),
     ("pcie_correctable_errors", "events", "", "error", "PCIe errors corrected by the link itself"),
     ("pcie_naks_received", "events", "rx", "error", "PCIe packets that the peer requested again"),
     ("pcie_receiver_errors", "events", "rx", "error", "PCIe errors of the receiver's signal"),
@@ -110,5 +113,20 @@ def gpu_metrics() -> Iterator[Metric]:
         ("gpu_clock_reasons", "state", "bits of nvmlClocksEventReason*: why the clock is lowered"),
     ):
         yield Metric(name, unit, GAUGE, "", "state", meaning, _NVML)
+    for name, unit, meaning in (
+        ("gpu_fabric_state", "state", "NVLink fabric: 0 none, 1 not started, 2 joining, 3 joined"),
+        ("gpu_fabric_status", "state", "result of joining the NVLink fabric: 0, or NVML's error"),
+        ("gpu_fabric_clique", "state", "number of the GPUs that reach each other over NVLink"),
+        ("gpu_fabric_health", "state", "bits of NVML_GPU_FABRIC_HEALTH_MASK_*"),
+        ("c2c_active_links", "state", "links to the CPU of the same module that are active"),
+        ("c2c_speed_bps", "bps", "active links to the CPU of the same module, one direction"),
+        ("nvlink_effective_ber_e18", "state", "bit errors after FEC, in 10^-18 of all bits"),
+        ("nvlink_symbol_ber_e18", "state", "symbol errors after FEC, in 10^-18 of all symbols"),
+    ):
+        yield Metric(name, unit, GAUGE, "", "state", meaning, _NVML)
+    for errors in range(16):
+        name = f"nvlink_fec_codewords_s{errors}"
+        meaning = f"FEC codewords of the link, bin {errors} of their number of symbol errors"
+        yield Metric(name, "events", WRAP64, "rx", "corrected", meaning, _NVML)
     for name, unit, direction, topic, meaning in _EVENTS:
         yield Metric(name, unit, WRAP64, direction, topic, meaning, _NVML)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence
 
 from collectors import clock
 from collectors.coverage import Coverage
-from collectors.source import Failed, Faults, NoNews, Source, SourceError, from_oserror
+from collectors.source import Failed, Faults, Logged, NoNews, Source, SourceError, from_oserror
 from collectors.wire import Object
 
 
@@ -30,7 +30,7 @@ class Reading(NamedTuple):
     `values` is None when nothing could be read, and then `error` says why; without an error, there
     was nothing new to read. `mono_ns` is the clock at the start of the read, or the clock at which
     the source says that its values were true. `has_changed` is set when the signature was compared
-    and the hardware is no longer what it described.
+    and the hardware is no longer what it described. `logged` are events since the last read.
     """
 
     mono_ns: int
@@ -39,6 +39,7 @@ class Reading(NamedTuple):
     faults: Faults
     error: Optional[SourceError]
     has_changed: bool
+    logged: Sequence[Logged] = ()
 
 
 def discover(source: Source) -> DiscoveryResult:
@@ -57,10 +58,12 @@ def read(source: Source, *, reads: bool, looks: bool, known: object) -> Reading:
     """Read the source's values if it `reads`; compare its signature with `known` if it `looks`."""
     faults: Faults = {}
     values: Optional[List[Optional[int]]] = None
+    logged: Sequence[Logged] = ()
     failure: Optional[SourceError] = None
     start_ns = clock.monotonic_ns()
     try:
         values = source.read(faults) if reads else None
+        logged = source.logged() if reads else ()
     except NoNews:
         pass
     except Exception as error:
@@ -68,7 +71,7 @@ def read(source: Source, *, reads: bool, looks: bool, known: object) -> Reading:
     end_ns = clock.monotonic_ns()
     at_ns = start_ns if source.values_ns is None else min(source.values_ns, end_ns)
     has_changed = looks and signature(source) != known
-    return Reading(at_ns, (end_ns - start_ns) // 1000, values, faults, failure, has_changed)
+    return Reading(at_ns, (end_ns - start_ns) // 1000, values, faults, failure, has_changed, logged)
 
 
 def signature(source: Source) -> object:

@@ -7,11 +7,11 @@ hardware that most machines lack (a GPU, a Slingshot NIC, SONiC's databases) are
 from __future__ import annotations
 
 import importlib
-from typing import List, Optional, Type
+from typing import List, Optional, Sequence, Type
 
 from collectors.hostfs import HostFS
 from collectors.registry import SOURCES
-from collectors.source import Faults, NoData, Source
+from collectors.source import Faults, Logged, NoData, Source
 from collectors.wire import Object
 
 
@@ -57,6 +57,10 @@ class DeferredSource(Source):
         values = self._source.read(faults)
         self.values_ns = self._source.values_ns
         return values
+
+    def logged(self) -> Sequence[Logged]:
+        """What the source has logged."""
+        return () if self._source is None else self._source.logged()
 
     def signature(self) -> object:
         """Changes when a path appears or disappears; once the source is loaded, its signature."""

@@ -96,6 +96,8 @@ class SourceSlot:
         """The block of a reading; emits notices for everything that changed with it."""
         if reading is None:
             return None
+        for event in reading.logged:
+            self._emit(wire.notice(wire.LOGGED, self.name, event.text, event.device, event.name))
         if reading.error is not None:
             self._lose(reading.error.reason, str(reading.error))
         if reading.values is None:

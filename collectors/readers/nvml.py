@@ -48,6 +48,10 @@ _NO_COUNTER = re.compile(
 )
 """Settings and levels among the fields."""
 
+_FABRIC_STRUCTURES = ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")
+"""What nvmlDeviceGetGpuFabricInfoV fills in, the newest first: a library refuses what it does not
+know."""
+
 FieldQuery = Tuple[int, int]
 """A field's number and its scope: the link, or WHOLE_GPU."""
 
@@ -57,6 +61,22 @@ class FieldValue(NamedTuple):
 
     code: int
     value: int
+
+
+class FabricInfo(NamedTuple):
+    """What nvmlDeviceGetGpuFabricInfoV says of a GPU's NVLink fabric.
+
+    `state` is 0 not supported, 1 not started, 2 in progress, 3 completed; `status` is the return
+    code with which it completed, 0 for success. `clique` is the number of the GPUs that reach each
+    other over NVLink, within the `cluster` (a UUID, empty where there is none). `health` is the
+    mask NVML_GPU_FABRIC_HEALTH_MASK_*; None where the library has none.
+    """
+
+    state: int
+    status: int
+    clique: int
+    cluster: str
+    health: Optional[int]
 
 
 def error_of(code: int, text: str) -> SourceError:
@@ -104,6 +124,21 @@ class Gpu:
                 pass  # it exists, and cannot be queried now
             found.append(link)
         return found
+
+    def fabric(self) -> FabricInfo:
+        """The NVLink fabric that the GPU has joined. Raises Unsupported before R535."""
+        refused: SourceError = Unsupported("this driver reports no NVLink fabric")
+        for name in _FABRIC_STRUCTURES:
+            try:
+                info = self.library.structure(name)
+                self.ask("nvmlDeviceGetGpuFabricInfoV", ctypes.byref(info))
+            except Unsupported as error:
+                refused = error
+                continue
+            uuid = bytes(info.clusterUuid)
+            cluster = uuid.hex() if any(uuid) else ""
+            return FabricInfo(info.state, info.status, info.cliqueId, cluster, info.healthMask)
+        raise refused
 
     def facts(self, fs: HostFS) -> Dict[str, Any]:
         """Facts that are not counters: `gpu_name`, `uuid`, `gpudirect`; PCI and NUMA as for a

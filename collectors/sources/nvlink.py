@@ -113,8 +113,8 @@ def gpu_object(gpu: Gpu, facts: Dict[str, Any], metrics: Tuple[str, ...]) -> Obj
     return Object(gpu.name, "gpu", gpu.name, facts, metrics)
 
 
-def _link_object(gpu: Gpu, link: int, facts: Dict[str, Any], metrics: Tuple[str, ...]) -> Object:
-    """The object of one NVLink, the same in both sources."""
+def link_object(gpu: Gpu, link: int, facts: Dict[str, Any], metrics: Tuple[str, ...]) -> Object:
+    """The object of one NVLink, the same in every source of NVLinks."""
     name = f"{gpu.name}/nv{link}"
     return Object(name, "nvlink", name, facts, metrics)
 
@@ -204,7 +204,7 @@ class _CountedBytes(_GpuReader):
         self._last: List[Optional[int]] = [None] * len(self._queries)
         self._totals = [0, 0]
         self.objects = [gpu_object(gpu, {**facts, "bytes_from": family.text}, _BYTES)]
-        self.objects += [_link_object(gpu, link, gpu.link_facts(link), _BYTES) for link in links]
+        self.objects += [link_object(gpu, link, gpu.link_facts(link), _BYTES) for link in links]
 
     def read(self, first: int, faults: Faults) -> List[Optional[int]]:
         answers = self._gpu.fields(self._queries)
@@ -315,18 +315,18 @@ class _GpuErrors(_GpuReader):
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._links = gpu.links()
-        own = _supported(gpu, _GPU_FIELDS, WHOLE_GPU)
+        own = supported_fields(gpu, _GPU_FIELDS, WHOLE_GPU)
         metrics = (("nvlink_speed_bps",) if self._links else ()) + tuple(own)
         self.objects = [gpu_object(gpu, {}, metrics)]
         self._queries: List[FieldQuery] = [(field, WHOLE_GPU) for field in own.values()]
         self._counts: List[int] = []
         for link in self._links:
-            fields = _supported(gpu, _LINK_FIELDS, link)
+            fields = supported_fields(gpu, _LINK_FIELDS, link)
             if "nvlink_recovery_events" not in fields:
                 five = {"nvlink_recovery_events": _RECOVERY_EVENTS_5}
-                fields.update(_supported(gpu, five, link))
+                fields.update(supported_fields(gpu, five, link))
             metrics = ("nvlink_state", "nvlink_speed_bps", *fields)
-            self.objects.append(_link_object(gpu, link, {}, metrics))
+            self.objects.append(link_object(gpu, link, {}, metrics))
             self._queries += [(field, link) for field in fields.values()]
             self._counts.append(len(fields))
         self._own = len(own)
@@ -371,7 +371,7 @@ class _GpuErrors(_GpuReader):
             return error
 
 
-def _supported(gpu: Gpu, fields: Dict[str, int], scope: int) -> Dict[str, int]:
+def supported_fields(gpu: Gpu, fields: Dict[str, int], scope: int) -> Dict[str, int]:
     """The fields that the GPU supports, by metric."""
     answers = gpu.fields([(field, scope) for field in fields.values()])
     return {

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from collectors import wire
+from fabmon.fabric.kernel_log import is_logged
 from fabmon.fabric.wire.messages import (
     Answer,
     Frame,
@@ -117,6 +118,8 @@ class ProbeState:
                 self.read_at_ns[info.source] = block[0] or now_ns
 
     def _take_notice(self, line: WireLine, notice: Notice) -> None:
+        if is_logged(notice):
+            return
         key = (notice.source, notice.object, notice.metric)
         if notice.event == "recovered":
             self._notices.pop(key, None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
 from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
@@ -18,6 +19,7 @@ from fabmon.analysis.iteration.results import NO_ITERATIONS
 from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.tracker import FindingTracker
+from fabmon.fabric.kernel_log import message_text
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
@@ -30,6 +32,10 @@ _MAX_OF_NODE = 1024
 """Findings of one node: a director switch has 800 ports."""
 _MAX_FINDINGS = 16_384
 """Findings of the fabric: each takes 20 us a tick."""
+
+_MAX_LOG_EVENTS = 200
+_MAX_LOG_EVENTS_OF_NODE = 20
+"""Messages of kernels on the timeline, so that nodes that log much do not displace other events."""
 
 _NEEDS_TRAFFIC = causes_with(Trait.NEEDS_TRAFFIC)
 
@@ -55,6 +61,7 @@ class Analyst:
         self._tracker = FindingTracker(thresholds.findings, families)
         self._iteration_tracker = IterationTracker(hints)
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self._log_events: deque[tuple[str, Event]] = deque(maxlen=_MAX_LOG_EVENTS)
         self._statuses: dict[str, NodeStatus] = {}
         self._open: tuple[Finding, ...] = ()
         self._iterations = NO_ITERATIONS
@@ -81,7 +88,7 @@ class Analyst:
         iteration_report, news = self._iteration_tracker.accept(snapshot)
         self._iterations = iteration_report
         self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
-        return Scene(snapshot, self._open, tuple(changes), tuple(self._events), iteration_report)
+        return Scene(snapshot, self._open, tuple(changes), self._timeline(), iteration_report)
 
     def pass_over(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick that is not analysed: the findings of the tick before are still open.
@@ -91,11 +98,23 @@ class Analyst:
         self._passed_over += 1
         self._add_node_events(snapshot)
         self._iteration_tracker.pass_over(snapshot)
-        return Scene(snapshot, self._open, (), tuple(self._events), self._iterations)
+        return Scene(snapshot, self._open, (), self._timeline(), self._iterations)
 
     def _add_node_events(self, snapshot: Snapshot) -> None:
         self._events += _node_events(snapshot, self._statuses)
         self._statuses = snapshot.statuses
+        for node, event in _log_events(snapshot):
+            of_node = [each for each in self._log_events if each[0] == node]
+            if len(of_node) >= _MAX_LOG_EVENTS_OF_NODE:
+                self._log_events.remove(of_node[0])
+            self._log_events.append((node, event))
+
+    def _timeline(self) -> tuple[Event, ...]:
+        """The last events, oldest first."""
+        if not self._log_events:
+            return tuple(self._events)
+        logged = [event for _, event in self._log_events]
+        return tuple(sorted([*self._events, *logged], key=lambda event: event.seq))
 
     def _bounded(self, conditions: list[Condition], fabric: Fabric) -> list[Condition]:
         """The conditions, of one node and in all only as many as any real fault has.
@@ -155,6 +174,18 @@ def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]
         for change, finding in changes
         if change is not Change.UPDATE
     ]
+
+
+def _log_events(snapshot: Snapshot) -> Iterator[tuple[str, Event]]:
+    """What kernels logged in this tick, with the node."""
+    for name, messages in snapshot.logs.items():
+        new = list(takewhile(lambda each: each.logged_ns == snapshot.time_ns, reversed(messages)))
+        if not new:
+            continue
+        node = next((each for each in snapshot.fabric.nodes if each.name == name), None)
+        for message in reversed(new):
+            text = f"{name} {message_text(message, node)}"
+            yield name, Event(snapshot.time_ns, snapshot.seq, "log", text)
 
 
 def _node_events(snapshot: Snapshot, before: dict[str, NodeStatus]) -> list[Event]:

@@ -13,6 +13,7 @@ import msgspec
 from fabmon.analysis.detectors import (
     congested_path,
     degraded_link,
+    driver_failed,
     ecmp_collision,
     error_burst,
     flapping_link,
@@ -24,6 +25,7 @@ from fabmon.analysis.detectors import (
     miscabled,
     missing_nvlinks,
     node_lost,
+    nvlink_fabric,
     oversubscription,
     pause_deadlock,
     pause_storm,
@@ -45,8 +47,10 @@ CAUSES: dict[str, Cause] = {
     each.name: each
     for each in (
         node_lost.CAUSE,
+        driver_failed.CAUSE,
         link_down.CAUSE,
         missing_nvlinks.CAUSE,
+        nvlink_fabric.CAUSE,
         flapping_link.CAUSE,
         degraded_link.CAUSE,
         error_burst.CAUSE,
@@ -94,8 +98,10 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
     pauses = HostPauses(pause_storm.CAUSE)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
+        driver_failed.failed_drivers,
         link_down.links_down,
         missing_nvlinks.missing_nvlinks,
+        nvlink_fabric.NvlinkFabric(),
         flapping_link.FlappingLinks(t.link_health),
         degraded_link.DegradedLinks(t.link_health, damage),
         partial(error_burst.error_bursts, damage=damage),

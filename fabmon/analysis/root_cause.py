@@ -14,13 +14,16 @@ from collections.abc import Iterable, Sequence
 from fabmon.analysis.causes import CAUSES, causes_with
 from fabmon.analysis.detectors import (
     degraded_link,
+    driver_failed,
     ecmp_collision,
     error_burst,
     flapping_link,
     host_pcie_limit,
     incast,
     link_down,
+    missing_nvlinks,
     node_lost,
+    nvlink_fabric,
     oversubscription,
     pause_deadlock,
     pause_storm,
@@ -39,6 +42,7 @@ _OF_HOST_PORT = causes_with(Trait.OF_HOST_PORT)
 _OF_GROUP = {each.CAUSE.name for each in (ecmp_collision, polarization, oversubscription)}
 _OF_PAUSING_HOST = {each.CAUSE.name for each in (slow_receiver, pause_storm)}
 _OF_PLACE = {each.CAUSE.name for each in (uneven_rails, incast)}
+_OF_GPU = {each.CAUSE.name for each in (missing_nvlinks, nvlink_fabric)}
 _OF_QUIET_HOST = {each.CAUSE.name for each in (straggler, uneven_rails)}
 
 
@@ -81,6 +85,12 @@ class _Roots:
         self._paused_by_storms = {
             row for each in roots if each.cause == pause_storm.CAUSE.name for row in each.rows
         }
+        self._failed = {
+            end
+            for each in roots
+            if each.cause == driver_failed.CAUSE.name
+            for end in self._ends(each.rows)
+        }
         self._ports: dict[str, set[int]] = {cause: set() for cause in _OF_LINK | _OF_HOST_PORT}
         """The ports at fault by cause: both ends of a link, one port of a host."""
         for each in roots:
@@ -95,9 +105,13 @@ class _Roots:
         flapping = self._ports[flapping_link.CAUSE.name]
         degraded = self._ports[degraded_link.CAUSE.name]
         if cause == link_down.CAUSE.name:
-            return bool(self._nodes(symptom) & self._lost) or rows[0] in flapping
+            if self._nodes(symptom) & self._lost:
+                return True
+            return rows[0] in flapping or not self._failed.isdisjoint(rows)
         if cause == flapping_link.CAUSE.name:
             return bool(self._nodes(symptom) & self._restarted)
+        if cause in _OF_GPU:
+            return rows[0] in self._failed
         if cause == pause_deadlock.CAUSE.name:
             # Pause that spreads from one host returns to the switches that it began at.
             return not self._paused_by_storms.isdisjoint(rows)
@@ -143,6 +157,11 @@ class _Roots:
         local = {name for name in met if name in hosts}
         if is_cable or is_group:
             local |= met & set(self._structure.leaves)
+        if symptom.cause == uneven_rails.CAUSE.name:
+            # A ring of one rail is as fast as its slowest host, and the first rail is the low one.
+            rail, rails = self._structure.rail, (*rows, *self._rows_of(root.victims))
+            if int(rail[symptom.rows[0]]) in {int(rail[row]) for row in self._ends(rails)}:
+                return True
         own = {name.partition("/")[0] for name in symptom.victims} | self._nodes(symptom)
         own |= {leaf for name in own for leaf in hosts.get(name, ())}
         return not local or not local.isdisjoint(own)

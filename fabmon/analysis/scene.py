@@ -11,8 +11,11 @@ from fabmon.fabric.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something with a time on the timeline; `kind` is `finding`, `node`, `link` or `iteration` (of
-    a job)."""
+    """Something with a time on the timeline.
+
+    `kind` is `finding`, `node`, `link`, `log` (a message of a node's kernel) or `iteration` (of a
+    job).
+    """
 
     time_ns: int
     seq: int

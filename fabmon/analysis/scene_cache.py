@@ -7,8 +7,8 @@ from collections import deque
 
 from fabmon.analysis.scene import Scene
 
-MAX_BYTES = 32 << 20
-"""Memory for scenes, in bytes: at 8,192 rails the last ten seconds, on small fabrics 15 minutes."""
+MAX_BYTES = 16 << 20
+"""Memory for scenes, in bytes: at 8,192 rails the last seconds, on small fabrics 15 minutes."""
 
 _MAX_SCENES = 900
 """Scenes at most: 15 minutes at one tick a second."""

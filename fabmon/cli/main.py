@@ -25,6 +25,7 @@ from fabmon.cli.options import (
     prometheus_option,
     record_option,
     redact_option,
+    sflow_option,
     ssh_config_option,
     style_option,
     theme_option,
@@ -52,6 +53,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Check what can be read on each node, and the configuration."),
     "trace": ("trace:trace", "Show the path of RoCE flows between two hosts, link by link."),
     "flows": ("flows:flows", "List RDMA connections between hosts, from their queue pairs."),
+    "need": ("need:need", "Compute the network bandwidth that a training job needs."),
     "record": ("record:record", "Record without a screen."),
     "replay": ("replay:replay", "Replay recordings, on the screen or printed."),
     "info": ("recordings:info", "Show what a recording contains."),
@@ -109,6 +111,7 @@ class Commands(click.Group):
 )
 @hosts_option
 @host_option
+@sflow_option
 @prometheus_option
 @match_option
 @token_option
@@ -131,6 +134,7 @@ def cli(
     context: click.Context,
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    sflow: str | None,
     prometheus: str | None,
     matches: tuple[str, ...],
     token_file: Path | None,
@@ -159,12 +163,15 @@ def cli(
     check_style(style, once)
     if prometheus is None and (matches or token_file is not None):
         raise UsageError("--match and --prometheus-token-file need --prometheus URL")
+    if prometheus is not None and sflow is not None:
+        raise UsageError("--sflow and --prometheus cannot be combined")
     from fabmon.session.presentation import RunOptions
     from fabmon.session.watch_run import watch
 
     options = RunOptions(
         hosts=hosts,
         nodesets=nodesets,
+        sflow=sflow,
         prometheus=prometheus,
         matches=matches,
         token_file=token_file,

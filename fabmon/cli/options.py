@@ -91,6 +91,11 @@ hosts_option = click.option(
 host_option = click.option(
     "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
 )
+sflow_option = click.option(
+    "--sflow",
+    metavar="[ADDRESS]:PORT",
+    help="Receive what switches sample (sFlow 5), as in :6343.",
+)
 prometheus_option = click.option(
     "--prometheus",
     metavar="URL",
@@ -185,6 +190,27 @@ report_option = click.option(
 )
 
 
+class LineRate(click.ParamType[float]):
+    """A line rate as in the hosts file, such as `400G`, in bits/s of one direction."""
+
+    name = "line rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Bits/s, more than 0."""
+        from fabmon.fabric.hosts.host_line import Bad, Speed, Word, value_of
+
+        if isinstance(value, float):
+            return value
+        try:
+            speed = value_of("speed", Word(str(value), 1))
+        except Bad as error:
+            self.fail(str(error), param, ctx)
+        assert isinstance(speed, Speed)
+        return speed.bps
+
+
 def patience_option(seconds: float) -> Callable[[_Command], _Command]:
     """--duration of a command that waits for nodes, with its default."""
     return click.option(
@@ -217,10 +243,15 @@ links_option = click.option(
 
 # The training job.
 
+_SHARDS_PARAMETERS = 3
+"""The ZeRO stage that shards parameters too."""
+
 _RANKS = click.IntRange(min=1, max=1_000_000)
 _HINT_OPTIONS = (
     click.option(
         "--model-params",
+        "--params",
+        "model_params",
         type=_Params(),
         metavar="N",
         help="Model parameters of the training job (70e9 or 70B), to compare its traffic with the"
@@ -241,6 +272,12 @@ _HINT_OPTIONS = (
         help="GPUs of a node.  [default: 8]",
     ),
     click.option("--fsdp", is_flag=True, help="Parameters are sharded too (FSDP, ZeRO stage 3)."),
+    click.option(
+        "--zero",
+        type=click.IntRange(0, 3),
+        metavar="STAGE",
+        help="ZeRO stage: 3 is --fsdp; 0 to 2 send as many bytes as an all-reduce.",
+    ),
     click.option("--sharp", is_flag=True, help="Switches reduce the gradients (NVIDIA SHARP)."),
     click.option(
         "--seq-len", type=_RANKS, metavar="N", help="Tokens of a sequence, for TFLOPS and MFU."
@@ -256,7 +293,7 @@ _HINT_OPTIONS = (
     ),
 )
 _HINT_NAMES = (
-    *("model_params", "dtype", "dp", "tp", "pp", "gpus_per_node", "fsdp", "sharp"),
+    *("model_params", "dtype", "dp", "tp", "pp", "gpus_per_node", "fsdp", "zero", "sharp"),
     *("seq_len", "global_batch", "peak_tflops"),
 )
 
@@ -277,6 +314,8 @@ def hint_options(command: Callable[..., None]) -> Callable[..., None]:
 def _hints(given: dict[str, Any]) -> JobHints | None:
     """What the user said of the job; None if nothing. Raises UsageError if a part is missing."""
     said = {name: value for name, value in given.items() if value}
+    if said.pop("zero", 0) == _SHARDS_PARAMETERS:
+        said["fsdp"] = True
     params = said.pop("model_params", None)
     if params is None:
         for name in said:

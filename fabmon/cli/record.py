@@ -15,6 +15,7 @@ from fabmon.cli.options import (
     host_option,
     hosts_option,
     interval_option,
+    sflow_option,
     ssh_config_option,
     topology_option,
 )
@@ -24,6 +25,7 @@ from fabmon.session.errors import Exit
 @click.command()
 @hosts_option
 @host_option
+@sflow_option
 @click.option("-o", "--output", type=FILE, required=True, help="The file, such as pod7.fabrec.")
 @click.option("--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h).")
 @click.option(
@@ -44,6 +46,7 @@ from fabmon.session.errors import Exit
 def record(
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    sflow: str | None,
     output: Path,
     duration: float | None,
     rotate: str | None,
@@ -71,7 +74,7 @@ def record(
     title = hosts.stem if hosts else ",".join(nodesets)
     recorder = recorder_for(output, watched, interval_s, title, rotation_of(rotate, keep))
     try:
-        ever_up = asyncio.run(record_nodes(session, watched, interval_s, recorder, duration))
+        ever_up = asyncio.run(record_nodes(session, watched, interval_s, recorder, duration, sflow))
     finally:
         status = recorder.close()
     print(f"fabmon: {describe_status(status)}", file=sys.stderr)

@@ -40,7 +40,7 @@ class PortRole(NamedTuple):
     reason: str
 
 
-VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "ufm")
+VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "gnmi", "sflow", "ufm")
 """How a node is reached: by a probe over SSH, over a command, on this machine, or in an agent; or
 without a probe, from exporters, a switch or a fabric manager."""
 

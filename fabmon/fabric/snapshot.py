@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.flows.flow_table import Connections
+from fabmon.fabric.flows.sampled import SampledTraffic
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import STALE_READS, NodeStatus
 from fabmon.fabric.wire.messages import Notice
@@ -39,6 +40,7 @@ class BurstSamples:
 
 
 Floats = NDArray[np.float32]
+Rows = NDArray[np.intp]
 
 HEAT = (
     "tx_bps",
@@ -80,7 +82,7 @@ STALE_TICKS = 3
 class RateHistory(Protocol):
     """Rates of the last minutes, from the history."""
 
-    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+    def window(self, column: str, rows: Sequence[int] | Rows, ticks: int, end_seq: int) -> Floats:
         """Values [len(rows), ticks] of a HEAT column up to `end_seq`; NaN where there are none.
 
         Traffic is kept for the whole ring; the other columns, and single NVLinks, for two minutes.
@@ -113,7 +115,8 @@ class Snapshot:
     since the port's last sample, `period_s` the usual time from one to the next. `saturated` is
     True where some counter of the port is saturated; `stuck` are the flat indices of those counters
     in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
-    the flows that hosts report.
+    the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
+    logged about a device, oldest first. `sampled` are the flows that switches sampled.
     """
 
     seq: int
@@ -140,6 +143,8 @@ class Snapshot:
     period_s: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
+    logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
+    sampled: SampledTraffic | None = None
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""
@@ -161,7 +166,7 @@ class Snapshot:
         column: Floats = self.values[:, position]
         return column
 
-    def window(self, column: str, rows: Sequence[int], ticks: int) -> Floats:
+    def window(self, column: str, rows: Sequence[int] | Rows, ticks: int) -> Floats:
         """[len(rows), ticks] of a HEAT column up to and including this tick, oldest first."""
         return self.past.window(column, rows, ticks, self.seq)
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.flows.sampled import FlowSamples
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 
@@ -66,7 +67,7 @@ class Tick(msgspec.Struct, frozen=True):
     that follow its layout: `hellos` apply before `frames`. Frames carry raw counters. `hosts` are
     nodes that the feed has discovered; they come before any data of them. `answers` are parts of
     requested bursts and traces. `reads` are the reads before the first tick of a feed that begins
-    in the middle; they apply as frames do.
+    in the middle; they apply as frames do. `sampled` are flows that switches sampled (sFlow).
     """
 
     seq: int
@@ -78,6 +79,7 @@ class Tick(msgspec.Struct, frozen=True):
     hosts: tuple[Host, ...] = ()
     answers: tuple[tuple[str, Answer], ...] = ()
     reads: tuple[tuple[str, LastReads], ...] = ()
+    sampled: tuple[FlowSamples, ...] = ()
 
 
 ReadColumns = Callable[[Sequence[int]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]

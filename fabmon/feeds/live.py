@@ -7,7 +7,9 @@ import contextlib
 import math
 import resource
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
@@ -17,10 +19,20 @@ from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, 
 from fabmon.feeds.ticks import Clock, Inbox, TickFeed, wait_for_any
 from fabmon.feeds.transports.transport import Transport, Transports
 
+if TYPE_CHECKING:
+    from fabmon.feeds.sflow.receiver import SflowReceiver
+
 _OFFSET_SHARE = 0.3
 _MAX_OFFSET_S = 0.3
 _GATHER_S = 0.05
 """Seconds from the first frame to the tick with it: the frames of other nodes arrive together."""
+
+_FIRST_NODES = 32
+_FIRST_DRAWN_S = 0.3
+"""The other nodes are connected to so long after the first tick with frames was taken, when the
+screen has drawn it: to connect to a thousand takes seconds of CPU time."""
+_FIRST_MOST_S = 1.5
+"""And so long after the start at the latest."""
 
 _WARM_UP_S = 15.0
 _CHECK_S = 0.5
@@ -50,8 +62,10 @@ class LiveFeed(TickFeed):
     nodes send at the multiples, so that a frame is in the tick of its own second. If the interval
     is longer than 1 s, ticks with states come every second for the first 15 s.
 
-    `sources` limits what the probes read, `ssh_config` replaces the user's ssh_config. `root`,
-    `transports` and `clock` are for tests. Raises ValueError for an unknown `via`.
+    `sources` limits what the probes read, `ssh_config` replaces the user's ssh_config. `sflow` is
+    where to receive sFlow, `[HOST]:PORT`; nodes with via=sflow need it at :6343 without. `root`,
+    `transports` and `clock` are for tests. Raises ValueError for an unknown
+    `via` or address, and OSError where it cannot be listened on.
     """
 
     def __init__(
@@ -63,6 +77,7 @@ class LiveFeed(TickFeed):
         sources: Sequence[str] | None = None,
         root: str = "/",
         lease_s: float = 60.0,
+        sflow: str | None = None,
         transports: TransportOf | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -71,10 +86,16 @@ class LiveFeed(TickFeed):
         settings = ProbeSettings(interval_s=interval_s, lease_s=lease_s, sources=names, root=root)
         self._hosts = tuple(hosts)
         self._lease_s = lease_s
-        self._transports = transports or Transports(hosts, settings, ssh_config)
+        self._receiver: SflowReceiver | None = None
+        if sflow is not None or any(host.via == "sflow" for host in hosts):
+            from fabmon.feeds.sflow.receiver import DEFAULT_PORT, SflowReceiver
+
+            self._receiver = SflowReceiver(sflow or f":{DEFAULT_PORT}", hosts, clock)
+        self._transports = transports or Transports(hosts, settings, ssh_config, self._receiver)
         self._inbox = Inbox(len(self._hosts))
         self._watches: dict[str, NodeWatch] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._limiter = ConnectLimiter()
         self._last_command_id = 0
         self._retried_s = -math.inf
         self._seen_frames = False
@@ -96,12 +117,19 @@ class LiveFeed(TickFeed):
         if self._closed.is_set():
             raise StopAsyncIteration
         tick = self._inbox.take(self._seq, self._schedule.now_ns())
+        if self._receiver is not None:
+            tick = msgspec.structs.replace(tick, sampled=self._receiver.take())
         self._seq += 1
         return tick
 
-    def start(self) -> None:
-        """Begin to connect, before the first tick is asked for."""
+    def start(self, is_screen: bool = False) -> None:
+        """Begin to connect, before the first tick is asked for.
+
+        With `is_screen` the first 32 nodes are connected to and drawn before the others.
+        """
         if not self._tasks and not self._closed.is_set():
+            self._limiter = ConnectLimiter(held=_FIRST_NODES if is_screen else 0)
+            asyncio.get_running_loop().call_later(_FIRST_MOST_S, self._limiter.release)
             self._start()
 
     def age_s(self, time_ns: int) -> float:
@@ -118,6 +146,8 @@ class LiveFeed(TickFeed):
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_S)
         await self._transports.close()
+        if self._receiver is not None:
+            self._receiver.close()
         self._log_digest.flush()
 
     def retry(self) -> str:
@@ -186,14 +216,13 @@ class LiveFeed(TickFeed):
 
     def _start(self) -> None:
         raise_file_limit()
-        limiter = ConnectLimiter()
         self._warm_until_s = self._clock.monotonic() + _WARM_UP_S
         for host in self._hosts:
             watch = NodeWatch(
                 host,
                 self._transports.of(host),
                 self._inbox,
-                limiter,
+                self._limiter,
                 self._log_digest,
                 self._clock,
                 self._schedule,
@@ -203,6 +232,8 @@ class LiveFeed(TickFeed):
             self._watches[host.name] = watch
             self._tasks.append(asyncio.create_task(watch.run(), name=f"watch {host.name}"))
         self._tasks.append(asyncio.create_task(self._check_nodes(), name="check nodes"))
+        if self._receiver is not None:
+            self._tasks.append(asyncio.create_task(self._receiver.run(), name="sFlow"))
 
     async def _check_nodes(self) -> None:
         """Renew leases and notice silent nodes, whether or not ticks are taken."""
@@ -230,6 +261,7 @@ class LiveFeed(TickFeed):
         if self._inbox.arrived.is_set() and not self._closed.is_set():
             self._seen_frames = True
             await self._clock.sleep(_GATHER_S)
+            asyncio.get_running_loop().call_later(_FIRST_DRAWN_S, self._limiter.release)
 
 
 def raise_file_limit() -> None:

@@ -48,24 +48,41 @@ class ConnectLimiter:
     """Lets `width` connections be opened at a time.
 
     The first moments of opening cost CPU on the console. After `slow_s` a connection waits for its
-    node only and gives its slot back, so that nodes that never answer do not delay the others.
+    node only and gives its slot back, so that nodes that never answer do not delay the others. The
+    first `held` connections, if any, keep their slots until `release`, and there are no others.
     """
 
-    def __init__(self, width: int = 64, slow_s: float = 1.5) -> None:
-        self._slots = asyncio.Semaphore(width)
+    def __init__(self, width: int = 64, slow_s: float = 1.5, held: int = 0) -> None:
+        self._slots = asyncio.Semaphore(held or width)
         self._slow_s = slow_s
+        self._missing = width - held if held else 0
+        self._is_holding = held > 0
+        self._held = 0
+
+    def release(self) -> None:
+        """Let other connections be opened as well, `width` at a time."""
+        for _ in range(self._held + self._missing):
+            self._slots.release()
+        self._held = self._missing = 0
+        self._is_holding = False
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Wait for a slot, and occupy it while opening, for 1.5 s at most."""
         await self._slots.acquire()
-        release = asyncio.get_running_loop().call_later(self._slow_s, self._slots.release)
+        release = asyncio.get_running_loop().call_later(self._slow_s, self._give_back)
         try:
             yield
         finally:
             if asyncio.get_running_loop().time() < release.when():
                 release.cancel()
-                self._slots.release()
+                self._give_back()
+
+    def _give_back(self) -> None:
+        if self._is_holding:
+            self._held += 1
+        else:
+            self._slots.release()
 
 
 class NodeWatch:

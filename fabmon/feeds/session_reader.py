@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
+import msgspec
+
+from fabmon.fabric.kernel_log import is_logged
 from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import (
     Answer,
@@ -23,11 +27,14 @@ from fabmon.feeds.errors import Misbehaved, NodeError
 from fabmon.feeds.ticks import Clock, Inbox
 from fabmon.feeds.transports.transport import ProbeSession
 
+_LOG = logging.getLogger("fabmon.feeds")
+
 _MAX_STRAY_BYTES = 64 * 1024
 """Bytes of login greetings accepted before the hello."""
 
 _BIG_LINE_BYTES = 256 * 1024
 _YIELD_EVERY = 16
+_MESSAGES = "messages of the kernel"
 _HELLO = b'["hello",'
 
 _LIMITS: Mapping[str, tuple[float, float]] = {
@@ -36,8 +43,9 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "bytes": (32e6, 8e6),
     "hellos": (20, 0.5),
     "invalid lines": (3, 1 / 60),
+    _MESSAGES: (100, 1),
 }
-"""What a node may send: a burst, and a rate per second.
+"""What a node may send: a burst, and a rate per second. More messages of the kernel are dropped.
 
 A console that was stopped for a while reads all that waited in the pipes at once: the bursts allow
 for that. The rates are far above those of a correct probe at its shortest interval.
@@ -53,10 +61,12 @@ class TokenBucket:
         self._level = burst
         self._updated_s = now_s
 
-    def take(self, amount: float, now_s: float) -> bool:
-        """Take `amount`; whether it was within the limit."""
+    def take(self, amount: float, now_s: float, *, or_none: bool = False) -> bool:
+        """Take `amount`; whether it was within the limit. With `or_none` only what is within it."""
         self._level = min(self._burst, self._level + (now_s - self._updated_s) * self._per_s)
         self._updated_s = now_s
+        if or_none and self._level < amount:
+            return False
         self._level -= amount
         return self._level >= 0
 
@@ -92,6 +102,7 @@ class SessionReader:
         self._last_command_ids = last_command_ids
         self._on_frame = on_frame
         self._stray_bytes = 0
+        self._drops_messages = False
         self._unpacker = Unpacker(())
         self._buckets = {what: TokenBucket(*limit, now_s) for what, limit in _LIMITS.items()}
 
@@ -114,7 +125,7 @@ class SessionReader:
                 elif isinstance(message, Hello):
                     self._add_hello(message, self.hello or before, now_s)
                 elif isinstance(message, Notice) and self.hello is not None:
-                    self._inbox.add_notice(self._node, message)
+                    self._add_notice(message, now_s)
                 elif isinstance(message, Answer):
                     self._add_answer(message)
             except WireError as error:
@@ -165,6 +176,15 @@ class SessionReader:
         self.hello = hello
         self._unpacker = Unpacker(hello.widths())
         self._inbox.add_hello(self._node, hello, continues=continues)
+
+    def _add_notice(self, notice: Notice, now_s: float) -> None:
+        """Add a notice. Of a log a node may report only so much; the rest is dropped."""
+        notice = msgspec.structs.replace(notice, logged_ns=msgspec.UNSET)
+        if not is_logged(notice) or self._buckets[_MESSAGES].take(1, now_s, or_none=True):
+            self._inbox.add_notice(self._node, notice)
+        elif not self._drops_messages:
+            self._drops_messages = True
+            _LOG.warning("%s: its kernel logs too much: some messages are left out", self._node)
 
     def _add_answer(self, part: Answer) -> None:
         last_id = self._last_command_ids.get(type(part), 0)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Protocol, Self
 
+from fabmon.fabric.kernel_log import is_logged
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
@@ -155,12 +156,12 @@ class Inbox:
 
         The hellos of a tick apply before its frames, so those frames would be decoded with the
         wrong layout. `continues` says that the earlier frames have the same layout and continue the
-        same counters: then they are kept. Earlier notices are always dropped: after a hello a node
-        repeats the notices that still apply.
+        same counters: then they are kept. Earlier notices are dropped, except messages of a log:
+        after a hello a node repeats the notices that still apply.
         """
         if not continues:
             self.frames = [item for item in self.frames if item[0] != node]
-        self._notices = [item for item in self._notices if item[0] != node]
+        self._notices = [item for item in self._notices if item[0] != node or is_logged(item[1])]
         self._hellos[node] = hello
 
     def add_status(self, status: NodeStatus) -> None:

@@ -60,10 +60,13 @@ class AlignedRates:
     def __init__(self, interval_s: float, raw: RateRing) -> None:
         self._interval_s = interval_s
         self._raw = raw
-        self._tables = (
-            np.zeros((_TRAFFIC, _TRAFFIC_SLOTS, 0), np.float32),
-            np.zeros((len(HEAT) - _TRAFFIC, _SLOTS, 0), np.float32),
-        )
+        # By column of HEAT: [slots, ports or more].
+        self._tables: list[Floats] = [
+            np.zeros((_TRAFFIC_SLOTS if place < _TRAFFIC else _SLOTS, 0), np.float32)
+            for place in range(len(HEAT))
+        ]
+        # A column that no port has is not written, so that it takes no memory.
+        self._is_used: Bools = np.zeros(len(HEAT), np.bool_)
         self._of_port: Indices = np.empty(0, np.intp)
         # Arrays of groups are of those that have ports: `_used` are their numbers.
         self._used: Indices = np.empty(0, np.intp)
@@ -110,12 +113,13 @@ class AlignedRates:
         self._used, self._weights = used, {}
         self._is_slow = is_slow[used]
         self._of_port = np.where(of_port >= 0, np.searchsorted(used, of_port), -1)
-        room = self._tables[0].shape[2]
+        room = self._tables[0].shape[1]
         if len(of_port) > room:
-            more = len(of_port) + len(of_port) // _SPARE_SHARE - room
-            wider = ((0, 0), (0, 0), (0, more))
-            traffic, rest = self._tables
-            self._tables = np.pad(traffic, wider), np.pad(rest, wider)
+            more = len(of_port) + len(of_port) // _SPARE_SHARE
+            for place, before in enumerate(self._tables):
+                self._tables[place] = np.zeros((len(before), more), np.float32)
+                if self._is_used[place]:
+                    self._tables[place][:, :room] = before
 
     def _keep_samples(self, used: Indices) -> None:
         """Change the groups, and keep the samples of those that stay."""
@@ -173,33 +177,44 @@ class AlignedRates:
         rates as they arrived.
         """
         ports = len(self._of_port)
-        raw = self._raw.window(column, range(ports), ticks, end_seq)
         at = end_seq % _TRAFFIC_SLOTS
         is_kept = self._seq[at] == end_seq and not np.isnan(self._instant[at])
-        if column in _NOT_ALIGNED or not is_kept:
-            return raw
-        if self.spread_s(ticks, end_seq) <= COINCIDENT_S:
-            return raw
         place = HEAT.index(column)
-        is_traffic = place < _TRAFFIC
-        table = self._tables[0][place] if is_traffic else self._tables[1][place - _TRAFFIC]
-        if ticks + _SPARE_SLOTS > len(table):
-            return raw
+        table = self._tables[place]
+        if (
+            column in _NOT_ALIGNED
+            or not self._is_used[place]
+            or not is_kept
+            or self.spread_s(ticks, end_seq) <= COINCIDENT_S
+            or ticks + _SPARE_SLOTS > len(table)
+        ):
+            return self._raw.window(column, range(ports), ticks, end_seq)
         key = (end_seq, ticks)
         if key not in self._weights:
             self._weights[key] = self._weigh(float(self._instant[at]), ticks)
         weights = self._weights[key]
         rates: Floats = np.zeros((ticks, ports), np.float32)
+        # Row by row: arrays of all ticks would be mapped anew for each band, which takes longer.
+        part: Floats = np.empty(ports, np.float32)
         for slots, weight in weights.bands:
-            part = table[slots % len(table), :ports]
-            part *= weight
-            rates += part
+            for row, slot in enumerate((slots % len(table)).tolist()):
+                np.multiply(table[slot, :ports], weight[row], out=part)
+                rates[row] += part
         rates.ravel()[weights.unknown] = np.nan
-        rates[:, weights.as_they_are] = raw.T[:, weights.as_they_are]
+        if len(weights.as_they_are):
+            raw = self._raw.window(column, weights.as_they_are, ticks, end_seq)
+            rates[:, weights.as_they_are] = raw.T
         return rates.T
+
+    def _used_tables(self) -> list[tuple[int, Floats]]:
+        """The places in HEAT of the columns that some port has, and their tables."""
+        return [(place, self._tables[place]) for place in np.flatnonzero(self._is_used).tolist()]
 
     def _put(self, heat: Floats, begin_s: Float64s, end_s: Float64s) -> None:
         """Store samples in their slots."""
+        for place in np.flatnonzero(~self._is_used & ~np.isnan(heat).all(axis=1)).tolist():
+            self._is_used[place] = True
+            self._tables[place][:] = np.nan
         heat = self._without_early(heat, begin_s, end_s)
         begin, end = begin_s / self._interval_s, end_s / self._interval_s
         known = ~np.isnan(end) & ~(end <= self._last_end)
@@ -253,9 +268,10 @@ class AlignedRates:
     def _open_slots(self, newest: int) -> None:
         """Clear the slots up to the newest: what was there is of an earlier time."""
         first = max(self._newest_slot + 1, newest - _TRAFFIC_SLOTS + 1)
+        tables = self._used_tables()
         for slot in range(first, newest + 1):
-            for table in self._tables:
-                table[:, slot % table.shape[1]] = 0
+            for _, table in tables:
+                table[slot % len(table)] = 0
         self._newest_slot = max(self._newest_slot, newest)
 
     def _store(
@@ -276,8 +292,8 @@ class AlignedRates:
         for slot in np.unique(slots).tolist():
             is_ours[groups] = slots == slot
             ours = is_ours[of_port]
-            for table, part in zip(self._tables, (heat[:_TRAFFIC], heat[_TRAFFIC:]), strict=True):
-                np.copyto(table[:, slot % table.shape[1], : len(of_port)], part, where=ours)
+            for place, table in self._used_tables():
+                np.copyto(table[slot % len(table), : len(of_port)], heat[place], where=ours)
 
     def _merge(self, heat: Floats, groups: Indices, begin: Float64s, end: Float64s) -> None:
         """Extend the last sample of some groups: the rate becomes the mean over both."""
@@ -289,10 +305,10 @@ class AlignedRates:
         share = new[self._of_port]
         ports: Indices = np.flatnonzero(share)
         slot = self._last_slot[self._of_port[ports]]
-        for table, part in zip(self._tables, (heat[:_TRAFFIC], heat[_TRAFFIC:]), strict=True):
-            at = slot % table.shape[1]
-            before = table[:, at, ports]
-            table[:, at, ports] = before + (part[:, ports] - before) * share[ports]
+        for place, table in self._used_tables():
+            at = slot % len(table)
+            before = table[at, ports]
+            table[at, ports] = before + (heat[place, ports] - before) * share[ports]
 
     def _weigh(self, instant: float, ticks: int) -> _Weights:
         """How the samples of each port add up to the rates of a window that ends at an instant."""

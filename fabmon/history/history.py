@@ -11,6 +11,8 @@ from collectors.catalog import CATALOG
 from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
+from fabmon.fabric.flows.sampled import RecentSamples, SampledTraffic
+from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import FABRIC, GPU, NVLINK, Host
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.port_arrays import port_arrays
@@ -168,6 +170,9 @@ class History:
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
+        self._logs = KernelLogs()
+        self._recent_samples = RecentSamples()
+        self._sampled: SampledTraffic | None = None
         self._queue_pairs: dict[str, QueuePairs] = {}
 
     def accept(self, tick: Tick) -> Snapshot:
@@ -185,6 +190,8 @@ class History:
         is_other_layout = queue_pairs_changed = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._before_restart.get(node)
+            if old is not None and old.hello.boot_id != hello.boot_id:
+                self._logs.forget(node)
             if old is not None and old.hello is hello:
                 self._nodes[node] = old
                 queue_pairs_changed |= self._note_queue_pairs(node, old.queue_pairs)
@@ -211,7 +218,10 @@ class History:
         for status in tick.statuses:
             self._statuses[status.node] = status
         for node, notice in tick.notices:
-            self._note(node, notice)
+            if is_logged(notice):
+                self._logs.add(node, notice, tick.time_ns)
+            else:
+                self._note(node, notice)
         if tick.hellos or is_other_fabric or self._is_new:
             self._update_fabric(is_other_fabric, is_other_layout, queue_pairs_changed)
         frames = [each for each in tick.frames if each[0] in self._nodes]
@@ -227,6 +237,8 @@ class History:
             self._remember(*self._arrays()[2:])
         self._rates.discard(stale)
         self._bursts.accept(tick.answers, tick.time_ns)
+        if self._recent_samples.add(tick.sampled, tick.time_ns):
+            self._sampled = None
 
     def _take_frames(self, frames: Sequence[tuple[str, Frame]], now_s: float) -> None:
         """Take the frames of a tick. The rates at the tick are the means over all frames of a node;
@@ -289,6 +301,14 @@ class History:
         else:
             self._queue_pairs[node] = reported
         return True
+
+    def _sampled_traffic(self) -> SampledTraffic:
+        """The flows that switches sampled, on the fabric as it is now."""
+        if self._sampled is None or self._sampled.fabric is not self._fabric:
+            hellos = {name: node.hello for name, node in self._nodes.items()}
+            agents = self._recent_samples.by_agent()
+            self._sampled = SampledTraffic(self._fabric, hellos if agents else {}, agents)
+        return self._sampled
 
     def _note(self, node: str, notice: Notice) -> None:
         """Keep a node's current problems; a recovery removes the notice of the problem."""
@@ -410,6 +430,8 @@ class History:
             fabric=self._fabric,
             statuses={**self._statuses, **self._reported_statuses()},
             notices={name: tuple(each.values()) for name, each in self._notices.items() if each},
+            logs=self._logs.by_node(),
+            sampled=self._sampled_traffic(),
             probe_cpu=self._probe_cpu(),
             columns=self._metrics,
             values=values,

@@ -77,7 +77,7 @@ class RateRing:
         self._worst[seq % self.ticks] = worst
         self._last = seq
 
-    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+    def window(self, column: str, rows: Sequence[int] | _Slots, ticks: int, end_seq: int) -> Floats:
         """[len(rows), ticks] up to and including `end_seq`; NaN where nothing is kept."""
         place, seqs = HEAT.index(column), self._seqs(ticks, end_seq)
         if place >= _TRAFFIC:
@@ -85,12 +85,20 @@ class RateRing:
         if not self._is_brief.any():
             return self._traffic.window(place, rows, seqs, *self._kept)
         wanted = np.asarray(rows, np.intp)
-        picked = np.full((len(wanted), ticks), np.nan, np.float32)
         is_brief = self._is_brief[wanted]
-        for table, ours in ((self._traffic, ~is_brief), (self._brief_traffic, is_brief)):
-            if ours.any():
-                picked[ours] = table.window(place, self._slots[wanted[ours]], seqs, *self._kept)
-        return picked
+        slots = self._slots[wanted]
+        parts = [
+            table.window(place, _as_range(slots[ours]), seqs, *self._kept).T
+            for table, ours in ((self._traffic, ~is_brief), (self._brief_traffic, is_brief))
+        ]
+        if not is_brief.any():
+            return parts[0].T
+        # Ports of a tick are adjacent, as in the tables: to put both parts in their places is the
+        # slowest way by far, and this one the fastest.
+        order = np.empty(len(wanted), np.intp)
+        order[np.argsort(is_brief, kind="stable")] = np.arange(len(wanted))
+        picked: Floats = np.take(np.concatenate(parts, axis=1), order, axis=1)
+        return picked.T
 
     def worst(self, ticks: int, end_seq: int) -> Floats:
         """[ticks] up to and including `end_seq`; NaN where nothing is kept."""
@@ -172,6 +180,13 @@ class _Table:
                     values[column, slot, : self._rows] = self._values[column, slot, : self._rows]
                 values[column, slot, self._rows : rows] = np.nan
         self._values, self._rows = values, rows
+
+
+def _as_range(slots: _Slots) -> range | _Slots:
+    """Slots that follow each other as a range, which is copied in one piece."""
+    if len(slots) and (np.diff(slots) == 1).all():
+        return range(int(slots[0]), int(slots[-1]) + 1)
+    return slots
 
 
 def _are_kept(seqs: _Slots, ticks: int, first: int, last: int) -> NDArray[np.bool_]:

@@ -92,9 +92,25 @@ class Session:
         """A copy with separate port rows, for use in another thread."""
         return replace(self, rows=PortRows())
 
-    def live_feed(self, hosts: Sequence[Host], interval_s: float = 1.0) -> LiveFeed:
-        """A feed that connects to some nodes, with the SSH settings of the configuration."""
-        return LiveFeed(hosts, interval_s=interval_s, ssh_config=self.settings.ssh_config)
+    def live_feed(
+        self, hosts: Sequence[Host], interval_s: float = 1.0, sflow: str | None = None
+    ) -> LiveFeed:
+        """A feed that connects to some nodes, with the SSH settings of the configuration.
+
+        `sflow` is where to receive sFlow, `[HOST]:PORT`. Raises UsageError where that is not
+        possible.
+        """
+        ssh_config = self.settings.ssh_config
+        try:
+            return LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config, sflow=sflow)
+        except ValueError as error:
+            raise UsageError(f"--sflow: {error}") from None
+        except OSError as error:
+            where = sflow or "port 6343 (via=sflow)"
+            raise UsageError(
+                f"sFlow cannot be received on {where}: {error.strerror}; --sflow selects another"
+                " address"
+            ) from None
 
     def history(self, hosts: Sequence[Host], interval_s: float = 1.0) -> History:
         """A new history of some nodes."""

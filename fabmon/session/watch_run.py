@@ -150,7 +150,7 @@ def watch(options: RunOptions) -> Exit:
 async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host]) -> Exit:
     settings = session.settings
     interval_s = options.interval_s or settings.interval_s
-    feed = session.live_feed(hosts, interval_s)
+    feed = session.live_feed(hosts, interval_s, options.sflow)
     redactor = Redactor(hosts) if options.redact else None
     title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
     title = _REDACTED_TITLE if redactor else title or socket.gethostname()
@@ -164,7 +164,7 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
     feed.redact_log(redactor)
     with redacted_log(redactor):
         async with aclosing(feed):
-            feed.start()
+            feed.start(is_screen(options))
             if is_screen(options):
                 await load_screen()
             return await _Run(
@@ -235,8 +235,8 @@ def _prometheus_feed(
     """The feed that the options and the configuration describe. Raises UsageError."""
     from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
     from fabmon.feeds.prometheus.feed import PrometheusFeed
-    from fabmon.feeds.prometheus.queries import parse_label, parse_matchers
     from fabmon.feeds.prometheus.responses import BadAccess
+    from fabmon.feeds.prometheus.series_selection import parse_label, parse_matchers
 
     token_file = str(options.token_file) if options.token_file is not None else None
     try:
@@ -327,13 +327,14 @@ async def record_nodes(
     interval_s: float,
     recorder: Recorder,
     duration_s: float | None,
+    sflow: str | None = None,
 ) -> bool:
     """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
 
     Returns whether any node was ever up.
     """
     loop = asyncio.get_running_loop()
-    feed = session.live_feed(hosts, interval_s)
+    feed = session.live_feed(hosts, interval_s, sflow)
     pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s))
     closing: list[asyncio.Task[None]] = []
 

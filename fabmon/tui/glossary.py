@@ -102,6 +102,8 @@ iterations
 last seen △
     the condition of a finding has not been true for this long. The finding stays open for a while,
     because a condition that stops with the job returns with it; its numbers are of that time.
+kernel
+    a message of the node's kernel about a NIC, GPU or PCIe; ✖: the device does not work any more.
 leaf
     the switch that hosts are cabled to.
 line rate
@@ -192,6 +194,9 @@ resolution
     the shortest time that a burst can resolve: the interval of its samples, or of the counter.
 rx
     received: into the named port.
+sampled flows
+    packets that the switch itself sampled (sFlow), by flow. ± is the error of the rate at 95 %
+    confidence: it falls with the number of samples.
 saturated ≥
     a counter stuck at its maximum, as old InfiniBand counters are: the true value is unknown.
 scale

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
@@ -107,7 +108,7 @@ class ScreenState:
     _recorded_events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
     _events: _Memo[tuple[Event, ...]] = field(default_factory=_Memo)
     _total: _Memo[FabricTotal | None] = field(default_factory=_Memo)
-    _sending: _Memo[list[int]] = field(default_factory=_Memo)
+    _sending: _Memo[NDArray[np.intp]] = field(default_factory=_Memo)
     _cables: _Memo[int] = field(default_factory=_Memo)
     _index: _Memo[Index] = field(default_factory=_Memo)
     _matched: _Memo[Matched] = field(default_factory=_Memo)

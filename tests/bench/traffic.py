@@ -10,6 +10,7 @@ symbol errors and the kernel's own traffic are rare. Clocks jitter by 20 us, rea
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.fabric.wire.messages import Frame, Hello
+from fabmon.fabric.wire.messages import WORD, Frame, Hello
 from tests.builders import SECOND_NS, START_NS, hello, port
 
 PORTS = 8
@@ -96,13 +97,13 @@ class Traffic:
         self._now_s += 1
 
     def tick(self, seq: int, hellos: Sequence[tuple[str, Hello]] = ()) -> Tick:
-        """A tick with the frames of all nodes."""
+        """A tick with the frames of all nodes, as arrays: nodes send packed frames."""
         late_ns = np.abs(self._rng.normal(0, 2e4, self.nodes)).astype(np.int64)
         read_ns = self._rng.integers(20_000, 90_000, self.nodes)
         mono_ns = (10**15 + seq * SECOND_NS + late_ns).tolist()
         values = self.values.reshape(self.nodes, -1).tolist()
         frames = tuple(
-            (name, Frame(seq, START_NS + mono, mono, [[mono + read, *row]]))
+            (name, Frame(seq, START_NS + mono, mono, [array(WORD, (mono + read, *row))]))
             for name, mono, read, row in zip(
                 self.names, mono_ns, read_ns.tolist(), values, strict=True
             )

@@ -19,7 +19,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs
 from fabmon.fabric.model import GPU, HOST, NVLINK, UPLINK, Fabric, Node, Port
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import HEAT, Floats, Rows, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wire.messages import Notice
 from tests.tui.fabrics import fabric
@@ -103,7 +103,7 @@ class World:
         wanted = {names[min(1, len(names) - 1)], names[min(3, len(names) - 1)]}
         return tuple(p.row for p in self.fabric.ports if p.node in wanted and p.label == "r3")
 
-    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
+    def window(self, column: str, rows: Sequence[int] | Rows, ticks: int, end_seq: int) -> Floats:
         """The rate history of every snapshot."""
         out = np.full((len(rows), ticks), np.nan, dtype=np.float32)
         for place in range(ticks):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Evidence
 from fabmon.fabric.flows.flow_table import FlowTable
+from fabmon.fabric.flows.sampled import PortSamples
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.topology.leaves import NONE, Mask, Rows, far_node, is_uplink_to
@@ -116,6 +117,18 @@ def flows_on_link(snapshot: Snapshot, rows: Sequence[int], way: str = "tx") -> F
         picked = _by_correlation(snapshot, rows[0], way, picked)
     sports = table.distinct_sports(picked)
     return FlowsOnLink(picked, is_exact, unsure, sports, senders, silent, moving, nics_way, ticks)
+
+
+def sampled_on_link(snapshot: Snapshot, rows: Sequence[int], way: str) -> PortSamples | None:
+    """What switches sampled on some links in one direction, the largest flows first.
+
+    None where no switch at either end of the first link is an sFlow agent.
+    """
+    ports = snapshot.fabric.ports
+    known = [row for row in rows if 0 <= row < len(ports) and ports[row].node]
+    if not snapshot.sampled or not known:
+        return None
+    return snapshot.sampled.on_link(ports[known[0]], way)
 
 
 def effective_flows_on_link(snapshot: Snapshot, row: int, flows: float) -> tuple[Evidence, ...]:

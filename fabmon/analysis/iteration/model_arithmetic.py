@@ -26,6 +26,10 @@ import msgspec
 DELIVERED = 0.8
 """Share of line rate that a healthy network delivers to collectives."""
 
+BACKWARD_SHARE = 2 / 3
+"""Share of computing in the backward pass, which has twice the operations of the forward pass
+(Kaplan et al. 2020, section 2.1). Gradients exist only from then on."""
+
 DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
 PEAK_TFLOPS = {
@@ -78,8 +82,9 @@ class ExpectedTraffic(msgspec.Struct, frozen=True):
 
     `bytes` are sent by a rail; `comm_s` is the time for them at 80 % of line rate, None where the
     line rate is unknown. `gpus` is the number of GPUs of the job, `nodes` that of the nodes over
-    which one data-parallel group is spread. `flops` are a GPU's operations, 0 where the sequence
-    length or the batch is unknown; `peak_tflops` is 0 where unknown.
+    which one data-parallel group is spread, `groups` the number of such groups in a node. `payload`
+    are the bytes of a GPU's gradients. `flops` are a GPU's operations, 0 where the sequence length
+    or the batch is unknown; `peak_tflops` is 0 where unknown.
     """
 
     bytes: float
@@ -88,6 +93,18 @@ class ExpectedTraffic(msgspec.Struct, frozen=True):
     nodes: int
     flops: float = 0.0
     peak_tflops: float = 0.0
+    payload: float = 0.0
+    groups: float = 1.0
+
+    def compute_s(self, mfu: float) -> float | None:
+        """Seconds that computing takes at an MFU (0 to 1) of the peak; None where unknown."""
+        if self.flops <= 0 or self.peak_tflops <= 0:
+            return None
+        return self.flops / (self.peak_tflops * 1e12 * mfu)
+
+    def needed_bps(self, compute_s: float) -> float:
+        """The rate of a rail at which its bytes take no longer than some computing."""
+        return self.bytes * 8 / compute_s
 
     def tflops(self, step_s: float) -> float | None:
         """10^12 operations a second of each GPU; None where its operations are unknown."""
@@ -111,7 +128,8 @@ def expected_traffic(hints: JobHints, line_rate_bps: float, rails: int = 0) -> E
     count = payload * groups * _share_of_payload(hints, nodes) / (rails or hints.gpus_per_node)
     comm_s = count * 8 / (DELIVERED * line_rate_bps) if line_rate_bps > 0 else None
     flops = step_flops(hints.params, hints.seq_len, hints.global_batch) / hints.gpus
-    return ExpectedTraffic(count, comm_s, hints.gpus, nodes, flops, hints.peak_tflops)
+    peak = hints.peak_tflops
+    return ExpectedTraffic(count, comm_s, hints.gpus, nodes, flops, peak, payload, groups)
 
 
 def _ranks_in_a_node(hints: JobHints) -> tuple[int, float]:

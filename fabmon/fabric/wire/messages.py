@@ -173,7 +173,12 @@ class Packed(msgspec.Struct, array_like=True, tag="packed", gc=False):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A source, or one value of it, failed, recovered or is absent; `text` explains it."""
+    """A source, or one value of it, failed, recovered or is absent; `text` explains it.
+
+    With the event `logged` it is a message of the kernel log: about the device `object`, of the
+    kind `metric`. `logged_ns` is then the console's wall clock, in the state of a recording; a node
+    does not send it.
+    """
 
     event: str
     source: str
@@ -181,6 +186,8 @@ class Notice(msgspec.Struct, frozen=True):
     metric: str = ""
     reason: str = ""
     text: str = ""
+    # Left out where there is none, as in the notices of probes and of older recordings.
+    logged_ns: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class BurstPort(msgspec.Struct, frozen=True):

@@ -17,9 +17,11 @@ from fabmon.feeds.prometheus.metric_names import (
     KnownMetric,
     other_exporters,
     overview_metrics,
+    without_sums,
 )
-from fabmon.feeds.prometheus.queries import QueryPlan, QueryRunner, SeriesSelection
+from fabmon.feeds.prometheus.queries import QueryPlan, QueryRunner
 from fabmon.feeds.prometheus.responses import parse_labels
+from fabmon.feeds.prometheus.series_selection import SeriesSelection
 from fabmon.feeds.prometheus.series_table import SeriesTable
 from fabmon.feeds.scrape.page_coverage import names_coverage
 from fabmon.feeds.scrape.text_format import Floats
@@ -105,7 +107,7 @@ class Discovery:
             return plan._replace(is_large=True)
         await self._learn_pages(others, at_s)
         metrics = [each for each in metrics if each.is_agents or self._table.count(each)]
-        return plan._replace(metrics=metrics, others=())
+        return plan._replace(metrics=without_sums(metrics), others=())
 
     async def _learn_pages(self, metrics: Sequence[KnownMetric], at_s: float) -> None:
         """Add the series of exporters' pages to the table, as far as they are not in the plan."""

@@ -161,6 +161,26 @@ def sum_known(parts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+class Counter32Extender:
+    """Extends counters of 32 bits to 64 bits by following their wraps."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def extend(self, counter: tuple[str, str], value: int | None) -> int | None:
+        """The 64-bit value of a counter, (port, metric), that now reads `value`.
+
+        A step of more than half the range is a reset: the counter continues from `value`.
+        """
+        if value is None:
+            return None
+        before, extended = self._seen.get(counter, (value, value))
+        step = (value - before) % (1 << 32)
+        extended = extended + step if step < 1 << 31 else value
+        self._seen[counter] = (value, extended)
+        return extended
+
+
 class PolledSession:
     """A session over a poller: polled at once, then at every multiple of `interval_s`.
 

@@ -18,6 +18,7 @@ from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.transports import snmp_mibs
 from fabmon.feeds.transports.polled import (
+    Counter32Extender,
     PacedPoller,
     PolledSession,
     SampleClock,
@@ -32,7 +33,7 @@ from fabmon.feeds.transports.snmp_client import (
     SnmpThread,
     parse_credentials,
 )
-from fabmon.feeds.transports.snmp_mibs import Counter32Extender, Interface
+from fabmon.feeds.transports.snmp_mibs import Interface
 from fabmon.feeds.transports.transport import ProbeSession
 
 _PORT = 161

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from collectors.wire import Object
 from fabmon.fabric.names import mac_of
-from fabmon.feeds.transports.polled import sum_known
+from fabmon.feeds.transports.polled import Counter32Extender, sum_known
 from fabmon.feeds.transports.snmp_client import Oid, SnmpTable
 
 _IF: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1)
@@ -132,26 +132,6 @@ def detail(table: SnmpTable, port: Interface, extender: Counter32Extender) -> di
         },
         **{metric: table.number(column, port.row) for column, metric in _COUNTERS_64.items()},
     }
-
-
-class Counter32Extender:
-    """Extends counters of 32 bits to 64 bits by following their wraps."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
-
-    def extend(self, counter: tuple[str, str], value: int | None) -> int | None:
-        """The 64-bit value of a counter, (port, metric), that now reads `value`.
-
-        A step of more than half the range is a reset: the counter continues from `value`.
-        """
-        if value is None:
-            return None
-        before, extended = self._seen.get(counter, (value, value))
-        step = (value - before) % (1 << 32)
-        extended = extended + step if step < 1 << 31 else value
-        self._seen[counter] = (value, extended)
-        return extended
 
 
 def peers(

@@ -6,12 +6,15 @@ import asyncio
 import importlib
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from collectors.wire import MAX_LINE
 from fabmon.fabric.model import VIAS, Host
 from fabmon.feeds.errors import Misbehaved, NodeError
 from fabmon.feeds.probe_input import ProbeSettings
+
+if TYPE_CHECKING:
+    from fabmon.feeds.sflow.receiver import SflowReceiver
 
 _TRANSPORTS = {
     "ssh": "fabmon.feeds.transports.ssh:SshTransport",
@@ -21,6 +24,8 @@ _TRANSPORTS = {
     "exporters": "fabmon.feeds.transports.exporters:ExportersTransport",
     "eapi": "fabmon.feeds.transports.eapi:EapiTransport",
     "snmp": "fabmon.feeds.transports.snmp:SnmpTransport",
+    "gnmi": "fabmon.feeds.transports.gnmi:GnmiTransport",
+    "sflow": "fabmon.feeds.transports.sflow:SflowTransport",
     "ufm": "fabmon.feeds.transports.ufm:UfmTransport",
 }
 """`via` -> its class. A class is imported when a host needs it: asyncssh alone takes 0.2 s."""
@@ -60,14 +65,21 @@ class Transport(Protocol):
 class Transports:
     """One transport for each `via` among `hosts`. Raises ValueError for an unknown `via`.
 
-    `ssh_config` replaces the user's and the system's ssh_config.
+    `ssh_config` replaces the user's and the system's ssh_config; `receiver` is for via=sflow.
     """
 
     def __init__(
-        self, hosts: Iterable[Host], settings: ProbeSettings, ssh_config: str | None = None
+        self,
+        hosts: Iterable[Host],
+        settings: ProbeSettings,
+        ssh_config: str | None = None,
+        receiver: SflowReceiver | None = None,
     ) -> None:
+        # What each takes beside the settings.
+        beside = {**dict.fromkeys(_TAKE_SSH_CONFIG, ssh_config), "sflow": receiver}
         self._by_via = {
-            via: _make(via, settings, ssh_config) for via in sorted({host.via for host in hosts})
+            via: _make(via, settings, *([beside[via]] if via in beside else []))
+            for via in sorted({host.via for host in hosts})
         }
 
     def of(self, host: Host) -> Transport:
@@ -79,12 +91,12 @@ class Transports:
         await asyncio.gather(*(transport.close() for transport in self._by_via.values()))
 
 
-def _make(via: str, settings: ProbeSettings, ssh_config: str | None) -> Transport:
+def _make(via: str, settings: ProbeSettings, *beside: object) -> Transport:
     if via not in VIAS:
         raise ValueError(f"no transport {via!r}: use one of {', '.join(VIAS)}")
     module, _, name = _TRANSPORTS[via].partition(":")
     kind = getattr(importlib.import_module(module), name)
-    made: Transport = kind(settings, ssh_config) if via in _TAKE_SSH_CONFIG else kind(settings)
+    made: Transport = kind(settings, *beside)
     return made
 
 

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 from fabmon.recording.format.columns import (
     ColumnTable,
-    Hints,
-    IndexArray,
-    Int64Array,
     UInt64Array,
     decode_columns,
     encode_columns,
 )
 from fabmon.recording.format.errors import Damaged
+from fabmon.recording.format.predictions import IndexArray, Int64Array, PredictionChoice
 from fabmon.recording.format.records import decode_sanitised
 from fabmon.recording.format.sections import (
     byte_planes,
@@ -158,7 +156,7 @@ def encode_block(
     present: Bools,
     absent: IndexArray,
     values: UInt64Array,
-    hints: Hints,
+    choice: PredictionChoice,
 ) -> bytes:
     """A block frame's payload, of `values` [rows, columns]; the others are as in Block."""
     sections = [
@@ -167,7 +165,7 @@ def encode_block(
         pack_section(np.packbits(present, axis=1)),
         pack_section(pack_absent(absent, len(ticks.seq))),
     ]
-    return join_sections(sections + encode_columns(values, hints))
+    return join_sections(sections + encode_columns(values, choice))
 
 
 def decode_block(payload: bytes, large: AbstractContextManager[object] | None = None) -> Block:

@@ -11,12 +11,17 @@ the most bits first.
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.recording.format.errors import Damaged
+from fabmon.recording.format.predictions import (
+    PREDICTION,
+    IndexArray,
+    Int64Array,
+    PredictionChoice,
+)
 from fabmon.recording.format.sections import (
     ZstdError,
     byte_planes,
@@ -26,56 +31,24 @@ from fabmon.recording.format.sections import (
 )
 
 UInt64Array = NDArray[np.uint64]
-Int64Array = NDArray[np.int64]
-IndexArray = NDArray[np.intp]
-Float64Array = NDArray[np.float64]
 
-_PREDICTION = np.dtype(
-    [("column", "<u4"), ("back", "<u4"), ("ratio", "<f4"), ("add", "<i8"), ("shift", "u1"),
-     ("bits", "u1")]
-)  # fmt: skip
-"""One record for each column that changes: its number; the distance to the column that predicts
-it, counted in changing columns, 0 for none; ratio and constant of the prediction; shift and bit
-length of the residuals."""
-
-_SAMPLED_ROWS = 24
-"""Rows by which a prediction is chosen."""
 _BATCH_VALUES = 1 << 16
 """Values worked on at a time, in whole columns: their memory is reused, where memory for all
 columns would be requested from the system and returned at every step."""
-_EXACT = 2.0**52
-"""From here on a double cannot represent every integer; such a column predicts nothing."""
-_EXPONENT_BIAS = 1022
-_PREDICTION_BITS = 10
-"""Bits over the sampled rows that a prediction must save to be worth its record."""
-_MIN_SEARCH_BITS = 2 * _PREDICTION_BITS
-"""Columns that take fewer bits over the sampled rows are not searched for a prediction."""
 _MAX_DEPTH = 1 << 12
 """The longest chain of predictions that is read. A writer's chain stays within one object."""
 
 
-class Hints(NamedTuple):
-    """Which columns may predict which; both arrays are [columns].
-
-    `unit` is equal for the columns of one object. `like` is the number of an earlier column that
-    may behave similarly: the same metric of another object, or the clock that a clock follows; -1
-    for none.
-    """
-
-    unit: IndexArray
-    like: IndexArray
-
-
-def encode_columns(values: UInt64Array, hints: Hints) -> list[bytes]:
+def encode_columns(values: UInt64Array, choice: PredictionChoice) -> list[bytes]:
     """The sections for a matrix [rows, columns] of at least one row."""
     rows, columns = values.shape
     if rows == 1 or columns == 0:
         return [pack_section(values[0])]
     first = pack_section(byte_planes(values[0]))
     changing, steps = _changing(values.view(np.int64))
-    table = np.zeros(len(changing), _PREDICTION)
+    table = np.zeros(len(changing), PREDICTION)
     table["column"] = changing
-    _choose_predictions(steps, changing, hints, table)
+    choice.fill_in(steps, changing, table)
     # Backwards: a column is predicted by an earlier one, whose differences must still be intact.
     batch = max(1, _BATCH_VALUES // rows)
     for start in reversed(range(0, len(changing), batch)):
@@ -193,8 +166,8 @@ def _decode(sections: list[bytes], rows: int, columns: int) -> ColumnTable:
     if len(sections) == 1:
         no_offsets = np.empty((0, rows - 1), np.int64)
         return ColumnTable(np.frombuffer(first, np.uint64), np.empty(0, np.intp), no_offsets)
-    table_bytes = unpack_section(sections[1], max_bytes=_PREDICTION.itemsize * columns)
-    table = from_byte_planes(table_bytes, _PREDICTION)
+    table_bytes = unpack_section(sections[1], max_bytes=PREDICTION.itemsize * columns)
+    table = from_byte_planes(table_bytes, PREDICTION)
     changing = table["column"].astype(np.intp)
     if changing.max(initial=-1) >= columns:
         raise Damaged("a number of a column is too large")
@@ -232,75 +205,6 @@ def _longest_first(table: NDArray[np.void]) -> IndexArray:
     Sorts the bytes of `bits`, which numpy does fastest.
     """
     return np.argsort(~table["bits"], kind="stable")
-
-
-def _choose_predictions(
-    steps: Int64Array, changing: IndexArray, hints: Hints, table: NDArray[np.void]
-) -> None:
-    """Fill in for every column the prediction that leaves the shortest residuals."""
-    stride = max(1, steps.shape[1] // _SAMPLED_ROWS)
-    sample = steps[:, ::stride].astype(np.float64)
-    exact = (steps.max(axis=1) < _EXACT) & (steps.min(axis=1) > -_EXACT)
-    best = _bits(sample)
-    in_all_rows = np.flatnonzero((sample != 0).all(axis=1) & exact)
-    mean = np.rint(sample[in_all_rows].mean(axis=1))
-    cost = _bits(sample[in_all_rows] - mean[:, None]) + _PREDICTION_BITS
-    better = cost < best[in_all_rows]
-    best[in_all_rows[better]] = cost[better]
-    table["add"][in_all_rows[better]] = mean[better].astype(np.int64)
-    for back in _candidates(changing, hints):
-        at = np.flatnonzero((back > 0) & exact & (best > _MIN_SEARCH_BITS))
-        at = at[exact[at - back[at]]]
-        if not len(at):
-            continue
-        known, sought = sample[at - back[at]], sample[at]
-        ratio, add = _line(known, sought)
-        predicted = np.rint(ratio[:, None] * known + add[:, None]) * (known != 0)
-        cost = _bits(sought - predicted) + _PREDICTION_BITS
-        better = (cost < best[at]) & (np.abs(ratio) < 1024) & (np.abs(add) < _EXACT)
-        chosen = at[better]
-        best[chosen] = cost[better]
-        table["back"][chosen] = back[chosen]
-        table["ratio"][chosen] = ratio[better]
-        table["add"][chosen] = add[better].astype(np.int64)
-
-
-def _candidates(changing: IndexArray, hints: Hints) -> list[IndexArray]:
-    """For three candidates, the distance [changing] to the column that may predict, 0 for none: the
-    one and the two before of the same object, and the similar column.
-    """
-    unit = hints.unit[changing]
-    found = []
-    for back in (1, 2):
-        same = np.zeros(len(changing), np.intp)
-        same[back:] = np.where(unit[back:] == unit[:-back], back, 0)
-        found.append(same)
-    # Index -1, the last place, serves the columns without a similar one.
-    place = np.full(len(hints.unit) + 1, -1, np.intp)
-    place[changing] = np.arange(len(changing))
-    like = place[hints.like[changing]]
-    found.append(np.where(like >= 0, np.arange(len(changing)) - like, 0))
-    return found
-
-
-def _line(known: Float64Array, sought: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Least squares per row over the places where `known` is not 0: ratio and constant, [rows]."""
-    changed = known != 0
-    count = np.maximum(changed.sum(axis=1), 1)
-    x, y = known.sum(axis=1), (sought * changed).sum(axis=1)
-    xx, xy = (known * known).sum(axis=1), (known * sought).sum(axis=1)
-    spread = xx - x * x / count
-    sloped = spread > 1e-9 * xx
-    ratio = np.where(sloped, (xy - x * y / count) / np.where(sloped, spread, 1), 1.0)
-    ratio = ratio.astype(np.float32).astype(np.float64)
-    return ratio, np.rint((y - ratio * x) / count)
-
-
-def _bits(residuals: Float64Array) -> Float64Array:
-    """[rows] bits that each row would take: the sum of the values' lengths (their exponents)."""
-    exponent = (np.abs(residuals).view(np.int64) >> 52) - _EXPONENT_BIAS
-    bits: Float64Array = np.maximum(exponent, 0).sum(axis=1, dtype=np.float64)
-    return bits
 
 
 def _predicted(steps: Int64Array, table: NDArray[np.void], at: IndexArray) -> Int64Array:

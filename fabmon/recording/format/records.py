@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from fabmon.fabric.flows.sampled import FlowSamples
+from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.hello_limits import LONGEST_INTERVAL_S
@@ -61,11 +63,13 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
     hellos: tuple[tuple[str, Hello], ...] = ()
     statuses: tuple[NodeStatus, ...] = ()
     notices: tuple[tuple[str, Notice], ...] = ()
+    # Left out where there are none, as in older recordings.
+    sampled: tuple[FlowSamples, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(cls, tick: Tick) -> EventsRecord | None:
         """The events of a tick; None where it has none."""
-        if not (tick.hosts or tick.hellos or tick.statuses or tick.notices):
+        if not (tick.hosts or tick.hellos or tick.statuses or tick.notices or tick.sampled):
             return None
         return cls(
             seq=tick.seq,
@@ -74,6 +78,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             hellos=tick.hellos,
             statuses=tick.statuses,
             notices=tick.notices,
+            sampled=tick.sampled or msgspec.UNSET,
         )
 
     def tick(self, frames: tuple[tuple[str, Frame], ...] = ()) -> Tick:
@@ -86,6 +91,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             statuses=self.statuses,
             notices=self.notices,
             hosts=self.hosts,
+            sampled=self.sampled or (),
         )
 
 
@@ -178,7 +184,10 @@ def _sanitised(value: Any) -> Any:
 
 
 class NodeMetadata:
-    """The latest hosts, hellos, statuses and open notices of ticks that are applied in order."""
+    """The latest hosts, hellos, statuses and open notices of ticks that are applied in order.
+
+    Of messages of the kernel log the notices are the last of each kind, with their times.
+    """
 
     def __init__(self, *, keeps_recovered: bool = False) -> None:
         """With `keeps_recovered` a notice of recovery is kept; else it removes what it ends."""
@@ -186,16 +195,22 @@ class NodeMetadata:
         self.hellos: dict[str, Hello] = {}
         self.statuses: dict[str, NodeStatus] = {}
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
+        self._logs = KernelLogs()
         self._keeps_recovered = keeps_recovered
 
     def apply(self, events: EventsRecord | Tick) -> None:
         """Add the events of one tick; a hello removes the node's earlier notices."""
         self.hosts |= {host.name: host for host in events.hosts}
         for node, hello in events.hellos:
+            if node in self.hellos and self.hellos[node].boot_id != hello.boot_id:
+                self._logs.forget(node)
             self.hellos[node] = hello
             self._notices.pop(node, None)
         self.statuses |= {status.node: status for status in events.statuses}
         for node, notice in events.notices:
+            if is_logged(notice):
+                self._logs.add(node, notice, events.time_ns)
+                continue
             notices = self._notices.setdefault(node, {})
             key = (notice.source, notice.object, notice.metric)
             if notice.event == "recovered" and not self._keeps_recovered:
@@ -206,13 +221,12 @@ class NodeMetadata:
     @property
     def notices(self) -> tuple[tuple[str, Notice], ...]:
         """Open notices with their node."""
-        return tuple(
-            (node, each) for node, notices in self._notices.items() for each in notices.values()
-        )
+        nodes = {**self._notices, **self._logs.by_node()}
+        return tuple((node, each) for node in nodes for each in self.notices_of(node))
 
     def notices_of(self, node: str) -> list[Notice]:
         """Open notices of a node."""
-        return list(self._notices.get(node, {}).values())
+        return [*self._notices.get(node, {}).values(), *self._logs.of(node)]
 
     def fields(self) -> dict[str, Any]:
         """All of it as the fields of a Tick."""

@@ -21,8 +21,9 @@ from fabmon.recording.format.block import (
     pack_layouts,
     pack_one_tick,
 )
-from fabmon.recording.format.columns import Hints, IndexArray, UInt64Array
+from fabmon.recording.format.columns import UInt64Array
 from fabmon.recording.format.frames import Buffer
+from fabmon.recording.format.predictions import IndexArray, PredictionChoice
 from fabmon.recording.format.sections import section_table, uncompressed_section
 
 _PART_VALUES = 1 << 20
@@ -137,7 +138,7 @@ class BlockBuilder:
         self._rows: list[_Row] = []
         self._table: UInt64Array = np.zeros((1, 0), np.uint64)
         self._packed_layouts = b""
-        self._hints: dict[tuple[int, int], Hints] = {}
+        self._choices: dict[tuple[int, int], PredictionChoice] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -247,7 +248,7 @@ class BlockBuilder:
         self._columns += layout.columns
         self._parts += layout.blocks
         self._packed_layouts = b""
-        self._hints = {}
+        self._choices = {}
         return columns
 
     def _add_row(self, tick: Tick, peak_utilisation: float) -> None:
@@ -287,13 +288,13 @@ class BlockBuilder:
         )
         absent = _absent(rows, first_column, stop_column)
         key = (first_column, stop_column)
-        if key not in self._hints:
+        if key not in self._choices:
             # To go through all objects takes a third of the work on a block.
-            self._hints[key] = _prediction_hints(some)
-        return encode_block(layouts, ticks, present, absent, values, self._hints[key])
+            self._choices[key] = _prediction_choice(some)
+        return encode_block(layouts, ticks, present, absent, values, self._choices[key])
 
 
-def _prediction_hints(some: Sequence[_NodeColumns]) -> Hints:
+def _prediction_choice(some: Sequence[_NodeColumns]) -> PredictionChoice:
     """Which columns may predict which, over the adjacent columns of some nodes.
 
     The columns of an object are similar to those of the first object with the same metrics.
@@ -322,7 +323,7 @@ def _prediction_hints(some: Sequence[_NodeColumns]) -> Hints:
                     units += [unit + place // _UNIT_COLUMNS for place in range(width)]
                     unit += width // _UNIT_COLUMNS
                 likes += [-1] * width if first == start else range(first, first + width)
-    return Hints(np.array(units, np.intp), np.array(likes, np.intp))
+    return PredictionChoice(np.array(units, np.intp), np.array(likes, np.intp))
 
 
 def _absent(rows: Sequence[_Row], first_column: int, stop_column: int) -> IndexArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.fabric.model import RAIL, STORAGE, SWITCH, UPLINK, Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
@@ -24,9 +25,9 @@ class FabricTotal:
     curve: Floats
 
 
-def fabric_total(snapshot: Snapshot, rows: list[int]) -> FabricTotal | None:
+def fabric_total(snapshot: Snapshot, rows: NDArray[np.intp]) -> FabricTotal | None:
     """The sum of what the ports `rows` send; None without any, or where nothing is known."""
-    if not rows:
+    if not len(rows):
         return None
     each = max(1, round(_COLUMN_S / max(snapshot.interval_s, 1e-3)))
     # Columns begin at fixed ticks, so that the curve moves only when one is complete.
@@ -43,9 +44,9 @@ def fabric_total(snapshot: Snapshot, rows: list[int]) -> FabricTotal | None:
     return FabricTotal(float(np.nansum(now)), float(np.nansum(rates)), curve)
 
 
-def sending_rows(fabric: Fabric) -> list[int]:
+def sending_rows(fabric: Fabric) -> NDArray[np.intp]:
     """The rows of hosts' rails and storage NICs; without any, of uplinks."""
     hosts = {node.name for node in fabric.nodes if node.role != SWITCH}
     ports = fabric.ports
     nics = [p.row for p in ports if p.role in (RAIL, STORAGE) and p.node in hosts]
-    return nics or [port.row for port in ports if port.role == UPLINK]
+    return np.array(nics or [port.row for port in ports if port.role == UPLINK], np.intp)

@@ -53,6 +53,13 @@ def test_a_recovered_problem_is_not_in_the_greeting() -> None:
     assert state.lost == {}
 
 
+def test_what_was_logged_is_passed_on_once_and_greets_nobody() -> None:
+    line = wire.notice(wire.LOGGED, "kernel_log", "fell off", "0000:5f:00.0", "xid_79")
+    state = state_after([hello_line(FAST), line, frame_line(0, [1, 1])])
+    assert [type(each) for each in greeted(state)] == [Hello, Frame]
+    assert state.take(line, NOW_NS).raw == line
+
+
 def test_what_a_lost_source_read_is_not_kept() -> None:
     state = state_after([hello_line(FAST, SLOW), frame_line(0, [1, 1], [1, 5])])
     state.take(wire.notice("lost", "ib_errors", "hangs", reason="late"), NOW_NS)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 
+import pytest
+
+from collectors import wire
+from collectors.wire import LOGGED
 from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.model import Host
+from fabmon.fabric.wire.hello_limits import HelloLimits
+from fabmon.fabric.wire.messages import Hello, Notice, decode
+from fabmon.feeds.errors import Ended
 from fabmon.feeds.node_watch import ConnectLimiter
-from fabmon.feeds.session_reader import TokenBucket
+from fabmon.feeds.session_reader import SessionReader, TokenBucket
+from fabmon.feeds.ticks import Inbox
+from tests.unit.feeds.fakes import FakeClock, FakeSession
+from tests.unit.feeds.wire_lines import hello_line
 
 
 async def test_the_connect_limiter_lets_width_connections_open() -> None:
@@ -78,3 +90,33 @@ def test_the_ssh_library_is_imported_only_for_hosts_that_need_it() -> None:
         "assert 'asyncssh' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+async def test_of_messages_of_the_kernel_a_node_may_send_only_so_many() -> None:
+    clock, session, inbox = FakeClock(), FakeSession(), Inbox(1)
+    limits = HelloLimits(Host(name="gpu001"))
+    reader = SessionReader(
+        "gpu001", session, inbox, clock, limits, last_command_ids={}, on_frame=lambda: None
+    )
+    session.greet()
+    lines = [wire.notice(LOGGED, "kernel_log", "x", str(n), "xid_79") for n in range(500)]
+    stamped = json.loads(lines[0])
+    stamped[1]["logged_ns"] = 7
+    session.put(json.dumps(stamped).encode(), *lines[1:])
+    session.put(wire.notice("lost", "ib", "gone", reason="failed"), Ended("over"))
+    with pytest.raises(Ended):
+        await reader.run(None)
+    notices = [notice for _, notice in inbox.take(0, 0).notices]
+    assert [notice.event for notice in notices] == [LOGGED] * 100 + ["lost"]
+    assert not any(notice.logged_ns for notice in notices)
+
+
+async def test_a_hello_drops_conditions_and_keeps_messages() -> None:
+    inbox = Inbox(1)
+    message = Notice(LOGGED, "kernel_log", "x", "xid_79")
+    inbox.add_notice("gpu001", message)
+    inbox.add_notice("gpu001", Notice("lost", "ib"))
+    hello = decode(hello_line(boot_id="one"))
+    assert isinstance(hello, Hello)
+    inbox.add_hello("gpu001", hello, continues=False)
+    assert inbox.take(0, 0).notices == (("gpu001", message),)

@@ -14,8 +14,8 @@ from fabmon.fabric.wire.messages import Frame, check
 from fabmon.feeds.prometheus import responses
 from fabmon.feeds.prometheus.client import PrometheusAccess
 from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
-from fabmon.feeds.prometheus.queries import SeriesSelection, parse_label, parse_matchers
 from fabmon.feeds.prometheus.responses import BadAccess, NotPrometheus, QueryRefused
+from fabmon.feeds.prometheus.series_selection import SeriesSelection, parse_label, parse_matchers
 from fabmon.feeds.prometheus.series_table import SeriesTable, without_port
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
 from fabmon.feeds.scrape.page_coverage import names_coverage

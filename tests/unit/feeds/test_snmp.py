@@ -25,7 +25,7 @@ from fabmon.fabric.wire.messages import Hello, Notice
 from fabmon.feeds.errors import BadSecret, LoginRefused, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import snmp_mibs
-from fabmon.feeds.transports.polled import SampleClock
+from fabmon.feeds.transports.polled import Counter32Extender, SampleClock
 from fabmon.feeds.transports.snmp import SnmpPoller, SnmpTransport
 from fabmon.feeds.transports.snmp_client import (
     Oid,
@@ -35,7 +35,6 @@ from fabmon.feeds.transports.snmp_client import (
     SnmpThread,
     parse_credentials,
 )
-from fabmon.feeds.transports.snmp_mibs import Counter32Extender
 from tests.builders import hello, port
 from tests.fixtures.in_namespace import ROOT, can_have_one
 from tests.goldens import check_golden

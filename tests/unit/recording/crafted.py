@@ -16,9 +16,9 @@ import numpy as np
 
 from fabmon.history.history import History
 from fabmon.recording.format.block import RowLayout, RowTicks, pack_layouts
-from fabmon.recording.format.columns import _PREDICTION
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind, encode_frame
+from fabmon.recording.format.predictions import PREDICTION
 from fabmon.recording.format.records import EventsRecord, SessionRecord
 from fabmon.recording.format.sections import byte_planes, compress, join_sections, pack_section
 from fabmon.recording.reading.reader import Recording
@@ -50,7 +50,7 @@ def block(rows: int, columns: int, back: int, number: int = 0, part: int = 0) ->
     ticks = RowTicks(
         np.arange(rows), START_NS + np.arange(rows) * SECOND_NS, np.zeros(rows, np.float32)
     )
-    table = np.zeros(columns, _PREDICTION)
+    table = np.zeros(columns, PREDICTION)
     table["column"] = np.arange(columns)
     table["back"][back:] = back
     table["ratio"] = 1.0

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fabmon.recording.format import columns
-from fabmon.recording.format.columns import Hints
 from fabmon.recording.format.errors import Damaged
+from fabmon.recording.format.predictions import PredictionChoice
 from fabmon.recording.format.sections import decompress, uncompressed_section
 
 
-def hints(count: int) -> Hints:
+def choice(count: int) -> PredictionChoice:
     like = np.full(count, -1, np.intp)
     like[count // 2 :] = np.arange(count - count // 2)
-    return Hints(np.arange(count) // 3, like)
+    return PredictionChoice(np.arange(count) // 3, like)
 
 
 def decoded(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A matrix after it was encoded and decoded, row by row."""
-    sections = columns.encode_columns(values, hints(values.shape[1]))
+    sections = columns.encode_columns(values, choice(values.shape[1]))
     table = columns.decode_columns(sections, *values.shape)
     return np.stack([table.row(number) for number in range(len(values))])
 
@@ -54,8 +54,8 @@ def test_related_columns_take_little_room() -> None:
     rng = np.random.default_rng(1)
     sent = np.cumsum(rng.integers(40 << 30, 50 << 30, 200)).astype(np.uint64)
     packets = sent // np.uint64(4096)
-    alone = columns.encode_columns(sent[:, None], hints(1))
-    both = columns.encode_columns(np.stack([sent, packets], axis=1), hints(2))
+    alone = columns.encode_columns(sent[:, None], choice(1))
+    both = columns.encode_columns(np.stack([sent, packets], axis=1), choice(2))
     assert sum(map(len, both)) < 1.3 * sum(map(len, alone))
 
 

@@ -9,9 +9,11 @@ import numpy as np
 from rich.cells import cell_len
 from rich.style import Style
 
+from collectors.catalog.kernel_log import FATAL
+from fabmon.fabric.kernel_log import message_text, pattern_of
 from fabmon.fabric.model import NVLINK, ROLE_ORDER, Node, Port
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.time_wording import SECOND_NS, duration
+from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import NO_BREAK_SPACE, RATE, Unit, compact, percent, plural
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, peer, right, wrap
 from fabmon.tui.metrics import combined_traffic_text, unit_of
@@ -22,6 +24,8 @@ from fabmon.tui.text.labels import port_sign, port_state
 from fabmon.tui.text.pages.port_facts import congestion, fact, shared_facts
 
 _MINUTES = 5
+_MOST_MESSAGES = 4
+"""Messages of the kernel on the page."""
 _INDENT = 5
 _SHARE = 6
 _MARKS = 3
@@ -311,4 +315,20 @@ def _about(ctx: DrawContext, node: Node) -> list[Line]:
     for text in problems:
         for number, part in enumerate(wrap(text, ctx.width - 5)):
             lines.append(line((f"   {'? ' if not number else '  '}{part}", palette.dim)))
+    return lines + _kernel_log(ctx, node)
+
+
+def _kernel_log(ctx: DrawContext, node: Node) -> list[Line]:
+    """The last messages that the node's kernel logged about its devices, latest first."""
+    palette, messages = ctx.palette, ctx.snapshot.logs.get(node.name, ())
+    lines = []
+    for message in reversed(messages[-_MOST_MESSAGES:]):
+        is_fatal = pattern_of(message).severity == FATAL
+        sign, style = ("✖", palette.gone) if is_fatal else ("│", palette.dim)
+        head = f"   {sign} {time_of_day(message.logged_ns or 0)} kernel: "
+        text = fit(message_text(message, node), max(0, ctx.width - cell_len(head)))
+        lines.append(line((head, style), (text, palette.text)))
+    if len(messages) > _MOST_MESSAGES:
+        more = f"     and {len(messages) - _MOST_MESSAGES} earlier kinds of messages"
+        lines.append(line((more, palette.dim)))
     return lines

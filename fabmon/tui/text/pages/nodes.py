@@ -51,6 +51,7 @@ def nodes_page(ctx: DrawContext, unfolded: frozenset[FoldTarget]) -> list[Line]:
     palette = ctx.palette
     statuses = _matching(ctx)
     lines = [_progress(ctx, statuses), _state_counts(statuses, palette)]
+    lines += _unmatched_agents(ctx)
     lines.append(line(("", palette.text)))
     if not ctx.snapshot.statuses:
         return lines + paragraph(ctx.no_nodes_reason, ctx.width, palette.accent, indent=1)
@@ -90,6 +91,15 @@ def _progress(ctx: DrawContext, statuses: list[NodeStatus]) -> Line:
         (rest * (room - full), ctx.palette.rule),
         (text, ctx.palette.strong if up == total else ctx.palette.text),
     )
+
+
+def _unmatched_agents(ctx: DrawContext) -> list[Line]:
+    """The sFlow agents that are no watched nodes: their samples are not shown."""
+    agents = ctx.snapshot.sampled.unmatched if ctx.snapshot.sampled else ()
+    if not agents:
+        return []
+    text = f"sFlow of {name_list(list(agents), 4)}: no watched node has this address (address=)"
+    return paragraph(text, ctx.width, ctx.palette.accent, indent=1)
 
 
 def _state_counts(statuses: list[NodeStatus], palette: Palette) -> Line:

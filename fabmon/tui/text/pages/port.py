@@ -29,7 +29,7 @@ _COUNTER = 34
 """Cells of the longest name of a counter."""
 GPU_FAMILIES = ("nvlink", "xgmi", "pcie")
 """Metrics whose rates are shown in GB/s, as the vendors do."""
-_PRIORITY = re.compile(r"(_prio)\d$")
+_NUMBERED = re.compile(r"(_prio|_codewords_s)\d+$")
 _TOPICS = (
     ("traffic", "Traffic"),
     ("packets", "Packets"),
@@ -189,7 +189,7 @@ def _absent(ctx: DrawContext, names: list[str]) -> list[Line]:
     """Counters that the port lacks, of families that it or another port of its kind has."""
     if not names:
         return []
-    text = "  ".join(dict.fromkeys(sorted(_PRIORITY.sub(r"\1*", name) for name in names)))
+    text = "  ".join(dict.fromkeys(sorted(_NUMBERED.sub(r"\1*", name) for name in names)))
     title = " Absent here: not supported, not permitted, or not yet known"
     return [line((title, ctx.palette.strong)), *paragraph(text, ctx.width, ctx.palette.dim)]
 

@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
+from collectors.catalog.kernel_log import FATAL
+from fabmon.fabric.kernel_log import message_text, pattern_of
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
-from fabmon.fabric.time_wording import SECOND_NS, duration
+from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import RATE, name_list, plural, rate
 from fabmon.tui.heatmap_units import ports_of_role
 from fabmon.tui.line import Line, NodeTarget, PortTarget, fit, line, right
@@ -213,6 +215,27 @@ def affected_ports(canvas: Canvas) -> list[Line]:
         )
     if len(counts) > room:
         lines += canvas.remark(f"and {plural(len(counts) - room, 'more node')}")
+    return lines
+
+
+def kernel_messages(canvas: Canvas) -> list[Line]:
+    """What the kernel of the node logged about its devices, latest first."""
+    name = canvas.ports[0].node if canvas.ports else canvas.finding.subject.partition("/")[0]
+    messages = canvas.snapshot.logs.get(name, ())
+    node = next((each for each in canvas.fabric.nodes if each.name == name), None)
+    lines = canvas.title(f"{name}: kernel log, latest first")
+    for message in reversed(messages[-max(1, canvas.ctx.height - len(lines)) :]):
+        is_fatal = pattern_of(message).severity == FATAL
+        style = canvas.palette.gone if is_fatal else canvas.palette.text
+        text = fit(message_text(message, node), max(0, canvas.ctx.width - 15))
+        lines.append(
+            line(
+                (f"   {time_of_day(message.logged_ns or 0)} ", canvas.palette.dim),
+                (f"{'✖' if is_fatal else ' '} ", style),
+                (text, style),
+                target=NodeTarget(name),
+            )
+        )
     return lines
 
 

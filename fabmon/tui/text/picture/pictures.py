@@ -80,6 +80,7 @@ PICTURES: Mapping[str, Callable[[Canvas], list[Line]]] = {
     "affected_ports": host.affected_ports,
     "cabling": link_ends.cabling,
     "host_peers": host.host_peers,
+    "kernel_messages": host.kernel_messages,
     "last_traffic": host.last_traffic,
     "link_ends": link_ends.link_ends,
     "link_group": link_group,

@@ -1,0 +1,391 @@
+"""Messages of the kernel that matter to a fabric: their texts, their severity, their meaning.
+
+Data for both halves: the node half finds the messages, the console explains them. The texts that
+are looked for are those of Linux (drivers/net/ethernet/mellanox/mlx5/core, drivers/pci/pcie,
+drivers/gpu/drm/amd), of NVIDIA's kernel modules, and of NVIDIA's "Xid Errors" and "Fabric Manager
+User Guide". A message that is not in the table never leaves the node.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple, Tuple
+
+FATAL = "fatal"
+ERROR = "error"
+WARNING = "warning"
+INFO = "info"
+RECOVERED = "recovered"
+
+
+class LogPattern(NamedTuple):
+    """One kind of message.
+
+    `name` is what is sent. `severity` is `fatal` (the device does not work until it is reset or its
+    node is rebooted), `error`, `warning`, `info`, or `recovered` (which ends what was fatal, of
+    `device` or, where the message names none, of all devices of `driver`). `needle` is a text that
+    every such message contains; `expression` is then searched for. Its group `device` is a PCI
+    address or an interface.
+    """
+
+    name: str
+    driver: str
+    severity: str
+    needle: str
+    expression: str
+    meaning: str
+
+
+_PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?"
+_MLX5 = rf"mlx5_core (?P<device>{_PCI})\b.*?"
+_AMDGPU = rf"amdgpu (?P<device>{_PCI})\b.*?"
+_BUS_ERROR = rf"(?P<device>{_PCI}): (?:AER: )?PCIe Bus Error: severity="
+
+
+def _aer(word: str) -> str:
+    """`AER: Corrected error received: ADDRESS`, and the bus error that names the device itself."""
+    received = rf"AER: (?:Multiple )?{word} error(?: message)? received(?: from|:) "
+    return rf"{received}(?P<agent>{_PCI})|{_BUS_ERROR}{word}"
+
+
+PATTERNS: Tuple[LogPattern, ...] = (
+    LogPattern(
+        "mlx5_health",
+        "mlx5_core",
+        FATAL,
+        "health compromised",
+        _MLX5 + r"device's health compromised",
+        "the NIC's firmware does not answer any more",
+    ),
+    LogPattern(
+        "mlx5_fatal",
+        "mlx5_core",
+        FATAL,
+        "Fatal error",
+        _MLX5 + r"Fatal error \d+ detected",
+        "the driver takes the NIC out of service after a fatal error",
+    ),
+    LogPattern(
+        "mlx5_recovery_failed",
+        "mlx5_core",
+        FATAL,
+        "health recovery",
+        _MLX5 + r"health recovery (?:failed|flow aborted)",
+        "the driver could not bring the NIC back into service",
+    ),
+    LogPattern(
+        "mlx5_syndrome",
+        "mlx5_core",
+        ERROR,
+        "synd 0x",
+        _MLX5 + r"\bsynd 0x[0-9a-f]+: \S",
+        "the NIC's firmware reports an internal error",
+    ),
+    LogPattern(
+        "mlx5_pci_error",
+        "mlx5_core",
+        ERROR,
+        "mlx5_pci_err_detected",
+        _MLX5 + r"mlx5_pci_err_detected",
+        "the driver stops the NIC because of an error of its PCIe link",
+    ),
+    LogPattern(
+        "mlx5_command_timeout",
+        "mlx5_core",
+        ERROR,
+        "Will cause a leak",
+        _MLX5 + r"timeout\. Will cause a leak of a command resource",
+        "the NIC's firmware did not answer a command",
+    ),
+    LogPattern(
+        "mlx5_loaded",
+        "mlx5_core",
+        RECOVERED,
+        "firmware version:",
+        _MLX5 + r"\bfirmware version: \d",
+        "the driver has started the NIC",
+    ),
+    LogPattern(
+        "mlx5_module_error",
+        "mlx5_core",
+        ERROR,
+        "Port module event[error]",
+        _MLX5 + r"Port module event\[error\]",
+        "the NIC refuses the cable or the transceiver",
+    ),
+    LogPattern(
+        "mlx5_unplugged",
+        "mlx5_core",
+        WARNING,
+        "Cable unplugged",
+        _MLX5 + r"Port module event: module \d+, Cable unplugged",
+        "a cable was pulled out of the NIC",
+    ),
+    LogPattern(
+        "mlx5_plugged",
+        "mlx5_core",
+        INFO,
+        "Cable plugged",
+        _MLX5 + r"Port module event: module \d+, Cable plugged",
+        "a cable was put into the NIC",
+    ),
+    LogPattern(
+        "mlx5_link_down",
+        "mlx5_core",
+        WARNING,
+        "Link down",
+        _MLX5 + r": Link down",
+        "the link of the NIC went down",
+    ),
+    LogPattern(
+        "mlx5_link_up",
+        "mlx5_core",
+        INFO,
+        "Link up",
+        _MLX5 + r": Link up",
+        "the link of the NIC came up",
+    ),
+    LogPattern(
+        "mlx5_power",
+        "mlx5_core",
+        WARNING,
+        "power on the PCIe slot",
+        _MLX5 + r"insufficient power on the PCIe slot",
+        "the PCIe slot gives the NIC too little power",
+    ),
+    LogPattern(
+        "mlx5_temperature",
+        "mlx5_core",
+        WARNING,
+        "High temperature",
+        _MLX5 + r"High temperature",
+        "the NIC or its transceiver is too hot",
+    ),
+    LogPattern(
+        "netdev_watchdog",
+        "",
+        ERROR,
+        "NETDEV WATCHDOG",
+        rf"(?:(?P<device>{_PCI})\b.*)?NETDEV WATCHDOG: (?:(?P<agent>\S+) \()?.*timed out",
+        "a queue of an interface did not send for seconds: the driver resets it",
+    ),
+    LogPattern(
+        "xid",
+        "nvidia",
+        WARNING,
+        "NVRM: Xid",
+        rf"NVRM: Xid \((?:PCI:)?(?P<device>{_PCI})\): (?P<code>\d+)",
+        "an error that the NVIDIA driver reports",
+    ),
+    LogPattern(
+        "gpu_off_the_bus",
+        "nvidia",
+        FATAL,
+        "fallen off the bus",
+        rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<device>{_PCI}).*fallen off the bus",
+        "the GPU does not answer on PCIe any more",
+    ),
+    LogPattern(
+        "gpu_init_failed",
+        "nvidia",
+        FATAL,
+        "RmInitAdapter failed",
+        rf"NVRM: GPU (?:at )?(?:PCI:)?(?P<device>{_PCI}).*RmInitAdapter failed",
+        "the driver could not start the GPU",
+    ),
+    LogPattern(
+        "nvidia_loaded",
+        "nvidia",
+        RECOVERED,
+        "NVRM: loading NVIDIA",
+        r"NVRM: loading NVIDIA",
+        "the NVIDIA driver was loaded",
+    ),
+    LogPattern(
+        "sxid",
+        "nvidia",
+        WARNING,
+        "SXid (PCI:",
+        rf"nvswitch\d+: SXid \(PCI:(?P<device>{_PCI})\): (?P<code>\d+), (?P<word>[\w-]+)",
+        "an error that an NVSwitch reports",
+    ),
+    LogPattern(
+        "amdgpu_lost",
+        "amdgpu",
+        FATAL,
+        "device lost from bus",
+        _AMDGPU + r"device lost from bus",
+        "the GPU does not answer on PCIe any more",
+    ),
+    LogPattern(
+        "amdgpu_reset_failed",
+        "amdgpu",
+        FATAL,
+        "GPU Recovery Failed",
+        _AMDGPU + r"GPU Recovery Failed",
+        "the driver could not reset the GPU",
+    ),
+    LogPattern(
+        "amdgpu_reset",
+        "amdgpu",
+        ERROR,
+        "GPU reset begin",
+        _AMDGPU + r"GPU reset begin",
+        "the driver resets the GPU",
+    ),
+    LogPattern(
+        "amdgpu_recovered",
+        "amdgpu",
+        RECOVERED,
+        "succeeded",
+        _AMDGPU + r"GPU reset\(\d+\) succeeded",
+        "the driver has reset the GPU",
+    ),
+    LogPattern(
+        "aer_fatal",
+        "pcie",
+        ERROR,
+        "(Fatal)",
+        _aer(r"Uncorrect(?:ed|able) \(Fatal\)"),
+        "a PCIe error that took the link down",
+    ),
+    LogPattern(
+        "aer_non_fatal",
+        "pcie",
+        ERROR,
+        "(Non-Fatal)",
+        _aer(r"Uncorrect(?:ed|able) \(Non-Fatal\)"),
+        "a PCIe error that lost a transaction",
+    ),
+    LogPattern(
+        "aer_corrected",
+        "pcie",
+        WARNING,
+        "Correct",
+        _aer(r"Correct(?:ed|able)"),
+        "a PCIe error that the link corrected; many of them slow the device down",
+    ),
+    LogPattern(
+        "pcie_recovery_failed",
+        "pcie",
+        ERROR,
+        "device recovery failed",
+        rf"(?P<device>{_PCI}): AER: device recovery failed",
+        "the devices below a PCIe port were not recovered after an error",
+    ),
+    LogPattern(
+        "dpc",
+        "pcie",
+        ERROR,
+        "containment event",
+        rf"pcieport (?P<device>{_PCI}).*DPC: containment event",
+        "a PCIe port has cut off what is below it after an error",
+    ),
+    LogPattern(
+        "pcie_link_down",
+        "pcie",
+        ERROR,
+        "Link Down",
+        rf"pcieport (?P<device>{_PCI}).*Slot\(\S+\): Link Down",
+        "the PCIe link of a slot went down",
+    ),
+    LogPattern(
+        "pcie_downtrained",
+        "pcie",
+        WARNING,
+        "available PCIe bandwidth, limited by",
+        rf"(?P<device>{_PCI}): [\d.]+ Gb/s available PCIe bandwidth, limited by",
+        "a PCIe link is slower or narrower than the device supports",
+    ),
+    LogPattern(
+        "pcie_retraining_failed",
+        "pcie",
+        WARNING,
+        "retraining failed",
+        rf"(?P<device>{_PCI}): retraining failed",
+        "a PCIe link could not be brought back to its speed",
+    ),
+)
+"""The first that matches counts."""
+
+XIDS: Dict[int, Tuple[str, str]] = {
+    13: (WARNING, "an error of a program on the GPU"),
+    31: (WARNING, "a program on the GPU used an address that is not mapped"),
+    32: (ERROR, "commands for the GPU arrived damaged, often by PCIe"),
+    38: (ERROR, "the driver's firmware reported an error"),
+    43: (WARNING, "a program on the GPU was stopped; the GPU works"),
+    45: (INFO, "a program on the GPU was ended"),
+    46: (FATAL, "the GPU has stopped processing"),
+    48: (ERROR, "an uncorrectable error of the GPU's memory: reset the GPU"),
+    61: (ERROR, "an internal microcontroller of the GPU reported a warning"),
+    62: (FATAL, "an internal microcontroller of the GPU has halted"),
+    63: (WARNING, "a row of the GPU's memory is replaced at the next reset"),
+    64: (ERROR, "a bad row of the GPU's memory could not be replaced"),
+    68: (WARNING, "an error of the video engine"),
+    69: (WARNING, "an error of a graphics engine class"),
+    74: (ERROR, "an error of an NVLink"),
+    79: (FATAL, "the GPU has fallen off the bus: it does not answer on PCIe any more"),
+    92: (WARNING, "many corrected memory errors"),
+    94: (WARNING, "a memory error that was contained: one program is lost"),
+    95: (FATAL, "a memory error that was not contained: reset the GPU"),
+    109: (ERROR, "a context switch timed out"),
+    119: (FATAL, "the GPU's system processor does not answer: reset the GPU"),
+    120: (FATAL, "an error of the GPU's system processor: reset the GPU"),
+    121: (WARNING, "a corrected error of a C2C link"),
+    122: (WARNING, "access to the GPU's configuration memory failed"),
+    123: (WARNING, "the power management of the GPU failed"),
+    137: (ERROR, "access to another GPU's memory over NVLink failed"),
+    140: (ERROR, "an ECC error that was not recovered: reset the GPU"),
+    143: (FATAL, "the GPU could not be started"),
+    144: (ERROR, "an NVLink error in the secure access layer"),
+    145: (ERROR, "an NVLink error in the remote layer"),
+    146: (ERROR, "an NVLink error in the transaction layer"),
+    147: (ERROR, "an NVLink error in the traversal layer"),
+    148: (ERROR, "an NVLink error in the data link layer"),
+    149: (ERROR, "an NVLink error in the network interface of the links"),
+    150: (ERROR, "an NVLink error in the management engine"),
+    154: (ERROR, "what the GPU needs to work again has changed"),
+}
+"""Xid -> severity and meaning. Others are warnings. NVLink: 74 up to Hopper, 144 to 150 later."""
+
+_BY_NAME = {pattern.name: pattern for pattern in PATTERNS}
+_NEEDS_RESET = "xid_154_reset"
+_NEEDS_NOTHING = "xid_154_none"
+_SXID_FATAL = "sxid_fatal_"
+
+
+def xid_name(code: int, text: str) -> str:
+    """`xid_79`; of Xid 154 whether the text says that the GPU needs nothing, or a reset."""
+    if code == 154 and " to 0x0" in text:
+        return _NEEDS_NOTHING
+    if code == 154 and ("Reset" in text or "Reboot" in text):
+        return _NEEDS_RESET
+    return f"xid_{code}"
+
+
+def sxid_name(code: int, word: str) -> str:
+    """`sxid_fatal_24007` or `sxid_20009`."""
+    return f"{_SXID_FATAL if word == 'Fatal' else 'sxid_'}{code}"
+
+
+def describe(name: str) -> LogPattern:
+    """The pattern of a name that was sent, with the severity and meaning of its code.
+
+    Of a name that is not in the table, from a newer probe, the meaning is empty.
+    """
+    if name == _NEEDS_NOTHING:
+        return _of("xid", name, RECOVERED, "Xid 154: the GPU works again")
+    if name == _NEEDS_RESET:
+        return _of("xid", name, FATAL, "Xid 154: the GPU needs a reset, or its node a reboot")
+    family, _, code = name.rpartition("_")
+    if family == "xid" and code.isdigit():
+        severity, meaning = XIDS.get(int(code), (WARNING, _BY_NAME["xid"].meaning))
+        return _of("xid", name, severity, f"Xid {code}: {meaning}")
+    if family in ("sxid", "sxid_fatal") and code.isdigit():
+        is_fatal = family == "sxid_fatal"
+        meaning = "an NVSwitch reports a fatal error" if is_fatal else _BY_NAME["sxid"].meaning
+        return _of("sxid", name, FATAL if is_fatal else WARNING, f"SXid {code}: {meaning}")
+    return _BY_NAME.get(name) or LogPattern(name, "", WARNING, "", "", "")
+
+
+def _of(family: str, name: str, severity: str, meaning: str) -> LogPattern:
+    return _BY_NAME[family]._replace(name=name, severity=severity, meaning=meaning)

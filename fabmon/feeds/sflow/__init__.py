@@ -1,0 +1,1 @@
+"""sFlow version 5: datagrams that switches send, with sampled packets and interface counters."""

@@ -1,0 +1,302 @@
+"""Receives sFlow datagrams over UDP: adds up sampled flows, keeps the last interface counters.
+
+Anybody who reaches the port can send, and a datagram names its agent itself. What is kept is
+bounded by agent, by port and in all; a datagram that is no sFlow, or comes while too many do, is
+counted and dropped. Bytes are corrected for dropped and lost datagrams by their sequence numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from fabmon.fabric.flows.addresses import parse_address
+from fabmon.fabric.flows.sampled import MOST_AGENTS, RX, TX, FlowKey, FlowSamples, SampledFlow
+from fabmon.fabric.model import Host
+from fabmon.feeds.sflow.datagram import (
+    MOST_BYTES,
+    Datagram,
+    DatagramError,
+    FlowSample,
+    PortCounters,
+    decode,
+)
+from fabmon.feeds.sflow.packet_header import flow_of
+from fabmon.feeds.ticks import Clock, RealClock
+
+_LOG = logging.getLogger("fabmon.feeds")
+
+DEFAULT_PORT = 6343
+BATCH_S = 10.0
+"""Samples of that time are passed on together."""
+
+_MOST_FLOWS = 12
+"""Flows of a port in one way that are passed on, the largest first."""
+_MOST_FLOWS_OF_AGENT = 512
+_MOST_KEPT = 8192
+"""Flows of an agent that are added up in a batch."""
+_MOST_PORTS = 2048
+"""Interfaces of an agent, as of a node."""
+_MOST_SAMPLES_A_SECOND = 10_000
+"""Samples that are read; each takes some 10 us."""
+_MOST_MISSING = 10_000
+"""A larger gap in sequence numbers is a restart of the agent."""
+_MOST_LATE = 100
+"""A datagram whose number is smaller by less has overtaken others."""
+_MOST_RATE = 1 << 24
+_MOST_SIZE = 1 << 60
+_RECEIVE_BYTES = 4 << 20
+
+_Counts = list[int]
+"""Samples and bytes."""
+
+
+class _Agent:
+    """What an agent has sent since the last batch, and its last counters."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[int, str, FlowKey | None], _Counts] = {}
+        self.rates: Counter[int] = Counter()
+        self.sequences: dict[int, int] = {}
+        self.received = 0
+        self.missing = 0
+        self.counters: dict[int, tuple[PortCounters, int, int]] = {}
+        self._egress: set[int] = set()
+
+    def take(self, datagram: Datagram, now_ns: int) -> None:
+        """Add a datagram that arrived at `now_ns`, by the monotonic clock."""
+        self.note_sequence(datagram)
+        for port in datagram.counters:
+            if port.if_index in self.counters or len(self.counters) < _MOST_PORTS:
+                self.counters[port.if_index] = (port, datagram.uptime_ms, now_ns)
+        for sample in datagram.flows:
+            self._add(sample)
+
+    def note_sequence(self, datagram: Datagram) -> None:
+        """Count datagrams that are missing before this one; one that is late is not missing."""
+        self.received += 1
+        before = self.sequences.get(datagram.sub_agent)
+        if before is None and len(self.sequences) >= _MOST_PORTS:
+            return
+        step = _MOST_MISSING if before is None else datagram.sequence - before
+        if -_MOST_LATE < step <= 0:
+            self.missing = max(0, self.missing - 1)
+            return
+        if 0 < step < _MOST_MISSING:
+            self.missing += step - 1
+        self.sequences[datagram.sub_agent] = datagram.sequence
+
+    def _add(self, sample: FlowSample) -> None:
+        """Count a packet as received by its input and as sent by its output.
+
+        A port that samples what it sends (its data source is the output) counts those samples only:
+        the inputs of other ports sampled the same packets.
+        """
+        self.rates[sample.rate] += 1
+        flow = flow_of(sample)
+        size = min(sample.frame_bytes, MOST_BYTES) * min(sample.rate, _MOST_RATE)
+        is_egress = sample.source == sample.output and sample.source != sample.input
+        if is_egress and sample.output is not None:
+            if sample.output not in self._egress and len(self._egress) < _MOST_PORTS:
+                self._egress.add(sample.output)
+            self._count(sample.output, TX, flow, size)
+            return
+        if sample.input is not None:
+            self._count(sample.input, RX, flow, size)
+        if sample.output is not None and sample.output not in self._egress:
+            self._count(sample.output, TX, flow, size)
+
+    def _count(self, port: int, way: str, flow: FlowKey | None, size: int) -> None:
+        key = (port, way, flow)
+        if key not in self.counts and len(self.counts) >= _MOST_KEPT:
+            key = (port, way, None)
+            if key not in self.counts and len(self.counts) >= _MOST_KEPT + 2 * _MOST_PORTS:
+                return
+        count = self.counts.setdefault(key, [0, 0])
+        count[0] += 1
+        count[1] += size
+
+    def batch(self, agent: str, node: str, seconds: float) -> FlowSamples | None:
+        """The largest flows since the last batch; None where nothing was sampled."""
+        counts, self.counts = self.counts, {}
+        rates, self.rates = self.rates, Counter()
+        received, missing = self.received, self.missing
+        self.received = self.missing = 0
+        if not counts:
+            return None
+        factor = (received + missing) / max(received, 1)
+        flows: list[SampledFlow] = []
+        others: dict[tuple[int, str], _Counts] = {}
+        of_port: Counter[tuple[int, str]] = Counter()
+        for (port, way, flow), (samples, size) in sorted(
+            counts.items(), key=lambda item: -item[1][1]
+        ):
+            scaled = min(round(size * factor), _MOST_SIZE)
+            of_port[port, way] += flow is not None
+            is_large = of_port[port, way] <= _MOST_FLOWS and len(flows) < _MOST_FLOWS_OF_AGENT
+            if flow is not None and is_large:
+                flows.append(SampledFlow(port, way, flow, samples, scaled))
+            else:
+                count = others.setdefault((port, way), [0, 0])
+                count[0] += samples
+                count[1] += scaled
+        rest = tuple(
+            (port, way, samples, size) for (port, way), (samples, size) in sorted(others.items())
+        )
+        lost = missing / max(received + missing, 1)
+        (rate, _), *_ = rates.most_common(1)
+        return FlowSamples(agent, seconds, rate, tuple(flows), rest, round(lost, 4), node)
+
+
+class SflowReceiver(asyncio.DatagramProtocol):
+    """Listens on `address` (`[HOST]:PORT`). `hosts` are the nodes whose agents may be matched by
+    the addresses of the hosts file."""
+
+    def __init__(
+        self, address: str, hosts: Iterable[Host] = (), clock: Clock | None = None
+    ) -> None:
+        """Binds the socket. Raises ValueError for an address that is not one, and OSError."""
+        host, port = parse_listen_address(address)
+        self._socket = _bound(host, port)
+        self.port = self._socket.getsockname()[1]
+        self.datagrams = 0
+        self.invalid = 0
+        self.dropped = 0
+        self.arrived = asyncio.Event()
+        self._hosts = tuple(hosts)
+        self._clock = clock or RealClock()
+        self._agents: dict[str, _Agent] = {}
+        self._node_of: dict[str, str] = {}
+        self._transport: asyncio.DatagramTransport | None = None
+        self._since_s = self._second_s = self._clock.monotonic()
+        self._samples_in_second = 0
+        self._said: set[str] = set()
+
+    async def run(self) -> None:
+        """Receive from now on; resolves the names of the hosts file first."""
+        loop = asyncio.get_running_loop()
+        await self._resolve(loop)
+        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, sock=self._socket)
+        self._since_s = self._clock.monotonic()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._transport is not None:
+            self._transport.close()
+        else:
+            self._socket.close()
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Take a datagram; called by the event loop."""
+        self.datagrams += 1
+        now_s = self._clock.monotonic()
+        if now_s - self._second_s >= 1:
+            self._second_s, self._samples_in_second = now_s, 0
+        if self._samples_in_second > _MOST_SAMPLES_A_SECOND:
+            self.dropped += 1
+            self._say("sFlow: more samples than are read: some are left out, rates are corrected")
+            return
+        try:
+            datagram = decode(data)
+        except DatagramError as error:
+            self.invalid += 1
+            self._samples_in_second += 1
+            self._say(f"sFlow: a datagram is not valid ({error}); such datagrams are dropped")
+            return
+        self._samples_in_second += 1 + len(datagram.flows) + len(datagram.counters)
+        agent = self._agents.get(datagram.agent)
+        if agent is None:
+            if len(self._agents) >= MOST_AGENTS:
+                self.dropped += 1
+                return
+            agent = self._agents[datagram.agent] = _Agent()
+        agent.take(datagram, int(now_s * 1e9))
+        self.arrived.set()
+
+    def take(self) -> tuple[FlowSamples, ...]:
+        """The flows of each agent, once in 10 s; nothing between."""
+        now_s = self._clock.monotonic()
+        seconds = now_s - self._since_s
+        if seconds < BATCH_S:
+            return ()
+        self._since_s = now_s
+        found = (
+            agent.batch(address, self._node_of.get(address, ""), seconds)
+            for address, agent in self._agents.items()
+        )
+        return tuple(batch for batch in found if batch is not None)
+
+    def counters(self, node: str) -> Mapping[int, tuple[PortCounters, int, int]] | None:
+        """The last counters of a node's interfaces by ifIndex, with the agent's uptime in ms and
+        the monotonic clock in ns of their arrival; None where its agent has sent nothing."""
+        for address, owner in self._node_of.items():
+            if owner == node and address in self._agents:
+                return self._agents[address].counters
+        return None
+
+    async def _resolve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Find the addresses of the hosts file's nodes, without waiting for slow name servers."""
+        named = []
+        for host in self._hosts:
+            where = host.address or host.name
+            parsed = parse_address(where)
+            if parsed is not None:
+                self._node_of[str(parsed)] = host.name
+            elif host.via in ("sflow", "gnmi", "snmp", "eapi") or host.role == "switch":
+                named.append((host.name, where))
+
+        async def resolve(name: str, where: str) -> None:
+            with contextlib.suppress(OSError, UnicodeError):
+                for *_, place in await loop.getaddrinfo(where, None, type=socket.SOCK_DGRAM):
+                    self._node_of.setdefault(str(place[0]).partition("%")[0], name)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RESOLVE_S):
+                await asyncio.gather(*(resolve(*each) for each in named))
+
+    def _say(self, text: str) -> None:
+        kind = text.partition("(")[0]
+        if kind not in self._said:
+            self._said.add(kind)
+            _LOG.warning("%s", text)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        with contextlib.suppress(OSError):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.setblocking(False)
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+_RESOLVE_S = 3.0
+
+_ANY = "0.0.0.0"
+
+
+def parse_listen_address(text: str) -> tuple[str, int]:
+    """`:6343`, `6343`, `10.0.0.1:6343` or `[::]:6343` as host and port.
+
+    Raises ValueError with what to write.
+    """
+    host, separator, port = text.rpartition(":")
+    if not separator and parse_address(text) is not None:
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    is_port = port.isascii() and port.isdigit() and int(port[:6]) < 65_536
+    if not is_port or (host and parse_address(host) is None):
+        raise ValueError(f"{text!r} is no address to listen on: write [ADDRESS]:PORT, as in :6343")
+    return host or _ANY, int(port)

@@ -1,0 +1,469 @@
+"""sFlow: the decoder on what the specification says and on anything else, the receiver's sums."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fabmon.fabric.flows.sampled import FlowKey, relative_error_percent
+from fabmon.fabric.model import SWITCH, Host
+from fabmon.feeds.errors import Unreachable
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.sflow.datagram import DatagramError, FlowSample, decode
+from fabmon.feeds.sflow.packet_header import flow_of
+from fabmon.feeds.sflow.receiver import SflowReceiver, parse_listen_address
+from fabmon.feeds.transports import sflow as sflow_transport
+from fabmon.feeds.transports.sflow import SflowTransport
+from fabmon.session.errors import UsageError
+from fabmon.session.session import Session
+from tests.fixtures import sflow
+from tests.fixtures.in_namespace import ROOT, can_have_one
+from tests.requirements import need, need_command
+from tests.unit.feeds.fakes import FakeClock
+from tests.unit.feeds.session_reading import read_messages, values_of
+from tests.unit.feeds.sflow_in_namespace import FRAMES, SAMPLING, SPORTS
+
+A, B = "10.1.0.1", "10.1.9.2"
+ROCE = FlowKey(A, B, 17, 49_153, 4791, 0x1A2B)
+
+
+def sampled(packet: bytes, protocol: int = 1) -> FlowKey | None:
+    """The flow of a packet, by way of a datagram."""
+    made = sflow.datagram(sflow.flow_sample(sflow.raw_header(packet, 4096, protocol)))
+    (sample,) = decode(made).flows
+    return flow_of(sample)
+
+
+def test_a_flow_sample_is_decoded() -> None:
+    packet = sflow.roce(A, B, 49_153, 0x1A2B)
+    made = sflow.datagram(sflow.flow_sample(sflow.raw_header(packet, 4178)), sequence=9)
+    found = decode(made)
+    assert (found.agent, found.sequence, found.uptime_ms) == (sflow.AGENT, 9, 1000)
+    (sample,) = found.flows
+    assert (sample.source, sample.rate, sample.input, sample.output) == (17, 1000, 17, 3)
+    assert sample.frame_bytes == 4178
+    assert flow_of(sample) == ROCE
+
+
+def test_an_expanded_sample_and_an_agent_with_ipv6() -> None:
+    header = sflow.raw_header(sflow.roce(A, B, 49_153, 0x1A2B), 4178)
+    made = sflow.datagram(
+        sflow.flow_sample(header, expanded=True, input_port=2**30, output_port=70_000),
+        agent="2001:db8::1",
+    )
+    found = decode(made)
+    assert found.agent == "2001:db8::1"
+    assert (found.flows[0].input, found.flows[0].output) == (None, 70_000)
+
+
+@pytest.mark.parametrize("output", [0x80000005, 0x40000001, 0x3FFFFFFF, 0])
+def test_an_output_that_is_no_interface_is_none(output: int) -> None:
+    header = sflow.raw_header(sflow.roce(A, B, 1, 2), 100)
+    made = sflow.datagram(sflow.flow_sample(header, output_port=output))
+    assert decode(made).flows[0].output is None
+
+
+@pytest.mark.parametrize(
+    ("packet", "protocol", "flow"),
+    [
+        (sflow.roce(A, B, 49_153, 0x1A2B, vlans=[100, 200]), 1, ROCE),
+        (sflow.ipv4(A, B, 17, sflow.udp(49_153, 4791, sflow.bth(0x1A2B))), 11, ROCE),
+        (
+            sflow.ethernet(sflow.ipv6("fd00::1", "fd00::2", 6, sflow.udp(5, 80)), 0x86DD),
+            1,
+            FlowKey("fd00::1", "fd00::2", 6, 5, 80),
+        ),
+        (
+            sflow.ipv6("fd00::1", "fd00::2", 0, bytes([17, 0]) + bytes(6) + sflow.udp(5, 53)),
+            12,
+            FlowKey("fd00::1", "fd00::2", 17, 5, 53),
+        ),
+        (sflow.ethernet(sflow.ipv4(A, B, 1, b"ping"), 0x0800), 1, FlowKey(A, B, 1)),
+        (
+            sflow.ethernet(sflow.ipv4(A, B, 17, b"later....", fragment=100), 0x0800),
+            1,
+            FlowKey(A, B, 17),
+        ),
+        (sflow.roce(A, B, 49_153, 0x1A2B)[:44], 1, FlowKey(A, B, 17, 49_153, 4791)),
+        (sflow.ethernet(b"\0" * 30, 0x0806), 1, None),
+        (sflow.ethernet(b"", 0x0800), 1, None),
+        (b"", 1, None),
+        (b"\x45", 99, None),
+    ],
+    ids=str,
+)
+def test_the_flow_of_a_header(packet: bytes, protocol: int, flow: FlowKey | None) -> None:
+    sample = FlowSample(1, 1, 1, 0, 1, 2, 100, protocol, packet, None)
+    assert flow_of(sample) == flow
+
+
+def test_an_agent_may_send_fields_instead_of_a_header() -> None:
+    ends = socket.inet_aton(A) + socket.inet_aton(B)
+    fields = struct.pack(">II", 1500, 6) + ends + struct.pack(">IIII", 5, 80, 0, 0)
+    (sample,) = decode(sflow.datagram(sflow.flow_sample(sflow.record(3, fields)))).flows
+    assert flow_of(sample) == FlowKey(A, B, 6, 5, 80)
+    assert sample.frame_bytes == 1500
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+def test_interface_counters_are_decoded(expanded: bool) -> None:
+    made = sflow.counter_sample(
+        sflow.record(2, bytes(52)),
+        sflow.if_counters(17, 10**15, 2 * 10**15),
+        sflow.port_name("Ethernet17"),
+        expanded=expanded,
+    )
+    (port,) = decode(sflow.datagram(made)).counters
+    assert (port.if_index, port.name, port.is_up, port.speed_bps) == (
+        17,
+        "Ethernet17",
+        True,
+        400 * 10**9,
+    )
+    assert (port.rx_bytes, port.tx_bytes) == (10**15, 2 * 10**15)
+    assert port.rx_packets == (10, 2, 1)
+    assert port.tx_packets == (20, None, 0), "all ones is not counted"
+    assert (port.rx_discards, port.rx_errors, port.tx_discards, port.tx_errors) == (4, 5, 6, 7)
+
+
+def test_unknown_samples_and_records_are_skipped() -> None:
+    vendor = sflow.record((4413 << 12) | 1, b"whatever")
+    header = sflow.raw_header(sflow.roce(A, B, 49_153, 0x1A2B), 4178)
+    found = decode(sflow.datagram(vendor, sflow.flow_sample(sflow.record(1001, bytes(16)), header)))
+    assert found.skipped == 1
+    assert flow_of(found.flows[0]) == ROCE
+
+
+def whole() -> bytes:
+    header = sflow.raw_header(sflow.roce(A, B, 49_153, 0x1A2B), 4178)
+    return sflow.datagram(
+        sflow.flow_sample(header),
+        sflow.flow_sample(header, expanded=True),
+        sflow.counter_sample(sflow.if_counters(17, 1, 2), sflow.port_name("p")),
+    )
+
+
+def test_a_datagram_cut_anywhere_is_refused() -> None:
+    made = whole()
+    for end in range(len(made)):
+        with pytest.raises(DatagramError):
+            decode(made[:end])
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (struct.pack(">II", 4, 1) + bytes(40), "version 4"),
+        (struct.pack(">II", 5, 9) + bytes(40), "address type 9"),
+        (struct.pack(">II", 5, 1) + bytes(16) + struct.pack(">I", 2**31), "samples"),
+        (sflow.datagram(sflow.record(1, bytes(28) + struct.pack(">I", 2**31))), "records"),
+        (bytes(70_000), "70000 bytes"),
+    ],
+)
+def test_what_is_no_datagram_says_why(data: bytes, why: str) -> None:
+    with pytest.raises(DatagramError, match=why):
+        decode(data)
+
+
+def test_no_bytes_make_the_decoder_fail_otherwise() -> None:
+    """Random bytes, and real datagrams with random words and lengths: 10,000 of them."""
+    dice = random.Random(14)
+    made = whole()
+    began = time.monotonic()
+    decoded = 0
+    for _ in range(10_000):
+        if dice.random() < 0.3:
+            data = bytearray(made[:8] + dice.randbytes(dice.randrange(200)))
+        else:
+            data = bytearray(made)
+            for _ in range(dice.randrange(1, 4)):
+                place = dice.randrange(len(data) // 4) * 4
+                word = dice.choice(
+                    (0, 1, 2**32 - 1, 2**31, dice.getrandbits(32), dice.randrange(99))
+                )
+                data[place : place + 4] = word.to_bytes(4, "big")
+        try:
+            found = decode(bytes(data))
+        except DatagramError:
+            continue
+        decoded += 1
+        for sample in found.flows:
+            flow_of(sample)
+    assert decoded > 500, "not all of it is refused at the door"
+    assert time.monotonic() - began < 60
+
+
+class Rig:
+    """A receiver with a clock of the test, fed by hand."""
+
+    def __init__(self, *hosts: Host) -> None:
+        self.clock = FakeClock()
+        self.receiver = SflowReceiver("127.0.0.1:0", hosts, self.clock)
+
+    def send(self, data: bytes) -> None:
+        self.receiver.datagram_received(data, ("10.0.0.1", 5))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.receiver.close()
+
+
+def roce_sample(
+    sport: int = 49_153,
+    size: int = 1000,
+    source: int = 17,
+    input_port: int = 17,
+    rate: int = 1000,
+) -> bytes:
+    packet = sflow.roce(A, B, sport, 0x1A2B)
+    header = sflow.raw_header(packet, size)
+    return sflow.flow_sample(header, source=source, rate=rate, input_port=input_port)
+
+
+def test_flows_are_summed_by_port_and_way_for_ten_seconds(rig: Rig) -> None:
+    for number in range(1, 11):
+        rig.send(sflow.datagram(roce_sample(), roce_sample(), sequence=number))
+    rig.clock.suspend(5)
+    assert rig.receiver.take() == ()
+    rig.clock.suspend(5)
+    (batch,) = rig.receiver.take()
+    assert (batch.agent, batch.seconds, batch.rate, batch.lost) == (sflow.AGENT, 10, 1000, 0)
+    assert [(f.if_index, f.way, f.flow, f.samples, f.bytes) for f in batch.flows] == [
+        (17, "rx", ROCE, 20, 20 * 1000 * 1000),
+        (3, "tx", ROCE, 20, 20 * 1000 * 1000),
+    ]
+    rig.clock.suspend(10)
+    assert rig.receiver.take() == (), "nothing is repeated"
+
+
+def test_lost_datagrams_are_corrected_for(rig: Rig) -> None:
+    for number in range(1, 101):
+        if number % 4:
+            rig.send(sflow.datagram(roce_sample(), sequence=number))
+    rig.clock.suspend(10)
+    (batch,) = rig.receiver.take()
+    assert batch.lost == pytest.approx(0.25, abs=0.01)
+    assert batch.flows[0].bytes == pytest.approx(100 * 10**6, rel=0.02)
+    assert batch.flows[0].samples == 75
+
+
+def test_datagrams_that_overtake_each_other_and_restarts_are_no_loss(rig: Rig) -> None:
+    for number in (1, 3, 2, 4, 6, 5, 7, 1, 2):
+        rig.send(sflow.datagram(roce_sample(), sequence=number if number else 0))
+    rig.clock.suspend(10)
+    assert rig.receiver.take()[0].lost == 0
+
+
+def test_a_port_that_samples_what_it_sends_is_not_counted_twice(rig: Rig) -> None:
+    egress = roce_sample(source=3)
+    rig.send(sflow.datagram(egress))
+    for _ in range(10):
+        rig.send(sflow.datagram(egress, roce_sample()))
+    rig.clock.suspend(10)
+    (batch,) = rig.receiver.take()
+    counted = {(flow.if_index, flow.way): flow.samples for flow in batch.flows}
+    assert counted == {(3, "tx"): 11, (17, "rx"): 10}
+
+
+def test_small_flows_and_packets_without_ip_are_others(rig: Rig) -> None:
+    for number in range(30):
+        rig.send(sflow.datagram(*[roce_sample(sport=number)] * (30 - number), sequence=number))
+    arp = sflow.flow_sample(sflow.raw_header(sflow.ethernet(bytes(30), 0x0806), 64))
+    rig.send(sflow.datagram(arp, sequence=30))
+    rig.clock.suspend(10)
+    (batch,) = rig.receiver.take()
+    assert len(batch.flows) == 24, "twelve of each port and way"
+    samples = sum(flow.samples for flow in batch.flows if flow.way == "rx")
+    (others,) = (other for other in batch.others if other[1] == "rx")
+    assert samples + others[2] == sum(range(1, 31)) + 1
+
+
+def test_a_flood_is_bounded_and_read_in_part(rig: Rig) -> None:
+    for number in range(4000):
+        agent = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+        rig.send(sflow.datagram(*[roce_sample(sport=number)] * 5, agent=agent))
+    assert rig.receiver.dropped > 1000
+    for number in range(60):
+        rig.clock.suspend(1.1)
+        samples = [
+            roce_sample(sport=dice, input_port=number % 100 + 1, rate=2**32 - 1, size=2**32 - 1)
+            for dice in range(400)
+        ]
+        rig.send(sflow.datagram(*samples, sequence=number))
+    assert len(rig.receiver._agents) <= 4096
+    assert all(len(agent.counts) < 20_000 for agent in rig.receiver._agents.values())
+    batches = rig.receiver.take()
+    assert all(len(batch.flows) <= 512 for batch in batches)
+    assert all(flow.bytes < 2**62 for batch in batches for flow in batch.flows)
+
+
+def test_what_is_no_sflow_costs_only_itself(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    for data in (b"", b"hello", bytes(1400), whole()[:-1]):
+        for _ in range(50):
+            rig.send(data)
+    rig.send(whole())
+    assert rig.receiver.invalid == 200
+    rig.clock.suspend(10)
+    assert len(rig.receiver.take()) == 1
+    assert len(caplog.records) <= 2, "said once, not 200 times"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (":6343", ("0.0.0.0", 6343)),
+        ("6343", ("0.0.0.0", 6343)),
+        ("10.0.0.1:99", ("10.0.0.1", 99)),
+        ("10.0.0.1", ("10.0.0.1", 6343)),
+        ("[::]:6343", ("::", 6343)),
+    ],
+)
+def test_an_address_to_listen_on(text: str, found: tuple[str, int]) -> None:
+    assert parse_listen_address(text) == found
+
+
+@pytest.mark.parametrize("text", ["", ":", ":99999", "host:6343", "10.0.0.1:x", ":-1"])
+def test_a_wrong_address_says_what_to_write(text: str) -> None:
+    with pytest.raises(ValueError, match="as in :6343"):
+        parse_listen_address(text)
+
+
+async def test_a_port_in_use_is_a_clear_error() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UsageError, match="Address already in use; --sflow selects another"):
+            Session.load(None).live_feed([Host(name="a", via="exec", command="true")], 1.0, where)
+
+
+def test_the_error_of_an_estimate() -> None:
+    assert relative_error_percent(10_000) == pytest.approx(1.96)
+    assert relative_error_percent(1) == 196
+
+
+@pytest.fixture
+def udp() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        yield made
+
+
+async def test_counters_over_a_real_socket_become_the_ports_of_a_node(
+    udp: socket.socket,
+) -> None:
+    host = Host(name="leaf1", address=sflow.AGENT, via="sflow", role=SWITCH)
+    receiver = SflowReceiver("127.0.0.1:0", [host])
+    await receiver.run()
+    transport = SflowTransport(ProbeSettings(interval_s=0.1), receiver)
+    session = await transport.open(host)
+
+    def send(number: int, rx: int) -> None:
+        ports = [
+            sflow.counter_sample(sflow.if_counters(17, rx, 2 * rx), sflow.port_name("Ethernet17")),
+            sflow.counter_sample(sflow.if_counters(18, 5, 6, up=False)),
+        ]
+        made = sflow.datagram(*ports, sequence=number, uptime_ms=1000 * number)
+        udp.sendto(made, ("127.0.0.1", receiver.port))
+
+    send(1, 10**9)
+    try:
+        hello, frame = await read_messages(session, 1)
+        values = values_of(hello, frame, "Ethernet17")  # type: ignore[arg-type]
+        assert values["phy_rx_bytes"] == 10**9
+        assert values["netdev_up"] == 1
+        assert values["phy_rx_packets"] == 13
+        assert values_of(hello, frame, "if18")["netdev_up"] == 0  # type: ignore[arg-type]
+        infos = {item.id: item.info for block in hello.blocks for item in block.objects}  # type: ignore[union-attr]
+        assert infos["Ethernet17"]["ifindex"] == 17
+        clock = frame.blocks[0][0]  # type: ignore[union-attr, index]
+        send(2, 2 * 10**9)
+        while True:
+            *_, frame = await read_messages(session, 1)
+            if frame.blocks[0] is not None:  # type: ignore[union-attr]
+                break
+        step_ns = frame.blocks[0][0] - clock  # type: ignore[union-attr, index, operator]
+        assert step_ns == 10**9, "by the agent's own clock"
+    finally:
+        receiver.close()
+
+
+async def test_a_silent_agent_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sflow_transport, "_FIRST_S", 0.2)
+    host = Host(name="leaf1", address="10.9.9.9", via="sflow", role=SWITCH)
+    receiver = SflowReceiver("127.0.0.1:0", [host])
+    await receiver.run()
+    session = await SflowTransport(ProbeSettings(interval_s=0.1), receiver).open(host)
+    with pytest.raises(Unreachable, match=r"no sFlow from agent 10\.9\.9\.9 on port \d+"):
+        await asyncio.wait_for(session.readline(), 5)
+    receiver.close()
+
+
+@pytest.fixture(scope="module")
+def switch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a real Open vSwitch sent, as fabmon, pmacct and the kernel count it."""
+    for command, package in (
+        ("ovs-vsctl", "openvswitch-switch"),
+        ("ovsdb-tool", "openvswitch-switch"),
+        ("sfacctd", "pmacct"),
+    ):
+        need_command(command, package)
+    need("a network namespace with a veth", can_have_one(), "run as root")
+    directory = tmp_path_factory.mktemp("ovs")
+    program = [sys.executable, "-m", "tests.unit.feeds.sflow_in_namespace", str(directory)]
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", *program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def test_open_vswitch_is_read_as_pmacct_reads_it(switch: dict[str, Any]) -> None:
+    index = switch["index"]
+    packets: Counter[str] = Counter()
+    for key, (samples, _, qp) in switch["flows"].items():
+        _, way, sport = key.split()
+        packets[sport] += samples * SAMPLING * (way == "rx")
+        assert qp == 0x100 + SPORTS.index(int(sport)), "the queue pair of the header"
+    assert dict(packets) == switch["pmacct"]
+    for sport in SPORTS:
+        received = switch["flows"][f"{index['s1']} rx {sport}"]
+        assert received == switch["flows"][f"{index['s2']} tx {sport}"]
+
+
+def test_the_estimate_is_within_its_error(switch: dict[str, Any]) -> None:
+    """Three times the error that is shown: one run in a million is outside by chance."""
+    assert switch["rate"] == SAMPLING
+    frame_bytes = switch["frame_bytes"] + 4  # the checksum is on the wire, too
+    for sport in SPORTS:
+        samples, size, _ = switch["flows"][f"{switch['index']['s1']} rx {sport}"]
+        error = relative_error_percent(samples) / 100
+        sent = FRAMES // len(SPORTS) * frame_bytes
+        assert size == pytest.approx(sent, rel=2.5 * error)
+
+
+def test_a_switch_that_only_sends_sflow_is_a_node_with_its_counters(switch: dict[str, Any]) -> None:
+    assert switch["state"] == "up"
+    assert switch["up"] == 1
+    assert switch["unmatched"] == []
+    assert switch["counted"] == switch["kernel"] >= FRAMES * switch["frame_bytes"]
+    assert {sport for sport, *_ in switch["shown"]} <= {*SPORTS, 0}
+    assert all(error < 60 for _, _, error in switch["shown"])
