@@ -99,8 +99,8 @@ _READ_FIELDS = {
     *(197, 198),
     *(170, 171, 172, 220, 222, 231, 232, 233, *range(235, 251)),
 }
-"""Fields that are read here, in pcie.py (197, 198) and in nvlink_fabric.py (the last line), or count
-bytes in another unit."""
+"""Fields that are read here, in pcie.py (197, 198) and in nvlink_fabric.py (the last line), or
+count bytes in another unit."""
 _SPEEDS = (164, 90)
 """NVLINK_GET_SPEED of a link, NVLINK_SPEED_MBPS_COMMON of all: MB/s, one direction."""
 _BPS_OF_MB = 8_000_000
