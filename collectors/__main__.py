@@ -38,7 +38,8 @@ def main() -> int:
         requests.exit_with_console(0, settings.lease_s, _Requests(settings.root, output))
     _raise_file_limit()
     about = _about(HostFS(settings.root))
-    gc.freeze()  # Everything allocated so far lives as long as the probe.
+    if sys.version_info >= (3, 7):
+        gc.freeze()  # Everything allocated so far lives as long as the probe.
     try:
         encoding = wire.choose_encoding(settings.encodings)
         probe = Probe(sources, output, about, settings.interval_s, encoding)

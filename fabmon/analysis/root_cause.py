@@ -157,6 +157,11 @@ class _Roots:
         local = {name for name in met if name in hosts}
         if is_cable or is_group:
             local |= met & set(self._structure.leaves)
+        if symptom.cause == uneven_rails.CAUSE.name:
+            # A ring of one rail is as fast as its slowest host, and the first rail is the low one.
+            rail, rails = self._structure.rail, (*rows, *self._rows_of(root.victims))
+            if int(rail[symptom.rows[0]]) in {int(rail[row]) for row in self._ends(rails)}:
+                return True
         own = {name.partition("/")[0] for name in symptom.victims} | self._nodes(symptom)
         own |= {leaf for name in own for leaf in hosts.get(name, ())}
         return not local or not local.isdisjoint(own)

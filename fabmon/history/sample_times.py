@@ -7,8 +7,7 @@ what ticks contain is used, so a replay gives the same times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -33,20 +32,6 @@ _MAX_DRIFT = 1e-4
 """How fast two monotonic clocks may diverge: a running minimum rises by this much per second."""
 
 
-class FrameClock(NamedTuple):
-    """The clocks of a frame of the node with this number; seconds since the epoch, and since the
-    start of the node's monotonic clock."""
-
-    number: int
-    wall_s: float
-    mono_s: float
-
-    @classmethod
-    def of(cls, number: int, frame: Frame) -> FrameClock:
-        """The clocks of a frame."""
-        return cls(number, frame.wall_ns / 1e9, frame.mono_ns / 1e9)
-
-
 class NodeTimelines:
     """The offset of every node's monotonic clock to the common timeline, by the node's number."""
 
@@ -58,13 +43,14 @@ class NodeTimelines:
         self._of_arrival = np.empty(0)
         self._mono_s = np.empty(0)
 
-    def accept(self, tick_s: float, clocks: Sequence[FrameClock]) -> None:
-        """Take the frames of a tick that ended at `tick_s`, one of each node."""
-        if not clocks:
+    def accept(self, tick_s: float, nodes: Indices, wall_s: Float64s, mono_s: Float64s) -> None:
+        """Take the clocks of the frames of a tick that ended at `tick_s`, one of each node.
+
+        All are [frames]: the nodes' numbers, seconds since the epoch, and seconds since the start
+        of the nodes' monotonic clocks.
+        """
+        if not len(nodes):
             return
-        # [3, frames]
-        numbers, wall_s, mono_s = np.array(clocks, np.float64).T
-        nodes: Indices = numbers.astype(np.intp)
         self._make_room(int(nodes.max()) + 1)
         restarted = nodes[mono_s < self._mono_s[nodes]]
         for each in (self._of_wall, self._last_seen, self._of_arrival):
@@ -149,7 +135,10 @@ class SampleTimes:
         """Take the clocks of frames by node, all of nodes that were added."""
         numbers = self._numbers
         self._timelines.accept(
-            tick_s, [FrameClock.of(numbers[node], frame) for node, frame in frames.items()]
+            tick_s,
+            np.array([numbers[node] for node in frames], np.intp),
+            np.array([frame.wall_ns / 1e9 for frame in frames.values()]),
+            np.array([frame.mono_ns / 1e9 for frame in frames.values()]),
         )
 
     def intervals(self, rates: LiveRates) -> tuple[Float64s, Float64s]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from collectors.coverage import summary
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.sources import ABSENT, WORKS, SourceState, source_states
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
@@ -232,10 +233,7 @@ def _unmapped(record: DoctorRecord) -> Iterator[str]:
         yield ""
         yield "Counters that nodes list and fabmon does not read, by driver"
     for row in rows:
-        pattern = ", by pattern" if row.by_pattern and row.read else ""
-        read = f"{row.read} of {row.seen} read{pattern}"
-        if not row.read:
-            read = f"{plural(row.seen, 'counter')}, names not known"
+        read = summary(row.seen, row.read, row.by_pattern)
         where = f"{fold(row.nodes)}: " if len(record.nodes) > 1 else ""
         yield f"  {row.source:<16} {row.driver:<14} {where}{read}. Not read:"
         yield from textwrap.wrap(

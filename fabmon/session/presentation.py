@@ -33,14 +33,7 @@ _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
 """A file shows every colour, whatever the terminal supports in which it is made."""
 _PICTURE_AFTER_S = 10.0
-_SCREEN_MODULES = (
-    "textual.app",
-    "textual.screen",
-    "textual.widgets",
-    "fabmon.session.recording_access",
-    "fabmon.tui.screens.overview",
-    "fabmon.tui.app",
-)
+_SCREEN_MODULES = ("fabmon.session.recording_access", "fabmon.tui.app")
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +95,8 @@ class ScreenSetup:
 
 
 async def load_screen() -> None:
-    """Import the screen in steps: the nodes that were begun to connect to go on meanwhile."""
-    for name in _SCREEN_MODULES:
-        importlib.import_module(name)
-        await asyncio.sleep(0)
+    """Import the screen in a thread: the nodes that were begun to connect to go on meanwhile."""
+    await asyncio.to_thread(lambda: [importlib.import_module(each) for each in _SCREEN_MODULES])
 
 
 def is_screen(options: RunOptions) -> bool:

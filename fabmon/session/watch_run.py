@@ -235,8 +235,8 @@ def _prometheus_feed(
     """The feed that the options and the configuration describe. Raises UsageError."""
     from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
     from fabmon.feeds.prometheus.feed import PrometheusFeed
-    from fabmon.feeds.prometheus.queries import parse_label, parse_matchers
     from fabmon.feeds.prometheus.responses import BadAccess
+    from fabmon.feeds.prometheus.series_selection import parse_label, parse_matchers
 
     token_file = str(options.token_file) if options.token_file is not None else None
     try:

@@ -23,6 +23,7 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
 from fabmon.history.history import History
 from fabmon.session.config import load
+from fabmon.session.garbage import GarbageSchedule
 from tests.bench.measure import tell
 
 TICKS, FROM = 40, 15
@@ -109,6 +110,7 @@ def main() -> None:
             names = {each.name for each in hosts}
             history = History(hosts)
             analyst = Analyst(load(Path("/dev/null")).thresholds)
+            garbage = GarbageSchedule()
             taken, at_hello, ports, found = [], [], 0, 0
             hello: tuple[str, Hello] | None = None
             for number in range(TICKS):
@@ -119,6 +121,7 @@ def main() -> None:
                     node, said = hello
                     said = with_other_firmware(said, number)
                     tick = msgspec.structs.replace(tick, hellos=((node, said),))
+                garbage.accept(tick)
                 begin = time.process_time()
                 snapshot = history.accept(tick)
                 if is_hello:

@@ -204,7 +204,7 @@ async def test_counters_of_made_up_drivers_are_counted_and_named(tmp_path: Path)
     said = doctor_table(record)
     (works,) = re.findall(r"  ethtool          works .*", said)
     assert "driver quux: 61 counters, names not known" in works
-    assert "driver usual: 2 of 3 counters, by pattern" in works
+    assert "driver usual: 2 of 3 counters read, by pattern" in works
     assert "  ethtool          quux           61 counters, names not known. Not read:\n" in said
     assert "  ethtool          mlx5_core      " in said
     assert "      frobs, q[0-59]_wibbles\n" in said

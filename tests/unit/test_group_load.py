@@ -8,6 +8,8 @@ from fabmon.analysis.finding import Finding
 from tests.builders import LeafSpine, Watched
 
 GBPS = 1e9
+BITS_PER_WAIT = 64
+"""Bits that a port could have sent in one count of xmit_wait."""
 SECONDS = 20
 
 
@@ -117,3 +119,55 @@ def test_a_full_group_whose_hosts_count_no_cnps_slows_nobody() -> None:
     for number in range(1, 9):
         watched.fabric.send(190 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 4}")
     assert watched.seconds(SECONDS).findings == ()
+
+
+def half_of_each_second(cnps_per_s: float = 0, waits: float = 0) -> Watched:
+    """Exchanges of half a second in each second: four hosts of 400G share the first of four
+    uplinks, each of three others has one for itself. All of them send 100 Gb/s meanwhile.
+
+    The four handle CNPs, or wait for credits for a share of each second.
+    """
+    metrics = ("rdma_cnp_handled", "ib_ext_tx_wait")
+    watched = Watched(LeafSpine(uplinks=4, hosts=7, rate_bps=400 * GBPS, metrics=metrics))
+    for number in range(1, 8):
+        host = f"gpu{number:03}/eth0"
+        watched.fabric.send(50 * GBPS, host, f"leaf1/up{max(1, number - 3)}")
+        if number <= 4:
+            watched.fabric.counted[host, "rdma_cnp_handled"] = cnps_per_s
+            watched.fabric.counted[host, "ib_ext_tx_wait"] = waits * 400 * GBPS / BITS_PER_WAIT
+    return watched
+
+
+@pytest.mark.parametrize("shows", [{"cnps_per_s": 20_000}, {"waits": 0.375}])
+def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, float]) -> None:
+    """Its senders show a queue, and have less than their fair share of the group, 229 Gb/s."""
+    (finding,) = half_of_each_second(**shows).seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert "in bursts, " in finding.text
+    assert finding.lost == pytest.approx(1 - 100 / 229, abs=0.03)
+
+
+def test_a_link_that_is_half_full_is_no_collision_where_nobody_waits() -> None:
+    assert half_of_each_second().seconds(SECONDS).findings == ()
+
+
+def test_senders_that_wait_for_another_link_do_not_make_the_busiest_one_full() -> None:
+    """They wait for so long that this one could carry more."""
+    assert half_of_each_second(waits=0.7).seconds(SECONDS).findings == ()
+
+
+@pytest.mark.parametrize("receives_gbps", [100, 196])
+def test_senders_to_slower_hosts_are_not_slowed_by_a_link_that_just_carries_them(
+    receives_gbps: float,
+) -> None:
+    """Two hosts of 400G fill an uplink: at the rate of those of 200G, while some of these are
+    full."""
+    speeds = dict.fromkeys(("gpu003/eth0", "leaf1/down3"), 200 * GBPS)
+    fabric = LeafSpine(uplinks=4, hosts=3, rate_bps=400 * GBPS, speeds=speeds)
+    for number in (1, 2):
+        fabric.send(196 * GBPS, f"gpu{number:03}/eth0", "leaf1/up1")
+    fabric.send(receives_gbps * GBPS, "leaf1/down3")
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    is_slowed = "ecmp_collision leaf1/up1" in watched.opened()
+    assert is_slowed == (receives_gbps < 190)

@@ -48,6 +48,21 @@ def test_half_a_job_that_is_late_together_is_none() -> None:
     assert watched.changes == []
 
 
+def test_two_hosts_that_move_alike_are_another_job() -> None:
+    """They begin when they have computed, and move as much in all."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS + 6, rate_bps=RATE))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        for number in range(1, HOSTS + 7):
+            into = (second - (3 if number > HOSTS + 4 else 0)) % ITERATION_S
+            if into >= COMPUTES_S:
+                watched.fabric.send(0.6 * RATE, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 8}")
+
+    watched.seconds(60, traffic)
+    assert [each for each in watched.opened() if each.startswith("straggler")] == []
+
+
 def test_hosts_that_are_on_time_are_none() -> None:
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
     watched.seconds(60, iterations(watched, {}))

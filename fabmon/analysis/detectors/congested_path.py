@@ -51,7 +51,7 @@ queue to look for."""
 _MOST = 0.6
 """Share of what a sender sent, 0 to 1, during which it was slowed."""
 
-_CLEARLY, _ABOVE_MEDIAN = 4.0, 2.0
+_CLEARLY, _ABOVE_MEDIAN = 2.0, 2.5
 """How many times `cnps_per_gbit`, and the median of all that send, `min_senders` must have: where
 5 % of all packets are marked, background differs by that much between NICs."""
 
@@ -88,8 +88,9 @@ def congested_paths(
         return  # Every burst begins with marks: the first seconds are no evidence.
     unwatched = structure.is_rail & ~_is_below(inputs, known)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
-    pauses = inputs.filled("pause_rx").mean(axis=1) >= t.paused
-    paused = pauses | (signals.waiting >= t.waiting)
+    # Of all time, idle seconds too: receivers that are full for moments slow senders as well.
+    paused = inputs.filled("pause_rx").mean(axis=1) >= t.paused
+    paused |= inputs.filled("stall").mean(axis=1) >= t.waiting
     by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
     senders = np.flatnonzero((by_cnps | paused) & signals.slowed & unwatched)
     senders = senders[_lasting(inputs, t, senders)]
@@ -148,7 +149,11 @@ def _condition(
     waits = float(signals.waiting[senders].max())
     if by_pause:
         lost = max(lost, waits)
-    how = f"paused up to {rounded_percent(waits)} of the time" if by_pause else "slowed by CNPs"
+    how = (
+        f"paused up to {rounded_percent(waits)} of the time with traffic"
+        if by_pause
+        else "slowed by CNPs"
+    )
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
@@ -163,7 +168,7 @@ def _condition(
             Evidence("slowed senders", len(senders), f"of {active}"),
             Evidence("slowed by", "pause or credits" if by_pause else "CNPs"),
             Evidence("CNPs per Gbit, at most", round(float(signals.cnps[senders].max()), 1)),
-            Evidence("time paused, at most", round(waits * 100, 1), "%"),
+            Evidence("time with traffic paused, at most", round(waits * 100, 1), "%"),
             Evidence("receivers that see marks", len(receivers), "ports"),
         ),
         advice=CAUSE.advice,

@@ -52,9 +52,9 @@ IMPOSSIBLE_UTIL = 1.05
 """Share of line rate above which the line rate must be wrong: counters are read up to a few per
 cent earlier or later than a second apart."""
 
-_FULL, _UNKNOWN, _QUEUE = 0.85, 0.6, 0.11
-"""Confidence, 0 to 1: of a full link whose feeders are slowed, of one whose feeders are not known,
-and how much a queue at the hosts adds to it."""
+_FULL, _INFERRED, _UNKNOWN, _QUEUE = 0.85, 0.8, 0.6, 0.11
+"""Confidence, 0 to 1: of a full link whose feeders are slowed, of one that is inferred from their
+queue, of one whose feeders are not known, and how much a queue at the hosts adds to it."""
 
 
 def ecmp_collisions(
@@ -98,7 +98,9 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     )
     is_wrong = float(np.nanmax(level)) > IMPOSSIBLE_UTIL
     feeders = len(link.feeders)
-    confidence = (_FULL if feeders else _UNKNOWN) + (_QUEUE if link.slowed_by else 0)
+    sure = _INFERRED if link.is_inferred else _FULL if feeders else _UNKNOWN
+    confidence = sure + (_QUEUE if link.slowed_by else 0)
+    in_bursts = f" in bursts, {rounded_percent(link.busy)} of the time," if link.busy < 1 else ""
     return Condition(
         cause=CAUSE.name,
         severity=CRITICAL if link.lost >= _CRITICAL_LOST else CAUSE.severity,
@@ -106,7 +108,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         rows=(row, *(int(each) for each in group.rows if each != row)),
         text=(
             f"{structure.label(row)}{towards} sends at {rounded_percent(link.util)} of line rate"
-            f" while {links} average {rounded_percent(link.mean)}: {_loss(link)}"
+            f"{in_bursts} while {links} average {rounded_percent(link.mean)}: {_loss(link)}"
             f"{f'; idle: {name_list(idle, _MAX_IDLE_NAMED)}' if idle else ''}"
             f"{_by_routing(group.routing)}"
             f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"

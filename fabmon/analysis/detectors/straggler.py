@@ -59,6 +59,10 @@ _IN_STEP, _FOLLOWS = 0.8, 0.7
 """Pearson's correlation of the other hosts with their median, and of the late host with it at the
 best lag, from which on they are one job."""
 
+_OTHER_JOB = 0.5
+"""A host that differs from some other host by this share of what it differs from most hosts of the
+job by, 1 - correlation, is of another job with it."""
+
 _MAX_LATE_S = 6.0
 """Lag in seconds up to which a host follows its job."""
 
@@ -156,6 +160,10 @@ def _lateness(
     if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)) or usual.max() < _COMMUNICATES:
         return None
     own, interval_s = moved[host], inputs.snapshot.interval_s
+    others = np.delete(moved, host, axis=0)
+    differs = 1 - float(_correlation(own[None], usual)[0])
+    if 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
+        return None
     lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
     if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
         return None

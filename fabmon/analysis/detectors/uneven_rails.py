@@ -103,7 +103,9 @@ class UnevenRails:
             subjects[low_rails] = subject = (
                 _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
             )
-            yield _condition(inputs, subject, low_rails, hosts)
+            every = np.concatenate([rows for rows, _ in hosts])
+            never = self._usage[every[np.isin(inputs.structure.rail[every], low_rails)]] == 0
+            yield _condition(inputs, subject, low_rails, hosts, bool(never.all()))
 
     def _suspects(self, inputs: DetectorInput) -> Iterator[Rows]:
         """[hosts, rails] of hosts that may be uneven: all have data now, their totals differ, and
@@ -147,12 +149,14 @@ class UnevenRails:
     def _note_usage(self, inputs: DetectorInput) -> None:
         usage = np.zeros(len(inputs.structure.peer), np.float32)
         usage[: len(self._usage)] = self._usage[: len(usage)]
-        total = inputs.filled("tx_bps").mean(axis=1)
+        total, received = (inputs.filled(of).mean(axis=1) for of in ("tx_bps", "rx_bps"))
         lines = np.nan_to_num(inputs.snapshot.line_rate_bps, nan=np.inf)
         for _, rows in inputs.structure.rail_tables:
             top = total[rows].max(axis=1, keepdims=True)
             active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
+            # A NIC for storage sends checkpoints, or receives what is loaded.
             used = total[rows] >= self._t.low * top
+            used &= received[rows] >= _EXCHANGED * total[rows]
             active &= used.sum(axis=1) >= _MIN_BUSY
             active &= 2 * used.sum(axis=1) >= rows.shape[1]
             own = rows[active]
@@ -273,6 +277,7 @@ def _condition(
     subject: str,
     low_rails: tuple[int, ...],
     hosts: list[tuple[Rows, Floats]],
+    were_never_used: bool,
 ) -> Condition:
     structure = inputs.structure
     names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
@@ -307,8 +312,9 @@ def _condition(
         confidence=0.85,
         lost=round(lost, 3),
         victims=tuple(names[1:]),
-        # The senders of an incast send it on one rail.
-        unless=_QUEUES + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
+        # No queue keeps a rail silent from the start; the senders of an incast send on one rail.
+        unless=(() if were_never_used else _QUEUES)
+        + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
     )
 
 

@@ -42,7 +42,9 @@ class FullLink:
     the group, whose links carry as much as the full one does). `slowed_by` says how a queue was
     seen at the hosts (`CNPs or marks`, `pause or credits`; empty where it was not). `active` is the
     number of ports that take part in sharing the group; 0 where it is not known who feeds it: then
-    `feeders` is empty, and `lost` the imbalance.
+    `feeders` is empty, and `lost` the imbalance. `busy` is the share of time in which there was
+    traffic, where the link is full for parts of seconds: `level` is of that time. `is_inferred`: no
+    counter shows how long that is; that the senders show a queue makes the fullest link full.
     """
 
     row: int
@@ -53,6 +55,8 @@ class FullLink:
     lost: float
     slowed_by: str
     active: int
+    busy: float = 1.0
+    is_inferred: bool = False
 
     @property
     def links(self) -> int:

@@ -19,6 +19,8 @@ from fabmon.analysis.evidence.detector_input import (
     DetectorInput,
     without_nan,
 )
+from fabmon.analysis.evidence.downstream_links import SAME_LOAD, without_downstream
+from fabmon.analysis.evidence.edge_queues import EdgeQueues
 from fabmon.analysis.evidence.full_link import (
     EcmpGroupThresholds,
     FullGroup,
@@ -34,15 +36,12 @@ from fabmon.analysis.evidence.sharing import (
     only_sender,
     sharing,
 )
-from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
+from fabmon.analysis.fabric_structure import LinkGroup, Mask
 from fabmon.fabric.snapshot import Floats
 
 _BIG, _LEAST = 0.1, 0.01
 """Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
 in sharing a group: less is not limited by the group, and is subtracted from its capacity."""
-
-_CALM = 0.02
-"""Share of time paused or without credits, 0 to 1, below which a host is not slowed."""
 
 _KNOWN_FEEDERS = 0.5
 """Share of what a group carries, 0 to 1, that the ports that feed it must bring for them to be
@@ -50,13 +49,7 @@ known."""
 
 _CLEARLY_UNEVEN = 0.3
 """1 - mean/max of a group, 0 to 1, from which on a full link is reported without knowing who feeds
-it."""
-
-_SAME_LOAD = 0.06
-"""Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
-
-_NEARLY = 0.9
-"""Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
+it, or for how much of the time it is full."""
 
 _NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.25
 """Share of a full link's load, 0 to 1, from which on a tick is nearly full, and the share of these
@@ -68,9 +61,6 @@ _NO_ROOM = 0.85
 _ROUNDING = 1.001
 """The mean of some numbers can be this many times smaller than the least of them."""
 
-_MORE = 1.015
-"""A link that carries this many times another's load has traffic that the other has not."""
-
 _NEARLY_FULL = 0.03
 """A whole group is full where its mean is this much below the utilisation of one full link."""
 
@@ -79,6 +69,28 @@ _SAME_RATIO = 1.05
 
 _MOST = 0.5
 """Share of the ports that send much, 0 to 1, that a full group slows at least."""
+
+_MOST_WAITING = 0.9
+"""Share of the time with traffic, 0 to 1, up to which its length can be told from what is sent."""
+
+_BURSTS = 0.2
+"""Mean utilisation of a link from which on it may be full in bursts: requests at low load queue for
+moments."""
+
+_FULL_IN_BURSTS, _MOST_IN_BURSTS = 0.9, 1.05
+"""Share of the time in which a sender sends or waits that a link sends, 0 to 1, from which on it is
+full whenever they are active, and up to which that can be."""
+
+_EQUAL = 0.9
+"""Links of which the least carries more than this share of the most, 0 to 1, are evenly loaded."""
+
+_EXPECTED = 0.4
+"""In a lossless fabric, senders that lose a share of their bandwidth wait for as much of the time
+with traffic: less than this part of it, 0 to 1, is background."""
+
+_SLOWER = 1.02
+"""Ports that never send more than this many times the line rate of slower ones may wait for
+them."""
 
 _DROPPED = 0.05
 """Share of a link's load, 0 to 1, above which what enters a switch and does not leave it was
@@ -99,18 +111,27 @@ def _group_loads(
     groups: list[FullGroup] = []
     peak = inputs.sent.max(axis=1)
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
-    for group in inputs.structure.groups if peak.max(initial=0) >= least else ():
-        if peak[group.rows].max(initial=0) < least:
+    signals = queue_signals(inputs, queue)
+    slowed = signals.slowed | (signals.waiting >= queue.waiting)
+    is_queued = bool(slowed.any() or signals.marked.any())
+    for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
+        is_full = peak[group.rows].max(initial=0) >= least
+        seen = signals.marked if group.is_inward else slowed
+        may_burst = peak[group.rows].max(initial=0) >= _BURSTS and bool(seen[group.hosts].any())
+        if not is_full and not may_burst:
             continue
         measured = _Group(inputs, thresholds, queue, group)
         if measured.members < 2:
             continue
-        whole = measured.full_group()
+        whole = measured.full_group() if is_full else None
         if whole is not None:
             groups.append(whole)
-        else:
-            links += measured.full_links()
-    return GroupLoads(tuple(_without_downstream(inputs, links)), tuple(groups))
+            continue
+        full = measured.full_links() if is_full else []
+        links += full or (measured.full_in_bursts() if may_burst else [])
+    if groups:
+        links = [each for each in links if not each.is_inferred]
+    return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
 
 
 class _Group:
@@ -125,7 +146,7 @@ class _Group:
     ) -> None:
         self._inputs = inputs
         self._t = t
-        self._queue = queue
+        self._queues = EdgeQueues(inputs, queue, group)
         self._group = group
         lines = inputs.snapshot.line_rate_bps
         self._bps = np.ascontiguousarray(inputs.leaving(group.rows, WINDOW_TICKS))
@@ -148,9 +169,17 @@ class _Group:
         hot = (full.sum(axis=1) >= self._t.full_ticks) & full[:, -TICKS:].any(axis=1)
         nearly = (self._known_util >= _NEARLY_AS_MUCH * self._full_util).sum(axis=1)
         hot &= full.sum(axis=1) >= _CLIPPED * nearly
+        hot &= self._carries_more()
         if not hot.any() or not self._has_room_at_times(full):
             return []
         return list(self._too_small(np.flatnonzero(hot).tolist(), full))
+
+    def _carries_more(self) -> Mask:
+        """[members]: whether a link carries more than the least of them over ten seconds: in single
+        seconds, links that are sampled at different moments differ."""
+        mean = self._known_util[:, -TICKS:].mean(axis=1)
+        more: Mask = mean * _EQUAL > mean[self._is_up].min(initial=np.inf)
+        return more
 
     def _too_small(self, hot: list[int], full: Mask) -> Iterator[FullLink]:
         feeds, lines = self._feeders()
@@ -163,7 +192,9 @@ class _Group:
         for member in hot:
             ticks = last_ticks(full[member])
             if ticks.tobytes() not in by_ticks:
-                by_ticks[ticks.tobytes()] = self._shares(feeds, lines, ticks)
+                by_ticks[ticks.tobytes()] = self._shares(
+                    feeds[:, ticks], lines, self._carried(ticks)
+                )
         if not any(slowed.sum() >= 2 for *_, slowed in by_ticks.values()):
             return
         for member in hot:
@@ -176,7 +207,6 @@ class _Group:
                 shared.append((member, ticks, rate, possible))
             else:
                 alone.add(lone)
-        carried = float(sum(self._load(each, on).mean() for each, on, *_ in shared))
         for member, ticks, rate, possible in shared:
             level, load = self._level(ticks), self._load(member, ticks)
             has_room = np.nanmin(level) < self._t.room_util and np.nanmean(level) < _NO_ROOM
@@ -185,7 +215,7 @@ class _Group:
             free[list(alone)] = False
             if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
                 continue
-            on_it = sharing(feeds[:, ticks], slowed, load, self._is_queued())
+            on_it = sharing(feeds[:, ticks], slowed, load, self._queues.queued())
             if on_it.sum() < 2:
                 continue
             achieved = float(rate[on_it].sum()) - self._dropped_bps(ticks, float(load.mean()))
@@ -193,11 +223,16 @@ class _Group:
             most = min(1.0, float(level[member])) * float(possible[on_it].sum())
             lost = max(0.0, 1.0 - max(achieved, 0.0) / most)
             edges = self._group.edges[slowed]
-            slowed_by = self._slowed_by(edges)
+            slowed_by = self._queues.seen_at(edges)
             # Senders that nothing slows may be what fills it: then a queue must be seen at others.
+            carried = sum(
+                float(self._load(each, ticks).mean())
+                for each, *_ in shared
+                if level[each] >= self._full_util - _NEARLY_FULL
+            )
             is_excused = rate[free].sum() >= ACCOUNTED * carried
             is_short = full[member].sum() < self._t.unseen_ticks
-            is_unlikely = is_short or is_excused or self._is_calm(edges)
+            is_unlikely = is_short or is_excused or self._queues.are_calm(edges, _EXPECTED * lost)
             if lost < self._t.lost_min or (not slowed_by and is_unlikely):
                 continue
             yield FullLink(
@@ -210,6 +245,71 @@ class _Group:
                 slowed_by=slowed_by,
                 active=int(is_big.sum()),
             )
+
+    def full_in_bursts(self) -> list[FullLink]:
+        """The members that are full for parts of most seconds, whose senders show a queue.
+
+        Loads are those of the last TICKS over the share of time in which there is traffic. Where
+        there are credits or pause, that is what a sender sends and waits; else the fullest link is
+        full whenever there is traffic if all senders that share it show a queue.
+        """
+        recent = self._known_util[:, -TICKS:]
+        mean = recent.mean(axis=1)
+        level: Floats = np.where(self._is_up, mean, np.nan)
+        top = float(mean.max())
+        is_steady = (recent[int(mean.argmax())] > top / 2).sum() > TICKS // 2
+        if not is_steady or top < _BURSTS or np.nanmin(level) >= self._t.room_util * top:
+            return []
+        feeds, lines = self._feeders()
+        queued, waits = self._queues.queued(), self._queues.waiting()
+        if not self._are_known(feeds) or not queued.any():
+            return []
+        ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
+        sent = feeds[:, ticks]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = sent.mean(axis=1) / lines / (1 - np.fmin(waits, _MOST_WAITING))
+            active = min(1.0, float(np.max(share[waits > 0], initial=0)))
+        is_seen = active > 0
+        if is_seen and not _FULL_IN_BURSTS <= top / active <= _MOST_IN_BURSTS:
+            return []  # They wait for another link, or do not wait all the time.
+        if not is_seen:
+            active = top / self._full_util
+        level, sent = level / active, sent / active
+        if np.nanmean(level) >= (_NO_ROOM if is_seen else 1 - _CLEARLY_UNEVEN):
+            return []
+        rate, possible, slowed = self._shares(sent, lines, self._carried(ticks) / active)
+        if not is_seen:
+            slowed &= queued & self._queues.are_lasting()
+        found: list[FullLink] = []
+        alone = np.zeros(len(lines), np.bool_)
+        for member in np.flatnonzero(mean >= (1 - SAME_LOAD) * top).tolist():
+            lone = only_sender(feeds, np.fmax(self._bps[member], 0), ticks, ~alone)
+            if lone is not None:
+                alone[lone] = True
+                continue
+            load = self._load(member, ticks) / active
+            on_it = sharing(sent, slowed & ~alone, load, queued, must_be_equal=not is_seen)
+            if on_it.sum() < 2:
+                continue
+            most = min(1.0, float(level[member])) * float(possible[on_it].sum())
+            lost = 1.0 - float(rate[on_it].sum()) / most
+            slowed_by = self._queues.seen_at(self._group.edges[on_it])
+            if lost >= self._t.lost_min and slowed_by:
+                found.append(
+                    FullLink(
+                        row=int(self._group.rows[member]),
+                        group=self._group,
+                        level=level,
+                        full_ticks=TICKS,
+                        feeders=self._group.edges[on_it],
+                        lost=lost,
+                        slowed_by=slowed_by,
+                        active=int((possible > 0).sum()),
+                        busy=active,
+                        is_inferred=not is_seen,
+                    )
+                )
+        return found
 
     def _dropped_bps(self, ticks: Mask, load: float) -> float:
         """Bits/s that enter the switch of the group and do not leave it, where that is more than
@@ -267,49 +367,62 @@ class _Group:
         is_big = _takes_part(rate, lines)
         slowed = is_big & (rate < self._slowed_below * lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
-        ratio = float(np.nansum(lines)) / capacity if capacity > 0 else 0.0
-        crossing = self._crossing(rate, is_big, ticks)
+        below = float(np.nansum(self._inputs.snapshot.line_rate_bps[self._group.edges]))
+        ratio = below / capacity if capacity > 0 else 0.0
+        crossing = self._crossing(rate, is_big, self._carried(ticks))
         if slowed.sum() < max(2, _MOST * crossing) or ratio <= _SAME_RATIO:
             return None
         lost = 1.0 - float(rate[slowed].sum() / lines[slowed].sum())
         if lost < self._t.lost_min:
             return None
         edges = self._group.edges[slowed]
-        slowed_by = self._slowed_by(edges)
-        if not slowed_by and self._is_calm(edges):
+        slowed_by = self._queues.seen_at(edges)
+        if not slowed_by and self._queues.are_calm(edges):
             return None
         return FullGroup(self._group, self._level(ticks), edges, lost, ratio, slowed_by)
 
-    def _crossing(self, rate: Floats, is_big: Mask, ticks: Mask) -> float:
-        """How many of the ports that send much send it over the group: traffic between two ports of
-        the same switch does not."""
-        carried = float(np.fmax(self._bps[:, ticks], 0).mean(axis=1).sum())
+    def _carried(self, ticks: Mask) -> float:
+        """Bits/s on all members in some ticks."""
+        return float(np.fmax(self._bps[:, ticks], 0).mean(axis=1).sum())
+
+    def _crossing(self, rate: Floats, is_big: Mask, carried: float) -> float:
+        """How many of the ports that send much send it over the group, which carries so many
+        bits/s: traffic between two ports of the same switch does not."""
         return float(is_big.sum()) * min(1.0, carried / max(float(rate.sum()), 1.0))
 
     def _feeders(self) -> tuple[Floats, Floats]:
         """[edges, ticks] bits/s that the switch's other ports bring to the group (or take from it,
-        for links into a switch), and their line rates [edges], bits/s; 0 where not known."""
+        for links into a switch), and what they can send [edges], bits/s: their line rates, or that
+        of slower NICs that they may wait for; 0 where not known."""
         edges = self._group.edges
         inputs = self._inputs
-        feeds = (inputs.leaving if self._group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
+        counted = (inputs.leaving if self._group.is_inward else inputs.entering)(
+            edges, WINDOW_TICKS
+        )
+        feeds = np.ascontiguousarray(without_nan(counted))
         lines = without_nan(inputs.snapshot.line_rate_bps[edges])
-        return np.ascontiguousarray(without_nan(feeds)), lines
+        most = feeds.max(axis=1)
+        for slower in inputs.once(_speeds_in_full_use):
+            lines = np.where(most <= _SLOWER * slower, np.fmin(lines, slower), lines)
+        return feeds, lines
 
     def _has_room_at_times(self, full: Mask) -> bool:
         """Whether some member has room in some tick in which a member is full."""
         lowest = np.fmin.reduce(self._util[:, full.any(axis=0)], axis=None, initial=np.inf)
         return bool(lowest < self._t.room_util * _ROUNDING)
 
-    def _shares(self, feeds: Floats, lines: Floats, ticks: Mask) -> tuple[Floats, Floats, Mask]:
-        """[edges] bits/s that a port sends in some ticks, and that it could send: the smaller of
-        its line rate and its fair share of the group; 0 for ports that send next to nothing. And
-        whether it is slowed, most of the time."""
-        rate: Floats = feeds[:, ticks].mean(axis=1)
+    def _shares(self, feeds: Floats, lines: Floats, carried: float) -> tuple[Floats, Floats, Mask]:
+        """[edges] bits/s that a port sends in the ticks of `feeds`, in which the group carries so
+        many, and that it could send: the smaller of its line rate and its fair share of the group;
+        0 for ports that send next to nothing. And whether it is slowed, most of the time."""
+        rate: Floats = feeds.mean(axis=1)
         is_big = _takes_part(rate, lines)
         capacity = float(np.nansum(self._capacity[self._is_up]))
-        fair = (capacity - float(rate[~is_big].sum())) / max(self._crossing(rate, is_big, ticks), 1)
+        fair = (capacity - float(rate[~is_big].sum())) / max(
+            self._crossing(rate, is_big, carried), 1
+        )
         possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
-        mostly = np.fmax(rate, np.median(feeds[:, ticks], axis=1))
+        mostly = np.fmax(rate, np.median(feeds, axis=1))
         return rate, possible, (possible > 0) & (mostly < self._slowed_below * possible)
 
     def _level(self, ticks: Mask) -> Floats:
@@ -318,71 +431,19 @@ class _Group:
             level: Floats = np.where(known, self._util, 0).sum(axis=1) / known.sum(axis=1)
         return level.astype(np.float32, copy=False)
 
-    def _is_calm(self, edges: Rows) -> bool:
-        """Whether the hosts behind some edge ports count CNPs or waiting and have next to none.
 
-        Then their flows just fit, and what limits them is elsewhere.
-        """
-        inputs, hosts = self._inputs, self._hosts(edges)
-        signals = queue_signals(inputs, self._queue)
-        cnps = inputs.window("ecn" if self._group.is_inward else "cnp")[hosts]
-        waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
-        if not np.isfinite(cnps).any() and not np.isfinite(waits).any():
-            return False
-        seen = signals.marks if self._group.is_inward else signals.cnps
-        least = self._queue.marks_per_gbit if self._group.is_inward else self._queue.cnps_per_gbit
-        return bool((seen[hosts] < least).all() and (signals.waiting[hosts] < _CALM).all())
-
-    def _is_queued(self) -> Mask:
-        """[edges]: whether the host behind an edge port shows a queue."""
-        signals = queue_signals(self._inputs, self._queue)
-        seen = signals.marked if self._group.is_inward else signals.slowed
-        queued: Mask = np.append(seen, False)[self._inputs.structure.peer[self._group.edges]]
-        return queued
-
-    def _hosts(self, edges: Rows) -> Rows:
-        """The NICs behind some edge ports."""
-        peer = self._inputs.structure.peer[edges]
-        hosts: Rows = peer[peer != NONE]
-        return hosts
-
-    def _slowed_by(self, edges: Rows) -> str:
-        """How a queue is seen at the hosts behind some edge ports; empty where it is not."""
-        hosts = self._hosts(edges)
-        signals = queue_signals(self._inputs, self._queue)
-        if (signals.waiting[hosts] >= self._queue.waiting).any():
-            return "pause or credits"
-        seen = signals.marked if self._group.is_inward else signals.slowed
-        return "CNPs or marks" if seen[hosts].any() else ""
+def _speeds_in_full_use(inputs: DetectorInput) -> tuple[np.float32, ...]:
+    """The line rates, bits/s, highest first, at which some rail sends or receives, where not all
+    rails are as fast."""
+    rail, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
+    speeds = np.unique(lines[rail & np.isfinite(lines)])
+    if len(speeds) < 2:
+        return ()
+    used = np.fmax(inputs.sent, inputs.received_filled).max(axis=1)
+    return tuple(np.unique(lines[rail & (used >= SLOWED_BELOW)])[::-1])
 
 
 def _takes_part(rate: Floats, lines: Floats) -> Mask:
     """[ports]: whether a port sends enough to be limited by the links that it shares."""
     big: Mask = (rate > _BIG * rate.max(initial=0)) & (rate > _LEAST * lines) & (lines > 0)
     return big
-
-
-def _without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[FullLink]:
-    """Full links without those that only carry the flows of another one before or behind them.
-
-    Flows that collided on their way up go down together where their destination is the same; there
-    is no second queue then. Of two such links the one that carries more has other traffic as well,
-    which makes it the narrower one; where they carry the same, it is the first.
-    """
-    peer, node = inputs.structure.peer, inputs.structure.node
-    into: dict[int, list[int]] = {}
-    for each in links:
-        if peer[each.row] != NONE:
-            into.setdefault(int(node[peer[each.row]]), []).append(each.row)
-    dropped: set[int] = set()
-    for each in links:
-        # What comes down into a leaf does not go up again.
-        is_first_hop = not each.group.is_inward and len(each.group.hosts) > 0
-        for before in () if is_first_hop else into.get(int(node[each.row]), ()):
-            rows = np.array([before, each.row])
-            fed, own = np.nan_to_num(inputs.leaving(rows, WINDOW_TICKS))
-            ticks = last_ticks(own >= _NEARLY * own.max())
-            first, second = float(fed[ticks].mean()), float(own[ticks].mean())
-            if abs(first - second) <= _SAME_LOAD * second:
-                dropped.add(before if second > first * _MORE else each.row)
-    return [each for each in links if each.row not in dropped]

@@ -50,10 +50,10 @@ class QueueSignals:
     no busy rail.
 
     `cnps` are CNPs handled per gigabit sent, `marks` ECN marks received (or CNPs sent, where marks
-    are not counted) per gigabit received, `waiting` is the share of time, 0 to 1, in which a port
-    was paused or had no credits. `sends` are the rails that send enough to be judged, `slowed`
-    those whose CNPs or waiting are raised as senders, `marked` those whose marks are raised as
-    receivers.
+    are not counted) per gigabit received, `waiting` is the share of the time with traffic, 0 to 1,
+    in which a port was paused or had no credits: 1 - rate / line rate of a sender that they slow.
+    `sends` are the rails that send enough to be judged, `slowed` those whose CNPs or waiting are
+    raised as senders, `marked` those whose marks are raised as receivers.
     """
 
     cnps: Floats
@@ -77,7 +77,8 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     sends = rail & (sent.mean(axis=1) > _BUSY_UTIL * line)
     receives = rail & (received.mean(axis=1) > _BUSY_UTIL * line)
     waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).mean(axis=1)
-    waiting = waits.astype(np.float32, copy=False)
+    # What a port sends takes this share of the time; it waits for the rest of an exchange.
+    waiting = waits / np.fmax(waits + inputs.sent.mean(axis=1), np.float32(_BUSY_UTIL))
     cnps = _per_gbit(inputs.filled("cnp"), sent, sends)
     marks = _per_gbit(inputs.filled("ecn"), received, receives)
     acked = _per_gbit(inputs.filled("cnp_sent"), received, receives)

@@ -65,26 +65,32 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
     return int(near[best]) if len(near) and apart[best] <= _APART else None
 
 
-def sharing(sent: Floats, slowed: Mask, load: Floats, queued: Mask) -> Mask:
+def sharing(
+    sent: Floats, slowed: Mask, load: Floats, queued: Mask, must_be_equal: bool = False
+) -> Mask:
     """[ports]: the slowed ports that share a link; none where they send one after the other.
 
     `sent` is [ports, ticks] and `load` [ticks], in the same unit, in ticks in which the link was
     full; `queued` [ports] are those that show a queue. They are the fewest slowed ones that have an
-    equal part of the load each. Where no number of them does, they are those that show a queue, or
-    all, if all could be on the link.
+    equal part of the load each, of equal ones those that show a queue. Where no number of them
+    does, they are those that show a queue, or all, if all could be on the link; none if they
+    `must_be_equal`.
     """
     rate, mean = sent.mean(axis=1), float(load.mean())
     nobody = np.zeros(len(slowed), np.bool_)
     found = slowed & queued
     if not queued.any() and rate[slowed].sum() <= _ALL_ON_IT * mean:
         found = slowed
+    if must_be_equal:
+        found = nobody
     for flows in _possible_flows(rate[slowed], mean):
         part = load / flows
         near = np.flatnonzero(slowed & (np.abs(rate - part.mean()) <= _SAME_PART * part.mean()))
         near = near[np.abs(sent[near] - part).mean(axis=1) <= _APART * part.mean()]
         if len(near) >= flows:
             found = nobody.copy()
-            found[near[np.argsort(np.abs(rate[near] - mean / flows), kind="stable")[:flows]]] = True
+            differs = np.round(np.abs(rate[near] * flows / mean - 1), 1)
+            found[near[np.lexsort((~queued[near], differs))[:flows]]] = True
             break
     largest = sent[found].max(axis=0, initial=0)
     takes_turns = float(np.median(largest / np.maximum(load, 1.0))) >= SLOWED_BELOW

@@ -16,8 +16,9 @@ import numpy as np
 
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.metric_names import KnownMetric
-from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner, SeriesSelection
+from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner
 from fabmon.feeds.prometheus.responses import MatrixResult, NoResponse, QueryRefused
+from fabmon.feeds.prometheus.series_selection import SeriesSelection
 from fabmon.feeds.prometheus.series_table import BlockKey, ReadTimes, SeriesTable
 
 _LOG = logging.getLogger("fabmon.feeds")

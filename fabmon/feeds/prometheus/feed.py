@@ -19,10 +19,12 @@ from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.feeds.prometheus.backfill import Backfill
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.discovery import Discovery
+from fabmon.feeds.prometheus.export_rounds import ExportRunner
 from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
 from fabmon.feeds.prometheus.node_states import NodeStates
-from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner, SeriesSelection
+from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner
 from fabmon.feeds.prometheus.responses import PrometheusError
+from fabmon.feeds.prometheus.series_selection import SeriesSelection
 from fabmon.feeds.prometheus.series_table import BlockKey, FrameBlocks, SeriesTable
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
 from fabmon.feeds.ticks import Clock, TickFeed, TickSchedule, wait_for_any
@@ -158,10 +160,7 @@ class PrometheusFeed(TickFeed):
         self._selections = tuple(selections)
         self._selection = SeriesSelection(selections, node, names)
         self._table = SeriesTable(node, PageInterpreter(other_exporters()), wanted)
-        self._runner = QueryRunner(client, self._selection, self._table)
-        self._discovery = Discovery(
-            client, self._selection, known_metrics(), self._table, self._runner
-        )
+        self._use(QueryRunner(client, self._selection, self._table))
         self._states = NodeStates(names, self._log_digest)
         self._builder = TickBuilder(self._table, self.interval_s, {})
         self._known_nodes = set(names)
@@ -199,7 +198,8 @@ class PrometheusFeed(TickFeed):
     async def open(self) -> None:
         """Connect and discover the metrics. Raises PrometheusError."""
         await self._client.check()
-        await self._runner.choose_api(self._client.now_s())
+        if await self._client.exports(self._client.now_s()):
+            self._use(ExportRunner(self._client, self._selection, self._table))
         await self._discover()
         found = self._discovery.interval_s.values()
         if self._given_interval_s is None:
@@ -209,6 +209,12 @@ class PrometheusFeed(TickFeed):
         about = {"probe": f"{self._client.url}, every {interval(self.interval_s)}"}
         self._builder = TickBuilder(self._table, self.interval_s, about)
         self._builder.set_intervals(self._discovery.interval_s)
+
+    def _use(self, runner: QueryRunner) -> None:
+        self._runner = runner
+        self._discovery = Discovery(
+            self._client, self._selection, known_metrics(), self._table, runner
+        )
 
     async def past(self, seconds: float, *, within_s: float = 3.0) -> AsyncIterator[Tick]:
         """Ticks of the last `seconds`, as many as arrive in `within_s`, the oldest first.

@@ -173,6 +173,18 @@ def overview_metrics(
     return overview, others
 
 
+def without_sums(metrics: Sequence[KnownMetric]) -> list[KnownMetric]:
+    """The metrics without the recorded sums whose parts are among them: on sites where all parts
+    are read, a sum is older than they are, by the interval of its rule."""
+    present = {metric.name for metric in metrics}
+    return [
+        metric
+        for metric in metrics
+        if metric.name not in RECORDED
+        or present.isdisjoint(EXPOSED[part].sample for part in RECORDED[metric.name].parts)
+    ]
+
+
 def other_exporters() -> ExporterTables:
     """The tables of all exporters except `fabmon agent`."""
     tables = exporter_tables().by_name

@@ -17,8 +17,8 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.prometheus.client import PrometheusAccess
 from fabmon.feeds.prometheus.client import PrometheusClient as Client
 from fabmon.feeds.prometheus.feed import PrometheusFeed
-from fabmon.feeds.prometheus.queries import parse_matchers
 from fabmon.feeds.prometheus.responses import AccessDenied, NoResponse, NotPrometheus, QueryRefused
+from fabmon.feeds.prometheus.series_selection import parse_matchers
 from fabmon.history.history import History
 from tests.fixtures.hosts import HOSTS
 from tests.unit.feeds.prometheus_servers import (

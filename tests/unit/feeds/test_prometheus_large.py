@@ -15,12 +15,14 @@ import pytest
 from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.prometheus import discovery, queries
 from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
+from fabmon.feeds.prometheus.export_rounds import ExportRunner
 from fabmon.feeds.prometheus.feed import PrometheusFeed
 from fabmon.feeds.prometheus.metric_names import (
     RECORDED,
     known_metrics,
     other_exporters,
     overview_metrics,
+    without_sums,
 )
 from fabmon.feeds.prometheus.responses import (
     NotPrometheus,
@@ -80,6 +82,14 @@ def test_where_sums_are_recorded_their_parts_are_read_of_opened_nodes_only() -> 
     overview, others = overview_metrics([known[name] for name in (*parts, packets, *sums)])
     assert [each.name for each in overview] == [*parts[1:], *sums]
     assert [each.name for each in others] == [parts[0], packets]
+
+
+def test_where_all_parts_are_read_their_sums_are_not() -> None:
+    """A sum is older than its parts by the interval of its rule. Without the parts it is read."""
+    known = known_metrics()
+    part, total = known["fabmon_ib_symbol_errors_total"], known["fabmon:port_errors:sum"]
+    assert without_sums([part, total]) == [part]
+    assert without_sums([total]) == [total]
 
 
 async def test_a_real_server_records_the_sums_and_they_become_errors_of_the_port(
@@ -266,13 +276,14 @@ async def test_samples_that_are_stored_late_are_read_from_then_on(server: Victor
             scrape(number)
             read.append(len((await feed.poll()).frames))
         assert read[-2:] == [1, 1]
-        looked_back_s = feed._runner._lateness_s
+        assert isinstance(feed._runner, ExportRunner)
+        looked_back_s = feed._runner.lateness_s
         assert 30 < looked_back_s < 60
         # The samples come in time again: it does not look back that far for ever.
         for _ in range(4):
             server.store(sample("gpu001", 0, {"fabmon_ib_tx_bytes_total": 1e12}, time.time() - 1))
             await feed.poll()
-        assert feed._runner._lateness_s < looked_back_s / 3
+        assert feed._runner.lateness_s < looked_back_s / 3
 
 
 def test_a_port_that_is_gone_has_no_usual_value() -> None:

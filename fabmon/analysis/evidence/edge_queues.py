@@ -1,0 +1,83 @@
+"""Whether the hosts behind the edge ports of a switch show that a queue slows their flows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
+from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
+from fabmon.fabric.snapshot import Floats
+
+_CALM = 0.02
+"""Share of the time with traffic, 0 to 1, paused or without credits, below which a host is not
+slowed."""
+
+
+class EdgeQueues:
+    """The signs of a queue at the hosts whose traffic a group of links carries: at senders for the
+    uplinks of a leaf, at receivers for the links into one."""
+
+    def __init__(self, inputs: DetectorInput, t: QueueThresholds, group: LinkGroup) -> None:
+        self._inputs = inputs
+        self._t = t
+        self._group = group
+        self._signals = queue_signals(inputs, t)
+
+    def queued(self) -> Mask:
+        """[edges]: whether the host behind an edge port shows a queue."""
+        seen = self._signals.marked if self._group.is_inward else self._signals.slowed
+        queued: Mask = np.append(seen, False)[self._inputs.structure.peer[self._group.edges]]
+        return queued | (self.waiting() > 0)
+
+    def are_lasting(self) -> Mask:
+        """[edges]: whether the CNPs or marks of the host behind an edge port are more than
+        background in most of the last ticks."""
+        peer, is_inward = self._inputs.structure.peer[self._group.edges], self._group.is_inward
+        hosts = np.where(peer == NONE, 0, peer)
+        events = self._inputs.filled("ecn" if is_inward else "cnp")[hosts]
+        least = self._t.marks_per_gbit if is_inward else self._t.cnps_per_gbit
+        bps = self._inputs.filled("rx_bps" if is_inward else "tx_bps")[hosts]
+        lasting: Mask = (events > least * bps / np.float32(1e9)).sum(axis=1) > TICKS // 2
+        lasting &= peer != NONE
+        return lasting
+
+    def waiting(self) -> Floats:
+        """[edges]: share of the time with traffic in which the host behind an edge port was paused
+        or without credits, where that is a queue; else 0. Receivers do not wait for traffic."""
+        edges = self._group.edges
+        if self._group.is_inward:
+            return np.zeros(len(edges), np.float32)
+        waits = np.append(self._signals.waiting, np.float32(0))[self._inputs.structure.peer[edges]]
+        waiting: Floats = np.where(waits >= self._t.waiting, waits, np.float32(0))
+        return waiting
+
+    def seen_at(self, edges: Rows) -> str:
+        """How a queue is seen at the hosts behind some edge ports; empty where it is not."""
+        hosts = self._hosts(edges)
+        if (self._signals.waiting[hosts] >= self._t.waiting).any():
+            return "pause or credits"
+        seen = self._signals.marked if self._group.is_inward else self._signals.slowed
+        return "CNPs or marks" if seen[hosts].any() else ""
+
+    def are_calm(self, edges: Rows, least_wait: float = 0.0) -> bool:
+        """Whether the hosts behind some edge ports count CNPs or waiting and have next to none:
+        they wait for less than a share of the time with traffic.
+
+        Then their flows just fit, and what limits them is elsewhere.
+        """
+        inputs, hosts, is_inward = self._inputs, self._hosts(edges), self._group.is_inward
+        cnps = inputs.window("ecn" if is_inward else "cnp")[hosts]
+        waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
+        if not np.isfinite(cnps).any() and not np.isfinite(waits).any():
+            return False
+        seen = self._signals.marks if is_inward else self._signals.cnps
+        least = self._t.marks_per_gbit if is_inward else self._t.cnps_per_gbit
+        is_short = self._signals.waiting[hosts] < max(least_wait, _CALM)
+        return bool((seen[hosts] < least).all() and is_short.all())
+
+    def _hosts(self, edges: Rows) -> Rows:
+        """The NICs behind some edge ports."""
+        peer = self._inputs.structure.peer[edges]
+        hosts: Rows = peer[peer != NONE]
+        return hosts
