@@ -54,6 +54,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("trace:trace", "Show the path of RoCE flows between two hosts, link by link."),
     "flows": ("flows:flows", "List RDMA connections between hosts, from their queue pairs."),
     "need": ("need:need", "Compute the network bandwidth that a training job needs."),
+    "watch": ("watch:watch", "Print findings as they open and close, and send alerts."),
     "record": ("record:record", "Record without a screen."),
     "replay": ("replay:replay", "Replay recordings, on the screen or printed."),
     "info": ("recordings:info", "Show what a recording contains."),
