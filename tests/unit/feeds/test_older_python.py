@@ -37,7 +37,6 @@ LATER_METHODS = {
     "removesuffix",
     "fromisoformat",
     "bit_count",
-    "readlink",
 }
 """Of strings, numbers, dates and paths."""
 LATER_KEYWORDS = {"capture_output", "text", "missing_ok", "dirs_exist_ok", "strict"}
