@@ -7,7 +7,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# The node half promises 3.9: its own tests run there too.
+# The node half runs on 3.6 and later (tests/unit/feeds/test_older_python.py); its own tests, which need
+# packages, run on 3.9 too.
 PYTHON39 ?= $(shell for p in python3.9 $$HOME/.pyenv/versions/3.9.*/bin/python3.9 pypy3; do \
   $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 9))' 2>/dev/null && { echo $$p; break; }; done)
 VENV39 := .venv39

@@ -53,6 +53,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Check what can be read on each node, and the configuration."),
     "trace": ("trace:trace", "Show the path of RoCE flows between two hosts, link by link."),
     "flows": ("flows:flows", "List RDMA connections between hosts, from their queue pairs."),
+    "explain": ("explain:explain", "Explain logs of NCCL and PyTorch: which links failed."),
     "need": ("need:need", "Compute the network bandwidth that a training job needs."),
     "watch": ("watch:watch", "Print findings as they open and close, and send alerts."),
     "record": ("record:record", "Record without a screen."),

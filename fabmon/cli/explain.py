@@ -1,0 +1,102 @@
+"""`fabmon explain`: what the logs of a job say of the network."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import click
+
+from fabmon.cli.options import (
+    config_option,
+    host_option,
+    patience_option,
+    redact_option,
+    report_option,
+    ssh_config_option,
+    topology_option,
+)
+from fabmon.session.errors import UsageError
+
+_PATIENCE_S = 20.0
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=click.Path(path_type=Path))
+@click.option(
+    "--recording",
+    "recordings",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Recording of that time: ports, leaves, findings and links then. May be repeated.",
+)
+@click.option(
+    "--tz",
+    metavar="HOURS",
+    help="With --recording: hours from UTC of the clock of the log, such as +2 or -7.  [default:"
+    " the zone that puts the log's times in the recording]",
+)
+@click.option(
+    "--hosts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Hosts file: the nodes are asked for their ports, addresses and cables.",
+)
+@host_option
+@patience_option(_PATIENCE_S)
+@topology_option
+@report_option
+@redact_option
+@config_option
+@ssh_config_option
+def explain(
+    logs: tuple[Path, ...],
+    recordings: tuple[Path, ...],
+    tz: str | None,
+    hosts: Path | None,
+    nodesets: tuple[str, ...],
+    duration: float,
+    topologies: tuple[Path, ...],
+    style: str,
+    redact: bool,
+    config: Path | None,
+    ssh_config: Path | None,
+) -> None:
+    """Explain logs of NCCL and PyTorch: which ranks, NICs and links failed.
+
+    \b
+    fabmon explain job.log
+    fabmon explain rank*.log.gz --recording run.fabrec
+    kubectl logs worker-0 | fabmon explain - --topology fabric.toml
+
+    LOG is a file, plain or gzip, or - for standard input; several are the logs of one job.
+    """
+    from fabmon.report.explanation import explain_table
+    from fabmon.report.output import as_json
+    from fabmon.session.explain_run import ExplainOptions
+    from fabmon.session.explain_run import explain as explain_logs
+    from fabmon.session.printing import log_to_stderr, write
+    from fabmon.session.session import Session
+
+    zone = None if tz is None else _zone(tz)
+    session = Session.load(config, topologies, ssh_config)
+    log_to_stderr()
+    options = ExplainOptions(
+        logs=logs,
+        hosts=hosts,
+        nodesets=nodesets,
+        recordings=recordings,
+        zone=zone,
+        duration_s=duration,
+        redact=redact,
+    )
+    record = explain_logs(session, options)
+    write(as_json(record) if style == "json" else explain_table(record).encode())
+
+
+def _zone(text: str) -> datetime.timezone:
+    """A zone by its hours from UTC. Raises UsageError."""
+    try:
+        return datetime.timezone(datetime.timedelta(hours=float(text)))
+    except (ValueError, OverflowError):
+        raise UsageError(f"--tz {text}: write hours from UTC, such as +2 or -7") from None
