@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import click
@@ -11,13 +10,13 @@ from fabmon.cli.options import (
     LineRate,
     config_option,
     host_option,
+    parse_zone,
     patience_option,
     redact_option,
     report_option,
     ssh_config_option,
     topology_option,
 )
-from fabmon.session.errors import UsageError
 
 _PATIENCE_S = 20.0
 
@@ -34,9 +33,9 @@ _PATIENCE_S = 20.0
 )
 @click.option(
     "--tz",
-    metavar="HOURS",
-    help="With --recording: hours from UTC of the clock of the log, such as +2 or -7.  [default:"
-    " the zone that puts the log's times in the recording]",
+    metavar="ZONE",
+    help="With --recording: time zone of the log, Europe/Berlin or +2.  [default: the zone in"
+    " which the log's times are in the recording]",
 )
 @click.option(
     "--hosts",
@@ -94,7 +93,7 @@ def explain(
     from fabmon.session.printing import log_to_stderr, write
     from fabmon.session.session import Session
 
-    zone = None if tz is None else _zone(tz)
+    zone = None if tz is None else parse_zone(tz)
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
     options = ExplainOptions(
@@ -110,11 +109,3 @@ def explain(
     )
     record = explain_logs(session, options)
     write(as_json(record) if style == "json" else explain_table(record).encode())
-
-
-def _zone(text: str) -> datetime.timezone:
-    """A zone by its hours from UTC. Raises UsageError."""
-    try:
-        return datetime.timezone(datetime.timedelta(hours=float(text)))
-    except (ValueError, OverflowError):
-        raise UsageError(f"--tz {text}: write hours from UTC, such as +2 or -7") from None

@@ -66,7 +66,7 @@ class ExplainOptions:
     hosts: Path | None = None
     nodesets: tuple[str, ...] = ()
     recordings: tuple[Path, ...] = ()
-    zone: datetime.timezone | None = None
+    zone: datetime.tzinfo | None = None
     duration_s: float = 20.0
     redact: bool = False
     rails: int | None = None

@@ -202,7 +202,10 @@ def busbw_limit_bps(name: str, rails: Rails, ranks: int, gpus: int) -> float:
     node over the rank's share of the NICs.
     """
     used_bps = min(rails.count, gpus) * rails.line_rate_bps
-    if not name.startswith(("alltoall", "sendrecv", "scatter", "gather", "hypercube")):
+    if name == "sendrecv":
+        # To the next rank: only one of a node's GPUs sends to another node.
+        return used_bps / gpus
+    if not name.startswith(("alltoall", "scatter", "gather")):
         return used_bps
     outside = (ranks - gpus) / (ranks - 1) if ranks > gpus else 1.0
     return used_bps / gpus / outside

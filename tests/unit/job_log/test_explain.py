@@ -171,6 +171,8 @@ def test_a_recording_shows_the_links_and_findings_of_that_time(
     assert ports["gpu002/mlx5_0"]["tx_util"] > 0.5
     given = explained(path, "--recording", recording, "--tz", "+2")
     assert "as given by --tz" in given["recording"]["clock"]
+    berlin = explained(path, "--recording", recording, "--tz", "Europe/Berlin")
+    assert berlin["recording"]["start"] == given["recording"]["start"]
     assert "RECORDING  05-04 20:00" in run(path, "--recording", recording).output
 
 

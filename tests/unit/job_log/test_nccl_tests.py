@@ -80,6 +80,7 @@ def test_what_rails_can_carry() -> None:
     # All-to-all: 8 of a rank's 15 peers are in the other node.
     assert busbw_limit_bps("alltoall", rails, 16, 8) == pytest.approx(400e9 * 15 / 8)
     assert busbw_limit_bps("alltoall", rails, 2, 1) == 400e9
+    assert busbw_limit_bps("sendrecv", rails, 16, 8) == 400e9
 
 
 @pytest.mark.parametrize(
