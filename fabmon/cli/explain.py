@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from fabmon.cli.options import (
+    LineRate,
     config_option,
     host_option,
     patience_option,
@@ -43,6 +44,18 @@ _PATIENCE_S = 20.0
     help="Hosts file: the nodes are asked for their ports, addresses and cables.",
 )
 @host_option
+@click.option(
+    "--rails",
+    type=click.IntRange(min=1, max=1024),
+    metavar="N",
+    help="For nccl-tests: NICs of a node.  [default: those in the log, or of the nodes]",
+)
+@click.option(
+    "--line-rate",
+    type=LineRate(),
+    metavar="RATE",
+    help="For nccl-tests: line rate of a NIC, as in 400G.  [default: that of the nodes]",
+)
 @patience_option(_PATIENCE_S)
 @topology_option
 @report_option
@@ -55,6 +68,8 @@ def explain(
     tz: str | None,
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    rails: int | None,
+    line_rate: float | None,
     duration: float,
     topologies: tuple[Path, ...],
     style: str,
@@ -62,12 +77,13 @@ def explain(
     config: Path | None,
     ssh_config: Path | None,
 ) -> None:
-    """Explain logs of NCCL and PyTorch: which ranks, NICs and links failed.
+    """Explain logs of NCCL, PyTorch and nccl-tests: which ranks, NICs and links failed.
 
     \b
     fabmon explain job.log
     fabmon explain rank*.log.gz --recording run.fabrec
     kubectl logs worker-0 | fabmon explain - --topology fabric.toml
+    all_reduce_perf -b 8 -e 8G -f 2 | fabmon explain - --rails 8 --line-rate 400G
 
     LOG is a file, plain or gzip, or - for standard input; several are the logs of one job.
     """
@@ -89,6 +105,8 @@ def explain(
         zone=zone,
         duration_s=duration,
         redact=redact,
+        rails=rails,
+        line_rate_bps=line_rate,
     )
     record = explain_logs(session, options)
     write(as_json(record) if style == "json" else explain_table(record).encode())

@@ -55,6 +55,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "flows": ("flows:flows", "List RDMA connections between hosts, from their queue pairs."),
     "explain": ("explain:explain", "Explain logs of NCCL and PyTorch: which links failed."),
     "need": ("need:need", "Compute the network bandwidth that a training job needs."),
+    "watch": ("watch:watch", "Print findings as they open and close, and send alerts."),
     "record": ("record:record", "Record without a screen."),
     "replay": ("replay:replay", "Replay recordings, on the screen or printed."),
     "info": ("recordings:info", "Show what a recording contains."),

@@ -32,7 +32,7 @@ from fabmon.analysis.job_log.log_lines import (
     parse_line,
 )
 from fabmon.analysis.job_log.log_times import LogTime, find_time
-from fabmon.analysis.job_log.nccl_tests import TestsReader
+from fabmon.analysis.job_log.nccl_tests import BenchmarkReader
 from fabmon.analysis.job_log.status_codes import event_meaning, status_meaning
 
 _MARK = b"NCCL"
@@ -113,7 +113,7 @@ class JobLog:
         self.progress: dict[tuple[int, str], Progress] = {}
         self.signals: dict[int, int] = {}
         self.warnings: Counter[str] = Counter()
-        self.tests = TestsReader()
+        self.tests = BenchmarkReader()
         self.last_time: LogTime | None = None
         self._alike: Counter[int] = Counter()
         self._channels_seen: set[int] = set()
