@@ -16,7 +16,8 @@ VENV39 := .venv39
 # What the lab, the tests against real daemons and login shells, and the benchmarks are made of.
 SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:openssh-server \
   ssh:openssh-client tmux:tmux prometheus-node-exporter:prometheus-node-exporter \
-  prometheus:prometheus promtool:prometheus victoria-metrics:victoria-metrics gcc:gcc \
+  prometheus:prometheus promtool:prometheus \
+  prometheus-alertmanager:prometheus-alertmanager victoria-metrics:victoria-metrics gcc:gcc \
   snmpd:snmpd snmpget:snmp redis-server:redis-server ibsim:ibsim-utils opensm:opensm \
   ibnetdiscover:infiniband-diags lldpd:lldpd chromium:chromium mpirun:openmpi-bin \
   mpicc:libopenmpi-dev ovs-vsctl:openvswitch-switch sfacctd:pmacct \

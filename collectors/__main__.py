@@ -18,6 +18,7 @@ from collectors.loop import requests
 from collectors.loop.probe import Probe
 from collectors.loop.requests import RequestWorker
 from collectors.loop.source_loader import make_source
+from collectors.readers import visibility
 from collectors.registry import SOURCES, choose_sources
 from collectors.source import Source
 
@@ -81,7 +82,7 @@ def _sources(settings: requests.Settings) -> List[Source]:
 
 
 def _about(host: HostFS) -> Dict[str, Any]:
-    """The keys of the hello that describe the node.
+    """The keys of the hello that describe the node, and what of it is not visible from here.
 
     `reached_at` is this machine's address that the console's SSH connection came in at, empty
     without one.
@@ -94,6 +95,7 @@ def _about(host: HostFS) -> Dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "reached_at": words[2] if len(words) == 4 else "",
+        "limits": visibility.limits(host),
     }
 
 

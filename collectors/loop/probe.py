@@ -43,6 +43,10 @@ class Probe:
         self._watchdog = Watchdog()
         self._emit = emit
         self._about = {**about, "interval_s": interval_s, "encoding": encoding}
+        # Of the machine, known from the start; sources add theirs.
+        names = [source.name for source in sources]
+        given = self._about.pop("limits", [])
+        self._limits = [limit for limit in given if limit["source"] in names]
         self._encoding = encoding
         self._encode = wire.make_encoder(encoding)
         self._interval_s = interval_s
@@ -77,7 +81,12 @@ class Probe:
         remarks = {
             "coverage": [c.describe(slot.name) for slot in self._slots for c in slot.coverage],
             "limits": [
-                {"source": slot.name, "text": text} for slot in self._slots for text in slot.limits
+                *self._limits,
+                *(
+                    {"source": slot.name, "text": text}
+                    for slot in self._slots
+                    for text in slot.limits
+                ),
             ],
         }
         remarks = {key: found for key, found in remarks.items() if found}

@@ -193,7 +193,7 @@ def _nodes(record: DoctorRecord) -> Iterator[str]:
         state = "" if first.state is NodeState.UP else f"  {first.state}: {first.reason}"
         yield f"{fold(node.node for node in nodes)}{count}{state}"
         for place, source in enumerate(first.sources):
-            if source.state == ABSENT:
+            if source.state == ABSENT and not source.text:
                 continue
             slowest = max((node.sources[place].read_ms or 0 for node in nodes), default=0)
             text = _source_text(source, slowest)
@@ -215,7 +215,7 @@ def _role_rows(node: NodeHealth) -> Iterator[str]:
 
 def _absent(node: NodeHealth) -> Iterator[str]:
     """The absent sources of a node with what is unknown without each; optional ones in one line."""
-    names = [each.source for each in node.sources if each.state == ABSENT]
+    names = [each.source for each in node.sources if each.state == ABSENT and not each.text]
     effects = _MISSING if node.role == SWITCH else _MISSING_ON_HOSTS | _MISSING
     for name in names:
         if name in effects:

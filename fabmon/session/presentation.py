@@ -36,10 +36,14 @@ _PICTURE_AFTER_S = 10.0
 _SCREEN_MODULES = ("fabmon.session.recording_access", "fabmon.tui.app")
 
 
+FINDINGS = "findings"
+"""The style of `fabmon watch`: a line for every change of a finding."""
+
+
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
-    `style` is the --format: table, json or jsonl.
+    `style` is the --format: table, json or jsonl; FINDINGS for `fabmon watch`.
     """
 
     hosts: Path | None = None
@@ -110,6 +114,9 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
     if options.style == "jsonl":
         printing.log_to_stderr()
         return await printing.print_lines(scenes, options.duration_s)
+    if options.style == FINDINGS:
+        printing.log_to_stderr()
+        return await printing.print_findings(scenes, options.duration_s)
     if options.picture is None and (options.once or not can_draw()):
         printing.log_to_stderr()
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
