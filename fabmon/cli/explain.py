@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 import click
 
 from fabmon.cli.options import (
+    LineRate,
     config_option,
     host_option,
+    parse_zone,
     patience_option,
     redact_option,
     report_option,
     ssh_config_option,
     topology_option,
 )
-from fabmon.session.errors import UsageError
 
 _PATIENCE_S = 20.0
 
@@ -33,9 +33,9 @@ _PATIENCE_S = 20.0
 )
 @click.option(
     "--tz",
-    metavar="HOURS",
-    help="With --recording: hours from UTC of the clock of the log, such as +2 or -7.  [default:"
-    " the zone that puts the log's times in the recording]",
+    metavar="ZONE",
+    help="With --recording: time zone of the log, Europe/Berlin or +2.  [default: the zone in"
+    " which the log's times are in the recording]",
 )
 @click.option(
     "--hosts",
@@ -43,6 +43,18 @@ _PATIENCE_S = 20.0
     help="Hosts file: the nodes are asked for their ports, addresses and cables.",
 )
 @host_option
+@click.option(
+    "--rails",
+    type=click.IntRange(min=1, max=1024),
+    metavar="N",
+    help="For nccl-tests: NICs of a node.  [default: those in the log, or of the nodes]",
+)
+@click.option(
+    "--line-rate",
+    type=LineRate(),
+    metavar="RATE",
+    help="For nccl-tests: line rate of a NIC, as in 400G.  [default: that of the nodes]",
+)
 @patience_option(_PATIENCE_S)
 @topology_option
 @report_option
@@ -55,6 +67,8 @@ def explain(
     tz: str | None,
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    rails: int | None,
+    line_rate: float | None,
     duration: float,
     topologies: tuple[Path, ...],
     style: str,
@@ -62,12 +76,13 @@ def explain(
     config: Path | None,
     ssh_config: Path | None,
 ) -> None:
-    """Explain logs of NCCL and PyTorch: which ranks, NICs and links failed.
+    """Explain logs of NCCL, PyTorch and nccl-tests: which ranks, NICs and links failed.
 
     \b
     fabmon explain job.log
     fabmon explain rank*.log.gz --recording run.fabrec
     kubectl logs worker-0 | fabmon explain - --topology fabric.toml
+    all_reduce_perf -b 8 -e 8G -f 2 | fabmon explain - --rails 8 --line-rate 400G
 
     LOG is a file, plain or gzip, or - for standard input; several are the logs of one job.
     """
@@ -78,7 +93,7 @@ def explain(
     from fabmon.session.printing import log_to_stderr, write
     from fabmon.session.session import Session
 
-    zone = None if tz is None else _zone(tz)
+    zone = None if tz is None else parse_zone(tz)
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
     options = ExplainOptions(
@@ -89,14 +104,8 @@ def explain(
         zone=zone,
         duration_s=duration,
         redact=redact,
+        rails=rails,
+        line_rate_bps=line_rate,
     )
     record = explain_logs(session, options)
     write(as_json(record) if style == "json" else explain_table(record).encode())
-
-
-def _zone(text: str) -> datetime.timezone:
-    """A zone by its hours from UTC. Raises UsageError."""
-    try:
-        return datetime.timezone(datetime.timedelta(hours=float(text)))
-    except (ValueError, OverflowError):
-        raise UsageError(f"--tz {text}: write hours from UTC, such as +2 or -7") from None

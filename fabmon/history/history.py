@@ -58,6 +58,7 @@ class _NodeSlots:
     to a port; `ranks` are those of their clocks, the best is 0. `block_groups` are the groups of
     the node's blocks in SampleTimes. `cpu` is the slot of the probe's CPU time, None where it is
     not reported. `reported` are the nodes that own ports.
+    `may_have_rivals`: two values may be of one metric of one port.
     """
 
     def __init__(
@@ -97,6 +98,9 @@ class _NodeSlots:
         self.columns: SmallIndices = np.array(column_of, np.int32)
         self.distinct_columns: SmallIndices = np.unique(self.columns)
         self.ranks: SmallIndices = np.array(ranks, np.int32)
+        pairs = self.rows.astype(np.int64) << 32 | self.columns
+        has_doubles = len(np.unique(pairs)) < len(pairs)
+        self.may_have_rivals = has_doubles or not self.reported <= {sender.name}
         self.groups: SmallIndices = block_groups[np.array(block_of, np.intp)].astype(np.int32)
 
     def is_same_layout(self, other: _NodeSlots) -> bool:
@@ -339,7 +343,9 @@ class History:
         column = number_of[_joined([node.columns for node in nodes])]
         self._metrics = {names[each]: number for number, each in enumerate(columns.tolist())}
         cells = rows * len(columns) + column
-        order = _best_last(cells, _joined([node.ranks for node in nodes]))
+        order = None
+        if any(node.may_have_rivals for node in nodes):
+            order = _best_last(cells, _joined([node.ranks for node in nodes]))
         self._has_rivals = order is not None
         if order is not None:
             self._picked, rows, column, cells = (

@@ -18,12 +18,25 @@ from fabmon.analysis.job_log.conclusions import (
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_lines import CompletionError, DeviceEvent
 from fabmon.analysis.job_log.log_times import Clock, LogTime
+from fabmon.analysis.job_log.nccl_tests import (
+    BenchmarkResult,
+    BenchmarkRow,
+    Rails,
+    benchmark_result,
+)
 from fabmon.analysis.job_log.status_codes import Meaning, event_meaning, status_meaning
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import duration, utc
 from fabmon.fabric.wire.messages import clean
-from fabmon.fabric.wording import byte_count, name_list, plural, rounded_percent
+from fabmon.fabric.wording import (
+    bit_rate,
+    byte_count,
+    byte_rate,
+    name_list,
+    plural,
+    rounded_percent,
+)
 from fabmon.report.output import aligned
 
 _MOST_FAILURES = 16
@@ -31,6 +44,8 @@ _MOST_HOSTS = 16
 _MOST_WARNINGS = 8
 _MOST_PORTS = 16
 _MOST_RANKS = 12
+_MOST_ROWS = 40
+_SMALLEST_ROW = 1 << 20
 
 
 class EndRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +166,37 @@ class RecordingAtTime(msgspec.Struct, frozen=True, kw_only=True):
     ports: list[PortAtTime]
 
 
+class BenchmarkRowRecord(msgspec.Struct, frozen=True):
+    """A size in bytes, its bus bandwidth (bits/s), and that over what the rails can carry."""
+
+    size: int
+    busbw_bps: float
+    share: float | None
+
+
+class BenchmarkRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of nccl-tests. `limit_bps` is the bus bandwidth that the `rails` of a node with
+    `line_rate_bps` can carry, null where it is unknown or the run is in one node; `share` is the
+    best one over it, `is_good` whether that is 80 % or more. `falls` are sizes with less than 80 %
+    of the bandwidth of a smaller one."""
+
+    name: str
+    source: str
+    nodes: int
+    ranks: int
+    rails: int | None
+    line_rate_bps: float | None
+    rails_known_from: str | None
+    limit_bps: float | None
+    best_bps: float
+    best_size: int
+    share: float | None
+    is_good: bool | None
+    falls: list[int]
+    wrong: dict[int, int]
+    rows: list[BenchmarkRowRecord]
+
+
 class WarningRecord(msgspec.Struct, frozen=True):
     """Another warning of NCCL, and how often it occurs."""
 
@@ -176,6 +222,7 @@ class ExplainRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     failures: list[FailureRecord]
     timeouts: list[TimeoutRecord]
     warnings: list[WarningRecord]
+    tests: list[BenchmarkRecord]
     recording: RecordingAtTime | None
     notes: list[str]
 
@@ -188,9 +235,12 @@ def explain_record(
     clock: Clock | None = None,
     recording: RecordingAtTime | None = None,
     notes: Sequence[str] = (),
+    rails: Rails | None = None,
 ) -> ExplainRecord:
-    """The logs of a job as a record; times are UTC where `clock` is known."""
+    """The logs of a job as a record; times are UTC where `clock` is known. `rails` are the NICs of
+    a node, with which runs of nccl-tests are compared; None where unknown."""
     shared = shared_end(failures)
+    results = [each for run in log.tests.runs if (each := benchmark_result(run, rails)) is not None]
     return ExplainRecord(
         sources=list(sources),
         bytes=log.size,
@@ -198,14 +248,68 @@ def explain_record(
         not_read=log.not_parsed + log.left_out.total(),
         versions=sorted(log.versions),
         ranks=max((facts.ranks for facts in log.processes.values()), default=0),
-        conclusions=list(_conclusions(log, failures, stuck, shared, recording)),
+        conclusions=[
+            *_conclusions(log, failures, stuck, shared, recording),
+            *(text for each in results for text in _test_conclusions(each)),
+        ],
         hosts=_hosts(log),
         failures=[_failure(each, clock) for each in failures],
         timeouts=[_timeout(each, log, clock) for each in stuck],
         warnings=[WarningRecord(clean(text), n) for text, n in log.warnings.most_common()],
+        tests=[_test(each, rails) for each in results],
         recording=recording,
         notes=list(notes),
     )
+
+
+def _test(each: BenchmarkResult, rails: Rails | None) -> BenchmarkRecord:
+    limit = each.limit_bps
+    return BenchmarkRecord(
+        name=each.run.name,
+        source=each.run.source,
+        nodes=each.nodes,
+        ranks=each.ranks,
+        rails=None if rails is None else rails.count,
+        line_rate_bps=None if rails is None else rails.line_rate_bps,
+        rails_known_from=None if rails is None else rails.source,
+        limit_bps=limit,
+        best_bps=each.best.busbw_bps,
+        best_size=each.best.size,
+        share=each.share,
+        is_good=each.is_good,
+        falls=[size for size, _, _ in each.falls],
+        wrong=dict(each.wrong),
+        rows=[_row(row, limit) for row in each.run.rows],
+    )
+
+
+def _row(row: BenchmarkRow, limit_bps: float | None) -> BenchmarkRowRecord:
+    share = None if limit_bps is None else row.busbw_bps / limit_bps
+    return BenchmarkRowRecord(row.size, row.busbw_bps, share)
+
+
+def _test_conclusions(each: BenchmarkResult) -> Iterator[str]:
+    name = each.run.name or "nccl-tests"
+    best = f"{name} reaches {byte_rate(each.best.busbw_bps)} at {byte_count(each.best.size)}"
+    if each.nodes == 1:
+        yield f"{best}, within one node: the network has no part in it."
+    elif each.share is None or each.limit_bps is None:
+        yield f"{best}. To compare it with the rails, add --rails and --line-rate."
+    else:
+        share = f"{rounded_percent(each.share)} of the {byte_rate(each.limit_bps)} of the rails"
+        yield f"{best}, {share}, {_verdict(each)}"
+    if each.falls:
+        size, slow, fast = each.falls[0]
+        more = f", and at {len(each.falls) - 1} larger sizes" if len(each.falls) > 1 else ""
+        yield (
+            f"{name} falls off at {byte_count(size)}: {byte_rate(slow)}, after"
+            f" {byte_rate(fast)} at a smaller size{more}."
+        )
+    for size, count in each.wrong[:1]:
+        yield (
+            f"{name} has {plural(count, 'wrong value')} at {byte_count(size)}: data is damaged."
+            " Check ECC and Xid of the GPUs, NVLinks, and the versions of NCCL and driver."
+        )
 
 
 def _hosts(log: JobLog) -> list[HostRecord]:
@@ -227,6 +331,14 @@ def _hosts(log: JobLog) -> list[HostRecord]:
         )
         found.append(record)
     return sorted(found, key=lambda each: (each.ranks or [1 << 30], each.host))
+
+
+def _verdict(each: BenchmarkResult) -> str:
+    if not each.is_good:
+        return "less than the 80 % that networks deliver: look for the slowest rail and for pauses."
+    if (each.share or 0.0) > 1:
+        return "more than a ring could: NCCL reduces in the node first."
+    return "which is what networks deliver."
 
 
 def meaning_of(failure: LocatedFailure) -> Meaning:
@@ -361,7 +473,7 @@ def _conclusions(
             yield f"The recording has a finding on it at that time: {hit.text}."
         if failures and not hits:
             yield "The recording has no finding on these ports at that time."
-    if not failures and not stuck:
+    if not failures and not stuck and not log.tests.runs:
         yield "No failure of the network and no timeout is in these logs."
 
 
@@ -440,6 +552,10 @@ def redacted_record(record: ExplainRecord, redactor: Redactor) -> ExplainRecord:
             msgspec.structs.replace(each, line=None, source=names.get(each.source, ""))
             for each in record.failures
         ],
+        tests=[
+            msgspec.structs.replace(each, source=names.get(each.source, ""))
+            for each in record.tests
+        ],
         warnings=[],
     )
     replaced = _replaced(msgspec.to_builtins(plain), redactor)
@@ -470,8 +586,9 @@ def _lines(record: ExplainRecord) -> Iterator[str]:
     parts = [
         plural(len(record.sources), "log"),
         byte_count(record.bytes),
-        plural(record.nccl_lines, "line of NCCL", "lines of NCCL"),
     ]
+    if record.nccl_lines:
+        parts.append(plural(record.nccl_lines, "line of NCCL", "lines of NCCL"))
     if record.versions:
         parts.append(f"NCCL {name_list(record.versions, 3)}")
     if record.ranks:
@@ -484,6 +601,9 @@ def _lines(record: ExplainRecord) -> Iterator[str]:
     if record.failures:
         yield ""
         yield from _failure_lines(record.failures)
+    for test in record.tests:
+        yield ""
+        yield from _test_lines(test)
     if record.recording is not None:
         yield ""
         yield from _recording_lines(record.recording)
@@ -549,6 +669,27 @@ def _far_name(end: EndRecord) -> str:
 
 def _leaf(end: EndRecord) -> str:
     return " ".join(filter(None, (end.leaf, end.leaf_port))) or "·"
+
+
+def _test_lines(test: BenchmarkRecord) -> Iterator[str]:
+    rails = ""
+    if test.rails is not None:
+        rails = f"; {test.rails} rails of {bit_rate(test.line_rate_bps)} a node,"
+        rails += f" {test.rails_known_from}"
+    where = f"{plural(test.ranks, 'rank')} on {plural(test.nodes, 'host')}" if test.ranks else ""
+    yield f"{test.name.upper() or 'NCCL-TESTS'}  {where or 'hosts unknown'}{rails}"
+    head = ("SIZE", "BUSBW", "OF THE RAILS", "")
+    # Below a size that matters for bandwidth only every row's latency is of interest.
+    rows = [row for row in test.rows if row.size >= _SMALLEST_ROW] or test.rows
+    yield from aligned([head, *(_test_row(row, test) for row in rows[-_MOST_ROWS:])])
+
+
+def _test_row(row: BenchmarkRowRecord, test: BenchmarkRecord) -> tuple[str, str, str, str]:
+    marks = ["falls off"] if row.size in test.falls else []
+    if row.size in test.wrong:
+        marks.append(plural(test.wrong[row.size], "wrong value"))
+    share = rounded_percent(row.share)
+    return byte_count(row.size), byte_rate(row.busbw_bps), share, ", ".join(marks)
 
 
 def _host_lines(hosts: Sequence[HostRecord]) -> Iterator[str]:

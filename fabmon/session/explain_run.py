@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -19,10 +20,12 @@ from fabmon.analysis.job_log.conclusions import (
 )
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_times import Clock, LogTime, clock_of
+from fabmon.analysis.job_log.nccl_tests import Rails
 from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
-from fabmon.fabric.model import Fabric, Host
+from fabmon.fabric.model import RAIL, Fabric, Host
+from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import date_time, utc
@@ -53,16 +56,21 @@ _MOST_TIMES = 1000
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """What to explain, and with what. `zone` is that of the log's clock, None where not given;
-    nodes are waited for `duration_s`."""
+    """What to explain, and with what.
+
+    `zone` is that of the log's clock, None where not given. Nodes are waited for `duration_s`.
+    `rails` of a node and their line rate are for nccl-tests; None: as the nodes report them.
+    """
 
     logs: tuple[Path, ...]
     hosts: Path | None = None
     nodesets: tuple[str, ...] = ()
     recordings: tuple[Path, ...] = ()
-    zone: datetime.timezone | None = None
+    zone: datetime.tzinfo | None = None
     duration_s: float = 20.0
     redact: bool = False
+    rails: int | None = None
+    line_rate_bps: float | None = None
 
 
 def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
@@ -79,22 +87,52 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
     sources = ["standard input" if str(path) == "-" else str(path) for path in options.logs]
     if options.recordings:
         with open_recordings(options.recordings) as timeline:
-            look = _RecordingLook(session, timeline, options.zone)
+            look = _RecordingLook(session, timeline, options)
             record = look.explain(log, sources, notes)
         return redacted_record(record, look.redactor) if options.redact else record
     hosts = _named_hosts(options.hosts, options.nodesets)
     redactor = Redactor(hosts)
     places: list[Places] = []
+    rates: dict[str, list[float]] = {}
     if hosts:
         snapshot, hellos = asyncio.run(collect_fabric(session, hosts, options.duration_s))
         places.append(FabricPlaces(snapshot.fabric, hellos))
+        rates = _rail_rates(snapshot)
         missing = [host.name for host in hosts if host.name not in hellos]
         if missing:
             notes.append(f"{len(missing)} of {len(hosts)} nodes did not answer.")
     places.append(PlannedPlaces(session.topology, hosts))
     failures = located_failures(log, AllPlaces(places))
-    record = explain_record(log, sources, failures, stuck_collectives(log), notes=notes)
+    rails = _rails(log, options, rates)
+    stuck = stuck_collectives(log)
+    record = explain_record(log, sources, failures, stuck, notes=notes, rails=rails)
     return redacted_record(record, redactor) if options.redact else record
+
+
+def _rail_rates(snapshot: Snapshot) -> dict[str, list[float]]:
+    """The line rates of each host's rails, where known."""
+    found: dict[str, list[float]] = {}
+    for port in snapshot.fabric.ports:
+        # The digits of a float32: 400e9 is 399999991808 otherwise.
+        rate_bps = float(f"{snapshot.line_rate_bps[port.row]:.6g}")
+        if port.node and port.role == RAIL and rate_bps > 0:
+            found.setdefault(port.node, []).append(rate_bps)
+    return found
+
+
+def _rails(log: JobLog, options: ExplainOptions, rates: dict[str, list[float]]) -> Rails | None:
+    """The rails of a node in the tests of a log: as given, else as the nodes report them; their
+    number also as NCCL reports it. None where the line rate is unknown."""
+    hosts = {host for run in log.tests.runs for host in run.hosts.values()}
+    known = [each for name, each in rates.items() if without_domain(name) in hosts]
+    listed = next(iter(known or rates.values()), [])
+    used = max((len(host.hcas) for host in log.hosts.values()), default=0)
+    count = options.rails or used or len(listed)
+    if options.line_rate_bps is not None and count:
+        return Rails(count, options.line_rate_bps, "as given")
+    if not listed or not count:
+        return None
+    return Rails(count, median(listed), "as the nodes report them")
 
 
 def _named_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
@@ -111,12 +149,10 @@ def _named_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
 class _RecordingLook:
     """Looks at a recording at the time of the failures of a log."""
 
-    def __init__(
-        self, session: Session, timeline: Timeline, zone: datetime.timezone | None
-    ) -> None:
+    def __init__(self, session: Session, timeline: Timeline, options: ExplainOptions) -> None:
         self._session = session
         self._timeline = timeline
-        self._zone = zone
+        self._options = options
         self.redactor = Redactor(timeline.hosts)
 
     def explain(self, log: JobLog, sources: Sequence[str], notes: Sequence[str]) -> ExplainRecord:
@@ -124,7 +160,7 @@ class _RecordingLook:
         stuck = stuck_collectives(log)
         times = list(_times(log, stuck))[:_MOST_TIMES]
         start_ns, until_ns = self._timeline.start_ns, self._timeline.until_ns
-        clock = clock_of(times, start_ns, until_ns, self._zone) if times else None
+        clock = clock_of(times, start_ns, until_ns, self._options.zone) if times else None
         window = _window(log, stuck, clock, start_ns, until_ns)
         played = self._play(*(window or (max(start_ns, until_ns - 1), until_ns)))
         planned = PlannedPlaces(self._session.topology, self._timeline.hosts)
@@ -136,8 +172,10 @@ class _RecordingLook:
             )
         else:
             assert clock is not None
-            found = played.at_time(window, clock, _rows(failures, played.fabric), _hosts(failures))
-        return explain_record(log, sources, failures, stuck, clock, found, notes)
+            rows = _rows(failures, played.fabric) or _rails_of(log, played.fabric)
+            found = played.at_time(window, clock, rows, _hosts(failures) | _tested_hosts(log))
+        rails = _rails(log, self._options, played.rail_rates)
+        return explain_record(log, sources, failures, stuck, clock, found, notes, rails)
 
     def _why_not(self, times: Sequence[LogTime]) -> str:
         begun, ended = date_time(self._timeline.start_ns), date_time(self._timeline.until_ns)
@@ -160,19 +198,22 @@ class _RecordingLook:
             played.hellos.update(tick.hellos)
             scene = pipeline.accept(tick)
             played.fabric = scene.snapshot.fabric
+            played.rail_rates = played.rail_rates or _rail_rates(scene.snapshot)
             if is_inside:
                 played.accept(scene)
         return played
 
 
 def _times(log: JobLog, stuck: Sequence[StuckCollective]) -> Iterator[LogTime]:
-    """The times of failures and timeouts."""
+    """The times of failures, timeouts and tests."""
     for seen in log.failures.values():
         if seen.first is not None:
             yield seen.first
     for each in stuck:
         if each.first is not None:
             yield each.first
+    for run in log.tests.runs:
+        yield from (time for time in (run.first, run.last) if time is not None)
 
 
 def _window(
@@ -197,7 +238,13 @@ def _window(
         for each in stuck
         if each.first is not None and (at := clock.time_ns(each.first)) is not None
     ]
-    inside = [at for at in failed if start_ns <= at <= until_ns] or began
+    tested = [
+        at
+        for run in log.tests.runs
+        for time in (run.first, run.last)
+        if time is not None and (at := clock.time_ns(time)) is not None
+    ]
+    inside = [at for at in failed if start_ns <= at <= until_ns] or began or tested
     if not inside:
         return None
     first = max(start_ns, min(inside) - int(_BEFORE_S * 1e9))
@@ -208,6 +255,22 @@ def _window(
 def _hosts(failures: Sequence[LocatedFailure]) -> set[str]:
     ends = [end for each in failures for end in (each.near, each.far) if end is not None]
     return {end.place.node if end.place is not None else end.host for end in ends} - {""}
+
+
+def _tested_hosts(log: JobLog) -> set[str]:
+    return {host for run in log.tests.runs for host in run.hosts.values()}
+
+
+def _rails_of(log: JobLog, fabric: Fabric) -> list[int]:
+    """The rails of the hosts of tests."""
+    hosts = _tested_hosts(log)
+    return [
+        port.row
+        for node in fabric.nodes
+        if without_domain(node.name) in hosts
+        for port in node.ports
+        if port.role == RAIL
+    ]
 
 
 def _rows(failures: Sequence[LocatedFailure], fabric: Fabric) -> list[int]:
@@ -230,6 +293,7 @@ class _Played:
     def __init__(self) -> None:
         self.fabric = Fabric(0, (), (), ())
         self.hellos: dict[str, Hello] = {}
+        self.rail_rates: dict[str, list[float]] = {}
         self._findings: dict[str, Finding] = {}
         self._highest: dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]] = {}
         self._down_s: np.ndarray[tuple[int], np.dtype[np.float32]] = np.zeros(0, np.float32)

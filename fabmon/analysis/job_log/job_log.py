@@ -32,7 +32,7 @@ from fabmon.analysis.job_log.log_lines import (
     parse_line,
 )
 from fabmon.analysis.job_log.log_times import LogTime, find_time
-from fabmon.analysis.job_log.nccl_tests import TestsReader
+from fabmon.analysis.job_log.nccl_tests import BenchmarkReader
 from fabmon.analysis.job_log.status_codes import event_meaning, status_meaning
 
 _MARK = b"NCCL"
@@ -113,16 +113,18 @@ class JobLog:
         self.progress: dict[tuple[int, str], Progress] = {}
         self.signals: dict[int, int] = {}
         self.warnings: Counter[str] = Counter()
-        self.tests = TestsReader()
+        self.tests = BenchmarkReader()
         self.last_time: LogTime | None = None
+        self.ranks_by_source: dict[str, set[int]] = {}
+        self.hosts_by_source: dict[str, set[str]] = {}
+        self._made_index: _Index | None = None
         self._alike: Counter[int] = Counter()
         self._channels_seen: set[int] = set()
-        self._ranks_by_source: dict[str, set[int]] = {}
-        self._hosts_by_source: dict[str, set[str]] = {}
 
     def accept(self, block: bytes, source: str) -> None:
         """Read a block of whole lines of a log."""
         self.size += len(block)
+        self._made_index = None
         self.tests.accept(block, source)
         if _MARK not in block:
             return
@@ -169,9 +171,9 @@ class JobLog:
 
     def _note_source(self, found: LogLine, source: str) -> None:
         if found.rank >= 0:
-            _add_to(self._ranks_by_source, source, found.rank)
+            _add_to(self.ranks_by_source, source, found.rank)
         if found.process is not None:
-            _add_to(self._hosts_by_source, source, found.process.host)
+            _add_to(self.hosts_by_source, source, found.process.host)
             if len(self.processes) < _MOST_PROCESSES:
                 self.processes.setdefault(found.process, ProcessFacts())
             else:
@@ -244,20 +246,20 @@ class JobLog:
         else:
             self.left_out["warnings"] += 1
 
+    @property
+    def _index(self) -> _Index:
+        """The index of what was read so far."""
+        if self._made_index is None:
+            self._made_index = _Index(self)
+        return self._made_index
+
     def host_of_address(self, address: str) -> str:
         """The host with an address for connection setup, by the log; empty if unknown."""
-        for name, host in self.hosts.items():
-            if address in host.addresses:
-                return name
-        return ""
+        return self._index.by_address.get(address, "")
 
     def host_of_gid(self, gid: str) -> tuple[str, str]:
         """The host and HCA with a GID, by the log's failures; empty texts if unknown."""
-        for seen in self.failures.values():
-            event = seen.event
-            if isinstance(event, CompletionError) and event.local_gid == gid and seen.process:
-                return seen.process.host, event.hca
-        return "", ""
+        return self._index.by_gid.get(gid, ("", ""))
 
     def rank_of(self, process: Process | None) -> int:
         """The rank of a process; -1 if unknown."""
@@ -270,23 +272,7 @@ class JobLog:
 
     def process_of(self, rank: int) -> Process | None:
         """The process with a rank in the largest communicator; None if unknown."""
-        most = max((facts.ranks for facts in self.processes.values()), default=0)
-        for process, facts in self.processes.items():
-            if facts.rank == rank and facts.ranks == most and most:
-                return process
-        for process, facts in self.processes.items():
-            if not most and facts.inferred_rank == rank:
-                return process
-        return self._process_of_file(rank)
-
-    def _process_of_file(self, rank: int) -> Process | None:
-        """The only process of a log that has lines of one rank of PyTorch only."""
-        for source, ranks in self._ranks_by_source.items():
-            hosts = self._hosts_by_source.get(source, set())
-            if ranks == {rank} and len(hosts) == 1:
-                host = next(iter(hosts))
-                return next((each for each in self.processes if each.host == host), None)
-        return None
+        return self._index.by_rank.get(rank)
 
     def peers_of(self, process: Process | None, side: str, hca: str) -> list[int]:
         """The ranks at the other end of a process' connections in one direction (`send`, `recv`,
@@ -312,6 +298,38 @@ class JobLog:
         channels = self.channels.get(process, ())
         used = {each.hca for each in channels if peer is None or peer in (each.rank, each.peer)}
         return [name for index in sorted(used) for name in by_index.get(index, ())]
+
+
+class _Index:
+    """Hosts by address and GID, processes by rank."""
+
+    def __init__(self, log: JobLog) -> None:
+        self.by_address: dict[str, str] = {}
+        self.by_gid: dict[str, tuple[str, str]] = {}
+        self.by_rank: dict[int, Process] = {}
+        for name, host in log.hosts.items():
+            for address in host.addresses:
+                self.by_address.setdefault(address, name)
+        for seen in log.failures.values():
+            event = seen.event
+            if isinstance(event, CompletionError) and event.local_gid and seen.process:
+                self.by_gid.setdefault(event.local_gid, (seen.process.host, event.hca))
+        most = max((facts.ranks for facts in log.processes.values()), default=0)
+        for process, facts in log.processes.items():
+            rank = facts.inferred_rank if not most else facts.rank if facts.ranks == most else -1
+            if rank >= 0:
+                self.by_rank.setdefault(rank, process)
+        self._add_files(log)
+
+    def _add_files(self, log: JobLog) -> None:
+        """A log with lines of one rank of PyTorch and one host is that of the rank's process."""
+        by_host: dict[str, Process] = {}
+        for process in log.processes:
+            by_host.setdefault(process.host, process)
+        for source, ranks in log.ranks_by_source.items():
+            hosts = log.hosts_by_source.get(source, set())
+            if len(ranks) == len(hosts) == 1:
+                self.by_rank.setdefault(next(iter(ranks)), by_host[next(iter(hosts))])
 
 
 def _add_to(kept: dict[str, set[_T]], key: str, value: _T) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
 
@@ -96,7 +96,7 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 def clock_of(
-    times: Sequence[LogTime], from_ns: int, until_ns: int, zone: timezone | None
+    times: Sequence[LogTime], from_ns: int, until_ns: int, zone: tzinfo | None
 ) -> Clock | None:
     """The clock that puts some times of a log into a recording; None where none does.
 
@@ -106,7 +106,7 @@ def clock_of(
     first = datetime.fromtimestamp(from_ns / _SECOND_NS, UTC)
     last = datetime.fromtimestamp(until_ns / _SECOND_NS, UTC)
     local = datetime.now().astimezone().utcoffset() or timedelta()
-    given = zone.utcoffset(None) if zone is not None else None
+    given = zone.utcoffset(first.replace(tzinfo=None)) if zone is not None else None
     hours = [given] if given is not None else [timedelta(), local]
     if given is None:
         hours += [timedelta(hours=each) for each in _OFFSETS_H]

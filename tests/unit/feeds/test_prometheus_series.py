@@ -224,3 +224,20 @@ def test_the_hello_says_what_of_its_exporter_the_server_has_and_nobody_reads() -
     assert limit.source == "dcgm_exporter"
     assert limit.text.startswith("dcgm_exporter: 1 of 13 counters read; not: DCGM_FI_DEV_AS, ")
     assert limit.text.endswith("DCGM_FI_DEV_JS and 2 more")
+
+
+def test_an_interface_of_node_exporter_is_the_port_that_the_agent_of_the_node_says() -> None:
+    """One server scrapes both: `ens1np0` of the page is the agent's `mlx5_0`, and one port."""
+    rounds = Rounds()
+    rounds.table.learn("a", None, "mlx5_0", {"netdev": "ens1np0", "rdma": "mlx5_0"})
+    page = {key("a:9100", device=name): 1.0 for name in ("ens1np0", "eno1")}
+    rounds.at(
+        {
+            TX: {agents("a:9838", "mlx5_0"): 1},
+            "node_network_transmit_bytes_total": page,
+            "node_network_up": page,
+        }
+    )
+    hello = rounds.table.hello("a", {"interval_s": 1.0}, {})
+    ports = {block.source: [item.port for item in block.objects] for block in hello.blocks}
+    assert ports == {"ib": ["mlx5_0"], "node_exporter": ["eno1", "mlx5_0"]}

@@ -26,13 +26,11 @@ from fabmon.report.output import json_schema
 from fabmon.session.errors import UsageError
 from fabmon.session.log_files import decompressed, read_logs, whole_lines
 from tests.goldens import check_golden
+from tests.unit.job_log.conftest import START_S
 from tests.unit.job_log.nccl_logs import Log, watchdog
-from tests.unit.recording.builders import demo_recording
 
 DOCS = Path(__file__).parents[3] / "docs"
 GOLDENS = Path(__file__).parent / "goldens"
-START_S = 1777924800
-"""2026-05-04 20:00:00Z."""
 
 
 def run(*arguments: object, stdin: bytes | None = None) -> Result:
@@ -60,13 +58,6 @@ def job(tmp_path: Path) -> Path:
     path = tmp_path / "job.log"
     path.write_bytes(failed_job(Log("2.30.7")))
     return path
-
-
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """90 s from 20:00:00Z: gpu006 r3 is slow from 20:00:35 on."""
-    path = tmp_path_factory.mktemp("recorded") / "run.fabrec"
-    return demo_recording(path, 90, start_ns=START_S * 10**9, faults_at_s=(10, 35, 57))
 
 
 def test_the_object_has_a_schema() -> None:
@@ -180,6 +171,8 @@ def test_a_recording_shows_the_links_and_findings_of_that_time(
     assert ports["gpu002/mlx5_0"]["tx_util"] > 0.5
     given = explained(path, "--recording", recording, "--tz", "+2")
     assert "as given by --tz" in given["recording"]["clock"]
+    berlin = explained(path, "--recording", recording, "--tz", "Europe/Berlin")
+    assert berlin["recording"]["start"] == given["recording"]["start"]
     assert "RECORDING  05-04 20:00" in run(path, "--recording", recording).output
 
 
