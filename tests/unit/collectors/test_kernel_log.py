@@ -262,6 +262,29 @@ def test_what_repeats_is_reported_once_in_ten_seconds_with_its_number() -> None:
     assert len(repeats._waiting) < 200
 
 
+def test_a_failure_that_repeats_is_never_reported_after_its_end() -> None:
+    repeats = kernel_log._Repeats()
+    failed = kernel_log.Message("xid_119", "0000:3b:00.0", "no answer")
+    loaded = kernel_log.Message("nvidia_loaded", "", "loading")
+    repeats.add(failed)
+    assert [each.name for each in repeats.take(0)] == ["xid_119"]
+    repeats.add(failed)
+    repeats.add(loaded)
+    assert [each.name for each in repeats.take(5)] == ["xid_119", "nvidia_loaded"]
+    assert repeats.take(20) == []
+    for message in (failed, loaded, failed):
+        repeats.add(message)
+    last = [each.name for each in (*repeats.take(20), *repeats.take(40))][-1]
+    assert last == "xid_119", "the device failed again after its driver was loaded"
+
+
+def test_a_domain_beyond_four_digits_is_not_that_of_another_device() -> None:
+    line = "pcieport 10000:e0:1d.0: AER: Corrected error received: 10000:e1:00.0"
+    found = find_message(line)
+    assert found is not None
+    assert found.device == "10000:e1:00.0"
+
+
 @pytest.fixture
 def kmsg() -> Iterator[int]:
     """The real log of this machine, open for writing. Nothing fatal is written: other probes of
