@@ -50,7 +50,11 @@ _QUEUES_S = 10.0
 _FIRST_S = 20.0
 _TOLERANCE_S = 5.0
 _MOST_MESSAGE_BYTES = 16 << 20
+_MOST_BYTES_A_SECOND = 8 << 20
 _MOST_LEAVES_A_SECOND = 50_000
+_MOST_TEXT = 256
+_TURNED_BACK_NS = 1_000_000_000
+"""A time that is earlier by more is of a clock that was set, not of a late notification."""
 _MOST_NEIGHBOURS = 4096
 _USUAL_ENCODINGS = ("JSON_IETF", "PROTO", "JSON")
 
@@ -183,7 +187,7 @@ class GnmiPoller:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._arrived = asyncio.Event()
         self._second_s = 0.0
-        self._leaves = 0
+        self._leaves = self._bytes = 0
         self._lldp: tuple[Object, ...] = ()
 
     async def poll(self) -> NodeReading:
@@ -268,9 +272,18 @@ class GnmiPoller:
         if stream.source == COUNTERS:
             raise failure
         self._failures[stream.source] = SourceFailure(_reason(failure), str(failure))
+        self._forget(stream.source)
+
+    def _forget(self, source: str) -> None:
+        """Drop what a subscription that ended has said: nothing says any more whether it is so."""
+        for port in self._ports.values():
+            port.values.pop(source, None)
+        if source == NEIGHBOURS:
+            self._neighbours.clear()
 
     def _take(self, reply: Any) -> None:
         """Take a response. Raises Misbehaved for a flood."""
+        self._count(0, reply.ByteSize())
         notification = reply.update
         prefix = _elements(notification.prefix)
         for update in notification.update:
@@ -283,28 +296,36 @@ class GnmiPoller:
         if any(COUNTERS in port.values for port in self._ports.values()):
             self._arrived.set()
 
-    def _count(self) -> None:
+    def _count(self, leaves: int = 1, size: int = 0) -> None:
         now_s = time.monotonic()
         if now_s - self._second_s >= 1:
-            self._second_s, self._leaves = now_s, 0
-        self._leaves += 1
+            self._second_s, self._leaves, self._bytes = now_s, 0, 0
+        self._leaves += leaves
+        self._bytes += size
+        if self._bytes > _MOST_BYTES_A_SECOND:
+            raise Misbehaved(f"sends more than {_MOST_BYTES_A_SECOND >> 20} MiB a second", "flood")
         if self._leaves > _MOST_LEAVES_A_SECOND:
             raise Misbehaved(f"sends more than {_MOST_LEAVES_A_SECOND:,} values a second", "flood")
 
     def _add(self, leaf: Leaf, stamp_ns: int) -> None:
+        if len(leaf.port) > _MOST_TEXT or len(leaf.neighbour) > _MOST_TEXT:
+            return
         if leaf.source == NEIGHBOURS:
             key = (leaf.port, leaf.neighbour)
             if key in self._neighbours or len(self._neighbours) < _MOST_NEIGHBOURS:
-                self._neighbours.setdefault(key, {})[leaf.name] = str(leaf.value)
+                self._neighbours.setdefault(key, {})[leaf.name] = str(leaf.value)[:_MOST_TEXT]
             return
         if leaf.port not in self._ports and len(self._ports) >= openconfig.MOST_PORTS:
             return
         port = self._ports.setdefault(leaf.port, _Port())
         if leaf.name in ("ifindex", "type"):
-            port.facts[leaf.name] = leaf.value
+            value = leaf.value
+            port.facts[leaf.name] = value[:_MOST_TEXT] if isinstance(value, str) else value
         elif isinstance(leaf.value, int):
             port.values.setdefault(leaf.source, {})[leaf.name] = leaf.value
-            port.stamps_ns[leaf.source] = max(stamp_ns, port.stamps_ns.get(leaf.source, 0) + 1)
+            before_ns = port.stamps_ns.get(leaf.source, 0)
+            is_late = before_ns - _TURNED_BACK_NS < stamp_ns <= before_ns
+            port.stamps_ns[leaf.source] = before_ns + 1 if is_late else stamp_ns
 
     def _delete(self, path: tuple[tuple[str, Keys], ...]) -> None:
         """An interface or a neighbour that is gone."""

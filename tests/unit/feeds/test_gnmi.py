@@ -20,11 +20,18 @@ need_package("pygnmi")
 
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.wire.messages import Frame, Hello, Message, Notice, decode
-from fabmon.feeds.errors import BadSecret, BadTrust, LoginRefused, NodeError, Unreachable
+from fabmon.feeds.errors import (
+    BadSecret,
+    BadTrust,
+    LoginRefused,
+    Misbehaved,
+    NodeError,
+    Unreachable,
+)
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import gnmi as gnmi_transport
 from fabmon.feeds.transports.gnmi import GnmiTransport
-from fabmon.feeds.transports.openconfig import json_value, leaves, queue_number, speed
+from fabmon.feeds.transports.openconfig import Leaf, json_value, leaves, queue_number, speed
 from fabmon.feeds.transports.transport import ProbeSession
 from tests.fixtures import gnmi
 from tests.fixtures.gnmi import Device
@@ -197,6 +204,47 @@ async def test_a_path_that_a_device_lacks_loses_its_own_source(served: Served) -
         ("lldp", "unsupported"),
     }
     assert "no such path: /qos" in " ".join(each.text for each in said.notices)
+
+
+async def test_the_states_of_a_subscription_that_ended_are_no_longer_shown(served: Served) -> None:
+    await served.start()
+    session = await served.session()
+    said = await heard(session, "phy_rx_bytes", "netdev_up")
+    served.device.ends_on_change = True
+    await said.until(lambda said: {each.source for each in said.notices} >= {"gnmi_state"})
+    await said.until(lambda said: "gnmi_state" not in {b.source for b in said.hello.blocks})  # type: ignore[union-attr]
+
+
+def poller() -> gnmi_transport.GnmiPoller:
+    return gnmi_transport.GnmiPoller(None, [], 1.0)
+
+
+def test_a_clock_that_is_set_back_is_followed() -> None:
+    made = poller()
+    hour_ns = 3600 * 10**9
+    made._add(Leaf("gnmi", PORT, "phy_rx_bytes", 1), 10 * hour_ns)
+    made._add(Leaf("gnmi", PORT, "phy_tx_bytes", 1), 10 * hour_ns)
+    assert made._ports[PORT].stamps_ns["gnmi"] == 10 * hour_ns + 1
+    made._add(Leaf("gnmi", PORT, "phy_rx_bytes", 2), 9 * hour_ns)
+    assert made._ports[PORT].stamps_ns["gnmi"] == 9 * hour_ns
+
+
+def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one() -> None:
+    made = poller()
+    made._add(Leaf("gnmi_state", PORT, "type", "x" * 10**6), 1)
+    made._add(Leaf("gnmi_state", "x" * 10**6, "netdev_up", 1), 1)
+    made._add(Leaf("lldp", PORT, "system-name", "x" * 10**6, "1"), 1)
+    assert list(made._ports) == [PORT]
+    assert len(str(made._ports[PORT].facts["type"])) == 256
+    assert len(made._neighbours[PORT, "1"]["system-name"]) == 256
+    document = b'{"unknown":"' + b"x" * 5_000_000 + b'"}'
+    typed = gnmi.gnmi_pb2.TypedValue(json_ietf_val=document)
+    update = gnmi.gnmi_pb2.Update(path=gnmi.gnmi_pb2.Path(), val=typed)
+    notification = gnmi.gnmi_pb2.Notification(update=[update])
+    reply = gnmi.gnmi_pb2.SubscribeResponse(update=notification)
+    made._take(reply)
+    with pytest.raises(Misbehaved, match="8 MiB a second"):
+        made._take(reply)
 
 
 async def test_a_device_without_interfaces_is_an_error(served: Served) -> None:
