@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fabmon.alerts.settings import AlertsConfig, HttpReceiver
+from fabmon.alerts.settings import AlertsConfig, BaseReceiver
 from fabmon.analysis.causes import CAUSES, title
 from fabmon.analysis.finding import SEVERITIES, Finding
 from fabmon.analysis.scene import Scene
@@ -63,7 +63,7 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
     group_above: int
 
     @classmethod
-    def of(cls, config: AlertsConfig, receiver: HttpReceiver) -> AlertRules:
+    def of(cls, config: AlertsConfig, receiver: BaseReceiver) -> AlertRules:
         """The rules of a receiver: its own, else those of the table."""
         causes = config.causes if receiver.causes is None else receiver.causes
         return cls(

@@ -20,6 +20,7 @@ import msgspec
 from fabmon.alerts.alert import Alert
 from fabmon.alerts.http_post import HttpPoster
 from fabmon.alerts.settings import AlertmanagerReceiver
+from fabmon.analysis.finding import Change
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wording import rounded_percent
 
@@ -53,10 +54,12 @@ class AlertmanagerTransport:
         """Nothing is: what changes is sent with the next resend."""
         return False
 
-    async def send(self, alerts: Sequence[Alert]) -> None:
+    async def send(self, changes: Sequence[tuple[Change, Alert]]) -> None:
         """Send one request. Raises DeliveryError."""
         expires_ns = time.time_ns() + int(EXPIRES_RESENDS * (self.resend_s or 0) * 1e9)
-        posted = [posted_alert(each, self._cluster, self._link, expires_ns) for each in alerts]
+        posted = [
+            posted_alert(alert, self._cluster, self._link, expires_ns) for _, alert in changes
+        ]
         await self._http.post(self._url, msgspec.json.encode(posted))
 
     async def close(self) -> None:

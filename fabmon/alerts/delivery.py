@@ -13,13 +13,25 @@ from typing import Protocol, Self
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
 from fabmon.alerts.alertmanager import AlertmanagerTransport
 from fabmon.alerts.errors import DeliveryError
+from fabmon.alerts.memory import SentMemory
+from fabmon.alerts.notifier import ExecTransport, WebhookTransport
 from fabmon.alerts.outbox import Outbox
-from fabmon.alerts.settings import AlertsConfig, Receiver
+from fabmon.alerts.settings import (
+    AlertmanagerReceiver,
+    AlertsConfig,
+    ExecReceiver,
+    Receiver,
+    WebhookReceiver,
+)
+from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.error_log import log_error, summary
 
 _LOG = logging.getLogger("fabmon.alerts")
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
+_FOUND_AGAIN_S = 120.0
+"""A finding of an earlier run that is not found again after so long has closed."""
+_LOCK_RETRY_S = 10.0
 _LAST_WORDS_S = 2.0
 """How long the end of a run waits for what has not been sent yet."""
 
@@ -40,7 +52,7 @@ class Transport(Protocol):
     def is_news(self, sent: Alert, alert: Alert) -> bool:
         """Whether the newest version of an open alert differs so that it is sent at once."""
 
-    async def send(self, alerts: Sequence[Alert]) -> None:
+    async def send(self, changes: Sequence[tuple[Change, Alert]]) -> None:
         """Send one message. Raises DeliveryError."""
 
     async def close(self) -> None:
@@ -54,9 +66,17 @@ class Delivery:
     """
 
     def __init__(
-        self, name: str, transport: Transport, rules: AlertRules, max_per_minute: int
+        self,
+        name: str,
+        transport: Transport,
+        rules: AlertRules,
+        max_per_minute: int,
+        memory: SentMemory | None = None,
     ) -> None:
         self._name = name
+        self._memory = memory
+        self._is_ready = memory is None
+        self._inherits_until_s = float("inf")
         self._transport = transport
         self._book = AlertBook(rules)
         self._outbox = Outbox(transport.identity, transport.is_news, transport.resend_s)
@@ -65,6 +85,7 @@ class Delivery:
         self._allowance = self._most_saved
         self._counted_s = time.monotonic()
         self._failures = 0
+        self._is_unsaved = False
         self._changed = asyncio.Event()
 
     @property
@@ -74,12 +95,17 @@ class Delivery:
 
     def accept(self, scene: Scene) -> None:
         """Take over the findings of a scene. Does not wait."""
+        if time.monotonic() >= self._inherits_until_s:
+            self._inherits_until_s = float("inf")
+            self._outbox.end_inheritance()
         self._outbox.accept(self._book.accept(scene), time.time_ns())
         if self._outbox.next_due_s() <= time.monotonic():
             self._changed.set()
 
     async def run(self) -> None:
         """Send whatever is due, until it is cancelled."""
+        if self._memory is not None:
+            await self._remember(self._memory)
         while True:
             wait_s = await self.send_due()
             self._changed.clear()
@@ -96,7 +122,7 @@ class Delivery:
                 await asyncio.sleep(short_s)
                 continue
             try:
-                await self._transport.send(batch)
+                await self._transport.send([(self._outbox.change(each), each) for each in batch])
             except DeliveryError as error:
                 return self._failed(str(error))
             except Exception as error:
@@ -104,16 +130,55 @@ class Delivery:
                 return self._failed(f"{summary(error)}; {where}")
             self._outbox.delivered(batch, time.monotonic())
             self._succeeded()
+            await self._save()
         next_s = self._outbox.next_due_s()
         return None if next_s == float("inf") else max(0.0, next_s - time.monotonic())
 
     async def finish(self) -> None:
         """Try once to send what is due, and close the connection."""
-        if not self._failures:
+        if self._is_ready and not self._failures:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await self.send_due()
         await self._transport.close()
+        if self._memory is not None:
+            self._memory.release()
+
+    async def _remember(self, memory: SentMemory) -> None:
+        """Wait until no other process sends to this receiver, then take over what it has."""
+        is_logged = False
+        while True:
+            try:
+                if await asyncio.to_thread(memory.acquire):
+                    break
+                why = "another fabmon sends them"
+            except OSError as error:
+                why = f"{memory.path.parent}: {error.strerror or error}"
+            if not is_logged:
+                _LOG.warning("alerts to %s are not sent from here: %s", self._name, why)
+                is_logged = True
+            await asyncio.sleep(_LOCK_RETRY_S)
+        now_s = time.monotonic()
+        self._outbox.inherit(await asyncio.to_thread(memory.load), now_s)
+        self._inherits_until_s = now_s + _FOUND_AGAIN_S
+        self._is_ready = True
+
+    async def _save(self) -> None:
+        if self._memory is None:
+            return
+        try:
+            await asyncio.to_thread(self._memory.save, self._outbox.held())
+        except OSError as error:
+            if not self._is_unsaved:
+                _LOG.warning(
+                    "%s: %s: after a restart alerts to %s may be sent twice",
+                    self._memory.path,
+                    error.strerror or error,
+                    self._name,
+                )
+            self._is_unsaved = True
+        else:
+            self._is_unsaved = False
 
     def _seconds_short(self) -> float:
         """Seconds until a message is allowed again; takes one if it is now."""
@@ -144,13 +209,14 @@ class Alerts:
     """Sends the findings of scenes to all receivers while it is entered."""
 
     def __init__(self, config: AlertsConfig, cluster: str) -> None:
-        """`cluster` is the value of that label."""
+        """`cluster` is the name of the nodes in alerts. Raises SettingError for a template."""
         self.deliveries = [
             Delivery(
                 name,
                 _transport(config, receiver, cluster),
                 AlertRules.of(config, receiver),
                 config.max_per_minute,
+                None if isinstance(receiver, AlertmanagerReceiver) else SentMemory(name, cluster),
             )
             for name, receiver in config.receivers.items()
         ]
@@ -180,4 +246,8 @@ class Alerts:
 
 
 def _transport(config: AlertsConfig, receiver: Receiver, cluster: str) -> Transport:
+    if isinstance(receiver, WebhookReceiver):
+        return WebhookTransport(receiver, cluster, config.link)
+    if isinstance(receiver, ExecReceiver):
+        return ExecTransport(receiver, cluster)
     return AlertmanagerTransport(receiver, cluster, config.link, config.resend_s)

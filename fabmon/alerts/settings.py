@@ -21,19 +21,24 @@ GroupAbove = Annotated[int, msgspec.Meta(ge=1, le=1000, description="1 to 1000 a
 PerMinute = Annotated[int, msgspec.Meta(ge=1, le=6000, description="1 to 6000 messages")]
 
 
-class HttpReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BaseReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all receivers have in common. None: as in [alerts]."""
+
+    min_severity: Severity | None = None
+    causes: tuple[str, ...] | None = None
+
+
+class HttpReceiver(BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What receivers over HTTP have in common.
 
     `token_file` has a bearer token, `password_file` a line `user:password`; both are read for every
     message, so that they may be replaced. `ca_file` has certificates to trust instead of those of
-    the system. None for `min_severity` and `causes`: as in [alerts].
+    the system.
     """
 
     token_file: str | None = None
     password_file: str | None = None
     ca_file: str | None = None
-    min_severity: Severity | None = None
-    causes: tuple[str, ...] | None = None
 
 
 class AlertmanagerReceiver(
@@ -44,7 +49,34 @@ class AlertmanagerReceiver(
     url: str
 
 
-Receiver = AlertmanagerReceiver
+class WebhookReceiver(
+    HttpReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="webhook"
+):
+    """An address that is posted every change of an alert.
+
+    `url_file` has the address where it is a secret. `secret_file` has the key of the signature.
+    `template` is the name of a built-in body or a file; `fields` and the line of `key_file`, as
+    `{key}`, are further values of it.
+    """
+
+    url: str = ""
+    url_file: str | None = None
+    secret_file: str | None = None
+    template: str | None = None
+    key_file: str | None = None
+    fields: dict[str, str] = {}
+
+
+class ExecReceiver(BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="exec"):
+    """A command that is run for every change of an alert, as a list of its words."""
+
+    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description="a list of words")]
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=600, description="0.1 to 600 seconds")] = (
+        10.0
+    )
+
+
+Receiver = AlertmanagerReceiver | WebhookReceiver | ExecReceiver
 
 
 class AlertsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,7 +101,12 @@ def check(config: AlertsConfig, causes: Collection[str]) -> None:
     for name, receiver in config.receivers.items():
         place = ("receivers", name)
         _check_causes(receiver.causes or (), (*place, "causes"), causes)
-        _check_url(receiver.url, (*place, "url"))
+        if isinstance(receiver, ExecReceiver):
+            continue
+        if isinstance(receiver, WebhookReceiver) and bool(receiver.url) == bool(receiver.url_file):
+            raise SettingError(place, f"receiver {name}: write url or url_file")
+        if receiver.url:
+            _check_url(receiver.url, (*place, "url"))
         if receiver.token_file and receiver.password_file:
             raise SettingError(
                 (*place, "token_file"), "token_file and password_file: at most one of them"

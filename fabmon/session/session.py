@@ -157,16 +157,20 @@ class Session:
     def alerts(self, cluster: str) -> Alerts | None:
         """What sends alerts to the configured receivers; None without any.
 
-        `cluster` names the nodes where the configuration does not.
+        `cluster` names the nodes where the configuration does not. Raises UsageError.
         """
         config = self.settings.alerts
         if not config.receivers:
             return None
         from fabmon.alerts.delivery import Alerts
+        from fabmon.alerts.errors import AlertsError
 
         # A configured name is not shown where names are replaced.
         named = "" if self.renamed_by is not None else config.cluster
-        return Alerts(config, named or cluster)
+        try:
+            return Alerts(config, named or cluster)
+        except AlertsError as error:
+            raise UsageError(f"[alerts] {error}") from None
 
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
         """A new pipeline for the ticks of a recording."""
