@@ -16,15 +16,18 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
+from collectors.wire import Object
 from fabmon.analysis.job_log.log_times import LogTime, clock_of, find_time
 from fabmon.analysis.job_log.places import FabricPlaces, PlannedPlaces
 from fabmon.cli.main import cli
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.plan import End, PlannedCable, Topology
+from fabmon.history.history import History
 from fabmon.report.explanation import ExplainRecord
 from fabmon.report.output import json_schema
 from fabmon.session.errors import UsageError
 from fabmon.session.log_files import decompressed, read_logs, whole_lines
+from tests.builders import hello, port, tick, up
 from tests.goldens import check_golden
 from tests.unit.job_log.conftest import START_S
 from tests.unit.job_log.nccl_logs import Log, watchdog
@@ -198,18 +201,56 @@ def test_redacted_output_has_no_names(tmp_path: Path, recording: Path) -> None:
             assert "rank 2" in text
 
 
-def test_gids_are_looked_up_by_address_mac_and_guid() -> None:
-    from tests.tui.scenes import World
+def two_hosts() -> FabricPlaces:
+    """RoCE with an IPv4 and an IPv6 address on gpu1, InfiniBand on gpu2; leaf1 by LLDP."""
+    address = {"dev": "eth0", "addresses": ["10.1.0.1/24", "fd00:1148::ff22/64"]}
+    peer = {"node": "leaf1", "port": "swp7"}
+    hellos = {
+        "gpu1.example.org": hello(
+            port("eth0", "94:6d:ae:00:00:01", rdma="mlx5_0", driver="mlx5_core", peer=peer),
+            Object("addresses/eth0", "addresses", None, address, ()),
+        ),
+        "gpu2": hello(port("mlx5_0", rdma="mlx5_0", guid="946d:ae03:00aa:0001")),
+    }
+    hosts = [Host(name=name) for name in hellos]
+    snapshot = History(hosts).accept(tick(0, hellos=hellos, statuses=up(*hellos)))
+    return FabricPlaces(snapshot.fabric, hellos)
 
-    snapshot = World().scene(3).snapshot
-    port = next(each for each in snapshot.fabric.ports if each.node == "gpu001" and each.peer)
-    places = FabricPlaces(snapshot.fabric, {})
-    found = places.port("gpu001", port.name)
+
+@pytest.mark.parametrize(
+    ("gid", "port_id"),
+    [
+        ("::ffff:10.1.0.1", "gpu1.example.org/eth0"),
+        ("fd00:1148::ff22", "gpu1.example.org/eth0"),
+        ("fe80::966d:aeff:fe00:1", "gpu1.example.org/eth0"),
+        ("fe80::946d:ae03:aa:1", "gpu2/mlx5_0"),
+        ("::ffff:10.1.0.9", None),
+        ("fe80::1", None),
+        ("no GID", None),
+    ],
+)
+def test_a_gid_is_found_by_address_mac_or_guid(gid: str, port_id: str | None) -> None:
+    found = two_hosts().port_of_gid(gid)
+    assert (None if found is None else found.port) == port_id
+
+
+def test_an_hca_and_an_address_of_a_host_with_a_domain() -> None:
+    places = two_hosts()
+    found = places.port("gpu1", "mlx5_0")
     assert found is not None
-    assert (found.port, found.leaf) == (port.id, snapshot.fabric.ports[port.peer or 0].node)
-    assert places.port_of_gid("fe80::1") is None
-    assert places.port_of_gid("no GID") is None
-    assert places.port("gpu001", "mlx5_99") is None
+    assert (found.leaf, found.leaf_port) == ("leaf1", "swp7")
+    assert places.host_of("10.1.0.1") == "gpu1.example.org"
+    assert places.port("gpu1", "mlx5_9") is None
+
+
+def test_nodes_are_asked_for_their_ports(job: Path, tmp_path: Path, recording: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("thismachine via=local\ngpu002 address=127.0.0.1 port=1\n")
+    found = explained(job, "--hosts", hosts)
+    assert found["notes"] == ["1 of 2 nodes did not answer."]
+    assert found["failures"][0]["near"]["ranks"] == [2]
+    refused = run(job, "--hosts", hosts, "--recording", recording)
+    assert "remove --hosts" in str(refused.exception)
 
 
 @pytest.mark.parametrize(
