@@ -97,7 +97,7 @@ async def test_it_is_served_as_openmetrics(scene: Scene) -> None:
         page = (await asyncio.to_thread(fetch))[1]
         assert "fabmon_watch_nodes" in page
         # An independent parser reads it.
-        assert list(text_string_to_metric_families(page))
+        assert list(text_string_to_metric_families(page))  # type: ignore[no-untyped-call]
 
 
 def test_an_address_that_cannot_be_used_is_named() -> None:
