@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 import subprocess
@@ -24,7 +25,8 @@ from fabmon.session.errors import UsageError
 from tests.builders import START_NS, LeafSpine, new_pipeline, tick
 from tests.requirements import need_command
 from tests.unit.alerts.test_alert_book import finding
-from tests.unit.feeds.prometheus_servers import free_port
+from tests.unit.alerts.test_alertmanager import until
+from tests.unit.feeds.prometheus_servers import Prometheus, free_port
 
 RULES = Path(__file__).parents[3] / "config" / "prometheus" / "fabmon.alerts.yml"
 
@@ -98,6 +100,36 @@ async def test_it_is_served_as_openmetrics(scene: Scene) -> None:
         assert "fabmon_watch_nodes" in page
         # An independent parser reads it.
         assert list(text_string_to_metric_families(page))  # type: ignore[no-untyped-call]
+
+
+async def test_a_real_prometheus_scrapes_it_and_its_rules_fire(
+    scene: Scene, tmp_path: Path
+) -> None:
+    port = free_port()
+    target = ("watch", "pod7", port, {})
+    # Rules wait for minutes, and this scene is of another day.
+    rules = tmp_path / "rules.yml"
+    text = re.sub(r"for: \w+", "for: 0s", RULES.read_text())
+    rules.write_text(text.replace("name: fabmon-watch", "name: fabmon-watch\n    interval: 1s"))
+
+    def firing(server: Prometheus) -> set[str]:
+        with urllib.request.urlopen(f"{server.url}/api/v1/alerts", timeout=5) as reply:
+            return {each["labels"]["alertname"] for each in json.load(reply)["data"]["alerts"]}
+
+    def run() -> set[str]:
+        with Prometheus(tmp_path / "prometheus", [target], rules=rules) as server:
+            server.until_scraped(1)
+            until(lambda: len(firing(server)) >= 4)
+            return firing(server)
+
+    async with metrics_server("127.0.0.1", port) as publish:
+        publish(scene)
+        assert await asyncio.to_thread(run) == {
+            "FabmonCriticalFinding",
+            "FabmonLostBandwidth",
+            "FabmonNodesLost",
+            "FabmonSilent",
+        }
 
 
 def test_an_address_that_cannot_be_used_is_named() -> None:
