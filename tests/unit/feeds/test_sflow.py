@@ -311,6 +311,16 @@ def test_a_flood_is_bounded_and_read_in_part(rig: Rig) -> None:
     assert all(flow.bytes < 2**62 for batch in batches for flow in batch.flows)
 
 
+def test_an_agent_that_floods_does_not_silence_the_others(rig: Rig) -> None:
+    for number in range(2000):
+        rig.send(sflow.datagram(*[roce_sample()] * 10, sequence=number, agent="10.6.6.6"))
+    rig.send(sflow.datagram(roce_sample()))
+    rig.clock.suspend(10)
+    flooding, quiet = sorted(rig.receiver.take(), key=lambda batch: -batch.flows[0].samples)
+    assert flooding.flows[0].samples < 3000
+    assert (quiet.agent, quiet.flows[0].samples) == (sflow.AGENT, 1)
+
+
 def test_what_is_no_sflow_costs_only_itself(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for data in (b"", b"hello", bytes(1400), whole()[:-1]):
         for _ in range(50):
