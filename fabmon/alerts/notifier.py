@@ -18,7 +18,7 @@ from fabmon.alerts.alert_record import alert_record
 from fabmon.alerts.errors import DeliveryError, SettingError
 from fabmon.alerts.http_post import HttpPoster, read_secret
 from fabmon.alerts.settings import ExecReceiver, WebhookReceiver
-from fabmon.alerts.template import filled, load_template, names, values
+from fabmon.alerts.template import SLACK, filled, load_template, names, slack_values, values
 from fabmon.analysis.finding import Change, Finding
 from fabmon.fabric.wire.messages import clean
 
@@ -68,6 +68,8 @@ class WebhookTransport(Notifier):
         if self._template is None:
             return alert_record(change, alert, self._cluster)
         known = values(change, alert, self._cluster, self._link)
+        if self._receiver.template == SLACK:
+            known = slack_values(known)
         return filled(self._template, {**known, **self._receiver.fields, "key": key})
 
     def _secrets(self) -> tuple[str, str, str]:

@@ -6,6 +6,7 @@ is one name alone becomes the value with its type.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,8 @@ from fabmon.alerts.alert import Alert
 from fabmon.alerts.errors import SettingError
 from fabmon.analysis.finding import CRITICAL, NOTE, WARNING, Change
 
-BUILT_IN = ("slack", "teams", "ntfy", "pagerduty")
+SLACK = "slack"
+BUILT_IN = (SLACK, "teams", "ntfy", "pagerduty")
 _NAME = re.compile(r"\{(\w+)\}")
 _MOST_CHARACTERS = 1000
 _COLORS = {CRITICAL: "#c62828", WARNING: "#ef6c00", NOTE: "#1565c0"}
@@ -59,6 +61,14 @@ def values(change: Change, alert: Alert, cluster: str, link: str) -> dict[str, V
     return {
         name: text[:_MOST_CHARACTERS] if isinstance(text, str) else text
         for name, text in texts.items()
+    }
+
+
+def slack_values(known: Mapping[str, Value]) -> dict[str, Value]:
+    """Values as Slack takes them: without escapes, `<!channel>` in a name notifies everybody."""
+    return {
+        name: html.escape(value, quote=False) if isinstance(value, str) else value
+        for name, value in known.items()
     }
 
 

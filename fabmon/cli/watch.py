@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,6 +25,21 @@ from fabmon.cli.options import (
 from fabmon.session.errors import UsageError
 
 
+class ListenOn(click.ParamType[tuple[str, int]]):
+    """An address to listen on, as in `127.0.0.1:9839`; this machine alone without a host."""
+
+    name = "address"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Host and port."""
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            self.fail(f"{value!r}: write an address and a port, as in 127.0.0.1:9839", param, ctx)
+        return host.strip("[]") or "127.0.0.1", int(port)
+
+
 @click.command()
 @hosts_option
 @host_option
@@ -37,6 +53,12 @@ from fabmon.session.errors import UsageError
 @config_option
 @ssh_config_option
 @redact_option
+@click.option(
+    "--metrics",
+    type=ListenOn(),
+    metavar="[ADDRESS]:PORT",
+    help="Serve findings, nodes and links to Prometheus at /metrics, as 127.0.0.1:9839.",
+)
 def watch(
     hosts: Path | None,
     nodesets: tuple[str, ...],
@@ -50,6 +72,7 @@ def watch(
     config: Path | None,
     ssh_config: Path | None,
     redact: bool,
+    metrics: tuple[str, int] | None,
 ) -> None:
     """Watch without a screen: findings only.
 
@@ -78,5 +101,6 @@ def watch(
         topologies=topologies,
         ssh_config=ssh_config,
         redact=redact,
+        metrics=metrics,
     )
     sys.exit(watch_nodes(options))

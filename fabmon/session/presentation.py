@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +44,8 @@ FINDINGS = "findings"
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
-    `style` is the --format: table, json or jsonl; FINDINGS for `fabmon watch`.
+    `style` is the --format: table, json or jsonl; FINDINGS for `fabmon watch`, which serves metrics
+    at the host and port `metrics`.
     """
 
     hosts: Path | None = None
@@ -64,6 +66,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     picture: Path | None = None
     record: Path | None = None
     redact: bool = False
+    metrics: tuple[str, int] | None = None
     hints: JobHints | None = None
 
 
@@ -116,7 +119,9 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
         return await printing.print_lines(scenes, options.duration_s)
     if options.style == FINDINGS:
         printing.log_to_stderr()
-        return await printing.print_findings(scenes, options.duration_s)
+        if options.metrics is None:
+            return await printing.print_findings(scenes, options.duration_s)
+        return await _serve_findings(scenes, options.metrics, options.duration_s)
     if options.picture is None and (options.once or not can_draw()):
         printing.log_to_stderr()
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
@@ -124,6 +129,22 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
         app = _app(scenes, replace(setup, color=options.color or _PICTURE_COLOR))
         return await _take_picture(app, options.picture, options.duration_s)
     return await show_screen(scenes, setup, options.duration_s)
+
+
+async def _serve_findings(
+    scenes: AsyncIterator[Scene], address: tuple[str, int], duration_s: float | None
+) -> Exit:
+    from fabmon.alerts.metrics_server import metrics_server
+
+    host, port = address
+    async with AsyncExitStack() as stack:
+        try:
+            publish = await stack.enter_async_context(metrics_server(host, port))
+        except OSError as error:
+            # asyncio's own text of an address in use has the address twice.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise UsageError(f"--metrics {host}:{port}: {why}") from None
+        return await printing.print_findings(scenes, duration_s, publish)
 
 
 async def show_screen(

@@ -47,14 +47,23 @@ async def print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) ->
     return Exit.OK if ever_up else Exit.NO_NODE
 
 
-async def print_findings(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit:
-    """Print a line per change of a finding, until a signal, or the duration is over."""
+async def print_findings(
+    scenes: AsyncIterator[Scene],
+    duration_s: float | None,
+    publish: Callable[[Scene], None] | None = None,
+) -> Exit:
+    """Print a line per change of a finding, until a signal, or the duration is over.
+
+    `publish` is called with every scene.
+    """
     ever_up = False
 
     async def read() -> None:
         nonlocal ever_up
         async for scene in scenes:
             ever_up = ever_up or nodes_up(scene) > 0
+            if publish is not None:
+                publish(scene)
             if not write("".join(finding_lines(scene)).encode()):
                 return
 

@@ -436,8 +436,8 @@ def _speeds_in_full_use(inputs: DetectorInput) -> tuple[np.float32, ...]:
     """The line rates, bits/s, highest first, at which some rail sends or receives, where not all
     rails are as fast."""
     rail, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
-    speeds = np.unique(lines[rail & np.isfinite(lines)])
-    if len(speeds) < 2:
+    known = lines[rail & np.isfinite(lines)]
+    if not len(known) or known.min() == known.max():
         return ()
     used = np.fmax(inputs.sent, inputs.received_filled).max(axis=1)
     return tuple(np.unique(lines[rail & (used >= SLOWED_BELOW)])[::-1])

@@ -175,7 +175,7 @@ _RECEIVES = frozenset(range(128, 256))
 """IBV_WC_RECV and IBV_WC_RECV_RDMA_WITH_IMM have bit 7 set."""
 _ASYNC = re.compile(
     r"(?:NET/IB(?:/GIN)?\s*:\s*)?(?:([\w.-]+):\d+ )?"
-    r"(?:Got async(?: fatal| error)? event|async fatal event)(?: on \w+)?\s*:\s*(.{1,100})"
+    r"(?:Got )?(?:non-fatal )?async (?:fatal |error )?event(?: on \w+)?\s*:\s*(.{1,100})"
 )
 _DEVICE_FAILED = re.compile(r"Device (\d{1,15}) (marked as failed)")
 _SOCKET = re.compile(

@@ -34,7 +34,7 @@ ALERT = Alert(
     id="incast:leaf1/swp1",
     kind="incast",
     severity="critical",
-    finding=finding('leaf1/swp1 {key} "quoted"', severity="critical"),
+    finding=finding('leaf1/swp1 {key} "quoted" <!channel>', severity="critical"),
     node="leaf1",
     port="swp1",
 )
@@ -85,6 +85,7 @@ async def test_a_template_is_filled_and_values_cannot_change_it(
     # What an alert says is no template: the key is not put into it.
     assert text.count("routing-key") == (name == "pagerduty")
     assert 'leaf1/swp1 {key} \\"quoted\\"' in text
+    assert ("<!channel>" in text) == (name != "slack")
     if name == "ntfy":
         assert (body["topic"], body["priority"]) == ("fabric", 5)
     if name == "pagerduty":

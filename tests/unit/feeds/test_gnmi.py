@@ -37,7 +37,7 @@ from tests.fixtures import gnmi
 from tests.fixtures.gnmi import Device
 from tests.unit.feeds.certificates import self_made
 
-PORT = "Ethernet1/1"
+PORT, OTHER = "Ethernet1/1", "Ethernet2/1"
 HOST = Host(name="leaf1", address="127.0.0.1", via="gnmi", role=SWITCH, tls="no")
 
 
@@ -137,9 +137,7 @@ async def test_interfaces_queues_and_neighbours_become_ports(served: Served, enc
     served.device.encodings = [encoding]
     await served.start()
     session = await served.session()
-    said = await heard(session, "phy_rx_bytes", "netdev_speed_bps", "queue3_tx_bytes")
-    await said.until(lambda said: "Ethernet1/1/1" in said.infos)
-    assert said.values[PORT] == {
+    expected = {
         "phy_rx_bytes": 10**12,
         "phy_tx_bytes": 2 * 10**12,
         "phy_rx_discards": 7,
@@ -152,7 +150,12 @@ async def test_interfaces_queues_and_neighbours_become_ports(served: Served, enc
         "queue3_tx_drops": 5,
         "queue3_tx_ecn_marked": 42,
     }
-    assert said.values["Ethernet2/1"]["netdev_up"] == 0
+    said = await heard(session, *expected)
+    await said.until(
+        lambda said: "Ethernet1/1/1" in said.infos and "netdev_up" in said.values.get(OTHER, {})
+    )
+    assert said.values[PORT] == expected
+    assert said.values[OTHER]["netdev_up"] == 0
     assert said.infos[PORT]["ifindex"] == 1001, "as sFlow names it"
     assert said.infos["Ethernet1/1/1"] == {
         "dev": "Ethernet1/1",
@@ -164,7 +167,8 @@ async def test_interfaces_queues_and_neighbours_become_ports(served: Served, enc
 async def test_counters_are_sampled_and_states_are_on_change(served: Served) -> None:
     await served.start()
     session = await served.session()
-    await heard(session, "phy_rx_bytes", "netdev_up", "queue3_tx_bytes")
+    said = await heard(session, "phy_rx_bytes", "netdev_up", "queue3_tx_bytes")
+    await said.until(lambda said: "Ethernet1/1/1" in said.infos)
     modes = {}
     for request in served.device.requests:
         (mode,) = {each.mode for each in request.subscribe.subscription}

@@ -135,6 +135,28 @@ def test_merged_devices() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "hca", "event"),
+    [
+        ("WARN NET/IB : Got async event : port error", "", "port error"),
+        ("WARN NET/IB : mlx5_0:1 Got async event : port error", "mlx5_0", "port error"),
+        ("WARN NET/IB : mlx5_0:1 Got async error event: lid change", "mlx5_0", "lid change"),
+        (
+            "INFO NET/IB : mlx5_0:1 Got non-fatal async event: port active(9)",
+            "mlx5_0",
+            "port active",
+        ),
+        ("WARN NET/IB: mlx5_0:1 async fatal event on QP: QP fatal", "mlx5_0", "QP fatal"),
+    ],
+)
+def test_events_of_hcas(text: str, hca: str, event: str) -> None:
+    (line,) = parse_line(f"gpu001:1:2 [0] NCCL {text}")
+    assert isinstance(line.event, DeviceEvent)
+    assert line.event.hca == hca
+    assert line.event.text.startswith(event)
+    assert event_meaning(line.event.text).check
+
+
+@pytest.mark.parametrize(
     ("before", "rank"), [("[1,5]<stdout>:", 2), ("12: ", 2), ("2026-05-04T19:55:27Z ", 2)]
 )
 def test_labels_of_launchers_before_a_line(before: str, rank: int) -> None:
