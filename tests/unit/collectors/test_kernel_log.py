@@ -278,6 +278,16 @@ def test_a_failure_that_repeats_is_never_reported_after_its_end() -> None:
     assert last == "xid_119", "the device failed again after its driver was loaded"
 
 
+def test_what_a_gpu_needed_before_is_not_what_it_needs_now() -> None:
+    line = (
+        "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required)"
+        " to 0x3 (Drain P2P)"
+    )
+    found = find_message(line)
+    assert found is not None
+    assert found.name == "xid_154"
+
+
 def test_a_domain_beyond_four_digits_is_not_that_of_another_device() -> None:
     line = "pcieport 10000:e0:1d.0: AER: Corrected error received: 10000:e1:00.0"
     found = find_message(line)

@@ -18,6 +18,8 @@ from tests.requirements import need_package
 need_package("grpc")
 need_package("pygnmi")
 
+from pygnmi.spec.v080 import gnmi_pb2
+
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.wire.messages import Frame, Hello, Message, Notice, decode
 from fabmon.feeds.errors import (
@@ -242,10 +244,10 @@ def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one() ->
     assert len(str(made._ports[PORT].facts["type"])) == 256
     assert len(made._neighbours[PORT, "1"]["system-name"]) == 256
     document = b'{"unknown":"' + b"x" * 5_000_000 + b'"}'
-    typed = gnmi.gnmi_pb2.TypedValue(json_ietf_val=document)
-    update = gnmi.gnmi_pb2.Update(path=gnmi.gnmi_pb2.Path(), val=typed)
-    notification = gnmi.gnmi_pb2.Notification(update=[update])
-    reply = gnmi.gnmi_pb2.SubscribeResponse(update=notification)
+    typed = gnmi_pb2.TypedValue(json_ietf_val=document)
+    update = gnmi_pb2.Update(path=gnmi_pb2.Path(), val=typed)
+    notification = gnmi_pb2.Notification(update=[update])
+    reply = gnmi_pb2.SubscribeResponse(update=notification)
     made._take(reply)
     with pytest.raises(Misbehaved, match="8 MiB a second"):
         made._take(reply)
