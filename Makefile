@@ -7,7 +7,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# The node half promises 3.9: its own tests run there too.
+# The node half runs on 3.6 and later (tests/unit/feeds/test_older_python.py); its own tests, which need
+# packages, run on 3.9 too.
 PYTHON39 ?= $(shell for p in python3.9 $$HOME/.pyenv/versions/3.9.*/bin/python3.9 pypy3; do \
   $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 9))' 2>/dev/null && { echo $$p; break; }; done)
 VENV39 := .venv39
@@ -15,10 +16,11 @@ VENV39 := .venv39
 # What the lab, the tests against real daemons and login shells, and the benchmarks are made of.
 SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:openssh-server \
   ssh:openssh-client tmux:tmux prometheus-node-exporter:prometheus-node-exporter \
-  prometheus:prometheus promtool:prometheus victoria-metrics:victoria-metrics gcc:gcc \
+  prometheus:prometheus promtool:prometheus \
+  prometheus-alertmanager:prometheus-alertmanager victoria-metrics:victoria-metrics gcc:gcc \
   snmpd:snmpd snmpget:snmp redis-server:redis-server ibsim:ibsim-utils opensm:opensm \
   ibnetdiscover:infiniband-diags lldpd:lldpd chromium:chromium mpirun:openmpi-bin \
-  mpicc:libopenmpi-dev \
+  mpicc:libopenmpi-dev ovs-vsctl:openvswitch-switch sfacctd:pmacct \
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox
 
 HEALTHY ?= 200

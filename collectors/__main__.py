@@ -18,6 +18,7 @@ from collectors.loop import requests
 from collectors.loop.probe import Probe
 from collectors.loop.requests import RequestWorker
 from collectors.loop.source_loader import make_source
+from collectors.readers import visibility
 from collectors.registry import SOURCES, choose_sources
 from collectors.source import Source
 
@@ -38,7 +39,8 @@ def main() -> int:
         requests.exit_with_console(0, settings.lease_s, _Requests(settings.root, output))
     _raise_file_limit()
     about = _about(HostFS(settings.root))
-    gc.freeze()  # Everything allocated so far lives as long as the probe.
+    if sys.version_info >= (3, 7):
+        gc.freeze()  # Everything allocated so far lives as long as the probe.
     try:
         encoding = wire.choose_encoding(settings.encodings)
         probe = Probe(sources, output, about, settings.interval_s, encoding)
@@ -80,7 +82,7 @@ def _sources(settings: requests.Settings) -> List[Source]:
 
 
 def _about(host: HostFS) -> Dict[str, Any]:
-    """The keys of the hello that describe the node.
+    """The keys of the hello that describe the node, and what of it is not visible from here.
 
     `reached_at` is this machine's address that the console's SSH connection came in at, empty
     without one.
@@ -93,6 +95,7 @@ def _about(host: HostFS) -> Dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "reached_at": words[2] if len(words) == 4 else "",
+        "limits": visibility.limits(host),
     }
 
 

@@ -45,12 +45,20 @@ class Coverage(NamedTuple):
 
     def __str__(self) -> str:
         """`driver mana: 61 counters, names not known`."""
-        names = "counter, name" if self.seen == 1 else "counters, names"
-        return f"driver {self.driver}: {self.seen} {names} not known"
+        return f"driver {self.driver}: {summary(self.seen, self.read, self.guessed)}"
+
+
+def summary(seen: int, read: int, guessed: bool = False) -> str:
+    """How many of the counters of a driver are read, in words."""
+    counters, names = ("counter", "name") if seen == 1 else ("counters", "names")
+    if not read:
+        return f"{seen} {counters}, {names} not known"
+    return f"{read} of {seen} {counters} read" + (", by pattern" if guessed else "")
 
 
 class CoverageCount:
-    """Counts the names of drivers' counters while a source discovers its ports."""
+    """Counts the names of drivers' counters while a source discovers its ports. What lists them
+    need not be a driver: a database of SONiC, NVIDIA's library, a tool of infiniband-diags."""
 
     def __init__(self) -> None:
         self._ports: Dict[str, int] = {}

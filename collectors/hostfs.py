@@ -130,6 +130,19 @@ def readable_by(path: str) -> str:
     return ""
 
 
+def selinux_text(root: str = "/") -> str:
+    """That SELinux enforces its policy on this process, and as what; empty where it does not.
+
+    Its policy may refuse what the mode of a file allows.
+    """
+    fs = HostFS(root)
+    if fs.number("sys/fs/selinux/enforce") != 1:
+        return ""
+    context = (fs.text("proc/self/attr/current") or "").strip("\0")
+    kind = context.split(":")[2] if context.count(":") > 1 else "an unknown domain"
+    return f"SELinux enforces its policy on {kind}: ausearch -m AVC shows what it refused"
+
+
 def _owner_text(path: str, found: os.stat_result, group_bit: int) -> str:
     mode = stat.S_IMODE(found.st_mode)
     if mode & group_bit and found.st_gid != 0:

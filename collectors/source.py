@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from collectors.coverage import Coverage
-from collectors.hostfs import HostFS, readable_by
+from collectors.hostfs import HostFS, readable_by, selinux_text
 from collectors.wire import Object
 
 
@@ -70,6 +70,7 @@ def from_oserror(error: OSError) -> SourceError:
         return Unsupported(text)
     if error.errno in _DENIED:
         advice = readable_by(error.filename) if isinstance(error.filename, str) else ""
+        advice = advice or selinux_text()
         return Denied(f"{text}; {advice}" if advice else text)
     return Failed(text)
 

@@ -6,6 +6,7 @@ A test that cannot run is skipped, and the reason names the missing part and how
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Sequence
@@ -45,3 +46,12 @@ def need_path(path: str, how: str) -> None:
 def heeding_signals(argv: Sequence[str]) -> list[str]:
     """`argv` run with signals at their defaults: a suite in the background has some ignored."""
     return ["env", "--default-signal", *argv]
+
+
+def need_package(name: str) -> None:
+    """Need a Python package of the development group, for the whole module of a test."""
+    if importlib.util.find_spec(name) is None:
+        reason = f"needs the package {name}: make setup"
+        if os.environ.get("FABMON_NEED_ALL") == "1":
+            pytest.fail(f"{reason} (FABMON_NEED_ALL=1)", pytrace=False)
+        pytest.skip(reason, allow_module_level=True)

@@ -357,7 +357,8 @@ def xid_name(code: int, text: str) -> str:
     """`xid_79`; of Xid 154 whether the text says that the GPU needs nothing, or a reset."""
     if code == 154 and " to 0x0" in text:
         return _NEEDS_NOTHING
-    if code == 154 and ("Reset" in text or "Reboot" in text):
+    needed = text.partition(" to ")[2]
+    if code == 154 and ("Reset" in needed or "Reboot" in needed):
         return _NEEDS_RESET
     return f"xid_{code}"
 

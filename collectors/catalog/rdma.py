@@ -151,11 +151,7 @@ _ROWS: Tuple[_Row, ...] = (
     ("resp_remote_invalid_requests", "events", WRAP32, "rx", "error", "requests refused"),
     (
         "resp_remote_operation_errors",
-        "events",
-        WRAP32,
-        "rx",
-        "error",
-        "failures reported back",
+        *("events", WRAP32, "rx", "error", "failures reported back"),
     ),
     ("local_invalidate_errors", "events", WRAP32, "", "error", "memory keys invalidated wrongly"),
     ("resp_table_errors", "events", WRAP32, "rx", "error", "errors of the NIC's S0 table"),

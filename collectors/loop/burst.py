@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Container, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from collectors import clock
 from collectors.hostfs import HostFS
 from collectors.loop.guarded_calls import discover
 from collectors.loop.requests import BadRequest, Reply, number_between
@@ -127,7 +128,7 @@ def _sample(parameters: BurstParameters, readers: Sequence[Reader], reply: Reply
 
 def _read(readers: Sequence[Reader]) -> List[Optional[int]]:
     """One sample: the monotonic clock, then two values per port, None where a read fails."""
-    sample: List[Optional[int]] = [time.monotonic_ns()]
+    sample: List[Optional[int]] = [clock.monotonic_ns()]
     for source, items in readers:
         faults: Faults = {}
         try:

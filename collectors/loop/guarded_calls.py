@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import List, NamedTuple, Optional, Sequence
 
+from collectors import clock
 from collectors.coverage import Coverage
 from collectors.source import Failed, Faults, Logged, NoNews, Source, SourceError, from_oserror
 from collectors.wire import Object
@@ -60,7 +60,7 @@ def read(source: Source, *, reads: bool, looks: bool, known: object) -> Reading:
     values: Optional[List[Optional[int]]] = None
     logged: Sequence[Logged] = ()
     failure: Optional[SourceError] = None
-    start_ns = time.monotonic_ns()
+    start_ns = clock.monotonic_ns()
     try:
         values = source.read(faults) if reads else None
         logged = source.logged() if reads else ()
@@ -68,7 +68,7 @@ def read(source: Source, *, reads: bool, looks: bool, known: object) -> Reading:
         pass
     except Exception as error:
         failure = _as_source_error(error)
-    end_ns = time.monotonic_ns()
+    end_ns = clock.monotonic_ns()
     at_ns = start_ns if source.values_ns is None else min(source.values_ns, end_ns)
     has_changed = looks and signature(source) != known
     return Reading(at_ns, (end_ns - start_ns) // 1000, values, faults, failure, has_changed, logged)

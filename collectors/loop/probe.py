@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from collectors import wire
+from collectors import clock, wire
 from collectors.hostfs import File
 from collectors.loop.source_slot import SourceSlot
 from collectors.loop.watchdog import Watchdog
@@ -43,6 +43,10 @@ class Probe:
         self._watchdog = Watchdog()
         self._emit = emit
         self._about = {**about, "interval_s": interval_s, "encoding": encoding}
+        # Of the machine, known from the start; sources add theirs.
+        names = [source.name for source in sources]
+        given = self._about.pop("limits", [])
+        self._limits = [limit for limit in given if limit["source"] in names]
         self._encoding = encoding
         self._encode = wire.make_encoder(encoding)
         self._interval_s = interval_s
@@ -77,7 +81,12 @@ class Probe:
         remarks = {
             "coverage": [c.describe(slot.name) for slot in self._slots for c in slot.coverage],
             "limits": [
-                {"source": slot.name, "text": text} for slot in self._slots for text in slot.limits
+                *self._limits,
+                *(
+                    {"source": slot.name, "text": text}
+                    for slot in self._slots
+                    for text in slot.limits
+                ),
             ],
         }
         remarks = {key: found for key, found in remarks.items() if found}
@@ -95,7 +104,7 @@ class Probe:
             slot.repeat_notices()
 
     def _frame(self) -> None:
-        wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()
+        wall_ns, mono_ns = clock.time_ns(), clock.monotonic_ns()
         tasks = {slot: slot.read_task(self._seq) for slot in self._slots if not slot.hangs}
         self._watchdog.run([task for task in tasks.values() if task is not None])
         blocks: List[Block] = []
@@ -146,8 +155,8 @@ class Meter:
     def block(self) -> Block:
         """The block with the values of this moment."""
         return [
-            time.monotonic_ns(),
-            time.process_time_ns() // 1000,
+            clock.monotonic_ns(),
+            clock.process_time_ns() // 1000,
             self._resident_bytes(),
             self.late_us,
             *self.read_us.values(),

@@ -19,6 +19,7 @@ import struct
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from collectors import clock
 from collectors.loop.requests import BadRequest, Reply, number_between
 
 MAX_SPORTS = 32
@@ -208,7 +209,7 @@ class _Flow:
         self._set(socket.IP_TTL, socket.IPV6_UNICAST_HOPS, self.ttl)
         self._attempt = (self._attempt + 1) & 0xFF
         data = _NO_PACKET + bytes([self.ttl, self._attempt]) + bytes(8) + _MARK
-        self._sent_ns[self.ttl, self._attempt] = time.monotonic_ns()
+        self._sent_ns[self.ttl, self._attempt] = clock.monotonic_ns()
         self.is_waiting, self.due_s = True, now_s + _WAIT_S
         try:
             self._socket.sendto(data, (self._parameters.dst, self._parameters.dport))
@@ -252,7 +253,7 @@ class _Flow:
             hop = self._hops[ttl - 1]
             if sent_ns is None or len(hop) >= self._parameters.probes:
                 continue
-            hop.append((answer.address, max(0, (time.monotonic_ns() - sent_ns) // 1000)))
+            hop.append((answer.address, max(0, (clock.monotonic_ns() - sent_ns) // 1000)))
             answered = ttl
             if answer.end:
                 del self._hops[ttl:]

@@ -8,9 +8,15 @@ exceeds its deadline is its thread abandoned, and a new one takes the remaining 
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from typing import Any, Callable, Generic, List, Optional, Sequence, TypeVar
+
+if sys.version_info >= (3, 7):
+    from queue import SimpleQueue
+else:
+    from queue import Queue as SimpleQueue
 
 T = TypeVar("T")
 
@@ -44,8 +50,8 @@ class _WorkerThread:
     """One thread. It is used until a task hangs in it; it ends when that task returns."""
 
     def __init__(self) -> None:
-        self._work: "queue.SimpleQueue[Sequence[Task[Any]]]" = queue.SimpleQueue()
-        self._done: "queue.SimpleQueue[None]" = queue.SimpleQueue()
+        self._work: "SimpleQueue[Sequence[Task[Any]]]" = SimpleQueue()
+        self._done: "SimpleQueue[None]" = SimpleQueue()
         self._lock = threading.Lock()
         self._abandoned = False
         self._current = 0

@@ -227,6 +227,9 @@ _ERRORS: Dict[str, str] = {
 }
 
 
+_NO_COUNTERS = ("PortSelect", "CounterSelect", "CounterSelect2")
+
+
 class PortCounters:
     """The extended and the classic counters of a port in one round, as catalog metrics."""
 
@@ -267,6 +270,11 @@ class PortCounters:
         if value is None:
             faults[place] = "failed"
         return value
+
+
+def known_names() -> List[str]:
+    """perfquery's names of what is read, or says nothing about traffic."""
+    return [*(name for name, _ in _DATA.values()), *_ERRORS.values(), *_NO_COUNTERS]
 
 
 def needs_classic(extended: Counters) -> bool:

@@ -40,6 +40,14 @@ NOT_SUPPORTED = 3
 _REMOTE = {0: "gpu", 1: "npu", 2: "nvswitch"}
 """nvmlIntNvLinkDeviceType_t."""
 
+_FIELD = "NVML_FI_DEV_"
+_OF_FABRIC = re.compile("NVLINK|NVSWITCH|C2C|PCIE|PCI_")
+_NO_COUNTER = re.compile(
+    "GET|SPEED|STATE|STATUS|THRESHOLD|LINK_COUNT|LINK_ID|VERSION|REMOTE_NVLINK|MODE|SUPPORT|MAX"
+    "|CONTROL|INFO|LEVEL|BER$"
+)
+"""Settings and levels among the fields."""
+
 _FABRIC_STRUCTURES = ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t")
 """What nvmlDeviceGetGpuFabricInfoV fills in, the newest first: a library refuses what it does not
 know."""
@@ -208,6 +216,17 @@ class Nvml:
     def constant(self, name: str, default: int) -> int:
         """A constant of the library's header, or `default` where this pynvml lacks it."""
         return int(getattr(self._pynvml, name, default))
+
+    def fabric_fields(self) -> Dict[str, int]:
+        """The counters of NVLink, C2C and PCIe that this pynvml knows: name -> field."""
+        return {
+            name[len(_FIELD) :]: number
+            for name, number in vars(self._pynvml).items()
+            if name.startswith(_FIELD)
+            and isinstance(number, int)
+            and _OF_FABRIC.search(name)
+            and not _NO_COUNTER.search(name)
+        }
 
     def structure(self, name: str) -> Any:
         """A new, empty structure of the library's header. Raises Unsupported."""

@@ -11,9 +11,11 @@ Only SELECT, HGETALL and HMGET are ever sent.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS, readable_by
 from collectors.readers.redis import REFUSALS, Address, Redis, RedisCli, RedisError
 from collectors.source import Denied, Failed, Faults, NoData
@@ -30,6 +32,7 @@ _DATABASE_CONFIG = "var/run/redis/sonic-db/database_config.json"
 _CAPTURE = "sonic.json"
 _SIGNS = ("etc/sonic", "var/run/redis/sonic-db", _SOCKET)
 _TIMEOUT_S = 0.4
+_DIGITS = re.compile(r"[0-9]+\Z")
 
 HashRow = Dict[str, str]
 
@@ -236,6 +239,26 @@ def hash_of(key: str, row: HashRow, table: Dict[str, Spellings]) -> CounterHash:
     return CounterHash(key, fields, metrics)
 
 
+def count_fields(
+    count: CoverageCount, what: str, row: HashRow, *tables: Dict[str, Spellings]
+) -> None:
+    """Count the fields of a hash that are numbers, and those of them that tables have; `_last` are
+    copies that SONiC's own scripts keep."""
+    names = [
+        field
+        for field, value in row.items()
+        if parse_count(value) is not None and not field.endswith("_last")
+    ]
+    known = [
+        field
+        for table in tables
+        for spellings in table.values()
+        for fields in spellings
+        for field in fields
+    ]
+    count.add(what, names, known)
+
+
 def sum_of_fields(found: Dict[str, Optional[str]], fields: Sum) -> Optional[int]:
     """The sum of some fields; None unless all of them are numbers."""
     counts = [parse_count(found[field]) for field in fields]
@@ -258,4 +281,4 @@ def append_value(
 
 def parse_count(text: Optional[str]) -> Optional[int]:
     """A non-negative whole number; None for `N/A` and for no text."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    return int(text) if text is not None and _DIGITS.match(text) else None

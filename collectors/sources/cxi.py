@@ -15,9 +15,9 @@ is a port with its own name.
 from __future__ import annotations
 
 import re
-import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from collectors import clock
 from collectors.coverage import Coverage, CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import device_facts, ports
@@ -99,7 +99,7 @@ class _Clock:
             return None
         middle_ns = (self._first_ns + self._last_ns) // 2
         self._first_ns = 0
-        return middle_ns - (time.time_ns() - time.monotonic_ns())
+        return middle_ns - (clock.time_ns() - clock.monotonic_ns())
 
 
 class Cxi(FileSource):
@@ -137,12 +137,12 @@ class Cxi(FileSource):
 
     def read(self, faults: Faults) -> List[Optional[int]]:
         """The files' values; a file that fails loses its own value only."""
-        start_ns = time.monotonic_ns()
+        start_ns = clock.monotonic_ns()
         values = super().read(faults)
         at_ns = self._clock.take_ns()
         if at_ns is not None:
             # A stepped clock, or a tree of another machine, must not give a time outside the read.
-            at_ns = min(max(at_ns, start_ns), time.monotonic_ns())
+            at_ns = min(max(at_ns, start_ns), clock.monotonic_ns())
         self.values_ns = at_ns
         return values
 

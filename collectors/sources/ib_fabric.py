@@ -34,9 +34,10 @@ from abc import abstractmethod
 from functools import partial
 from typing import Dict, List, Optional, Set, Tuple
 
+from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers.ib_forwarding import SwitchTables, routing_engine
-from collectors.readers.ib_tools import find_tools
+from collectors.readers.ib_tools import find_tools, known_names
 from collectors.readers.ib_topology import HOST, FabricPort
 from collectors.source import Faults, NoData, NoNews, Source
 from collectors.sources.ib_rounds import CounterRound
@@ -135,6 +136,9 @@ class IbFabric(Rounds):
         if first is None:
             raise self._sweep.error or NoData("the fabric is being read for the first time")
         self.announce(first)
+        count = CoverageCount()
+        count.add("perfquery", self._sweep.seen, known_names())
+        self.coverage = count.result()
         room = len(first.ports)
         self.limits = []
         if first.left_out:

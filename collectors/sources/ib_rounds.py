@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
+from collectors import clock
 from collectors.readers.ib_forwarding import SwitchTables
 from collectors.readers.ib_tools import Answer, Counters, DiagTools, PortCounters, needs_classic
 from collectors.readers.ib_topology import FabricPort
@@ -59,7 +60,8 @@ class CounterRound(NamedTuple):
 
 
 class CounterRounds:
-    """Reads the counters of some ports again and again; `last` is the last round.
+    """Reads the counters of some ports again and again; `last` is the last round, `seen` are
+    the names of all counters that came.
 
     `stopped` ends a round that is running. `has_states`: the states of all ports, from the cabling,
     are among the values of a round.
@@ -69,6 +71,7 @@ class CounterRounds:
         self, tools: DiagTools, budget: Budget, stopped: threading.Event, has_states: bool
     ) -> None:
         self.last: Optional[CounterRound] = None
+        self.seen: Set[str] = set()
         self._has_states = has_states
         self._tools = tools
         self._budget = budget
@@ -85,14 +88,14 @@ class CounterRounds:
     ) -> float:
         """Make the next round, of the states of `ports` and the counters of those `queried`. Spread
         over the time of the budget; returns the seconds until the next one."""
-        began_ns = time.monotonic_ns()
+        began_ns = clock.monotonic_ns()
         answers, spent_s = self._answers(queried)
         if self._stopped.is_set():
             return 0.0
-        duration_s = (time.monotonic_ns() - began_ns) / 1e9
+        duration_s = (clock.monotonic_ns() - began_ns) / 1e9
         period_s = max(MIN_ROUND_S, spent_s, duration_s)
         self.last = self._result(ports, began_ns, period_s, answers, tables, left_out)
-        return self.last.period_s - (time.monotonic_ns() - began_ns) / 1e9
+        return self.last.period_s - (clock.monotonic_ns() - began_ns) / 1e9
 
     def _answers(self, ports: List[FabricPort]) -> Tuple[Dict[Key, PortCounters], float]:
         """Query every port, LID by LID; the answers, and the seconds of the budget that it took."""
@@ -122,6 +125,8 @@ class CounterRounds:
         answers = {
             key: PortCounters(wide.get(key, {}), narrow.get(key, {})) for key in sorted(queried)
         }
+        for counters in (*wide.values(), *narrow.values()):
+            self.seen.update(counters)
         return answers, spent_s
 
     def _start(self, target: Target) -> Answer:

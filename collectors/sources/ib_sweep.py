@@ -72,6 +72,11 @@ class Sweep:
         """The last round of HCAs."""
         return self._hca_rounds.last
 
+    @property
+    def seen(self) -> Set[str]:
+        """perfquery's names of all counters that came."""
+        return self._rounds.seen | self._hca_rounds.seen
+
     def start(self) -> None:
         """Read again and again, in four threads."""
         for thread in self._threads:

@@ -18,7 +18,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from collectors.catalog.kernel_log import PATTERNS, sxid_name, xid_name
+from collectors.catalog.kernel_log import PATTERNS, RECOVERED, describe, sxid_name, xid_name
 from collectors.hostfs import HostFS, readable_by
 from collectors.readers.background_source import QueryThread, command_output
 from collectors.source import Denied, Faults, Logged, NoData, Source, SourceError, Unsupported
@@ -77,11 +77,12 @@ def find_message(text: str) -> Optional[Message]:
 
 
 def _device(text: str) -> str:
-    """`0000:3b:00.0`; NVIDIA's Xids leave the function out. An interface is unchanged."""
+    """`0000:3b:00.0`, as in /sys; NVIDIA's Xids leave the function out and may have a domain of
+    eight digits. An interface is unchanged."""
     domain, separator, rest = text.partition(":")
     if not separator:
         return text
-    return f"{domain[-4:]}:{rest}" + ("" if "." in rest else ".0")
+    return f"{int(domain, 16):04x}:{rest}" + ("" if "." in rest else ".0")
 
 
 def record_text(record: bytes) -> str:
@@ -225,7 +226,11 @@ def journal_entries(text: str) -> List[Tuple[str, str]]:
 
 
 class _Repeats:
-    """Limits how often the same kind of message of a device is reported."""
+    """Limits how often the same kind of message of a device is reported.
+
+    What ends a failure is reported at once, after all that came before it: the order says whether a
+    device works.
+    """
 
     def __init__(self) -> None:
         self._until_s: Dict[Tuple[str, str], float] = {}
@@ -235,8 +240,10 @@ class _Repeats:
         """Count a message; its last text is reported."""
         key = (message.device, message.name)
         if key in self._waiting or len(self._waiting) < _MOST_KINDS:
-            _, count = self._waiting.get(key, ("", 0))
+            _, count = self._waiting.pop(key, ("", 0))
             self._waiting[key] = (message.text, count + 1)
+            if describe(message.name).severity == RECOVERED:
+                self._until_s.clear()
 
     def take(self, now_s: float) -> List[Logged]:
         """What is to be reported now."""

@@ -18,9 +18,11 @@ are different: a field that is not supported is no metric.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import nvml, ports
 from collectors.readers.nvml import WHOLE_GPU, FieldQuery, FieldValue, Gpu, Nvml
@@ -87,6 +89,18 @@ _GPU_FIELDS: Dict[str, int] = {
     "pcie_lcrc_errors": 182,
     "pcie_lane_errors": 183,
 }
+_TOTAL = "_TOTAL"
+_OF_LINK = re.compile(r"_L\d+$")
+_READ_FIELDS = {
+    *_LINK_FIELDS.values(),
+    *_GPU_FIELDS.values(),
+    _RECOVERY_EVENTS_5,
+    *(field for family in _FAMILIES for field in (family.tx, family.rx)),
+    *(197, 198),
+    *(170, 171, 172, 220, 222, 231, 232, 233, *range(235, 251)),
+}
+"""Fields that are read here, in pcie.py (197, 198) and in nvlink_fabric.py (the last line), or
+count bytes in another unit."""
 _SPEEDS = (164, 90)
 """NVLINK_GET_SPEED of a link, NVLINK_SPEED_MBPS_COMMON of all: MB/s, one direction."""
 _BPS_OF_MB = 8_000_000
@@ -270,6 +284,27 @@ class NvlinkErrors(GpuSource):
 
     name = "nvlink_errors"
     every = 10
+
+    def discover(self) -> List[Object]:
+        """As GpuSource; counts the fields that the library answers, and which of them are read."""
+        count = CoverageCount()
+        for gpu in Nvml(self.host).gpus():
+            named = gpu.library.fabric_fields()
+            try:
+                answers = gpu.fields([(number, WHOLE_GPU) for number in named.values()])
+            except SourceError:
+                continue
+            seen = [name for name, (code, _) in zip(named, answers) if code == 0]
+            totals = [name[: -len(_TOTAL)] for name in seen if name.endswith(_TOTAL)]
+            known = [
+                name
+                for name in seen
+                # A field of one link is part of the total.
+                if named[name] in _READ_FIELDS or _OF_LINK.sub("", name) in totals
+            ]
+            count.add("nvidia", seen, known)
+        self.coverage = count.result()
+        return super().discover()
 
     def reader(self, gpu: Gpu) -> _GpuReader:
         """The reader for the fields that this GPU supports."""

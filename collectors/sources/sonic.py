@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from collectors.catalog.ethernet import FEC_BINS
+from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.sonic_db import (
@@ -30,6 +31,7 @@ from collectors.readers.sonic_db import (
     HashRow,
     Spellings,
     append_value,
+    count_fields,
     counters_key,
     hash_of,
     open_databases,
@@ -223,6 +225,10 @@ class Sonic(SonicSource):
         self._hashes = [
             (name, hash_of(key, row, PORT)) for name, key, row in zip(order, keys, rows)
         ]
+        count = CoverageCount()
+        for row in rows:
+            count_fields(count, "SAI port", row, PORT)
+        self.coverage = count.result()
         return [
             Object(name, "ethernet", name, info, ("phy_up", "phy_speed_bps", *each.metrics))
             for (name, each), info in zip(self._hashes, self._facts_of(order))
@@ -313,7 +319,16 @@ class SonicQueues(SonicSource):
         listed = [sorted(each[port]) for port in order for each in (found, ingress)]
         keys = [key for each in listed for _, key in each]
         rows = iter(self.databases.rows([HashQuery(COUNTERS, key) for key in keys]))
-        read = iter([[(number, key, next(rows)) for number, key in each] for each in listed])
+        hashes = [[(number, key, next(rows)) for number, key in each] for each in listed]
+        count = CoverageCount()
+        for place, each in enumerate(hashes):
+            for _, _, row in each:
+                if place % 2:
+                    count_fields(count, "SAI priority group", row, {"pg_drops": (_GROUP_DROPS,)})
+                else:
+                    count_fields(count, "SAI queue", row, QUEUE, WATCHDOG)
+        self.coverage = count.result()
+        read = iter(hashes)
         self._port_queues = [_PortQueues(port, next(read), next(read)) for port in order]
         return [
             Object(each.port, "ethernet", each.port, {}, each.metrics) for each in self._port_queues

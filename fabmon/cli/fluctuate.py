@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,13 +10,12 @@ from fabmon.cli.options import (
     config_option,
     from_option,
     links_option,
+    parse_zone,
     recordings_argument,
     report_option,
     to_option,
 )
 from fabmon.session.errors import UsageError
-
-_HOURS_OF_A_DAY = 24
 
 
 @click.command()
@@ -75,7 +72,9 @@ def fluctuate(
     ours = None if mine is None else _hosts(mine)
     with open_recordings(files) as timeline:
         begin, end = whole_range(timeline, from_, to)
-        study = study_range(session, timeline, begin, end, links=links, mine=ours, zone=_zone(tz))
+        study = study_range(
+            session, timeline, begin, end, links=links, mine=ours, zone=parse_zone(tz)
+        )
     if links and not study.links:
         raise UsageError(f"--links {' '.join(links)}: no rail and no switch port has such a name")
     with study_progress(files[0].name) as report:
@@ -96,28 +95,3 @@ def _hosts(text: str) -> frozenset[str]:
         return frozenset(map(str, NodeSet(text)))
     except NodeSetException as error:
         raise UsageError(f"--mine {text}: {error}") from None
-
-
-def _zone(text: str) -> datetime.tzinfo:
-    """A time zone: `Europe/Berlin`, or hours from UTC: `+2`, `+05:30`. Raises UsageError."""
-    import zoneinfo
-
-    if text == "UTC":
-        return datetime.UTC  # Works without the tz database.
-    with suppress(ValueError):
-        return datetime.timezone(datetime.timedelta(hours=_hours(text)))
-    with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return zoneinfo.ZoneInfo(text)
-    raise UsageError(
-        f"--tz {text}: write a zone such as Europe/Berlin, or hours such as +2 or +05:30"
-    )
-
-
-def _hours(text: str) -> float:
-    """Hours of an offset of less than a day. Raises ValueError."""
-    whole, colon, minutes = text.partition(":")
-    part = float(minutes) / 60 if colon else 0.0
-    hours = float(whole) + (-part if whole.startswith("-") else part)
-    if not abs(hours) < _HOURS_OF_A_DAY or not 0 <= part < 1:
-        raise ValueError(text)
-    return hours

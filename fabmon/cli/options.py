@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +21,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _COUNT = re.compile(r"([0-9.]+(?:e[0-9]+)?)([MBT]?)", re.IGNORECASE)
 _SCALES = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
+_HOURS_OF_A_DAY = 24
 _MAX_PARAMS = 1e15
 _MAX_TFLOPS = 1e6
 
@@ -341,3 +344,28 @@ def check_style(style: str | None, once: bool) -> None:
         raise UsageError(f"--format {style} prints one report: add --once, or use --format jsonl")
     if style == "jsonl" and once:
         raise UsageError("--once prints a table or json; for lines, use --format jsonl --duration")
+
+
+def parse_zone(text: str) -> datetime.tzinfo:
+    """A time zone: `Europe/Berlin`, or hours from UTC: `+2`, `+05:30`. Raises UsageError."""
+    import zoneinfo
+
+    if text == "UTC":
+        return datetime.UTC  # Works without the tz database.
+    with suppress(ValueError):
+        return datetime.timezone(datetime.timedelta(hours=_hours(text)))
+    with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return zoneinfo.ZoneInfo(text)
+    raise UsageError(
+        f"--tz {text}: write a zone such as Europe/Berlin, or hours such as +2 or +05:30"
+    )
+
+
+def _hours(text: str) -> float:
+    """Hours of an offset of less than a day. Raises ValueError."""
+    whole, colon, minutes = text.partition(":")
+    part = float(minutes) / 60 if colon else 0.0
+    hours = float(whole) + (-part if whole.startswith("-") else part)
+    if not abs(hours) < _HOURS_OF_A_DAY or not 0 <= part < 1:
+        raise ValueError(text)
+    return hours

@@ -60,7 +60,7 @@ def record(
 
     An existing file is continued. With --rotate the names of the files contain the time, as in
     pod7-20261119T021407Z.fabrec. Problems are printed to standard error. SIGTERM and ctrl+c stop
-    the recording and complete the file.
+    the recording and complete the file. Receivers in [alerts] of fabmon.toml are sent findings.
     """
     from fabmon.session.printing import log_to_stderr
     from fabmon.session.recorder_setup import describe_status, recorder_for, rotation_of
@@ -74,7 +74,9 @@ def record(
     title = hosts.stem if hosts else ",".join(nodesets)
     recorder = recorder_for(output, watched, interval_s, title, rotation_of(rotate, keep))
     try:
-        ever_up = asyncio.run(record_nodes(session, watched, interval_s, recorder, duration, sflow))
+        ever_up = asyncio.run(
+            record_nodes(session, watched, interval_s, recorder, duration, sflow, title)
+        )
     finally:
         status = recorder.close()
     print(f"fabmon: {describe_status(status)}", file=sys.stderr)

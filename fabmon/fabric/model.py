@@ -40,7 +40,7 @@ class PortRole(NamedTuple):
     reason: str
 
 
-VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "sflow", "ufm")
+VIAS = ("ssh", "exec", "local", "http", "exporters", "eapi", "snmp", "gnmi", "sflow", "ufm")
 """How a node is reached: by a probe over SSH, over a command, on this machine, or in an agent; or
 without a probe, from exporters, a switch or a fabric manager."""
 
@@ -193,13 +193,16 @@ class Shape(msgspec.Struct, frozen=True):
     """The place of nodes in the fabric, by name, including nodes that are not watched.
 
     `tiers` are 0 for hosts, 1 for leaves, 2 for spines, 3 for cores. `planes` and `pods` name parts
-    of the fabric: planes share their hosts and no switch, pods share only the highest tier. A node
-    whose place is unknown is in none of them.
+    of the fabric: planes share their hosts and no switch, pods share only the highest tier, or are
+    the groups of a dragonfly. A node whose place is unknown is in none of them. `flat_links` are
+    the cables (switch, far switch) of fabrics without tiers: `local` or the far group in a
+    dragonfly, `dimension 1` ... in a torus, `mesh` else.
     """
 
     tiers: dict[str, int] = {}
     planes: dict[str, str] = {}
     pods: dict[str, str] = {}
+    flat_links: dict[tuple[str, str], str] = {}
 
 
 class Fabric(msgspec.Struct, frozen=True):

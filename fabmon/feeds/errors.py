@@ -6,7 +6,7 @@ NodeError
 |-- LoginRefused   the node answered and rejected the login
 |-- BadSecret      the file with the token or password cannot be used; the message says why
 |-- BadTrust       the file with the certificates to trust cannot be used
-|-- NoPython       no python3 >= 3.9 on the node
+|-- NoPython       no python3 >= 3.6 on the node
 |-- Misbehaved     the data received does not follow the protocol
 `-- Ended          the probe or the session ended; the message says how
 """

@@ -27,7 +27,7 @@ _MAX_OFFSET_S = 0.3
 _GATHER_S = 0.05
 """Seconds from the first frame to the tick with it: the frames of other nodes arrive together."""
 
-_FIRST_NODES = 64
+_FIRST_NODES = 32
 _FIRST_DRAWN_S = 0.3
 """The other nodes are connected to so long after the first tick with frames was taken, when the
 screen has drawn it: to connect to a thousand takes seconds of CPU time."""
@@ -125,10 +125,10 @@ class LiveFeed(TickFeed):
     def start(self, is_screen: bool = False) -> None:
         """Begin to connect, before the first tick is asked for.
 
-        With `is_screen` the first 64 nodes are connected to and drawn before the others.
+        With `is_screen` the first 32 nodes are connected to and drawn before the others.
         """
         if not self._tasks and not self._closed.is_set():
-            self._limiter = ConnectLimiter(_FIRST_NODES, is_held=is_screen)
+            self._limiter = ConnectLimiter(held=_FIRST_NODES if is_screen else 0)
             asyncio.get_running_loop().call_later(_FIRST_MOST_S, self._limiter.release)
             self._start()
 

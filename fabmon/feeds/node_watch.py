@@ -48,22 +48,23 @@ class ConnectLimiter:
     """Lets `width` connections be opened at a time.
 
     The first moments of opening cost CPU on the console. After `slow_s` a connection waits for its
-    node only and gives its slot back, so that nodes that never answer do not delay the others. With
-    `is_held` the first `width` slots are not given back until `release`.
+    node only and gives its slot back, so that nodes that never answer do not delay the others. The
+    first `held` connections, if any, keep their slots until `release`, and there are no others.
     """
 
-    def __init__(self, width: int = 64, slow_s: float = 1.5, is_held: bool = False) -> None:
-        self._slots = asyncio.Semaphore(width)
+    def __init__(self, width: int = 64, slow_s: float = 1.5, held: int = 0) -> None:
+        self._slots = asyncio.Semaphore(held or width)
         self._slow_s = slow_s
-        self._is_held = is_held
+        self._missing = width - held if held else 0
+        self._is_holding = held > 0
         self._held = 0
 
     def release(self) -> None:
-        """Give back the slots that were held, and hold none from now on."""
-        self._is_held = False
-        while self._held:
-            self._held -= 1
+        """Let other connections be opened as well, `width` at a time."""
+        for _ in range(self._held + self._missing):
             self._slots.release()
+        self._held = self._missing = 0
+        self._is_holding = False
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
@@ -78,7 +79,7 @@ class ConnectLimiter:
                 self._give_back()
 
     def _give_back(self) -> None:
-        if self._is_held:
+        if self._is_holding:
             self._held += 1
         else:
             self._slots.release()

@@ -25,6 +25,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Answer, Burst, Trace
 from fabmon.fabric.wire.unpacking import ENCODINGS
 from fabmon.feeds.errors import NoPython
+from fabmon.feeds.older_python import without_annotations
 
 LOADER = (
     "import sys;sys.path[:]=[p for p in sys.path if p];import os,runpy;"
@@ -47,12 +48,13 @@ file in /dev/shm (O_TMPFILE), which is memory too.
 _MARK = "fabmon-no-python"
 
 PYTHON_CANDIDATES = (
-    "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 "
-    "/usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3 /usr/libexec/platform-python"
+    "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 python3.7 "
+    "python3.6 /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3 "
+    "/usr/libexec/platform-python"
 )
 
 _VERSION = (
-    "import sys;print(sys.version_info>=(3,9),sys.version_info[0],sys.version_info[1],"
+    "import sys;print(sys.version_info>=(3,6),sys.version_info[0],sys.version_info[1],"
     "sys.version_info[2])"
 )
 
@@ -117,7 +119,8 @@ def payload(settings: ProbeSettings) -> bytes:
 
 @functools.cache
 def archive() -> bytes:
-    """`collectors` and NVIDIA's `pynvml` as a zip file: the same bytes for the same code.
+    """`collectors`, without annotations, and NVIDIA's `pynvml` as a zip file: the same bytes for
+    the same code. It runs on Python 3.6 and later.
 
     The node need not have pynvml; the probe imports it only where the driver's library is.
     """
@@ -144,7 +147,7 @@ def _no_python_text(found: str) -> str:
         version = ".".join(words.split()[1:])
         seen.append(f"{path} that does not run" if version == "?" else f"{version} at {path}")
     what = f"found {', '.join(seen)}" if seen else "found none"
-    return f"no python3 >= 3.9 on the node: {what}; set python= in the hosts file"
+    return f"no python3 >= 3.6 on the node: {what}; set python= in the hosts file"
 
 
 def _add(zipped: zipfile.ZipFile, directory: Traversable, prefix: str) -> None:
@@ -153,7 +156,7 @@ def _add(zipped: zipfile.ZipFile, directory: Traversable, prefix: str) -> None:
         if entry.is_dir():
             _add(zipped, entry, name)
         elif entry.name.endswith(".py"):
-            _add_file(zipped, name, entry.read_bytes())
+            _add_file(zipped, name, without_annotations(entry.read_bytes()))
 
 
 def _source(module: str) -> bytes:

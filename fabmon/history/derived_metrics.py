@@ -56,6 +56,8 @@ _PCIE_RATES = ("pcie_tx_bps", "pcie_rx_bps")
 _GPU_LINKS = ("nvlink_tx_bytes", "nvlink_tx_bps", "nvlink_speed_bps", "xgmi_tx_bytes")
 """What GPUs have: their traffic over these links does not go over PCIe."""
 
+_ANY_LINK = tuple(name for name in CATALOG if name.startswith(("nvlink_", "xgmi_")))
+
 _IDLE_SHARE = np.float32(0.001)
 """Share of line rate below which the parts of a port's traffic mean nothing."""
 
@@ -108,14 +110,22 @@ class MetricDeriver:
     """Computes a snapshot's arrays from the table of rates; `columns` maps metric to table column.
 
     `has` is [ports, columns]: which metrics the port's layout has. `before` is the deriver of the
-    previous layouts; its choice of each port's byte counter is kept.
+    previous layouts; its choice of each port's byte counter is kept. `without_links` is [ports]:
+    True for GPUs without NVLinks or xGMI, whose traffic is that over PCIe.
     """
 
     def __init__(
-        self, columns: Mapping[str, int], has: Bools, before: MetricDeriver | None = None
+        self,
+        columns: Mapping[str, int],
+        has: Bools,
+        before: MetricDeriver | None = None,
+        without_links: Bools | None = None,
     ) -> None:
         self._columns = columns
         self._is_gpu = self._has_any(has, _PCIE_BYTES + _PCIE_RATES + _GPU_LINKS)
+        none = np.zeros(len(has), np.bool_)
+        self._without_links = none if without_links is None else without_links
+        self._without_links = self._without_links & ~self._has_any(has, _ANY_LINK)
         # An InfiniBand port has a state and no phy counters; it counts IPoIB among its bytes.
         self._is_roce = ~self._has_any(has, (_IB_STATE,)) | self._has_any(has, ("phy_tx_bytes",))
         names = [name for name in columns if name in SOURCE_NUMBERS and name not in LINE_RATES]
@@ -159,9 +169,12 @@ class MetricDeriver:
         }
         return np.stack([rows[name] for name in HEAT]).astype(np.float32)
 
-    def line_rate_bps(self, values: Floats, overrides: Floats) -> Floats:
-        """[ports] line rate of one direction: as the hosts file says, else as the port reports."""
-        return line_rates(self._first(values, LINE_RATES), overrides)
+    def line_rate_bps(self, values: Floats, overrides: Floats, pcie_bps: Floats) -> Floats:
+        """[ports] line rate of one direction: as the hosts file says, else as the port reports; of
+        a GPU without links what its PCIe link carries."""
+        reported = self._first(values, LINE_RATES)
+        np.copyto(reported, pcie_bps, where=self._without_links)
+        return line_rates(reported, overrides)
 
     def up(self, values: Floats) -> Floats:
         """[ports] 1 up, 0 down, NaN unknown. An InfiniBand port is up when it is ACTIVE."""
@@ -170,6 +183,8 @@ class MetricDeriver:
         up = self._first(values, _STATES)
         nvlink_bps = self._one(values, _NVLINK_BPS)
         up = np.where(np.isnan(up) & ~np.isnan(nvlink_bps), nvlink_bps > 0, up)
+        answers = self._without_links & ~np.isnan(self._over_pcie(values, "tx"))
+        up = np.where(answers, np.float32(1), up)
         return np.where(np.isnan(ib_up), up, ib_up).astype(np.float32)
 
     def byte_cells(self, ports: int) -> Indices:
@@ -186,6 +201,15 @@ class MetricDeriver:
         best = self._byte_sources.rates_bps(values.ravel()[self._cells])
         for quantity, (rows, rates) in best.items():
             bps[quantity, rows] = rates
+        for quantity, way in ((TX, "tx"), (RX, "rx")):
+            np.copyto(bps[quantity], self._over_pcie(values, way), where=self._without_links)
+        return bps
+
+    def _over_pcie(self, values: Floats, way: str) -> Floats:
+        """[ports] bits/s of a GPU over PCIe, `tx` or `rx`."""
+        counted = self._one(values, f"pcie_{way}_bytes") * np.float32(8)
+        measured = self._one(values, f"pcie_{way}_bps")
+        bps: Floats = np.where(np.isnan(counted), measured, counted)
         return bps
 
     def _one(self, values: Floats, name: str) -> Floats:

@@ -13,9 +13,10 @@ from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.flows.sampled import RecentSamples, SampledTraffic
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
-from fabmon.fabric.model import FABRIC, NVLINK, Host
+from fabmon.fabric.model import FABRIC, GPU, NVLINK, Host
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.port_arrays import port_arrays
+from fabmon.fabric.port_source import clock_rank
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
@@ -53,9 +54,11 @@ class _Columns(dict[str, int]):
 class _NodeSlots:
     """The slots of one node's series, and the cells of the table of ports that they fill.
 
-    `series`, `rows`, `columns` and `groups` are parallel, one element a value that belongs to a
-    port. `block_groups` are the groups of the node's blocks in SampleTimes. `cpu` is the slot of
-    the probe's CPU time, None where it is not reported. `reported` are the nodes that own ports.
+    `series`, `rows`, `columns`, `groups` and `ranks` are parallel, one element a value that belongs
+    to a port; `ranks` are those of their clocks, the best is 0. `block_groups` are the groups of
+    the node's blocks in SampleTimes. `cpu` is the slot of the probe's CPU time, None where it is
+    not reported. `reported` are the nodes that own ports.
+    `may_have_rivals`: two values may be of one metric of one port.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class _NodeSlots:
         row_of: list[int] = []
         column_of: list[int] = []
         block_of: list[int] = []
+        ranks: list[int] = []
         for block, position, item in hello.objects():
             first, width = slots.start + position, len(item.metrics)
             node = owner_of(item, sender, given)
@@ -86,19 +90,24 @@ class _NodeSlots:
                 row_of += [rows.of(node, item.port)] * width
                 column_of += [columns.of(metric) for metric in item.metrics]
                 block_of += [block] * width
+                ranks += [clock_rank(item.info, hello.blocks[block].every)] * width
             elif _PROBE_CPU in item.metrics:
                 self.cpu = first + item.metrics.index(_PROBE_CPU)
         self.series: SmallIndices = np.array(series, np.int32)
         self.rows: SmallIndices = np.array(row_of, np.int32)
         self.columns: SmallIndices = np.array(column_of, np.int32)
         self.distinct_columns: SmallIndices = np.unique(self.columns)
+        self.ranks: SmallIndices = np.array(ranks, np.int32)
+        pairs = self.rows.astype(np.int64) << 32 | self.columns
+        has_doubles = len(np.unique(pairs)) < len(pairs)
+        self.may_have_rivals = has_doubles or not self.reported <= {sender.name}
         self.groups: SmallIndices = block_groups[np.array(block_of, np.intp)].astype(np.int32)
 
     def is_same_layout(self, other: _NodeSlots) -> bool:
         """Whether the same series fill the same cells."""
         return self.slots == other.slots and all(
             np.array_equal(getattr(self, name), getattr(other, name))
-            for name in ("series", "rows", "columns", "groups")
+            for name in ("series", "rows", "columns", "groups", "ranks")
         )
 
 
@@ -153,7 +162,9 @@ class History:
         self._ring.restart()
         self._sample_times.restart()
         self._aligned.restart()
-        self._deriver = MetricDeriver(self._metrics, self._has)
+        self._deriver = MetricDeriver(
+            self._metrics, self._has, without_links=self._gpus_without_links()
+        )
 
     def _forget_nodes(self) -> None:
         """Set the state of all nodes and ports to that before the first tick."""
@@ -255,10 +266,9 @@ class History:
 
     def _early_heat(self) -> Floats:
         """The heat of the frames that were accepted so far in this tick; NaN of other ports."""
-        values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
         fresh, rates = self._rates.preview(self._picked)
-        values.ravel()[self._cells[fresh]] = rates
-        line_rate = self._deriver.line_rate_bps(values, self._overrides)
+        values = self._table(self._cells[fresh], rates)
+        line_rate = self._deriver.line_rate_bps(values, self._overrides, self._ports.pcie_bps)
         return self._deriver.heat(values, line_rate, self._ports.pcie_bps)
 
     def _update_fabric(
@@ -332,16 +342,28 @@ class History:
         number_of[columns] = np.arange(len(columns))
         column = number_of[_joined([node.columns for node in nodes])]
         self._metrics = {names[each]: number for number, each in enumerate(columns.tolist())}
-        self._cells = rows * len(columns) + column
+        cells = rows * len(columns) + column
+        order = None
+        if any(node.may_have_rivals for node in nodes):
+            order = _best_last(cells, _joined([node.ranks for node in nodes]))
+        self._has_rivals = order is not None
+        if order is not None:
+            self._picked, rows, column, cells = (
+                each[order] for each in (self._picked, rows, column, cells)
+            )
+        self._cells = cells
         self._cell_rows = rows
-        self._cell_groups = _joined([node.groups for node in nodes])
+        groups = _joined([node.groups for node in nodes])
+        self._cell_groups = groups if order is None else groups[order]
         summed = [self._metrics[name] for name in RECORDED_SUMS if name in self._metrics]
         self._sums: Indices = np.flatnonzero(np.isin(column, summed))
         self._byte_cells: Indices = np.empty(0, np.intp)
         self._slow_clocks: Indices = np.full(len(self._fabric.ports), -1, np.intp)
         self._has = np.zeros((len(self._fabric.ports), len(columns)), np.bool_)
         self._has.ravel()[self._cells] = True
-        self._deriver = MetricDeriver(self._metrics, self._has, self._deriver)
+        self._deriver = MetricDeriver(
+            self._metrics, self._has, self._deriver, self._gpus_without_links()
+        )
         starts = [np.array(node.slots.starts, np.intp) for node in nodes]
         self._clocks = _joined(starts)
         self._clock_node = np.repeat(np.arange(len(nodes)), [len(each) for each in starts])
@@ -353,19 +375,37 @@ class History:
         for sender, node in self._nodes.items():
             self._senders.update(dict.fromkeys((node.reported & known) - {sender}, sender))
 
+    def _gpus_without_links(self) -> NDArray[np.bool_]:
+        """[ports]: whether the port is a GPU and none of its links is a port."""
+        found = np.zeros(len(self._has), np.bool_)
+        for node in self._fabric.nodes:
+            linked = {gpu.row for gpu, _ in node.gpu_links()}
+            gpus = [port.row for port in node.ports if port.role == GPU]
+            found[[row for row in gpus if row not in linked]] = True
+        return found
+
     def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Values, line rates, heat and up of a snapshot, from the current rates."""
-        values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
         rates = self._rates.rate[self._picked]
-        values.ravel()[self._cells] = rates
+        values = self._table(self._cells, rates)
         if len(self._sums):
             # Rules record a sum for each source of a port: ethtool, netdev, rdma.
             known = self._sums[~np.isnan(rates[self._sums])]
             values.ravel()[self._cells[known]] = 0.0
             np.add.at(values.ravel(), self._cells[known], rates[known])
-        line_rate = self._deriver.line_rate_bps(values, self._overrides)
+        line_rate = self._deriver.line_rate_bps(values, self._overrides, self._ports.pcie_bps)
         heat = self._deriver.heat(values, line_rate, self._ports.pcie_bps)
         return values, line_rate, heat, self._deriver.up(values)
+
+    def _table(self, cells: Indices, rates: Floats) -> Floats:
+        """[ports, metrics] with rates at some cells; NaN elsewhere. Of several rates of a cell the
+        last one that is known counts."""
+        values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
+        if self._has_rivals:
+            known = ~np.isnan(rates)
+            cells, rates = cells[known], rates[known]
+        values.ravel()[cells] = rates
+        return values
 
     def _snapshot(self, tick: Tick, now_s: float) -> Snapshot:
         values, line_rate, heat, up = self._arrays()
@@ -459,6 +499,14 @@ class History:
         slots = {name: node.cpu for name, node in self._nodes.items() if node.cpu is not None}
         rates = self._rates.rate[list(slots.values())].tolist()
         return {name: rate / _US_PER_S for name, rate in zip(slots, rates, strict=True)}
+
+
+def _best_last(cells: Indices, ranks: Indices) -> Indices | None:
+    """The order in which the values of each cell are from the worst rank to the best, 0; None where
+    no cell has two."""
+    if len(np.unique(cells)) == len(cells):
+        return None
+    return np.argsort(-ranks, kind="stable")
 
 
 def _joined(parts: Sequence[Indices] | Sequence[SmallIndices]) -> Indices:

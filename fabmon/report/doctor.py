@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from collectors.coverage import summary
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.sources import ABSENT, WORKS, SourceState, source_states
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
@@ -192,7 +193,7 @@ def _nodes(record: DoctorRecord) -> Iterator[str]:
         state = "" if first.state is NodeState.UP else f"  {first.state}: {first.reason}"
         yield f"{fold(node.node for node in nodes)}{count}{state}"
         for place, source in enumerate(first.sources):
-            if source.state == ABSENT:
+            if source.state == ABSENT and not source.text:
                 continue
             slowest = max((node.sources[place].read_ms or 0 for node in nodes), default=0)
             text = _source_text(source, slowest)
@@ -214,7 +215,7 @@ def _role_rows(node: NodeHealth) -> Iterator[str]:
 
 def _absent(node: NodeHealth) -> Iterator[str]:
     """The absent sources of a node with what is unknown without each; optional ones in one line."""
-    names = [each.source for each in node.sources if each.state == ABSENT]
+    names = [each.source for each in node.sources if each.state == ABSENT and not each.text]
     effects = _MISSING if node.role == SWITCH else _MISSING_ON_HOSTS | _MISSING
     for name in names:
         if name in effects:
@@ -232,10 +233,7 @@ def _unmapped(record: DoctorRecord) -> Iterator[str]:
         yield ""
         yield "Counters that nodes list and fabmon does not read, by driver"
     for row in rows:
-        pattern = ", by pattern" if row.by_pattern and row.read else ""
-        read = f"{row.read} of {row.seen} read{pattern}"
-        if not row.read:
-            read = f"{plural(row.seen, 'counter')}, names not known"
+        read = summary(row.seen, row.read, row.by_pattern)
         where = f"{fold(row.nodes)}: " if len(record.nodes) > 1 else ""
         yield f"  {row.source:<16} {row.driver:<14} {where}{read}. Not read:"
         yield from textwrap.wrap(

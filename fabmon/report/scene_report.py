@@ -105,6 +105,15 @@ class JsonLines:
         yield tick_record(scene, links)
 
 
+def finding_lines(scene: Scene) -> Iterator[str]:
+    """A line for every finding that opened, changed or closed at a scene: time, change, severity,
+    cause, subject, text.
+    """
+    for change, finding in scene.changes:
+        head = f"{date_time(scene.snapshot.time_ns)} {change.value:<6} {finding.severity:<8}"
+        yield f"{head} {causes.title(finding.cause)}: {finding.subject}: {finding.text}\n"
+
+
 def tick_record(scene: Scene, links: Mask | None = None) -> TickRecord:
     """The fabric at a scene's tick."""
     snapshot = scene.snapshot

@@ -13,7 +13,10 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from fabmon.analysis.causes import Thresholds
+from fabmon.alerts.errors import SettingError
+from fabmon.alerts.settings import AlertsConfig
+from fabmon.alerts.settings import check as check_alerts
+from fabmon.analysis.causes import CAUSES, Thresholds
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.input_files import read_input
 from fabmon.fabric.roles.rules import MANAGEMENT_PORTS, RoleRules, overrides
@@ -90,6 +93,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     routing: dict[str, ConfiguredMode] = {}
     prometheus: PrometheusConfig = PrometheusConfig()
     recording: RecordingConfig = RecordingConfig()
+    alerts: AlertsConfig = AlertsConfig()
     screen: ScreenConfig = ScreenConfig()
     keys: dict[str, KeyNames] = {}
 
@@ -201,6 +205,10 @@ def _convert(values: dict[str, Any], file: ConfigFile) -> Config:
         raise UsageError(f"{where}: {error}{_hint(str(error))}") from None
     except ValueError as error:
         raise UsageError(f"{file.place(['roles'])}: [roles] {error}") from None
+    try:
+        check_alerts(found.alerts, CAUSES)
+    except SettingError as error:
+        raise UsageError(f"{file.place(['alerts', *error.keys])}: [alerts] {error}") from None
     # Only a file with these tables needs the modules of the screen.
     if file.values.get("screen") or found.keys:
         from fabmon.session.screen_values import check_keys, check_names

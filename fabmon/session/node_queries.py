@@ -12,6 +12,7 @@ from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.model import HOST, Host
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, Tick
+from fabmon.fabric.wire.messages import Hello
 from fabmon.report.doctor import DoctorRecord, examine
 from fabmon.session.session import Session
 
@@ -53,6 +54,22 @@ async def collect_queue_pairs(
         return has_tables and all(_has_reported(snapshot, h, frames[h.name]) for h in hosts)
 
     return await _listen(session, hosts, duration_s, is_settled)
+
+
+async def collect_fabric(
+    session: Session, hosts: Sequence[Host], duration_s: float
+) -> tuple[Snapshot, dict[str, Hello]]:
+    """A snapshot and the hellos of the nodes, as soon as every node has sent one or failed, or at
+    the end."""
+    hellos: dict[str, Hello] = {}
+
+    def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
+        hellos.update(tick.hellos)
+        return all(
+            host.name in hellos or snapshot.statuses[host.name].state in _GONE for host in hosts
+        )
+
+    return await _listen(session, hosts, duration_s, is_settled), hellos
 
 
 def reads_fabric(host: Host) -> bool:

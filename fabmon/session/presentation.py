@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,20 +34,18 @@ _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
 """A file shows every colour, whatever the terminal supports in which it is made."""
 _PICTURE_AFTER_S = 10.0
-_SCREEN_MODULES = (
-    "textual.app",
-    "textual.screen",
-    "textual.widgets",
-    "fabmon.session.recording_access",
-    "fabmon.tui.screens.overview",
-    "fabmon.tui.app",
-)
+_SCREEN_MODULES = ("fabmon.session.recording_access", "fabmon.tui.app")
+
+
+FINDINGS = "findings"
+"""The style of `fabmon watch`: a line for every change of a finding."""
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
-    `style` is the --format: table, json or jsonl.
+    `style` is the --format: table, json or jsonl; FINDINGS for `fabmon watch`, which serves metrics
+    at the host and port `metrics`.
     """
 
     hosts: Path | None = None
@@ -67,6 +66,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     picture: Path | None = None
     record: Path | None = None
     redact: bool = False
+    metrics: tuple[str, int] | None = None
     hints: JobHints | None = None
 
 
@@ -102,10 +102,8 @@ class ScreenSetup:
 
 
 async def load_screen() -> None:
-    """Import the screen in steps: the nodes that were begun to connect to go on meanwhile."""
-    for name in _SCREEN_MODULES:
-        importlib.import_module(name)
-        await asyncio.sleep(0)
+    """Import the screen in a thread: the nodes that were begun to connect to go on meanwhile."""
+    await asyncio.to_thread(lambda: [importlib.import_module(each) for each in _SCREEN_MODULES])
 
 
 def is_screen(options: RunOptions) -> bool:
@@ -119,6 +117,11 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
     if options.style == "jsonl":
         printing.log_to_stderr()
         return await printing.print_lines(scenes, options.duration_s)
+    if options.style == FINDINGS:
+        printing.log_to_stderr()
+        if options.metrics is None:
+            return await printing.print_findings(scenes, options.duration_s)
+        return await _serve_findings(scenes, options.metrics, options.duration_s)
     if options.picture is None and (options.once or not can_draw()):
         printing.log_to_stderr()
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
@@ -126,6 +129,22 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
         app = _app(scenes, replace(setup, color=options.color or _PICTURE_COLOR))
         return await _take_picture(app, options.picture, options.duration_s)
     return await show_screen(scenes, setup, options.duration_s)
+
+
+async def _serve_findings(
+    scenes: AsyncIterator[Scene], address: tuple[str, int], duration_s: float | None
+) -> Exit:
+    from fabmon.alerts.metrics_server import metrics_server
+
+    host, port = address
+    async with AsyncExitStack() as stack:
+        try:
+            publish = await stack.enter_async_context(metrics_server(host, port))
+        except OSError as error:
+            # asyncio's own text of an address in use has the address twice.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise UsageError(f"--metrics {host}:{port}: {why}") from None
+        return await printing.print_findings(scenes, duration_s, publish)
 
 
 async def show_screen(

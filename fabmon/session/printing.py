@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from traceback import extract_tb
@@ -22,7 +22,8 @@ from fabmon.fabric.model import Node
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wording import file_error
-from fabmon.report.scene_report import JsonLines, nodes_up, report_json, table
+from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
+from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError
 
 _ONCE_S = 15.0
@@ -43,6 +44,41 @@ async def print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) ->
             return Exit.OK
         if until_s is not None and time.monotonic() >= until_s:
             break
+    return Exit.OK if ever_up else Exit.NO_NODE
+
+
+async def print_findings(
+    scenes: AsyncIterator[Scene],
+    duration_s: float | None,
+    publish: Callable[[Scene], None] | None = None,
+) -> Exit:
+    """Print a line per change of a finding, until a signal, or the duration is over.
+
+    `publish` is called with every scene.
+    """
+    ever_up = False
+
+    async def read() -> None:
+        nonlocal ever_up
+        async for scene in scenes:
+            ever_up = ever_up or nodes_up(scene) > 0
+            if publish is not None:
+                publish(scene)
+            if not write("".join(finding_lines(scene)).encode()):
+                return
+
+    reading = asyncio.create_task(read())
+
+    def stop(status: Exit) -> None:
+        reading.cancel()
+
+    with EndSignals() as signals:
+        signals.on_end(stop)
+        await asyncio.wait([reading], timeout=duration_s)
+        reading.cancel()
+        # Alerts that are due are sent before this ends.
+        with suppress(asyncio.CancelledError):
+            await reading
     return Exit.OK if ever_up else Exit.NO_NODE
 
 

@@ -9,7 +9,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ from fabmon.session.errors import UsageError
 from fabmon.session.garbage import GarbageSchedule
 
 if TYPE_CHECKING:
+    from fabmon.alerts.delivery import Alerts
     from fabmon.analysis.iteration.model_arithmetic import JobHints
     from fabmon.fabric.roles.rules import RoleRules
     from fabmon.fabric.topology.plan import Topology
@@ -147,10 +148,29 @@ class Session:
         interval_s: float = 1.0,
         recorder: Recorder | None = None,
         analysis_time: AnalysisTime | None = None,
+        alerts: Alerts | None = None,
     ) -> Pipeline:
         """A new pipeline for the ticks of these nodes."""
         history = self.history(hosts, interval_s)
-        return Pipeline(history, self.analyst(), recorder, analysis_time)
+        return Pipeline(history, self.analyst(), recorder, analysis_time, alerts)
+
+    def alerts(self, cluster: str) -> Alerts | None:
+        """What sends alerts to the configured receivers; None without any.
+
+        `cluster` names the nodes where the configuration does not. Raises UsageError.
+        """
+        config = self.settings.alerts
+        if not config.receivers:
+            return None
+        from fabmon.alerts.delivery import Alerts
+        from fabmon.alerts.errors import AlertsError
+
+        # A configured name is not shown where names are replaced.
+        named = "" if self.renamed_by is not None else config.cluster
+        try:
+            return Alerts(config, named or cluster)
+        except AlertsError as error:
+            raise UsageError(f"[alerts] {error}") from None
 
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
         """A new pipeline for the ticks of a recording."""
@@ -206,7 +226,8 @@ def _analysed(every: int) -> str:
 class Pipeline:
     """Turns ticks into scenes: history, then analyst; with a recorder, each tick is recorded.
 
-    `analysis_time` limits the analysis; without it every tick is analysed.
+    `analysis_time` limits the analysis; without it every tick is analysed. `alerts` are sent of the
+    scenes of `scenes`.
     """
 
     def __init__(
@@ -215,11 +236,13 @@ class Pipeline:
         analyst: Analyst,
         recorder: Recorder | None = None,
         analysis_time: AnalysisTime | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
         self.history = history
         self._analyst = analyst
         self._recorder = recorder
         self._analysis_time = analysis_time or AnalysisTime(math.inf)
+        self._alerts = alerts
 
     def accept(self, tick: Tick) -> Scene:
         """Process a tick: returns its scene."""
@@ -240,10 +263,13 @@ class Pipeline:
                 self.accept(tick)
                 await asyncio.sleep(0)
         garbage = GarbageSchedule()
-        async for tick in ticks:
-            scene = self.accept(tick)
-            garbage.accept(tick)
-            yield scene
+        async with self._alerts or nullcontext():
+            async for tick in ticks:
+                scene = self.accept(tick)
+                garbage.accept(tick)
+                if self._alerts is not None:
+                    self._alerts.accept(scene)
+                yield scene
 
 
 def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:

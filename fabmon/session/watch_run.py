@@ -28,6 +28,7 @@ from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.garbage import set_for_a_run
 from fabmon.session.presentation import (
+    FINDINGS,
     RunOptions,
     ScreenSetup,
     check_writable,
@@ -41,6 +42,7 @@ from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_f
 from fabmon.session.session import AnalysisTime, Session, selected_hosts
 
 if TYPE_CHECKING:
+    from fabmon.alerts.delivery import Alerts
     from fabmon.feeds.demo.feed import DemoFeed
     from fabmon.feeds.demo.scenario import Scenario
     from fabmon.feeds.prometheus.feed import PrometheusFeed
@@ -61,7 +63,7 @@ class _Run:
     """A feed that is watched: `ticks` and `hosts` have the names that are shown.
 
     `past` are ticks from before the first; they are analysed, but not shown. `speed` is in seconds
-    of the ticks a second.
+    of the ticks a second. `cluster` names the nodes in alerts.
     """
 
     session: Session
@@ -72,6 +74,7 @@ class _Run:
     interval_s: float
     past: AsyncIterator[Tick] | None = None
     speed: float = 1.0
+    cluster: str = ""
 
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
@@ -98,9 +101,18 @@ class _Run:
                 )
             made = recorder if isinstance(recorder, Recorder) else None
             limit = AnalysisTime(self.interval_s / self.speed)
-            pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit)
+            pipeline = self.session.pipeline(
+                self.hosts, self.interval_s, made, limit, self._alerts()
+            )
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
                 return await show(scenes, self.options, setup)
+
+    def _alerts(self) -> Alerts | None:
+        """Alerts of real nodes, where somebody watches: not of single reports and pictures."""
+        is_watched = is_screen(self.options) or self.options.style == FINDINGS
+        if self.setup.mark == DEMO_MARK or not is_watched:
+            return None
+        return self.session.alerts(self.cluster)
 
     @contextmanager
     def _recorder(self) -> Iterator[Recorder | str]:
@@ -174,6 +186,7 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
                 redacted(feed, redactor),
                 _hosts(hosts, redactor),
                 interval_s,
+                cluster=title,
             ).show()
 
 
@@ -226,6 +239,7 @@ async def _show_prometheus(
         _hosts(feed.hosts, redactor),
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
+        cluster=title,
     ).show()
 
 
@@ -328,14 +342,18 @@ async def record_nodes(
     recorder: Recorder,
     duration_s: float | None,
     sflow: str | None = None,
+    title: str = "",
 ) -> bool:
     """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
+
+    Alerts are sent if receivers are configured; `title` names the nodes in them.
 
     Returns whether any node was ever up.
     """
     loop = asyncio.get_running_loop()
     feed = session.live_feed(hosts, interval_s, sflow)
-    pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s))
+    alerts = session.alerts(title or socket.gethostname())
+    pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s), alerts)
     closing: list[asyncio.Task[None]] = []
 
     def stop() -> None:

@@ -20,10 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fabmon.feeds.probe_input import archive
 from tests.bench.measure import tell
 from tests.bench.process import cpu_s, rss_mb
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host, ib_host
+from tests.fixtures.interpreters import VERSIONS, interpreter
 
 SECONDS, RUNS, BACK_TO_BACK = 12, 3, 200
 
@@ -36,6 +38,7 @@ def main() -> None:
         first_frame(folder)
         whole(folder)
         whole_gpu_host()
+        older_pythons(folder)
         if shutil.which("prometheus-node-exporter") is None:
             tell("probe_vs_node_exporter", {"skipped": "apt install prometheus-node-exporter"})
             return
@@ -79,6 +82,36 @@ def whole_gpu_host() -> None:
         )
 
 
+def older_pythons(folder: str) -> None:
+    """The probe's archive at one tick a second, under each Python that nodes may have."""
+    path = Path(folder) / "archive.zip"
+    path.write_bytes(archive())
+    for version in (*VERSIONS, "3.11"):
+        python = interpreter(version)
+        if python is None:
+            tell(f"probe_python_{version}", {"skipped": f"no python{version}"})
+            continue
+        start = [python, "-E", "-c", _ARCHIVE, str(path), "--root", folder]
+        runs = [_measured(start, SECONDS) for _ in range(RUNS)]
+        cpu_ms = statistics.median(run["cpu_ms_per_frame"] for run in runs)
+        wall_ms = statistics.median(_wall_ms([*start, "--once"]) for _ in range(RUNS + 2))
+        tell(
+            f"probe_python_{version}",
+            {
+                "values_per_frame": runs[0]["values_per_frame"],
+                "cpu_ms_per_frame": round(cpu_ms, 3),
+                "rss_mb": max(run["rss_mb"] for run in runs),
+                "first_frame_ms": round(wall_ms),
+            },
+        )
+
+
+_ARCHIVE = (
+    "import sys,runpy;sys.path.insert(0,sys.argv.pop(1));"
+    "runpy.run_module('collectors',None,'__main__',True)"
+)
+
+
 def beside(name: str, folder: str, gap_s: float, frames: int) -> None:
     """The same counters, each read every time, by both: `gap_s` from one sample to the next."""
     pairs = [
@@ -118,16 +151,16 @@ Probe(sources, lambda line: os.write(1, line), {}, gap_s or 0.0005).run()
 
 def probe(root: str, frames: int) -> dict[str, float]:
     """Run the probe as a node does, for some seconds; its CPU in the steady state."""
-    return _measured(["-m", "collectors", "--root", root], frames)
+    return _measured([sys.executable, "-m", "collectors", "--root", root], frames)
 
 
 def eager_probe(root: str, gap_s: float, frames: int) -> dict[str, float]:
     """Run the probe over InfiniBand counters only, all of them at every tick."""
-    return _measured(["-c", _EAGER, root, str(gap_s)], frames)
+    return _measured([sys.executable, "-c", _EAGER, root, str(gap_s)], frames)
 
 
 def _measured(command: list[str], frames: int) -> dict[str, float]:
-    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         for _ in range(2):
             _next_frame(process.stdout.readline)
@@ -158,16 +191,15 @@ def _next_frame(readline: Callable[[], bytes]) -> list[Any]:
 
 def first_frame(root: str) -> None:
     """From the start of the process to its first frame."""
-    taken = []
-    for _ in range(RUNS + 2):
-        start_s = time.monotonic()
-        subprocess.run(
-            [sys.executable, "-m", "collectors", "--root", root, "--once"],
-            capture_output=True,
-            check=True,
-        )
-        taken.append(time.monotonic() - start_s)
+    command = [sys.executable, "-m", "collectors", "--root", root, "--once"]
+    taken = [_wall_ms(command) / 1e3 for _ in range(RUNS + 2)]
     tell("probe_first_frame", {"wall_ms": round(statistics.median(taken) * 1e3)}, taken)
+
+
+def _wall_ms(command: list[str]) -> float:
+    start_s = time.monotonic()
+    subprocess.run(command, capture_output=True, check=True)
+    return (time.monotonic() - start_s) * 1e3
 
 
 def exporter(root: str, gap_s: float, scrapes: int) -> dict[str, float]:

@@ -52,7 +52,7 @@ def test_every_kind_of_misbehaviour_is_one_row_and_the_rest_keeps_ticking(
     assert {link["age_s"] < 2 for tick in later for link in tick["links"]} == {True}
     assert "TCP connected, then silence" in reasons["silent"][1]
     assert "permission denied" in reasons["stranger"][1].lower()
-    assert "no python3 >= 3.9" in reasons["bare"][1]
+    assert "no python3 >= 3.6" in reasons["bare"][1]
     assert reasons["flood"][0] in ("garbage", "flood")
 
 

@@ -18,8 +18,8 @@ Made by `make score` (`python -m tests.score`): {healthy} runs of healthy fabric
 an injected fault, {hours} hours of healthy training; seeds from {first} on. The simulator
 (`tests/world`) shares no code with the demo or the detectors. It was written from the physics,
 without reading the detectors; these were written from what `--explain SEED` prints of runs with
-other seeds. Their author has read parts of the simulator since (how fabrics are drawn, the
-straggler, what counts as an incast). The seeds of this page were used for nothing else.
+other seeds. Their author has read most of the simulator since (flows, queues, signs at hosts,
+jobs, what counts as true). The seeds of this page were used for nothing else.
 
 ## How it is measured
 

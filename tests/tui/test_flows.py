@@ -215,6 +215,17 @@ def test_a_port_of_a_switch_says_how_links_are_selected() -> None:
     assert "routing static (InfiniBand)" in said
 
 
+def test_a_port_that_is_read_slowly_says_how_old_its_values_are() -> None:
+    scene = COLLISION.scene(SEQ)
+    port = scene.snapshot.fabric.node("leaf1").ports[0]
+    ages, periods = scene.snapshot.age_s.copy(), np.ones(len(scene.snapshot.up), np.float32)
+    ages[port.row], periods[port.row] = 12, 26
+    snapshot = replace(scene.snapshot, age_s=ages, period_s=periods)
+    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(replace(scene, snapshot=snapshot), 119)
+    said = " ".join(" ".join(line.text for line in port_page(ctx, port, 1)).split())
+    assert "read every 26 s, 12 s ago" in said
+
+
 def test_on_infiniband_the_pairs_of_hosts_are_known_without_queue_pairs() -> None:
     fabric = infiniband(COLLISION.fabric, lids_per_nic=2)
     said = page(replace(COLLISION, fabric=fabric), 79)

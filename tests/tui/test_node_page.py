@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from fabmon.tui.line import PortTarget
@@ -48,6 +51,15 @@ def test_counters_that_are_zero_or_absent_are_named_once_others_at_their_port() 
     assert "0 unless shown: errors, drops, ECN" in shown[2]
     assert shown[2].endswith("absent: CNP")
     assert next(line for line in shown if "ECN 12.3 k/s" in line).split()[:2] == ["▲", "up5"]
+
+
+def test_what_cannot_be_seen_of_a_node_is_on_its_page() -> None:
+    known = LEAVES.fabric.node("leaf1")
+    text = "qps: /proc hides the processes of other accounts (hidepid=2)"
+    limited = msgspec.structs.replace(known, limits=(text,))
+    nodes = tuple(limited if each is known else each for each in LEAVES.fabric.nodes)
+    world = replace(LEAVES, fabric=msgspec.structs.replace(LEAVES.fabric, nodes=nodes))
+    assert f"   ? limited {text}" in page(world, "leaf1", 160, 48)
 
 
 def test_a_port_that_is_down_says_so() -> None:

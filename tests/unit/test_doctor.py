@@ -185,6 +185,20 @@ async def test_why_a_source_is_missing_reaches_the_table(tmp_path: Path) -> None
     assert states["routes"].text.startswith("routes.json: ")
 
 
+async def test_what_a_container_hides_is_named_at_its_source(tmp_path: Path) -> None:
+    HOSTS["container"](tmp_path)
+    (tmp_path / "dev/infiniband").mkdir(parents=True)
+    (tmp_path / "dev/infiniband/uverbs0").touch()
+    record = await examined(tmp_path)
+    states = {source.source: source for source in record.nodes[0].sources}
+    assert states["ib"].state == "absent"
+    said = doctor_table(record)
+    assert (
+        "  ib               absent         /dev/infiniband/uverbs0 without /sys/class/infin" in said
+    )
+    assert "no RDMA port counters" not in said
+
+
 async def test_counters_of_made_up_drivers_are_counted_and_named(tmp_path: Path) -> None:
     tree = HOSTS["roce"](tmp_path)
     for place, (driver, names) in enumerate(
@@ -204,7 +218,7 @@ async def test_counters_of_made_up_drivers_are_counted_and_named(tmp_path: Path)
     said = doctor_table(record)
     (works,) = re.findall(r"  ethtool          works .*", said)
     assert "driver quux: 61 counters, names not known" in works
-    assert "driver usual: 2 of 3 counters, by pattern" in works
+    assert "driver usual: 2 of 3 counters read, by pattern" in works
     assert "  ethtool          quux           61 counters, names not known. Not read:\n" in said
     assert "  ethtool          mlx5_core      " in said
     assert "      frobs, q[0-59]_wibbles\n" in said

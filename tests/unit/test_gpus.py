@@ -113,6 +113,24 @@ def test_a_gpu_carries_what_its_links_carry(node: Node) -> None:
     assert snapshot.up[gpu.row] == 1
 
 
+def test_a_gpu_without_links_carries_what_its_pcie_link_carries(tree: Tree) -> None:
+    """It has a cell like others, with what PCIe carries as its line rate."""
+    tree.nvml(nvml.L40S)
+    with closing(Node(tree)) as node:
+        snapshot = node.frames(3)
+    gpus = [each for each in snapshot.fabric.ports if each.role == GPU]
+    assert [gpu.label for gpu in gpus] == ["g0", "g1"]
+    rows = [gpu.row for gpu in gpus]
+    for way in ("tx", "rx"):
+        counted = snapshot.column(f"pcie_{way}_bytes")[rows] * 8
+        assert (counted > 0).all()
+        assert snapshot.column(f"{way}_bps")[rows] == pytest.approx(counted)
+    # PCIe 5, 16 lanes, 128b/130b, 90 % payload.
+    assert snapshot.line_rate_bps[rows] == pytest.approx(32e9 * 16 * 128 / 130 * 0.9, rel=1e-6)
+    assert (snapshot.up[rows] == 1).all()
+    assert np.isfinite(snapshot.tx_util[rows]).all()
+
+
 def test_the_busiest_link_of_the_fabric_is_none_inside_a_node(node: Node) -> None:
     snapshot = node.frames(3)
     worst = np.fmax(snapshot.tx_util, snapshot.rx_util)

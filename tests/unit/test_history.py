@@ -170,6 +170,42 @@ def test_a_silent_node_becomes_stale_and_its_last_value_is_kept() -> None:
     assert last.last_heat[0, row] == pytest.approx(40e6)
 
 
+def both(netdev: str = "eth0") -> Hello:
+    """A port that a probe reads, and that the page of node_exporter has too."""
+    blocks = [
+        wire.BlockLayout("netdev", 1, [port("eth0", metrics=["netdev_tx_bytes"])]),
+        wire.BlockLayout(
+            "node_exporter",
+            1,
+            [port(netdev, metrics=["netdev_tx_bytes"], exporter="node_exporter")],
+        ),
+    ]
+    message = decode(wire.hello(blocks, {"interval_s": 1.0}))
+    assert isinstance(message, Hello)
+    return message
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_of_two_sources_of_a_port_the_one_with_the_better_clock_counts(is_reversed: bool) -> None:
+    """The probe dates its reads; the page is dated by a scrape that came 0.3 s late once."""
+    history = History([Host(name="gpu001")])
+    said = both()
+    if is_reversed:
+        said = msgspec.structs.replace(said, blocks=said.blocks[::-1])
+    seen = []
+    for seq in range(8):
+        clock = (seq + 1) * SECOND_NS
+        late = clock + (300_000_000 if seq == 3 else 0)
+        probe = None if seq > 4 else [clock, seq * 1000]
+        blocks = [probe, [late, seq * 1000]]
+        frame = Frame(seq, START_NS + clock, clock, blocks[::-1] if is_reversed else blocks)
+        snapshot = history.accept(tick(seq, {"gpu001": frame}, {"gpu001": said} if not seq else {}))
+        seen.append(float(snapshot.column("tx_bps")[0]))
+    assert len(snapshot.fabric.ports) == 1
+    assert seen[1:5] == [8000, 8000, 8000, 8000], "not 6154 and 11429, as the page has it"
+    assert seen[7] == pytest.approx(8000), "the page counts where the probe is silent"
+
+
 def test_a_port_that_is_read_every_26_s_is_as_old_as_its_last_read_and_not_stale() -> None:
     """The states of an HCA are read every tick, its bytes in rounds of 26 s."""
     history = History([Host(name="sm", sources=("+ib_fabric",))])

@@ -102,7 +102,7 @@ def test_a_command_alone_means_via_exec() -> None:
 
 def test_the_example_is_a_hosts_file() -> None:
     hosts = hosts_file.read(ROOT / "config" / "hosts.example.txt")
-    assert len(hosts) == 128 + 6 + 2 + 16 + 6 + 1 + 8 + 2 + 10 + 1 + 2 + 1
+    assert len(hosts) == 128 + 6 + 2 + 16 + 6 + 1 + 8 + 2 + 10 + 1 + 1 + 2 + 1
 
 
 def test_all_problems_are_reported_at_once_each_with_its_place_and_its_fix() -> None:

@@ -86,6 +86,7 @@ def test_a_gpu_in_another_clique_or_cluster_is_found() -> None:
     (finding,) = findings([GOOD] * 4, clusters=["aa", "aa", "bb", "aa"])
     assert finding.subject == "gpu001/gpu2"
     assert found([GOOD] * 2 + [(3, 0, 1, HEALTHY, SPEED)] * 2) == [], "two halves: no usual one"
+    assert found([GOOD] * 4, clusters=["aa", "aa", "", "aa"]) == [], "its cluster is not known yet"
 
 
 def test_a_gpu_that_joins_for_a_minute_is_found_and_not_before() -> None:

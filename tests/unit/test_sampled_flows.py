@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from collectors.wire import Object
+from fabmon.analysis.finding import WARNING, Finding
 from fabmon.fabric.flows.sampled import FlowKey, FlowSamples, RecentSamples, SampledFlow
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
@@ -16,6 +17,7 @@ from fabmon.recording.format.records import EventsRecord, decode_sanitised
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import flows
+from fabmon.tui.text.pages.finding import page as finding_page
 from fabmon.tui.text.pages.nodes import nodes_page
 from tests.builders import (
     SECOND_NS,
@@ -158,6 +160,26 @@ def test_the_page_of_a_port_shows_them_with_their_errors(width: int) -> None:
     if width > 100:
         assert "gpu001 r0:49153 → 10.1.9.2 RoCE QP 0x1a2b" in said
         assert "10.1.0.7:50000 → 192.168.7.7:443 TCP" in said
+
+
+def test_the_page_of_a_hot_uplink_shows_them_too() -> None:
+    pipeline = new_pipeline(HOSTS)
+    scene = [pipeline.accept(each) for each in ticks(UPLINK)][-1]
+    finding = Finding(
+        cause="ecmp_collision",
+        severity=WARNING,
+        subject="leaf1/up1",
+        rows=(row(scene.snapshot, "leaf1/up1"),),
+        text="leaf1 up1 is full",
+        evidence=(),
+        advice="",
+        confidence=1.0,
+        since_ns=START_NS,
+    )
+    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(scene, 119)
+    text = "\n".join(line.text for line in finding_page(ctx, finding, open_now=True))
+    assert "RoCE QP 0x1a2b" in text
+    assert "80.0 Gb/s ± 7 %" in text
 
 
 def test_a_port_whose_switch_samples_nothing_shows_nothing() -> None:

@@ -1,23 +1,34 @@
-"""The systemd unit of the recorder agrees with what fabmon does."""
+"""The systemd units agree with what fabmon does."""
 
 from __future__ import annotations
 
 from configparser import ConfigParser
 from pathlib import Path
 
+import click
 import pytest
 
+from fabmon.cli.main import Commands, cli
 from tests.unit.recording.builders import quiet_ticks, write
 
-UNIT = Path(__file__).parents[2] / "config" / "fabmon-record.service"
+CONFIG = Path(__file__).parents[2] / "config"
+UNITS = ["fabmon-record", "fabmon-watch"]
 
 
-@pytest.fixture
-def service() -> dict[str, str]:
+@pytest.fixture(params=UNITS)
+def service(request: pytest.FixtureRequest) -> dict[str, str]:
     parser = ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment]
-    parser.read(UNIT)
+    parser.read(CONFIG / f"{request.param}.service")
     return dict(parser["Service"])
+
+
+def test_its_command_has_these_options(service: dict[str, str]) -> None:
+    words = service["ExecStart"].replace("\\\n", " ").split()
+    command = Commands().get_command(click.Context(cli), words[1])
+    assert command is not None
+    known = {option for each in command.params for option in each.opts}
+    assert {word for word in words[2:] if word.startswith("-")} <= known
 
 
 def test_its_umask_and_directory_give_nobody_more_than_the_mode_of_recordings(

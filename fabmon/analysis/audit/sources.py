@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from collectors.coverage import summary
 from fabmon.analysis.audit.survey import Survey
 from fabmon.fabric.wire.messages import BlockInfo, Coverage, Frame, Hello, Notice
-from fabmon.fabric.wording import plural
 
 WORKS = "works"
 ABSENT = "absent"
@@ -87,11 +87,9 @@ def _unknown_drivers(hello: Hello, source: str) -> Iterator[str]:
 
 def unknown_driver(each: Coverage) -> str:
     """`driver mana: 61 counters, names not known`; empty for a driver that is known."""
-    if each.seen and not each.read:
-        return f"driver {each.driver}: {plural(each.seen, 'counter')}, names not known"
-    if each.guessed:
-        return f"driver {each.driver}: {each.read} of {plural(each.seen, 'counter')}, by pattern"
-    return ""
+    if not each.seen or (each.read and not each.guessed):
+        return ""
+    return f"driver {each.driver}: {summary(each.seen, each.read, each.guessed)}"
 
 
 def _absent(frame: Frame | None, places: Sequence[int]) -> int:

@@ -74,6 +74,12 @@ class GpuFabric:
         """The cluster and the clique: equal for GPUs that reach each other over NVLink."""
         return self.gpu.info.get("fabric_cluster"), self.clique
 
+    def is_apart(self, place: tuple[object, int]) -> bool:
+        """Whether it is in another clique or cluster; that of a GPU that has just joined is not
+        known before the next discovery."""
+        cluster, clique = self.place
+        return clique != place[1] or bool(cluster and place[0] and cluster != place[0])
+
     @property
     def troubles(self) -> list[str]:
         """What the mask of its health says is wrong."""
@@ -115,7 +121,7 @@ class NvlinkFabric:
                 text = f"joining the NVLink fabric failed with NVML's error {each.status}"
             elif each.state == _COMPLETED and each.troubles:
                 text, severity = f"in the NVLink fabric {', '.join(each.troubles)}", WARNING
-            elif each.state == _COMPLETED and usual is not None and each.place != usual[0]:
+            elif each.state == _COMPLETED and usual is not None and each.is_apart(usual[0]):
                 if 2 * usual[1] > len(joined):
                     count = f"{usual[1]} of {len(joined)} GPUs of its node"
                     text = f"it is in another NVLink clique than {count}"

@@ -217,7 +217,7 @@ def _check_together(values: dict[str, Any], columns: dict[str, int], note: Any) 
     if "via" in columns and via == "exec" and "command" not in columns:
         fix = "add command=openssh, kubectl, srun or a command of your own with {node}"
         note(Bad(columns["via"], "via=exec needs a command", fix))
-    if via in (*_SWITCHES, "sflow"):
+    if via in (*_SWITCHES, "gnmi", "sflow"):
         values.setdefault("role", SWITCH)
     if via in _SWITCHES and "secret" not in columns:
         fix = f"add secret=FILE, {_SWITCHES[via]}"

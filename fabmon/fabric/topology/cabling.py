@@ -67,7 +67,8 @@ class Rails:
 
 
 def uplinks_of(host: Host, fact: NodeFacts, cabled: Cabling) -> set[str]:
-    """The ports of a switch to a higher tier; where tiers are unknown, its ports in ECMP groups."""
+    """The ports of a switch to a higher tier, or in a flat fabric to other switches; where tiers
+    are unknown, its ports in ECMP groups."""
     if host.role != model.SWITCH:
         return set()
     tiers = cabled.shape.tiers
@@ -78,7 +79,8 @@ def uplinks_of(host: Host, fact: NodeFacts, cabled: Cabling) -> set[str]:
     for name in fact.ports:
         cable = cabled.wiring.cables.get((host.name, name))
         tier = tiers.get(cable.node) if cable is not None else None
-        if tier is not None and tier > own:
+        is_flat = cable is not None and (host.name, cable.node) in cabled.shape.flat_links
+        if is_flat or (tier is not None and tier > own):
             found.add(name)
         elif tier is not None and tier < own:
             found.discard(name)
@@ -88,7 +90,8 @@ def uplinks_of(host: Host, fact: NodeFacts, cabled: Cabling) -> set[str]:
 def groups_of(host: Host, fact: NodeFacts, ports: Sequence[Port], shape: Shape) -> list[EcmpGroup]:
     """The ECMP groups of a node with two or more ports, one for each set of members.
 
-    A switch that reports no routes is taken to balance over its uplinks, separately per plane.
+    A switch that reports no routes is taken to balance over its uplinks, separately per plane; in a
+    flat fabric over its links to another group, or to the same switch.
     """
     own = {port.name: port for port in ports}
     destinations: dict[tuple[str, ...], int] = {}
@@ -100,13 +103,19 @@ def groups_of(host: Host, fact: NodeFacts, ports: Sequence[Port], shape: Shape) 
         planes: dict[str, list[str]] = {}
         for port in ports:
             if port.role == model.UPLINK and port.cable is not None:
-                planes.setdefault(shape.planes.get(port.cable.node, ""), []).append(port.name)
+                far = port.cable.node
+                where = shape.flat_links.get((host.name, far))
+                if where is None:
+                    place = shape.planes.get(far, "")
+                else:
+                    place = where if where == shape.pods.get(far) else far
+                planes.setdefault(place, []).append(port.name)
         others = sum(tier == shape.tiers.get(host.name) for tier in shape.tiers.values()) - 1
         destinations = {tuple(names): others for names in planes.values() if len(names) > 1}
     return [
         EcmpGroup(
             host.name,
-            _group_name(host.name, [own[name] for name in members]),
+            _group_name(host.name, [own[name] for name in members], shape),
             tuple(own[name].row for name in members),
             count,
         )
@@ -114,10 +123,16 @@ def groups_of(host: Host, fact: NodeFacts, ports: Sequence[Port], shape: Shape) 
     ]
 
 
-def _group_name(node: str, members: Sequence[Port]) -> str:
-    """`leaf1 uplinks`, or for parallel downlinks, `spine1 to leaf1`."""
-    if all(port.role == model.DOWNLINK for port in members):
-        far = {port.cable.node for port in members if port.cable is not None}
+def _group_name(node: str, members: Sequence[Port], shape: Shape) -> str:
+    """`leaf1 uplinks`, or for parallel downlinks, `spine1 to leaf1`, and of a flat fabric `sw1 to
+    group2`, `sw1 to sw9, dimension 2`."""
+    far = {port.cable.node for port in members if port.cable is not None}
+    places = {shape.flat_links.get((node, each), "") for each in far}
+    if len(places) == 1 and (place := places.pop()):
+        if place in {shape.pods.get(each) for each in far}:
+            return f"{node} to {place}"
         if len(far) == 1:
-            return f"{node} to {far.pop()}"
+            return f"{node} to {far.pop()}" + (f", {place}" if place != "local" else "")
+    if all(port.role == model.DOWNLINK for port in members) and len(far) == 1:
+        return f"{node} to {far.pop()}"
     return f"{node} uplinks"

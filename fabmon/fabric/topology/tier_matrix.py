@@ -1,4 +1,5 @@
-"""The cables between neighbouring tiers, as tables: leaves by spines, spines by cores."""
+"""The cables between neighbouring tiers, as tables: leaves by spines, spines by cores. Of a flat
+fabric: groups by groups and the switches of each group, or the switches along each dimension."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ UNKNOWN = ""
 """The upper switch of an uplink with an unknown far end."""
 
 _TIERS = {1: "leaf", 2: "spine", 3: "core"}
+_FLAT, _GROUPS = 0, ""
+"""Place of the cables between switches of one tier, and of those between groups of them."""
 
 
 class TierLink(NamedTuple):
@@ -37,8 +40,16 @@ class TierMatrix(NamedTuple):
 def tables(fabric: Fabric) -> tuple[TierMatrix, ...]:
     """One table for each tier and part of the fabric, from the leaves up."""
     found: dict[tuple[int, str], dict[tuple[str, str], list[TierLink]]] = {}
+    shape = fabric.shape
     for low, high, crossing in _crossings(fabric):
-        place = (fabric.shape.tiers.get(low, 1), _part(fabric.shape, low, high))
+        where = shape.flat_links.get((low, high))
+        if where is None:
+            place = (shape.tiers.get(low, 1), _part(shape, low, high))
+        elif where == shape.pods.get(high):
+            place = (_FLAT, _GROUPS)
+            low, high = sorted((shape.pods[low], where), key=natural)
+        else:
+            place = (_FLAT, shape.pods[low] if where == "local" else where)
         found.setdefault(place, {}).setdefault((low, high), []).append(crossing)
     return tuple(
         _table(tier, part, found[tier, part])
@@ -68,8 +79,11 @@ def _direction(port: Port, shape: Shape) -> tuple[str, str] | None:
     if port.cable is None:
         return (port.node, UNKNOWN) if port.role == UPLINK else None
     here, there = shape.tiers.get(port.node), shape.tiers.get(port.cable.node)
+    far = port.cable.node
+    if (port.node, far) in shape.flat_links:
+        return (port.node, far) if natural(port.node) < natural(far) else (far, port.node)
     if port.role == UPLINK:
-        return port.node, port.cable.node
+        return port.node, far
     if here and there and there < here:
         return port.cable.node, port.node
     return None
@@ -88,6 +102,8 @@ def _table(tier: int, part: str, cells: dict[tuple[str, str], list[TierLink]]) -
     if any(high == UNKNOWN for _, high in cells):
         highs.append(UNKNOWN)
     title = f"{_tier(tier)} by {_tier(tier + 1)}"
+    if tier == _FLAT:
+        title, part = ("groups by groups", "") if part == _GROUPS else ("switches", part)
     return TierMatrix(
         f"{title}, {part}" if part else title,
         tuple(lows),

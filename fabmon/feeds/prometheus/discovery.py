@@ -15,6 +15,7 @@ from fabmon.feeds.prometheus.metric_names import (
     PORT_INFO_METRIC,
     SOURCE_AGE_METRIC,
     KnownMetric,
+    other_exporters,
     overview_metrics,
     without_sums,
 )
@@ -22,6 +23,7 @@ from fabmon.feeds.prometheus.queries import QueryPlan, QueryRunner
 from fabmon.feeds.prometheus.responses import parse_labels
 from fabmon.feeds.prometheus.series_selection import SeriesSelection
 from fabmon.feeds.prometheus.series_table import SeriesTable
+from fabmon.feeds.scrape.page_coverage import names_coverage
 from fabmon.feeds.scrape.text_format import Floats
 
 _RECENT_S = 600.0
@@ -77,6 +79,7 @@ class Discovery:
         self._client = client
         self._selection = selection
         self._known = known
+        self._tables = other_exporters()
         self._table = table
         self._runner = runner
 
@@ -88,6 +91,10 @@ class Discovery:
         """
         names = set(await self._client.names(at_s - _RECENT_S))
         metrics = [self._known[name] for name in sorted(names) if name in self._known]
+        coverage = names_coverage(names, self._known.keys(), self._tables)
+        if coverage != self._table.coverage:
+            self._table.coverage = coverage
+            self._table.changed.update(self._table.targets)
         await self._learn_facts(names, at_s)
         overview, others = overview_metrics(metrics)
         await self._learn_pages(overview, at_s)

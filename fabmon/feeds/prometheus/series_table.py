@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors import wire
+from collectors.coverage import Coverage, summary
 from fabmon.fabric.names import natural
 from fabmon.fabric.wire.messages import Hello, clean, decode
 from fabmon.feeds.prometheus.metric_names import (
@@ -36,6 +37,7 @@ from fabmon.feeds.prometheus.target_blocks import (
 from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
+from fabmon.feeds.shared_ports import with_shared_ports
 
 _UNUSED = 0
 """Slot of series that are not used: not watched, not of a port, or duplicates."""
@@ -44,6 +46,7 @@ _MAX_MISSES = 5
 """Consecutive reads of its block without a series after which the series is dropped."""
 
 _GROWTH = 64
+_NAMES_SHOWN = 10
 _NO_BLOCK = ("", "")
 
 BlockKey = tuple[str, str]
@@ -69,6 +72,7 @@ class SeriesTable:
 
     `node` is the label that names a target, `wanted` the nodes to keep, None for all. `relabelled`
     are targets whose label `node` was added by Prometheus, so that it names no other node.
+    `coverage` is by exporter what of its metrics on the server is not read, of whatever target.
     `changed` are targets with a new hello; the caller that sends the hellos clears them.
     """
 
@@ -78,6 +82,7 @@ class SeriesTable:
         self.node = node
         self.wanted = wanted
         self.relabelled: set[str] = set()
+        self.coverage: Mapping[str, Coverage] = {}
         self.changed: set[str] = set()
         self._interpreter = interpreter
         self._facts: dict[tuple[str, str | None, str | None], Mapping[str, object]] = {}
@@ -106,6 +111,7 @@ class SeriesTable:
         """A table with the same targets and facts, without series."""
         copy = SeriesTable(self.node, self._interpreter, self.wanted)
         copy.relabelled = self.relabelled
+        copy.coverage = self.coverage
         copy._facts = self._facts
         return copy
 
@@ -269,7 +275,19 @@ class SeriesTable:
             for name, block in self._ordered(target)
         ]
         known = {"hostname": target, **self._facts.get((target, None, None), {})}
-        message = decode(wire.hello(layouts, {**about, **known}))
+        covered = [
+            (layout.source, self.coverage[exporter])
+            for layout in layouts
+            for exporter in layout.source.split("+")
+            if exporter in self.coverage
+        ]
+        if covered:
+            # Doctor does not read Prometheus: the page of the node says it.
+            known["coverage"] = [each.describe(source) for source, each in covered]
+            known["limits"] = [
+                {"source": source, "text": _not_read(each)} for source, each in covered
+            ]
+        message = decode(wire.hello(with_shared_ports(layouts), {**about, **known}))
         assert isinstance(message, Hello)
         return message
 
@@ -430,6 +448,14 @@ class SeriesTable:
         misses[read & ~absent] = 0
         missed = read & absent
         misses[missed] = np.minimum(misses[missed] + 1, _MAX_MISSES)
+
+
+def _not_read(each: Coverage) -> str:
+    """`dcgm_exporter: 1 of 3 counters read; not: DCGM_FI_DEV_A, DCGM_FI_DEV_B`."""
+    names = ", ".join(each.unmapped[:_NAMES_SHOWN])
+    more = len(each.unmapped) - _NAMES_SHOWN
+    text = f"{each.driver}: {summary(each.seen, each.read)}; not: {names}"
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def without_port(instance: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from collectors.coverage import Coverage, fold_names
+from collectors.coverage import Coverage, CoverageCount, fold_names
 from fabmon.feeds.scrape.exporter_tables import ExporterTables
 from fabmon.feeds.scrape.text_format import SeriesName
 
@@ -29,7 +29,7 @@ def page_coverage(
     unread: dict[str, Counter[str]] = {}
     devices: dict[str, set[str]] = {}
     for position, each in enumerate(series):
-        driver = drivers.of(each) or _exporter_of(each.name, tables)
+        driver = drivers.of(each) or exporter_of(each.name, tables)
         all_series.setdefault(driver, Counter())[each.name] += 1
         devices.setdefault(driver, set()).add(each.labels.get("device", ""))
         if position not in understood:
@@ -45,6 +45,19 @@ def page_coverage(
         ports = len(devices[driver])
         found.append(Coverage(driver, ports, len(seen), len(seen) - len(counts), folded))
     return tuple(found)
+
+
+def names_coverage(
+    names: Iterable[str], known: Collection[str], tables: ExporterTables
+) -> dict[str, Coverage]:
+    """The coverage of the names of metrics on a server, by exporter; without OTHER."""
+    count = CoverageCount()
+    by_exporter: dict[str, list[str]] = {}
+    for name in names:
+        by_exporter.setdefault(exporter_of(name, tables), []).append(name)
+    for exporter, own in by_exporter.items():
+        count.add(exporter, own, known)
+    return {each.driver: each for each in count.result() if each.unmapped and each.driver != OTHER}
 
 
 class _DriverLabels:
@@ -76,7 +89,7 @@ class _DriverLabels:
         return ""
 
 
-def _exporter_of(name: str, tables: ExporterTables) -> str:
+def exporter_of(name: str, tables: ExporterTables) -> str:
     """The exporter that a metric belongs to by its name, or OTHER."""
     if name in tables.covered:
         return tables.covered[name]

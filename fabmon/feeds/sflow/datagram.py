@@ -17,9 +17,8 @@ MOST_BYTES = 65_535
 _VERSION = 5
 _MOST_SAMPLES = 512
 """Samples of a datagram, and records of a sample; real ones have some ten."""
-_ENTERPRISE = 1 << 12
-"""Formats from here on are of vendors."""
-
+_MOST_NAME_BYTES = 255
+"""The longest ifName (RFC 2863)."""
 _FLOW, _COUNTERS, _FLOW_EXPANDED, _COUNTERS_EXPANDED = 1, 2, 3, 4
 _RAW_HEADER, _IPV4, _IPV6 = 1, 3, 4
 _IF_COUNTERS, _PORT_NAME = 1, 1005
@@ -259,7 +258,7 @@ def _counter_sample(reader: _Reader, is_expanded: bool) -> PortCounters | None:
         if kind == _IF_COUNTERS:
             found = _if_counters(record)
         elif kind == _PORT_NAME:
-            name = record.data(record.word()).decode("utf-8", "replace")
+            name = record.data(record.word())[:_MOST_NAME_BYTES].decode("utf-8", "replace")
     return None if found is None else found._replace(name=name)
 
 

@@ -1,8 +1,9 @@
 """Receives sFlow datagrams over UDP: adds up sampled flows, keeps the last interface counters.
 
 Anybody who reaches the port can send, and a datagram names its agent itself. What is kept is
-bounded by agent, by port and in all; a datagram that is no sFlow, or comes while too many do, is
-counted and dropped. Bytes are corrected for dropped and lost datagrams by their sequence numbers.
+bounded by agent and in all: counters only of the hosts file's nodes, of others nothing once they
+are silent. A datagram that is no sFlow, or comes while too many do, is counted and dropped. Bytes
+are corrected for dropped and lost datagrams by their sequence numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ _MOST_KEPT = 8192
 _MOST_PORTS = 2048
 """Interfaces of an agent, as of a node."""
 _MOST_SAMPLES_A_SECOND = 10_000
-"""Samples that are read; each takes some 10 us."""
+_MOST_SAMPLES_OF_AGENT = 2_500
+"""Samples that are read in a second; each takes some 13 us. One agent cannot use up all."""
+_BYTES_OF_SAMPLE = 200
+"""A datagram counts as one sample for so many bytes at least: those that are skipped cost too."""
+_FORGOTTEN_S = 60.0
+"""An agent that is no node of the hosts file and sends nothing for this long is forgotten."""
+_MOST_SUB_AGENTS = 256
 _MOST_MISSING = 10_000
 """A larger gap in sequence numbers is a restart of the agent."""
 _MOST_LATE = 100
@@ -58,7 +65,9 @@ _Counts = list[int]
 class _Agent:
     """What an agent has sent since the last batch, and its last counters."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_counters: bool) -> None:
+        self.heard_s = 0.0
+        self._keeps_counters = keeps_counters
         self.counts: dict[tuple[int, str, FlowKey | None], _Counts] = {}
         self.rates: Counter[int] = Counter()
         self.sequences: dict[int, int] = {}
@@ -70,7 +79,8 @@ class _Agent:
     def take(self, datagram: Datagram, now_ns: int) -> None:
         """Add a datagram that arrived at `now_ns`, by the monotonic clock."""
         self.note_sequence(datagram)
-        for port in datagram.counters:
+        self.heard_s = now_ns / 1e9
+        for port in datagram.counters if self._keeps_counters else ():
             if port.if_index in self.counters or len(self.counters) < _MOST_PORTS:
                 self.counters[port.if_index] = (port, datagram.uptime_ms, now_ns)
         for sample in datagram.flows:
@@ -80,7 +90,7 @@ class _Agent:
         """Count datagrams that are missing before this one; one that is late is not missing."""
         self.received += 1
         before = self.sequences.get(datagram.sub_agent)
-        if before is None and len(self.sequences) >= _MOST_PORTS:
+        if before is None and len(self.sequences) >= _MOST_SUB_AGENTS:
             return
         step = _MOST_MISSING if before is None else datagram.sequence - before
         if -_MOST_LATE < step <= 0:
@@ -174,6 +184,7 @@ class SflowReceiver(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
         self._since_s = self._second_s = self._clock.monotonic()
         self._samples_in_second = 0
+        self._samples_of_agent: Counter[bytes] = Counter()
         self._said: set[str] = set()
 
     async def run(self) -> None:
@@ -196,7 +207,13 @@ class SflowReceiver(asyncio.DatagramProtocol):
         now_s = self._clock.monotonic()
         if now_s - self._second_s >= 1:
             self._second_s, self._samples_in_second = now_s, 0
-        if self._samples_in_second > _MOST_SAMPLES_A_SECOND:
+            self._samples_of_agent.clear()
+        agent_bytes = data[4:24] if data[7:8] == b"\2" else data[4:12]
+        cost = 1 + len(data) // _BYTES_OF_SAMPLE
+        if (
+            self._samples_in_second > _MOST_SAMPLES_A_SECOND
+            or self._samples_of_agent[agent_bytes] > _MOST_SAMPLES_OF_AGENT
+        ):
             self.dropped += 1
             self._say("sFlow: more samples than are read: some are left out, rates are corrected")
             return
@@ -204,16 +221,20 @@ class SflowReceiver(asyncio.DatagramProtocol):
             datagram = decode(data)
         except DatagramError as error:
             self.invalid += 1
-            self._samples_in_second += 1
+            self._samples_in_second += cost
+            self._samples_of_agent[agent_bytes] += cost
             self._say(f"sFlow: a datagram is not valid ({error}); such datagrams are dropped")
             return
-        self._samples_in_second += 1 + len(datagram.flows) + len(datagram.counters)
+        samples = max(cost, 1 + len(datagram.flows) + len(datagram.counters))
+        self._samples_in_second += samples
+        self._samples_of_agent[agent_bytes] += samples
         agent = self._agents.get(datagram.agent)
         if agent is None:
-            if len(self._agents) >= MOST_AGENTS:
+            is_node = datagram.agent in self._node_of
+            if len(self._agents) >= MOST_AGENTS and not is_node:
                 self.dropped += 1
                 return
-            agent = self._agents[datagram.agent] = _Agent()
+            agent = self._agents[datagram.agent] = _Agent(is_node)
         agent.take(datagram, int(now_s * 1e9))
         self.arrived.set()
 
@@ -228,7 +249,11 @@ class SflowReceiver(asyncio.DatagramProtocol):
             agent.batch(address, self._node_of.get(address, ""), seconds)
             for address, agent in self._agents.items()
         )
-        return tuple(batch for batch in found if batch is not None)
+        batches = tuple(batch for batch in found if batch is not None)
+        for address, agent in list(self._agents.items()):
+            if now_s - agent.heard_s > _FORGOTTEN_S and address not in self._node_of:
+                del self._agents[address]
+        return batches
 
     def counters(self, node: str) -> Mapping[int, tuple[PortCounters, int, int]] | None:
         """The last counters of a node's interfaces by ifIndex, with the agent's uptime in ms and
@@ -246,7 +271,7 @@ class SflowReceiver(asyncio.DatagramProtocol):
             parsed = parse_address(where)
             if parsed is not None:
                 self._node_of[str(parsed)] = host.name
-            elif host.via in ("sflow", "snmp", "eapi") or host.role == "switch":
+            elif host.via in ("sflow", "gnmi", "snmp", "eapi") or host.role == "switch":
                 named.append((host.name, where))
 
         async def resolve(name: str, where: str) -> None:

@@ -216,7 +216,9 @@ class EapiPoller(PacedPoller):
             clock_ns = self._clock.at(shown.refreshed_ns, now_ns)
         every = self._slow_every if command.slow else self._every
         values = None if clock_ns is None else shown.values
-        return SourceBlock(command.source, shown.objects, values, clock_ns or now_ns, every)
+        return SourceBlock(
+            command.source, shown.objects, values, clock_ns or now_ns, every, shown.coverage
+        )
 
 
 class _RpcError(msgspec.Struct):

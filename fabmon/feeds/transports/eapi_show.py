@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from collectors.catalog.ethernet import PRIORITIES, QUEUES
+from collectors.coverage import Coverage, CoverageCount
 from collectors.wire import Object
 from fabmon.fabric.names import mac_of
 from fabmon.feeds.transports.polled import port_layout, sum_known
@@ -37,6 +38,8 @@ _PORT_COUNTERS: Mapping[str, tuple[str, ...]] = {
 }
 """Metric -> the keys of `interfaceCounters` whose values are added up for it."""
 
+_KNOWN_COUNTERS = frozenset(key for keys in _PORT_COUNTERS.values() for key in keys)
+
 _QUEUE_COUNTERS: Mapping[str, str] = {
     "bytes": "enqueuedBytes",
     "packets": "enqueuedPackets",
@@ -47,20 +50,24 @@ Numbers = dict[str, int | None]
 
 
 class ShowResult(NamedTuple):
-    """The objects of one command and their values; `refreshed_ns` is when the switch counted."""
+    """The objects of one command and their values; `refreshed_ns` is when the switch counted,
+    `coverage` what of its counters is not read."""
 
     objects: tuple[Object, ...]
     values: list[int | None]
     refreshed_ns: int | None = None
+    coverage: tuple[Coverage, ...] = ()
 
 
 def interfaces(result: Mapping[str, Any]) -> ShowResult:
     """`show interfaces`: state, speed and counters of the physical Ethernet ports."""
     ports, refreshed_s = [], 0.0
+    count = CoverageCount()
     for name, item in _items(result.get("interfaces")):
         if item.get("hardware") != "ethernet":
             continue
         counters = item.get("interfaceCounters") or {}
+        count.add("EOS interfaceCounters", _counter_names(counters), _KNOWN_COUNTERS)
         try:
             numbers: Numbers = {
                 "netdev_up": int(item.get("lineProtocolStatus") == "up"),
@@ -76,7 +83,17 @@ def interfaces(result: Mapping[str, Any]) -> ShowResult:
             continue
         refreshed_s = max(refreshed_s, counted_s)
         ports.append((_port(name)._replace(info=_facts(name, item)), numbers))
-    return ShowResult(*port_layout(ports), round(refreshed_s * 1e6) * 1000 or None)
+    refreshed_ns = round(refreshed_s * 1e6) * 1000 or None
+    return ShowResult(*port_layout(ports), refreshed_ns, tuple(count.result()))
+
+
+def _counter_names(counters: Mapping[str, Any]) -> Iterator[str]:
+    """The counters in `interfaceCounters`, those of a part as `inputErrorsDetail/fcsErrors`."""
+    for name, value in counters.items():
+        if isinstance(value, Mapping):
+            yield from (f"{name}/{part}" for part in value)
+        elif name != "counterRefreshTime":
+            yield name
 
 
 def pfc(result: Mapping[str, Any]) -> ShowResult:

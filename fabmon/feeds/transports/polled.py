@@ -18,6 +18,7 @@ from collectors.coverage import Coverage
 from fabmon.feeds.errors import NodeError
 from fabmon.feeds.http_client import HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.shared_ports import with_shared_ports
 
 _MAX_FAILURES = 3
 """Consecutive failed polls that end the session; after fewer the node is stale only."""
@@ -258,7 +259,7 @@ class PolledSession:
         ]
         if coverage:
             about["coverage"] = coverage
-        hello = wire.hello(layouts, about, dict(reading.kinds))
+        hello = wire.hello(with_shared_ports(layouts), about, dict(reading.kinds))
         if hello != self._hello:
             self._hello = hello
             self._lines.append(hello)

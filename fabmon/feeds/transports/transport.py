@@ -24,6 +24,7 @@ _TRANSPORTS = {
     "exporters": "fabmon.feeds.transports.exporters:ExportersTransport",
     "eapi": "fabmon.feeds.transports.eapi:EapiTransport",
     "snmp": "fabmon.feeds.transports.snmp:SnmpTransport",
+    "gnmi": "fabmon.feeds.transports.gnmi:GnmiTransport",
     "sflow": "fabmon.feeds.transports.sflow:SflowTransport",
     "ufm": "fabmon.feeds.transports.ufm:UfmTransport",
 }

@@ -146,8 +146,11 @@ class TelemetryEndpoint:
             nodes.setdefault(node, []).append((row, item))
         every = max(1, round(self.period_s / interval_s))
         return [
-            self._block(node, entries, every, now_ns)
-            for node, entries in sorted(nodes.items(), key=lambda item: item[0])
+            # What is not read is the same for all nodes: it is reported once.
+            self._block(node, entries, every, now_ns)._replace(
+                coverage=() if place else telemetry.coverage
+            )
+            for place, (node, entries) in enumerate(sorted(nodes.items(), key=lambda item: item[0]))
         ]
 
     def _block(

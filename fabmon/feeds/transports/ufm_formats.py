@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from collectors.catalog import WRAP64
+from collectors.coverage import Coverage, CoverageCount
 from collectors.wire import Object
 from fabmon.fabric.model import HOST, SWITCH
 from fabmon.feeds.errors import Misbehaved
@@ -70,6 +71,15 @@ _COLUMNS: Mapping[str, tuple[str, int]] = {
 KINDS: Mapping[str, str] = dict.fromkeys((metric for metric, _ in _COUNTERS.values()), WRAP64)
 """The width of these counters here; the catalog has the classic ones, which saturate."""
 
+_NO_COUNTERS = frozenset(
+    (
+        *("timestamp", "source_id", "tag", "node_guid", "port_guid", "port_num", "lid"),
+        *("node_description", "node_desc", "node_name", "device_name", "device_id", "port_label"),
+        *("sample_time", "status_message", "", "hostname", "system_name", "port_name"),
+    )
+)
+"""Columns that identify a port or a sample."""
+
 _DESCRIPTIONS = ("node_description", "node_desc", "node_name", "device_name")
 
 
@@ -89,10 +99,11 @@ class TelemetryRow(NamedTuple):
 
 
 class Telemetry(NamedTuple):
-    """The metrics of the values in each row, and the rows."""
+    """The metrics of the values in each row, the rows, and what of the columns is not read."""
 
     metrics: tuple[str, ...]
     rows: list[TelemetryRow]
+    coverage: tuple[Coverage, ...] = ()
 
 
 def parse_telemetry(body: bytes, url: str) -> Telemetry:
@@ -116,7 +127,10 @@ def parse_telemetry(body: bytes, url: str) -> Telemetry:
                 rows.append(_row(cells, at, sources, description))
     except csv.Error as error:
         raise Misbehaved(f"{url}: this is no CSV: {error}") from None
-    return Telemetry(tuple(columns), rows)
+    counters = [name for name in header if name not in _NO_COUNTERS]
+    count = CoverageCount()
+    count.add("UFM telemetry", counters, _COLUMNS)
+    return Telemetry(tuple(columns), rows, tuple(count.result()))
 
 
 def _row(

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
@@ -144,13 +144,12 @@ def test_hcas_are_a_source_of_their_own(fabric: Fabric, source: IbFabric) -> Non
     found(source)
     fabric.count('"gpu3"[1]', PortXmitData=10**15, SymbolErrorCounter=7)
     limit = time.monotonic() + 30
-    values: Dict[str, object] = {}
-    while values.get("ib_symbol_errors") != 7:
-        assert time.monotonic() < limit
+    values: Dict[str, Any] = {}
+    # A round that began before has the errors, of the classic set, and not the bytes.
+    while values.get("ib_symbol_errors") != 7 or values["ib_tx_bytes"] < 4 * 10**15:
+        assert time.monotonic() < limit, values
         with contextlib.suppress(NoData, NoNews):
             values = dict(read(hcas, hcas.discover()).of("gpu3/mlx5_0"))
-    assert isinstance(values["ib_tx_bytes"], int)
-    assert 4 * 10**15 <= values["ib_tx_bytes"] < 4 * 10**15 + 10**9
     assert [item.id for item in hcas.discover()] == [f"gpu{n}/mlx5_0" for n in (1, 2, 3, 4)]
 
 

@@ -95,8 +95,8 @@ def test_the_python_of_the_hosts_file_is_tried_first(tmp_path: Path, empty_root:
 def test_pythons_that_are_too_old_are_skipped_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_input, "PYTHON_CANDIDATES", "python3 python3.9 python2")
-    for name, version in (("python3", "False 3 6 8"), ("python3.9", "False 3 8 1")):
+    monkeypatch.setattr(probe_input, "PYTHON_CANDIDATES", "python3 python3.4 python2")
+    for name, version in (("python3", "False 3 5 3"), ("python3.4", "False 3 4 10")):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {version}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "python2").write_text("#!/bin/sh\nexit 1\n")
@@ -106,8 +106,8 @@ def test_pythons_that_are_too_old_are_skipped_and_named(
     assert child.returncode == 127
     error = probe_input.no_python("some noise\n" + errors.decode())
     assert str(error) == (
-        f"no python3 >= 3.9 on the node: found 3.6.8 at {tmp_path}/python3, "
-        f"3.8.1 at {tmp_path}/python3.9, {tmp_path}/python2 that does not run; "
+        f"no python3 >= 3.6 on the node: found 3.5.3 at {tmp_path}/python3, "
+        f"3.4.10 at {tmp_path}/python3.4, {tmp_path}/python2 that does not run; "
         "set python= in the hosts file"
     )
 

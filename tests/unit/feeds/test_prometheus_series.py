@@ -18,6 +18,7 @@ from fabmon.feeds.prometheus.responses import BadAccess, NotPrometheus, QueryRef
 from fabmon.feeds.prometheus.series_selection import SeriesSelection, parse_label, parse_matchers
 from fabmon.feeds.prometheus.series_table import SeriesTable, without_port
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
+from fabmon.feeds.scrape.page_coverage import names_coverage
 
 METRICS = known_metrics()
 TX, RX = "fabmon_ib_tx_bytes_total", "fabmon_ib_rx_bytes_total"
@@ -207,3 +208,36 @@ def test_secrets_come_from_private_files(tmp_path: Path) -> None:
         PrometheusAccess(url="http://a", token_file=path, password_file=path).headers()
     with pytest.raises(BadAccess, match="not the name of a label"):
         parse_label("a-b")
+
+
+def test_the_hello_says_what_of_its_exporter_the_server_has_and_nobody_reads() -> None:
+    rounds = Rounds()
+    page = key("a:9400", gpu="0", UUID="GPU-1")
+    rounds.at({TX: {agents("a:1", "mlx5_0"): 1}, "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": {page: 1}})
+    names = ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", *(f"DCGM_FI_DEV_{n}S" for n in "ABCDEFGHIJKL"))
+    rounds.table.coverage = names_coverage(names, METRICS.keys(), other_exporters())
+    hello = rounds.table.hello("a", {"interval_s": 1.0}, {})
+    assert [(each.driver, each.seen, each.read) for each in hello.coverage or ()] == [
+        ("dcgm_exporter", 13, 1)
+    ]
+    (limit,) = hello.limits or ()
+    assert limit.source == "dcgm_exporter"
+    assert limit.text.startswith("dcgm_exporter: 1 of 13 counters read; not: DCGM_FI_DEV_AS, ")
+    assert limit.text.endswith("DCGM_FI_DEV_JS and 2 more")
+
+
+def test_an_interface_of_node_exporter_is_the_port_that_the_agent_of_the_node_says() -> None:
+    """One server scrapes both: `ens1np0` of the page is the agent's `mlx5_0`, and one port."""
+    rounds = Rounds()
+    rounds.table.learn("a", None, "mlx5_0", {"netdev": "ens1np0", "rdma": "mlx5_0"})
+    page = {key("a:9100", device=name): 1.0 for name in ("ens1np0", "eno1")}
+    rounds.at(
+        {
+            TX: {agents("a:9838", "mlx5_0"): 1},
+            "node_network_transmit_bytes_total": page,
+            "node_network_up": page,
+        }
+    )
+    hello = rounds.table.hello("a", {"interval_s": 1.0}, {})
+    ports = {block.source: [item.port for item in block.objects] for block in hello.blocks}
+    assert ports == {"ib": ["mlx5_0"], "node_exporter": ["eno1", "mlx5_0"]}

@@ -311,6 +311,45 @@ def test_a_flood_is_bounded_and_read_in_part(rig: Rig) -> None:
     assert all(flow.bytes < 2**62 for batch in batches for flow in batch.flows)
 
 
+def test_an_agent_that_floods_does_not_silence_the_others(rig: Rig) -> None:
+    for number in range(2000):
+        rig.send(sflow.datagram(*[roce_sample()] * 10, sequence=number, agent="10.6.6.6"))
+    rig.send(sflow.datagram(roce_sample()))
+    rig.clock.suspend(10)
+    flooding, quiet = sorted(rig.receiver.take(), key=lambda batch: -batch.flows[0].samples)
+    assert flooding.flows[0].samples < 3000
+    assert (quiet.agent, quiet.flows[0].samples) == (sflow.AGENT, 1)
+
+
+async def test_agents_that_are_no_nodes_keep_no_counters_and_are_forgotten() -> None:
+    rig = Rig(Host(name="leaf1", address=sflow.AGENT, via="sflow", role=SWITCH))
+    try:
+        await rig.receiver.run()
+        for number in range(4200):
+            agent = f"10.9.{number >> 8}.{number & 255}"
+            ports = sflow.counter_sample(sflow.if_counters(1, 1, 1))
+            rig.send(sflow.datagram(ports, agent=agent))
+            rig.clock.suspend(0.001)
+        assert all(not each.counters for each in rig.receiver._agents.values())
+        name = sflow.port_name("x" * 60_000)
+        rig.send(sflow.datagram(sflow.counter_sample(sflow.if_counters(17, 1, 1), name)))
+        (known,) = (rig.receiver.counters("leaf1") or {}).values()
+        assert len(known[0].name) == 255, "a node is taken though strangers filled the table"
+        rig.clock.suspend(100)
+        rig.receiver.take()
+        assert list(rig.receiver._agents) == [sflow.AGENT]
+    finally:
+        rig.receiver.close()
+
+
+def test_records_that_are_skipped_count_towards_the_limit(rig: Rig) -> None:
+    empty = b"".join(sflow.record(99, b"") for _ in range(500))
+    sample = sflow.record(4, struct.pack(">4I", 1, 0, 17, 500) + empty)
+    for number in range(1000):
+        rig.send(sflow.datagram(*[sample] * 15, sequence=number))
+    assert rig.receiver.dropped > 900
+
+
 def test_what_is_no_sflow_costs_only_itself(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for data in (b"", b"hello", bytes(1400), whole()[:-1]):
         for _ in range(50):

@@ -288,7 +288,7 @@ async def test_a_node_without_python(
 ) -> None:
     monkeypatch.setattr(probe_input, "PYTHON_CANDIDATES", "python3-that-is-not-there")
     old = tmp_path / "python3.6"
-    old.write_text("#!/bin/sh\necho False 3 6 8\n")
+    old.write_text("#!/bin/sh\necho False 3 5 3\n")
     old.chmod(0o755)
     port = await nodes.listen()
     host = Host(name="gpu1", address="127.0.0.1", port=port, python=str(old))
@@ -297,7 +297,7 @@ async def test_a_node_without_python(
         latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1", "gpu2"))
     assert latest["gpu1"].cause == "no python"
     assert latest["gpu1"].reason == (
-        f"no python3 >= 3.9 on the node: found 3.6.8 at {old}; set python= in the hosts file"
+        f"no python3 >= 3.6 on the node: found 3.5.3 at {old}; set python= in the hosts file"
     )
     assert "found none" in latest["gpu2"].reason
 

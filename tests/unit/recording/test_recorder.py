@@ -349,26 +349,33 @@ def test_a_disk_that_hangs_does_not_delay_the_feed(
     assert len(ticks_in(tmp_path / "a.fabrec")) == 100 - lost
 
 
+@contextmanager
+def hanging_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Writes wait until the event is set."""
+    answers = threading.Event()
+    real = os.pwritev
+
+    def slow(fd: int, data: list[bytes], at: int) -> int:
+        answers.wait()
+        return real(fd, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", slow)
+        yield answers
+
+
 def test_ticks_of_many_nodes_wait_in_smaller_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 1,024 nodes 60 ticks that wait for the disk would take 200 MB."""
     ticks = quiet_ticks(40)
     recorder = record(tmp_path / "a.fabrec", ticks[:1])
-    gate = threading.Event()
-    real = os.pwritev
-
-    def slow(fd: int, data: list[bytes], at: int) -> int:
-        gate.wait()
-        return real(fd, data, at)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwritev", slow)
+    with hanging_disk(monkeypatch) as answers:
         for tick in ticks[1:]:
             frames = tuple((f"other{n}", tick.frames[0][1]) for n in range(1000))
             recorder.accept(msgspec.structs.replace(tick, frames=frames))
         lost = recorder.status.lost_ticks
-        gate.set()
+        answers.set()
         wait_for(lambda: not recorder.waiting)
     assert 15 <= len(ticks) - 1 - lost <= 18
     assert recorder.close().lost_ticks == lost
@@ -386,20 +393,12 @@ def test_events_of_a_lost_tick_are_recorded_with_the_next(
         return msgspec.structs.replace(tick, hellos=others)
 
     recorder = record(tmp_path / "a.fabrec", [without(ticks[0]), *ticks[1:2]])
-    gate = threading.Event()
-    real = os.pwritev
-
-    def slow(fd: int, data: list[bytes], at: int) -> int:
-        gate.wait()
-        return real(fd, data, at)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwritev", slow)
+    with hanging_disk(monkeypatch) as answers:
         late = msgspec.structs.replace(ticks[90], hellos=(("gpu001", ours),))
         for tick in [*ticks[2:90], late]:
             recorder.accept(tick)
         assert recorder.status.lost_ticks
-        gate.set()
+        answers.set()
         wait_for(lambda: not recorder.waiting)
     for tick in ticks[91:]:
         recorder.accept(tick)
@@ -426,20 +425,12 @@ def test_notes_of_ticks_that_were_not_written_are_recorded_later(
     ticks = quiet_ticks(700)
     path = tmp_path / "a.fabrec"
     recorder = record(path, ticks[:2])
-    gate = threading.Event()
-    real = os.pwritev
-
-    def slow(fd: int, data: list[bytes], at: int) -> int:
-        gate.wait()
-        return real(fd, data, at)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwritev", slow)
+    with hanging_disk(monkeypatch) as answers:
         for tick in ticks[2:90]:
             recorder.accept(tick)
         recorder.accept(ticks[90], notes=[finding(ticks[90], "open")])
         assert recorder.status.lost_ticks
-        gate.set()
+        answers.set()
         wait_for(lambda: not recorder.waiting)
     lost = recorder.status.lost_ticks
     with no_file_larger_than(path.stat().st_size):

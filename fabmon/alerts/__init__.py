@@ -1,0 +1,1 @@
+"""Alerts: findings sent to Alertmanager and other receivers (docs/alerts.md)."""

@@ -1,0 +1,187 @@
+"""Which findings are alerts: by severity, cause and age, with a bound per kind of finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from fabmon.alerts.settings import AlertsConfig, BaseReceiver
+from fabmon.analysis.causes import CAUSES, title
+from fabmon.analysis.finding import SEVERITIES, Finding
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.wording import plural
+
+_MOST_NAMED = 10
+"""Subjects that the text of a group names."""
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding, or a group of findings of one kind, as receivers see it.
+
+    `kind` is the family of the cause, or the cause where it has none; with the subject it makes
+    `id`, which stays the same while the cause changes within the family, and after a restart.
+    `severity` only rises while an alert is open. `node` and `port` are empty where the subject is
+    neither. `ports` are ids. `others` are further findings that the alert stands for. `until_ns` is
+    None while it is open.
+    """
+
+    id: str
+    kind: str
+    severity: str
+    finding: Finding
+    node: str = ""
+    port: str = ""
+    ports: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    until_ns: int | None = None
+
+    @property
+    def summary(self) -> str:
+        """Cause and subject, or the number of findings of a group."""
+        if self.others:
+            return f"{title(self.finding.cause)}: {plural(len(self.others), 'more finding')}"
+        return f"{title(self.finding.cause)}: {self.finding.subject}"
+
+    @property
+    def text(self) -> str:
+        """The finding in a sentence, or the subjects of a group."""
+        if not self.others:
+            return self.finding.text
+        named = ", ".join(self.others[:_MOST_NAMED])
+        rest = len(self.others) - _MOST_NAMED
+        return f"{named} and {rest} more" if rest > 0 else named
+
+
+class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which findings become alerts. No `causes`: all."""
+
+    min_severity: str
+    causes: frozenset[str]
+    open_for_s: float
+    group_above: int
+
+    @classmethod
+    def of(cls, config: AlertsConfig, receiver: BaseReceiver) -> AlertRules:
+        """The rules of a receiver: its own, else those of the table."""
+        causes = config.causes if receiver.causes is None else receiver.causes
+        return cls(
+            min_severity=receiver.min_severity or config.min_severity,
+            causes=frozenset(causes),
+            open_for_s=config.open_for_s,
+            group_above=config.group_above,
+        )
+
+    def admit(self, finding: Finding, time_ns: int) -> bool:
+        """Whether a finding becomes an alert at a time."""
+        return (
+            _rank(finding.severity) >= _rank(self.min_severity)
+            and (not self.causes or finding.cause in self.causes)
+            and time_ns - finding.since_ns >= self.open_for_s * 1e9
+        )
+
+
+class AlertBook:
+    """The open alerts of one receiver.
+
+    A finding that has become an alert stays one until it closes, whatever its severity becomes. Of
+    one kind, `group_above` findings have an alert of their own; what opens beyond them shares one,
+    and stays in it: alerts do not close and open because others do.
+    """
+
+    def __init__(self, rules: AlertRules) -> None:
+        self._rules = rules
+        self._single: dict[str, Alert] = {}
+        self._grouped: dict[str, dict[str, Finding]] = {}
+        self._severity: dict[str, str] = {}
+
+    def accept(self, scene: Scene) -> Mapping[str, Alert]:
+        """The open alerts by id, at a scene."""
+        time_ns = scene.snapshot.time_ns
+        found = {f"{kind_of(each)}:{each.subject}": each for each in scene.findings}
+        for id_ in [id_ for id_ in self._single if id_ not in found]:
+            del self._single[id_]
+        for members in self._grouped.values():
+            for id_ in [id_ for id_ in members if id_ not in found]:
+                del members[id_]
+        counts: dict[str, int] = {}
+        for alert in self._single.values():
+            counts[alert.kind] = counts.get(alert.kind, 0) + 1
+        for id_, finding in found.items():
+            kind = kind_of(finding)
+            known = self._single.get(id_)
+            members = self._grouped.setdefault(kind, {})
+            if known is not None:
+                if known.finding is not finding:
+                    self._single[id_] = _updated(known, finding, scene.snapshot)
+            elif id_ in members:
+                members[id_] = finding
+            elif self._rules.admit(finding, time_ns):
+                if counts.get(kind, 0) < self._rules.group_above:
+                    counts[kind] = counts.get(kind, 0) + 1
+                    self._single[id_] = _alert(id_, kind, finding, scene.snapshot)
+                else:
+                    members[id_] = finding
+        return {**self._single, **self._groups()}
+
+    def _groups(self) -> dict[str, Alert]:
+        groups: dict[str, Alert] = {}
+        for kind, members in self._grouped.items():
+            id_ = f"{kind}:more"
+            if not members:
+                self._severity.pop(id_, None)
+                continue
+            findings = list(members.values())
+            severities = [self._severity.get(id_, ""), *(each.severity for each in findings)]
+            self._severity[id_] = max(severities, key=_rank)
+            groups[id_] = Alert(
+                id=id_,
+                kind=kind,
+                severity=self._severity[id_],
+                finding=min(findings, key=lambda each: each.since_ns),
+                others=tuple(each.subject for each in findings),
+            )
+        return groups
+
+
+def kind_of(finding: Finding) -> str:
+    """The family of a finding's cause as one word, else the cause that it was opened with."""
+    cause = CAUSES.get(finding.cause)
+    family = cause.family if cause is not None else ""
+    return family.replace(" ", "_") or finding.opened_as or finding.cause
+
+
+def _alert(id_: str, kind: str, finding: Finding, snapshot: Snapshot) -> Alert:
+    ports = [snapshot.fabric.ports[row] for row in finding.rows]
+    node = port = ""
+    subject = next((each for each in ports if each.id == finding.subject), None)
+    if subject is not None:
+        node, port = subject.node, subject.name
+    else:
+        name = finding.subject.partition("/")[0]
+        node = name if any(each.name == name for each in snapshot.fabric.nodes) else ""
+    return Alert(
+        id=id_,
+        kind=kind,
+        severity=finding.severity,
+        finding=finding,
+        node=node,
+        port=port,
+        ports=_ids(finding.rows, snapshot),
+    )
+
+
+def _updated(alert: Alert, finding: Finding, snapshot: Snapshot) -> Alert:
+    severity = max(alert.severity, finding.severity, key=_rank)
+    ports = _ids(finding.rows, snapshot)
+    return msgspec.structs.replace(alert, severity=severity, finding=finding, ports=ports)
+
+
+def _ids(rows: Sequence[int], snapshot: Snapshot) -> tuple[str, ...]:
+    return tuple(snapshot.fabric.ports[row].id for row in rows)
+
+
+def _rank(severity: str) -> int:
+    """Higher is more severe; what is not known is below all."""
+    return -SEVERITIES.index(severity) if severity in SEVERITIES else -len(SEVERITIES)

@@ -1,0 +1,253 @@
+"""Sends alerts to receivers, in tasks of their own: no receiver delays a tick or another one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Protocol, Self
+
+from fabmon.alerts.alert import Alert, AlertBook, AlertRules
+from fabmon.alerts.alertmanager import AlertmanagerTransport
+from fabmon.alerts.errors import DeliveryError
+from fabmon.alerts.memory import SentMemory
+from fabmon.alerts.notifier import ExecTransport, WebhookTransport
+from fabmon.alerts.outbox import Outbox
+from fabmon.alerts.settings import (
+    AlertmanagerReceiver,
+    AlertsConfig,
+    ExecReceiver,
+    Receiver,
+    WebhookReceiver,
+)
+from fabmon.analysis.finding import Change
+from fabmon.analysis.scene import Scene
+from fabmon.error_log import log_error, summary
+
+_LOG = logging.getLogger("fabmon.alerts")
+_FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
+_FOUND_AGAIN_S = 120.0
+"""A finding of an earlier run that is not found again after so long has closed."""
+_LOCK_RETRY_S = 10.0
+_LAST_WORDS_S = 2.0
+"""How long the end of a run waits for what has not been sent yet."""
+
+
+class Transport(Protocol):
+    """How one kind of receiver is sent alerts.
+
+    `batch` is the largest number of alerts in a message. Open alerts are sent again after
+    `resend_s`; None: never.
+    """
+
+    batch: int
+    resend_s: float | None
+
+    def identity(self, alert: Alert) -> str:
+        """What the receiver recognises an alert by."""
+
+    def is_news(self, sent: Alert, alert: Alert) -> bool:
+        """Whether the newest version of an open alert differs so that it is sent at once."""
+
+    async def send(self, changes: Sequence[tuple[Change, Alert]]) -> None:
+        """Send one message. Raises DeliveryError."""
+
+    async def close(self) -> None:
+        """Close what is open."""
+
+
+class Delivery:
+    """Sends the alerts of one receiver: at most `max_per_minute` messages, with backoff.
+
+    The first message that fails is logged, and the first that succeeds after it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        transport: Transport,
+        rules: AlertRules,
+        max_per_minute: int,
+        memory: SentMemory | None = None,
+    ) -> None:
+        self._name = name
+        self._memory = memory
+        self._is_ready = memory is None
+        self._inherits_until_s = float("inf")
+        self._transport = transport
+        self._book = AlertBook(rules)
+        self._outbox = Outbox(transport.identity, transport.is_news, transport.resend_s)
+        self._per_second = max_per_minute / 60
+        self._most_saved = float(max_per_minute)
+        self._allowance = self._most_saved
+        self._counted_s = time.monotonic()
+        self._failures = 0
+        self._is_unsaved = False
+        self._changed = asyncio.Event()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last message could not be sent."""
+        return self._failures > 0
+
+    def accept(self, scene: Scene) -> None:
+        """Take over the findings of a scene. Does not wait."""
+        if time.monotonic() >= self._inherits_until_s:
+            self._inherits_until_s = float("inf")
+            self._outbox.end_inheritance()
+        self._outbox.accept(self._book.accept(scene), time.time_ns())
+        if self._outbox.next_due_s() <= time.monotonic():
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Send whatever is due, until it is cancelled."""
+        if self._memory is not None:
+            await self._remember(self._memory)
+        while True:
+            wait_s = await self.send_due()
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    # After a failure only time helps.
+                    await (asyncio.Event() if self._failures else self._changed).wait()
+
+    async def send_due(self) -> float | None:
+        """Send what is due now. Returns how many seconds to wait then; None: until a change."""
+        while batch := self._outbox.due(time.monotonic(), self._transport.batch):
+            short_s = self._seconds_short()
+            if short_s > 0:
+                await asyncio.sleep(short_s)
+                continue
+            try:
+                await self._transport.send([(self._outbox.change(each), each) for each in batch])
+            except DeliveryError as error:
+                return self._failed(str(error))
+            except Exception as error:
+                where = await asyncio.to_thread(log_error, error, f"alerts: {self._name}")
+                return self._failed(f"{summary(error)}; {where}")
+            self._outbox.delivered(batch, time.monotonic())
+            self._succeeded()
+            await self._save()
+        next_s = self._outbox.next_due_s()
+        return None if next_s == float("inf") else max(0.0, next_s - time.monotonic())
+
+    async def finish(self) -> None:
+        """Try once to send what is due, and close the connection."""
+        if self._is_ready and not self._failures:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await self.send_due()
+        await self._transport.close()
+        if self._memory is not None:
+            self._memory.release()
+
+    async def _remember(self, memory: SentMemory) -> None:
+        """Wait until no other process sends to this receiver, then take over what it has."""
+        is_logged = False
+        while True:
+            try:
+                if await asyncio.to_thread(memory.acquire):
+                    break
+                why = "another fabmon sends them"
+            except OSError as error:
+                why = f"{memory.path.parent}: {error.strerror or error}"
+            if not is_logged:
+                _LOG.warning("alerts to %s are not sent from here: %s", self._name, why)
+                is_logged = True
+            await asyncio.sleep(_LOCK_RETRY_S)
+        now_s = time.monotonic()
+        self._outbox.inherit(await asyncio.to_thread(memory.load), now_s)
+        self._inherits_until_s = now_s + _FOUND_AGAIN_S
+        self._is_ready = True
+
+    async def _save(self) -> None:
+        if self._memory is None:
+            return
+        try:
+            await asyncio.to_thread(self._memory.save, self._outbox.held())
+        except OSError as error:
+            if not self._is_unsaved:
+                _LOG.warning(
+                    "%s: %s: after a restart alerts to %s may be sent twice",
+                    self._memory.path,
+                    error.strerror or error,
+                    self._name,
+                )
+            self._is_unsaved = True
+        else:
+            self._is_unsaved = False
+
+    def _seconds_short(self) -> float:
+        """Seconds until a message is allowed again; takes one if it is now."""
+        now_s = time.monotonic()
+        earned = (now_s - self._counted_s) * self._per_second
+        self._allowance = min(self._allowance + earned, self._most_saved)
+        self._counted_s = now_s
+        if self._allowance < 1:
+            return (1 - self._allowance) / self._per_second
+        self._allowance -= 1
+        return 0.0
+
+    def _failed(self, why: str) -> float:
+        if not self._failures:
+            _LOG.warning("alerts to %s are not sent: %s; retrying", self._name, why)
+        self._failures += 1
+        return min(_FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 10), _LAST_RETRY_S)
+
+    def _succeeded(self) -> None:
+        if self._failures:
+            lost = self._outbox.given_up
+            more = f"; {lost} that had closed meanwhile were given up" if lost else ""
+            _LOG.warning("alerts to %s are sent again%s", self._name, more)
+            self._failures = self._outbox.given_up = 0
+
+
+class Alerts:
+    """Sends the findings of scenes to all receivers while it is entered."""
+
+    def __init__(self, config: AlertsConfig, cluster: str) -> None:
+        """`cluster` is the name of the nodes in alerts. Raises SettingError for a template."""
+        self.deliveries = [
+            Delivery(
+                name,
+                _transport(config, receiver, cluster),
+                AlertRules.of(config, receiver),
+                config.max_per_minute,
+                None if isinstance(receiver, AlertmanagerReceiver) else SentMemory(name, cluster),
+            )
+            for name, receiver in config.receivers.items()
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def accept(self, scene: Scene) -> None:
+        """Take over the findings of a scene. Does not wait."""
+        for delivery in self.deliveries:
+            delivery.accept(scene)
+
+    async def __aenter__(self) -> Self:
+        """Start sending."""
+        self._tasks = [asyncio.create_task(each.run()) for each in self.deliveries]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop; open alerts stay open: fabmon does not know that their findings have ended."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(each.finish() for each in self.deliveries))
+
+
+def _transport(config: AlertsConfig, receiver: Receiver, cluster: str) -> Transport:
+    if isinstance(receiver, WebhookReceiver):
+        return WebhookTransport(receiver, cluster, config.link)
+    if isinstance(receiver, ExecReceiver):
+        return ExecTransport(receiver, cluster)
+    return AlertmanagerTransport(receiver, cluster, config.link, config.resend_s)

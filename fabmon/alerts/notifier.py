@@ -1,0 +1,170 @@
+"""Webhooks and commands: receivers that are sent each change of an alert once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from fabmon.alerts.alert import Alert
+from fabmon.alerts.alert_record import alert_record
+from fabmon.alerts.errors import DeliveryError, SettingError
+from fabmon.alerts.http_post import HttpPoster, read_secret
+from fabmon.alerts.settings import ExecReceiver, WebhookReceiver
+from fabmon.alerts.template import SLACK, filled, load_template, names, slack_values, values
+from fabmon.analysis.finding import Change, Finding
+from fabmon.fabric.wire.messages import clean
+
+_MOST_STDERR = 4096
+
+
+class Notifier:
+    """What both have in common: one change a message, an alert keeps its name."""
+
+    batch = 1
+    resend_s: float | None = None
+
+    def identity(self, alert: Alert) -> str:
+        """The id, whatever the severity is."""
+        return alert.id
+
+    def is_news(self, sent: Alert, alert: Alert) -> bool:
+        """Another severity or cause."""
+        before = (sent.severity, sent.finding.cause)
+        return before != (alert.severity, alert.finding.cause)
+
+
+class WebhookTransport(Notifier):
+    """Posts a change as an AlertRecord, or as the template of the receiver has it."""
+
+    def __init__(self, receiver: WebhookReceiver, cluster: str, link: str) -> None:
+        """Reads the template. Raises SettingError."""
+        self._receiver = receiver
+        self._http = HttpPoster(receiver)
+        self._cluster = cluster
+        self._link = link
+        self._template = load_template(receiver.template) if receiver.template else None
+        self._check_names()
+
+    async def send(self, changes: Sequence[tuple[Change, Alert]]) -> None:
+        """Post one change. Raises DeliveryError."""
+        for change, alert in changes:
+            url, key, secret = await asyncio.to_thread(self._secrets)
+            body = msgspec.json.encode(self._body(change, alert, key))
+            await self._http.post(url, body, signature(body, secret) if secret else None)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._http.close()
+
+    def _body(self, change: Change, alert: Alert, key: str) -> object:
+        if self._template is None:
+            return alert_record(change, alert, self._cluster)
+        known = values(change, alert, self._cluster, self._link)
+        if self._receiver.template == SLACK:
+            known = slack_values(known)
+        return filled(self._template, {**known, **self._receiver.fields, "key": key})
+
+    def _secrets(self) -> tuple[str, str, str]:
+        """The URL, the key of templates and the secret of the signature; empty without a file."""
+        given = self._receiver
+        url = given.url or read_secret(given.url_file or "")
+        key = read_secret(given.key_file) if given.key_file else ""
+        return url, key, read_secret(given.secret_file) if given.secret_file else ""
+
+    def _check_names(self) -> None:
+        blank = Alert(id="", kind="", severity="", finding=_NO_FINDING)
+        known = {*values(Change.OPEN, blank, "", ""), *self._receiver.fields}
+        known |= {"key"} if self._receiver.key_file else set()
+        unknown = sorted({*names(self._template)} - known)
+        if "key" in unknown:
+            raise SettingError(("key_file",), "the template needs key_file")
+        if unknown:
+            raise SettingError(
+                ("template",), f"the template needs {', '.join(unknown)}: set them in fields"
+            )
+
+
+class ExecTransport(Notifier):
+    """Runs a command for each change, with an AlertRecord on standard input; never a shell."""
+
+    def __init__(self, receiver: ExecReceiver, cluster: str) -> None:
+        self._receiver = receiver
+        self._cluster = cluster
+
+    async def send(self, changes: Sequence[tuple[Change, Alert]]) -> None:
+        """Run the command for one change. Raises DeliveryError unless it exits with 0."""
+        for change, alert in changes:
+            await self._run(msgspec.json.encode(alert_record(change, alert, self._cluster)))
+
+    async def close(self) -> None:
+        """Nothing is open between two commands."""
+
+    async def _run(self, body: bytes) -> None:
+        limit_s = self._receiver.timeout_s
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._receiver.command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                # A group of its own: what it starts ends with it, and ctrl+c does not reach it.
+                start_new_session=True,
+            )
+        except OSError as error:
+            name = self._receiver.command[0]
+            raise DeliveryError(f"{name}: {error.strerror or error}") from None
+        try:
+            async with asyncio.timeout(limit_s):
+                said = await _communicate(process, body)
+                status = await process.wait()
+        except TimeoutError:
+            raise DeliveryError(f"the command took more than {limit_s:g} s") from None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if status != 0:
+            raise DeliveryError(f"the command exited with {status} {said}".rstrip())
+
+
+async def _communicate(process: asyncio.subprocess.Process, body: bytes) -> str:
+    """Write the input; returns the first line of what the command writes to standard error."""
+    assert process.stdin is not None
+    assert process.stderr is not None
+    # A command need not read its input.
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(body)
+        await process.stdin.drain()
+    process.stdin.close()
+    said = b""
+    while chunk := await process.stderr.read(_MOST_STDERR):
+        said = (said + chunk)[:_MOST_STDERR]
+    return clean((said.decode(errors="replace").splitlines() or [""])[0])
+
+
+def signature(body: bytes, secret: str, time_s: int | None = None) -> Mapping[str, str]:
+    """Headers with the time and HMAC-SHA256 of `time.body`, so that no message can be replayed."""
+    stamp = str(int(time.time()) if time_s is None else time_s)
+    digest = hmac.new(secret.encode(), stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return {"X-Fabmon-Timestamp": stamp, "X-Fabmon-Signature": f"sha256={digest}"}
+
+
+_NO_FINDING = Finding(
+    cause="",
+    severity="",
+    subject="",
+    rows=(),
+    text="",
+    evidence=(),
+    advice="",
+    confidence=0.0,
+    since_ns=0,
+)

@@ -1,0 +1,120 @@
+"""What a receiver has still to be sent: the difference between what is open and what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from fabmon.alerts.alert import Alert
+from fabmon.analysis.finding import Change
+
+_MOST_CLOSED = 1000
+"""Closed alerts that wait for a receiver that does not answer; the oldest are given up first."""
+
+Identity = Callable[[Alert], str]
+
+
+@dataclass(slots=True)
+class _Entry:
+    """`alert` is the newest; `sent` what the receiver has (None: nothing), since `sent_s`."""
+
+    alert: Alert
+    sent: Alert | None = None
+    sent_s: float = 0.0
+
+
+class Outbox:
+    """The alerts of one receiver by identity, newest version only: it is bounded by what is open.
+
+    `identity` names an alert as the receiver does. `is_news` compares what a receiver has with the
+    newest version. Open alerts are due again every `resend_s` seconds; None: never.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        is_news: Callable[[Alert, Alert], bool],
+        resend_s: float | None = None,
+    ) -> None:
+        self._identity = identity
+        self._is_news = is_news
+        self._resend_s = resend_s
+        self._entries: dict[str, _Entry] = {}
+        self._inherited: set[str] = set()
+        self.given_up = 0
+
+    def accept(self, alerts: Mapping[str, Alert], now_ns: int) -> None:
+        """Take over all open alerts; the others are closed at `now_ns`, the wall clock."""
+        current = {self._identity(alert): alert for alert in alerts.values()}
+        self._inherited -= current.keys()
+        for key, entry in self._entries.items():
+            if key not in current and key not in self._inherited and entry.alert.until_ns is None:
+                entry.alert = msgspec.structs.replace(entry.alert, until_ns=now_ns)
+        for key, alert in current.items():
+            if key in self._entries:
+                self._entries[key].alert = alert
+            else:
+                self._entries[key] = _Entry(alert)
+        closed = [key for key, each in self._entries.items() if each.alert.until_ns is not None]
+        for key in closed[: max(0, len(closed) - _MOST_CLOSED)]:
+            del self._entries[key]
+            self.given_up += 1
+
+    def inherit(self, alerts: Sequence[Alert], now_s: float) -> None:
+        """The receiver has these from an earlier run. They stay open until `end_inheritance`, or
+        until they are found again.
+        """
+        for alert in alerts:
+            key = self._identity(alert)
+            if key in self._entries:
+                self._entries[key].sent, self._entries[key].sent_s = alert, now_s
+            else:
+                self._entries[key] = _Entry(alert, alert, now_s)
+                self._inherited.add(key)
+
+    def end_inheritance(self) -> None:
+        """What was inherited and not found again is closed by the next `accept`."""
+        self._inherited.clear()
+
+    def held(self) -> list[Alert]:
+        """The open alerts that the receiver has."""
+        held = [entry.sent for entry in self._entries.values()]
+        return [alert for alert in held if alert is not None and alert.until_ns is None]
+
+    def change(self, alert: Alert) -> Change:
+        """What an alert that is due is for the receiver."""
+        if alert.until_ns is not None:
+            return Change.CLOSE
+        entry = self._entries.get(self._identity(alert))
+        is_known = entry is not None and entry.sent is not None and entry.sent.until_ns is None
+        return Change.UPDATE if is_known else Change.OPEN
+
+    def due(self, now_s: float, most: int) -> list[Alert]:
+        """At most `most` alerts to send now: what closed first, so that its place is free."""
+        due = [entry.alert for entry in self._entries.values() if self._due_s(entry) <= now_s]
+        return sorted(due, key=lambda alert: alert.until_ns is None)[:most]
+
+    def next_due_s(self) -> float:
+        """When the next alert is due, by the clock of `due`; infinite if none is."""
+        return min(map(self._due_s, self._entries.values()), default=float("inf"))
+
+    def delivered(self, alerts: Sequence[Alert], now_s: float) -> None:
+        """The receiver has these versions."""
+        for alert in alerts:
+            key = self._identity(alert)
+            entry = self._entries.get(key)
+            if entry is None:
+                continue
+            entry.sent, entry.sent_s = alert, now_s
+            if alert.until_ns is not None and entry.alert.until_ns is not None:
+                del self._entries[key]
+
+    def _due_s(self, entry: _Entry) -> float:
+        sent, alert = entry.sent, entry.alert
+        if sent is None or (sent.until_ns is None) != (alert.until_ns is None):
+            return 0.0
+        if self._is_news(sent, alert):
+            return 0.0
+        return float("inf") if self._resend_s is None else entry.sent_s + self._resend_s

@@ -1,0 +1,135 @@
+"""The table [alerts] of fabmon.toml."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from fabmon.alerts.errors import SettingError
+
+Severity = Annotated[
+    Literal["note", "warning", "critical"],
+    msgspec.Meta(description="note, warning or critical, in quotes"),
+]
+OpenFor = Annotated[float, msgspec.Meta(ge=0, le=86_400, description="0 to 86400 seconds")]
+Resend = Annotated[float, msgspec.Meta(ge=1, le=3600, description="1 to 3600 seconds")]
+GroupAbove = Annotated[int, msgspec.Meta(ge=1, le=1000, description="1 to 1000 alerts")]
+PerMinute = Annotated[int, msgspec.Meta(ge=1, le=6000, description="1 to 6000 messages")]
+
+
+class BaseReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all receivers have in common. None: as in [alerts]."""
+
+    min_severity: Severity | None = None
+    causes: tuple[str, ...] | None = None
+
+
+class HttpReceiver(BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What receivers over HTTP have in common.
+
+    `token_file` has a bearer token, `password_file` a line `user:password`; both are read for every
+    message, so that they may be replaced. `ca_file` has certificates to trust instead of those of
+    the system.
+    """
+
+    token_file: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+
+
+class AlertmanagerReceiver(
+    HttpReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="alertmanager"
+):
+    """A Prometheus Alertmanager; `url` is without /api/v2/alerts."""
+
+    url: str
+
+
+class WebhookReceiver(
+    HttpReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="webhook"
+):
+    """An address that is posted every change of an alert.
+
+    `url_file` has the address where it is a secret. `secret_file` has the key of the signature.
+    `template` is the name of a built-in body or a file; `fields` and the line of `key_file`, as
+    `{key}`, are further values of it.
+    """
+
+    url: str = ""
+    url_file: str | None = None
+    secret_file: str | None = None
+    template: str | None = None
+    key_file: str | None = None
+    fields: dict[str, str] = {}
+
+
+class ExecReceiver(BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="exec"):
+    """A command that is run for every change of an alert, as a list of its words."""
+
+    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description="a list of words")]
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=600, description="0.1 to 600 seconds")] = (
+        10.0
+    )
+
+
+Receiver = AlertmanagerReceiver | WebhookReceiver | ExecReceiver
+
+
+class AlertsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table [alerts]; config/fabmon.example.toml explains every key."""
+
+    cluster: str = ""
+    link: str = ""
+    min_severity: Severity = "warning"
+    causes: tuple[str, ...] = ()
+    open_for_s: OpenFor = 0.0
+    group_above: GroupAbove = 20
+    max_per_minute: PerMinute = 60
+    resend_s: Resend = 60.0
+    receivers: dict[str, Receiver] = {}
+
+
+def check(config: AlertsConfig, causes: Collection[str]) -> None:
+    """Raise SettingError for a cause that is none of `causes`, or a URL that cannot be used."""
+    _check_causes(config.causes, ("causes",), causes)
+    if config.link:
+        _check_url(config.link, ("link",))
+    for name, receiver in config.receivers.items():
+        place = ("receivers", name)
+        _check_causes(receiver.causes or (), (*place, "causes"), causes)
+        if isinstance(receiver, ExecReceiver):
+            continue
+        if isinstance(receiver, WebhookReceiver) and bool(receiver.url) == bool(receiver.url_file):
+            raise SettingError(place, f"receiver {name}: write url or url_file")
+        if receiver.url:
+            _check_url(receiver.url, (*place, "url"))
+        if receiver.token_file and receiver.password_file:
+            raise SettingError(
+                (*place, "token_file"), "token_file and password_file: at most one of them"
+            )
+
+
+def _check_causes(named: Collection[str], keys: tuple[str, ...], causes: Collection[str]) -> None:
+    for name in named:
+        if name not in causes:
+            near = difflib.get_close_matches(name, causes, n=1)
+            hint = f"did you mean {near[0]}?" if near else "docs/findings.md lists them"
+            raise SettingError(keys, f"there is no cause {name!r}: {hint}")
+
+
+def _check_url(url: str, keys: tuple[str, ...]) -> None:
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        # Raises ValueError where the port is no number.
+        _ = parts.port
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise SettingError(keys, "write a URL that begins with http:// or https://")
+    if parts.username or parts.password:
+        raise SettingError(keys, "credentials do not belong in a URL: use password_file")

@@ -1,0 +1,222 @@
+"""The output of nccl-tests: bandwidth by size, what the rails can carry, and where it falls off.
+
+Columns: size, count, type, redop, root, then time, algbw, busbw and #wrong, out of place and in
+place; some versions leave columns of some collectives empty, so that values are counted from the
+end of a row (NVIDIA/nccl-tests, src/common.cu). busbw is defined so that it can be compared with
+the links (doc/PERFORMANCE.md): a ring over whole nodes crosses each node once, over all of its
+NICs, so that busbw is at most their sum. In an all-to-all each GPU sends to all others by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+
+from fabmon.analysis.iteration.model_arithmetic import DELIVERED
+from fabmon.analysis.job_log.log_times import LogTime, find_time
+
+FALL = 0.8
+"""A larger size is a fall where its bandwidth is below this share of a smaller one's."""
+
+_HEADER = b"busbw"
+_RANKS = b" Pid "
+_PROGRAM = b"_perf"
+_MOST_ROWS = 10_000
+_MOST_RUNS = 100
+_MOST_DEVICES = 100_000
+_MOST_COMMENT = 300
+_MOST_ROW = 400
+_LARGE_BYTES = 1 << 20
+"""Smaller messages are limited by latency."""
+_DEVICE = re.compile(
+    r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+(\d+) on\s+(\S{1,255}) device\s+(\d+) \["
+)
+_NAME = re.compile(rb"\b(\w{1,40})_perf\b")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)")
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
+"""Newer versions can write the time at the end of a row."""
+_PAIR = 8
+"""Values of a row, out of place and in place."""
+
+
+class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A size (bytes), its time (us), its bus bandwidth (bits/s), the better one of out of place and
+    in place, and the number of wrong values (None: not checked)."""
+
+    size: int
+    time_us: float
+    busbw_bps: float
+    wrong: int | None
+
+
+class BenchmarkRun(msgspec.Struct):
+    """One run: its rows, the host of each rank, and the times in its lines; `name` as in
+    `all_reduce`, empty where unknown."""
+
+    source: str
+    name: str = ""
+    rows: list[BenchmarkRow] = msgspec.field(default_factory=list)
+    hosts: dict[int, str] = msgspec.field(default_factory=dict)
+    first: LogTime | None = None
+    last: LogTime | None = None
+
+
+class BenchmarkReader:
+    """Finds runs of nccl-tests in logs."""
+
+    def __init__(self) -> None:
+        self.runs: list[BenchmarkRun] = []
+        self._is_open = False
+        self._hosts: dict[int, str] = {}
+        self._name = ""
+
+    def accept(self, block: bytes, source: str) -> None:
+        """Read a block of whole lines."""
+        if not (self._is_open or _HEADER in block or _RANKS in block or _PROGRAM in block):
+            return
+        for line in block.split(b"\n"):
+            if _PROGRAM in line:
+                named = _NAME.search(line[:_MOST_COMMENT])
+                self._name = named[1].decode("ascii", "replace") if named else self._name
+            at = line.find(b"#")
+            if at >= 0:
+                self._comment(
+                    line[at : at + _MOST_COMMENT].decode("utf-8", "replace"), line, source
+                )
+            elif self._is_open and len(line) < _MOST_ROW:
+                self._row(line)
+
+    def _comment(self, text: str, line: bytes, source: str) -> None:
+        if "busbw" in text and "algbw" in text:
+            if len(self.runs) < _MOST_RUNS:
+                time = find_time(line[:_MOST_COMMENT].decode("utf-8", "replace"))
+                run = BenchmarkRun(source, self._name, hosts=self._hosts, first=time, last=time)
+                self.runs.append(run)
+                self._is_open, self._hosts = True, {}
+            return
+        device = _DEVICE.match(text)
+        if device is not None and len(self._hosts) < _MOST_DEVICES:
+            self._hosts[int(device[1])] = device[3]
+        if _AVERAGE.match(text):
+            self._is_open = False
+
+    def _row(self, line: bytes) -> None:
+        run = self.runs[-1]
+        text = line.decode("utf-8", "replace")
+        words = text.split()
+        while words and _CLOCK.fullmatch(words[-1]):
+            words.pop()
+        if len(words) < _PAIR or len(run.rows) >= _MOST_ROWS:
+            return
+        row = _row_of(words)
+        if row is not None:
+            run.rows.append(row)
+            time = find_time(text)
+            run.first, run.last = run.first or time, time or run.last
+
+
+def _row_of(words: list[str]) -> BenchmarkRow | None:
+    """The values of a row; labels of a launcher and times before it are passed over."""
+    for start in range(min(4, len(words) - 2)):
+        size, count, kind = words[start : start + 3]
+        if size.isdigit() and count.isdigit() and kind[:1].isalpha():
+            break
+    else:
+        return None
+    tail = words[start + 3 :][-_PAIR:]
+    try:
+        time_us, _, busbw, wrong, _, _, in_place, _ = tail
+        best = max(float(busbw), float(in_place))
+        if not 0 <= best < 1e9 or not 0 <= float(time_us) < 1e15:
+            return None
+        return BenchmarkRow(
+            size=int(size[:15]),
+            time_us=float(time_us),
+            busbw_bps=best * 8e9,
+            wrong=int(wrong[:15]) if wrong.isdigit() else None,
+        )
+    except ValueError:
+        return None
+
+
+class Rails(msgspec.Struct, frozen=True):
+    """The NICs of a node that carry traffic between nodes, their line rate, and how these are
+    known."""
+
+    count: int
+    line_rate_bps: float
+    source: str
+
+
+class BenchmarkResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run shows. `limit_bps` is the bus bandwidth that the rails can carry, None where that
+    is unknown or the run is in one node. `falls` are (size, its bandwidth, the best bandwidth of a
+    smaller size), `wrong` (size, number of wrong values)."""
+
+    run: BenchmarkRun
+    nodes: int
+    ranks: int
+    limit_bps: float | None
+    best: BenchmarkRow
+    falls: tuple[tuple[int, float, float], ...]
+    wrong: tuple[tuple[int, int], ...]
+
+    @property
+    def share(self) -> float | None:
+        """The best bandwidth over what the rails can carry; None where that is unknown."""
+        return None if self.limit_bps is None else self.best.busbw_bps / self.limit_bps
+
+    @property
+    def is_good(self) -> bool | None:
+        """Whether the rails deliver 80 % or more; None where unknown."""
+        return None if self.share is None else self.share >= DELIVERED
+
+
+def benchmark_result(run: BenchmarkRun, rails: Rails | None) -> BenchmarkResult | None:
+    """The result of a run; None for one without rows. `rails` is None where unknown."""
+    if not run.rows:
+        return None
+    per_node = Counter(run.hosts.values())
+    limit_bps = None
+    if rails is not None and len(per_node) != 1:
+        gpus = max(per_node.values(), default=rails.count)
+        limit_bps = busbw_limit_bps(run.name, rails, len(run.hosts), gpus)
+    return BenchmarkResult(
+        run=run,
+        nodes=len(per_node),
+        ranks=len(run.hosts),
+        limit_bps=limit_bps,
+        best=max(run.rows, key=lambda row: row.busbw_bps),
+        falls=tuple(_falls(run)),
+        wrong=tuple((row.size, row.wrong) for row in run.rows if row.wrong),
+    )
+
+
+def busbw_limit_bps(name: str, rails: Rails, ranks: int, gpus: int) -> float:
+    """The bus bandwidth that the rails of a node with some of the ranks' GPUs can carry.
+
+    A group with fewer GPUs than NICs in a node uses one NIC for each. In an all-to-all of n ranks,
+    g of them in a node, busbw is (n-1)/n of a rank's data a second, of which (n-g)/(n-1) leave the
+    node over the rank's share of the NICs.
+    """
+    used_bps = min(rails.count, gpus) * rails.line_rate_bps
+    if name == "sendrecv":
+        # To the next rank: only one of a node's GPUs sends to another node.
+        return used_bps / gpus
+    if not name.startswith(("alltoall", "scatter", "gather")):
+        return used_bps
+    outside = (ranks - gpus) / (ranks - 1) if ranks > gpus else 1.0
+    return used_bps / gpus / outside
+
+
+def _falls(run: BenchmarkRun) -> list[tuple[int, float, float]]:
+    """Large sizes whose bandwidth is below 80 % of that of a smaller one."""
+    found = []
+    best = 0.0
+    for row in sorted(run.rows, key=lambda each: each.size):
+        if row.size >= _LARGE_BYTES and row.busbw_bps < FALL * best:
+            found.append((row.size, row.busbw_bps, best))
+        best = max(best, row.busbw_bps)
+    return found

@@ -1,0 +1,122 @@
+"""Status codes of failed work requests and events of HCAs, in words, and what to check next.
+
+Codes: `enum ibv_wc_status` of rdma-core, libibverbs/verbs.h; the InfiniBand specification,
+volume 1, section 11.6.2. Events: ibv_event_type_str of the same library.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """What a code means, and what to check next. `is_consequence`: another failure came before."""
+
+    name: str
+    text: str
+    check: str
+    is_consequence: bool = False
+
+
+_PATH = (
+    "Check the two ports and the path between them: link down or flapping, errors, PFC and pause;"
+    " then whether the process at the far end still runs."
+)
+_MEMORY = (
+    "Not the network: a memory region or its registration. Check the versions of NCCL, driver and"
+    " firmware, GPUDirect RDMA (nvidia_peermem, DMA-BUF), ACS and IOMMU."
+)
+
+STATUS = {
+    1: Meaning("LOC_LEN_ERR", "local length error", _MEMORY),
+    2: Meaning("LOC_QP_OP_ERR", "local queue pair operation error", _MEMORY),
+    3: Meaning("LOC_EEC_OP_ERR", "local end-to-end context error", _MEMORY),
+    4: Meaning("LOC_PROT_ERR", "local protection error", _MEMORY),
+    5: Meaning(
+        "WR_FLUSH_ERR",
+        "flushed: the queue pair had failed before",
+        "Look for the first other error, on this rank or on its peer.",
+        is_consequence=True,
+    ),
+    6: Meaning("MW_BIND_ERR", "memory window bind error", _MEMORY),
+    7: Meaning("BAD_RESP_ERR", "bad response from the far end", _PATH),
+    8: Meaning("LOC_ACCESS_ERR", "local access error", _MEMORY),
+    9: Meaning("REM_INV_REQ_ERR", "remote invalid request: the far end refused it", _MEMORY),
+    10: Meaning("REM_ACCESS_ERR", "remote access error: the far end refused the memory", _MEMORY),
+    11: Meaning(
+        "REM_OP_ERR",
+        "remote operation error: the far end could not complete it",
+        "Check the far end: its log, its GPU (Xid), its HCA.",
+    ),
+    12: Meaning(
+        "RETRY_EXC_ERR",
+        "transport retry exceeded: the far end or the path did not answer",
+        _PATH,
+    ),
+    13: Meaning(
+        "RNR_RETRY_EXC_ERR",
+        "receiver not ready, retries exceeded: the far end has posted no receive",
+        "Check the process at the far end: late, stopped or out of memory. The path works.",
+    ),
+    14: Meaning("LOC_RDD_VIOL_ERR", "local RDD violation", _MEMORY),
+    15: Meaning("REM_INV_RD_REQ_ERR", "remote invalid RD request", _MEMORY),
+    16: Meaning("REM_ABORT_ERR", "aborted by the far end", "Check the log of the far end."),
+    17: Meaning("INV_EECN_ERR", "invalid end-to-end context number", _MEMORY),
+    18: Meaning("INV_EEC_STATE_ERR", "invalid end-to-end context state", _MEMORY),
+    19: Meaning(
+        "FATAL_ERR", "fatal error of the HCA", "Check the kernel's log for the HCA: firmware, PCIe."
+    ),
+    20: Meaning("RESP_TIMEOUT_ERR", "response timeout", _PATH),
+    21: Meaning("GENERAL_ERR", "general error", "Check the kernel's log, and the vendor error."),
+}
+"""By `enum ibv_wc_status`."""
+
+_UNKNOWN = Meaning("unknown", "no status of the verbs API", "Check the vendor error.")
+
+
+def status_meaning(status: int) -> Meaning:
+    """The meaning of a status."""
+    return STATUS.get(status, _UNKNOWN)
+
+
+_EVENTS = (
+    (
+        "port error",
+        "the port went down",
+        "Check the cable, the transceiver and the switch port: a link that is down or flapping.",
+    ),
+    ("port active", "the port came up again", "The link flapped: check cable and transceiver."),
+    (
+        "lid change",
+        "the subnet manager gave the port another LID",
+        "Check the subnet manager: a sweep or a failover.",
+    ),
+    ("sm", "the subnet manager changed", "Check the subnet manager: restarts break connections."),
+    ("client reregistration", "the subnet manager restarted", "Check the subnet manager."),
+    (
+        "gid table change",
+        "an address of the port changed",
+        "Check DHCP and the interface: NCCL's connections used the previous address.",
+    ),
+    (
+        "local catastrophic error",
+        "the HCA failed",
+        "Check the kernel's log for the HCA: firmware, PCIe. Reset or replace it.",
+    ),
+    (
+        "marked as failed",
+        "NCCL gave up this device",
+        "Check the port of this device: link down, flapping, errors.",
+    ),
+    ("access", "a memory access of a peer was refused", _MEMORY),
+)
+"""A part of an event's text, what it means, and what to check."""
+
+
+def event_meaning(text: str) -> Meaning:
+    """The meaning of an event of an HCA."""
+    lower = text.lower()
+    for part, meaning, check in _EVENTS:
+        if lower.startswith(part) or (len(part) > 2 and part in lower):
+            return Meaning(part, meaning, check, part in ("port active", "client reregistration"))
+    return Meaning("event", text, "Check the kernel's log for the HCA.")

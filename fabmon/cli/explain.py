@@ -1,0 +1,111 @@
+"""`fabmon explain`: what the logs of a job say of the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fabmon.cli.options import (
+    LineRate,
+    config_option,
+    host_option,
+    parse_zone,
+    patience_option,
+    redact_option,
+    report_option,
+    ssh_config_option,
+    topology_option,
+)
+
+_PATIENCE_S = 20.0
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=click.Path(path_type=Path))
+@click.option(
+    "--recording",
+    "recordings",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Recording of that time: ports, leaves, findings and links then. May be repeated.",
+)
+@click.option(
+    "--tz",
+    metavar="ZONE",
+    help="With --recording: time zone of the log, Europe/Berlin or +2.  [default: the zone in"
+    " which the log's times are in the recording]",
+)
+@click.option(
+    "--hosts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Hosts file: the nodes are asked for their ports, addresses and cables.",
+)
+@host_option
+@click.option(
+    "--rails",
+    type=click.IntRange(min=1, max=1024),
+    metavar="N",
+    help="For nccl-tests: NICs of a node.  [default: those in the log, or of the nodes]",
+)
+@click.option(
+    "--line-rate",
+    type=LineRate(),
+    metavar="RATE",
+    help="For nccl-tests: line rate of a NIC, as in 400G.  [default: that of the nodes]",
+)
+@patience_option(_PATIENCE_S)
+@topology_option
+@report_option
+@redact_option
+@config_option
+@ssh_config_option
+def explain(
+    logs: tuple[Path, ...],
+    recordings: tuple[Path, ...],
+    tz: str | None,
+    hosts: Path | None,
+    nodesets: tuple[str, ...],
+    rails: int | None,
+    line_rate: float | None,
+    duration: float,
+    topologies: tuple[Path, ...],
+    style: str,
+    redact: bool,
+    config: Path | None,
+    ssh_config: Path | None,
+) -> None:
+    """Explain logs of NCCL, PyTorch and nccl-tests: which ranks, NICs and links failed.
+
+    \b
+    fabmon explain job.log
+    fabmon explain rank*.log.gz --recording run.fabrec
+    kubectl logs worker-0 | fabmon explain - --topology fabric.toml
+    all_reduce_perf -b 8 -e 8G -f 2 | fabmon explain - --rails 8 --line-rate 400G
+
+    LOG is a file, plain or gzip, or - for standard input; several are the logs of one job.
+    """
+    from fabmon.report.explanation import explain_table
+    from fabmon.report.output import as_json
+    from fabmon.session.explain_run import ExplainOptions
+    from fabmon.session.explain_run import explain as explain_logs
+    from fabmon.session.printing import log_to_stderr, write
+    from fabmon.session.session import Session
+
+    zone = None if tz is None else parse_zone(tz)
+    session = Session.load(config, topologies, ssh_config)
+    log_to_stderr()
+    options = ExplainOptions(
+        logs=logs,
+        hosts=hosts,
+        nodesets=nodesets,
+        recordings=recordings,
+        zone=zone,
+        duration_s=duration,
+        redact=redact,
+        rails=rails,
+        line_rate_bps=line_rate,
+    )
+    record = explain_logs(session, options)
+    write(as_json(record) if style == "json" else explain_table(record).encode())

@@ -1,0 +1,106 @@
+"""`fabmon watch`: findings without a screen, for a service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fabmon.cli.options import (
+    Duration,
+    config_option,
+    host_option,
+    hosts_option,
+    interval_option,
+    match_option,
+    prometheus_option,
+    redact_option,
+    sflow_option,
+    ssh_config_option,
+    token_option,
+    topology_option,
+)
+from fabmon.session.errors import UsageError
+
+
+class ListenOn(click.ParamType[tuple[str, int]]):
+    """An address to listen on, as in `127.0.0.1:9839`; this machine alone without a host."""
+
+    name = "address"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Host and port."""
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            self.fail(f"{value!r}: write an address and a port, as in 127.0.0.1:9839", param, ctx)
+        return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@click.command()
+@hosts_option
+@host_option
+@sflow_option
+@prometheus_option
+@match_option
+@token_option
+@click.option("--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h).")
+@interval_option
+@topology_option
+@config_option
+@ssh_config_option
+@redact_option
+@click.option(
+    "--metrics",
+    type=ListenOn(),
+    metavar="[ADDRESS]:PORT",
+    help="Serve findings, nodes and links to Prometheus at /metrics, as 127.0.0.1:9839.",
+)
+def watch(
+    hosts: Path | None,
+    nodesets: tuple[str, ...],
+    sflow: str | None,
+    prometheus: str | None,
+    matches: tuple[str, ...],
+    token_file: Path | None,
+    duration: float | None,
+    interval: float | None,
+    topologies: tuple[Path, ...],
+    config: Path | None,
+    ssh_config: Path | None,
+    redact: bool,
+    metrics: tuple[str, int] | None,
+) -> None:
+    """Watch without a screen: findings only.
+
+    Prints a line when a finding opens, changes or closes, and sends alerts to the receivers that
+    fabmon.toml has in [alerts]: see docs/alerts.md. Made to run as a service. Problems are printed
+    to standard error. SIGTERM and ctrl+c end it.
+    """
+    if prometheus is None and (matches or token_file is not None):
+        raise UsageError("--match and --prometheus-token-file need --prometheus URL")
+    if prometheus is not None and sflow is not None:
+        raise UsageError("--sflow and --prometheus cannot be combined")
+    from fabmon.session.presentation import FINDINGS, RunOptions
+    from fabmon.session.watch_run import watch as watch_nodes
+
+    options = RunOptions(
+        hosts=hosts,
+        nodesets=nodesets,
+        sflow=sflow,
+        prometheus=prometheus,
+        matches=matches,
+        token_file=token_file,
+        style=FINDINGS,
+        duration_s=duration,
+        interval_s=interval,
+        config=config,
+        topologies=topologies,
+        ssh_config=ssh_config,
+        redact=redact,
+        metrics=metrics,
+    )
+    sys.exit(watch_nodes(options))

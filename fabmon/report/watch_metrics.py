@@ -1,0 +1,113 @@
+"""What `fabmon watch --metrics` serves: findings, nodes, links and jobs as OpenMetrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from fabmon import __version__
+from fabmon.analysis.causes import CAUSES
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.openmetrics import PREFIX, head, labels
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.tick import STALE_READS, NodeState
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+_INFO, _CPU = "the fabmon that watches", "CPU time of fabmon itself"
+
+
+def watch_metrics(scene: Scene | None, cpu_s: float, content_type: str) -> str:
+    """The page; before the first scene only what is known of fabmon itself.
+
+    `cpu_s` is the CPU time of this process; `content_type` is one of the two above.
+    """
+    is_openmetrics = content_type == OPENMETRICS
+    parts = [*_own(cpu_s, is_openmetrics), *(_fabric(scene) if scene is not None else ())]
+    return "".join([*parts, "# EOF\n"] if is_openmetrics else parts)
+
+
+def _own(cpu_s: float, is_openmetrics: bool) -> Iterator[str]:
+    """Info metrics and counters have other heads in the older format."""
+    info, counter = f"{PREFIX}watch_info", f"{PREFIX}watch_cpu_seconds_total"
+    if is_openmetrics:
+        yield head(info.removesuffix("_info"), "info", "", _INFO)
+    else:
+        yield head(info, "gauge", "", _INFO)
+    yield f"{info}{labels({'version': __version__})} 1\n"
+    if is_openmetrics:
+        yield head(counter.removesuffix("_total"), "counter", "seconds", _CPU)
+    else:
+        yield head(counter, "counter", "", _CPU)
+    yield f"{counter} {cpu_s:.3f}\n"
+
+
+def _fabric(scene: Scene) -> Iterator[str]:
+    snapshot = scene.snapshot
+    name = f"{PREFIX}watch_tick_timestamp_seconds"
+    yield head(name, "gauge", "seconds", "wall clock of the last tick")
+    yield f"{name} {snapshot.time_ns / 1e9:.3f}\n"
+    name = f"{PREFIX}watch_interval_seconds"
+    yield head(name, "gauge", "seconds", "time between two ticks")
+    yield f"{name} {snapshot.interval_s}\n"
+
+    # Every cause has a series: a rule sees 0 where a finding closes.
+    counts = Counter({(each.name, each.severity): 0 for each in CAUSES.values()})
+    counts.update((each.cause, each.severity) for each in scene.findings)
+    lost = dict.fromkeys(CAUSES, 0.0)
+    for finding in scene.findings:
+        lost[finding.cause] = max(lost.get(finding.cause, 0.0), finding.lost)
+    name = f"{PREFIX}watch_findings"
+    yield head(name, "gauge", "", "open findings")
+    for (cause, severity), count in counts.items():
+        yield f"{name}{labels({'cause': cause, 'severity': severity})} {count}\n"
+    name = f"{PREFIX}watch_lost_bandwidth_ratio"
+    yield head(name, "gauge", "ratio", "highest share of bandwidth lost by an open finding")
+    for cause, share in lost.items():
+        yield f"{name}{labels({'cause': cause})} {share:.4f}\n"
+
+    yield from _states("nodes", "watched nodes", _nodes(snapshot))
+    yield from _states("links", "ports of watched nodes", _links(snapshot))
+
+    jobs = scene.iteration_report.jobs
+    if jobs:
+        name = f"{PREFIX}watch_job_step_seconds"
+        yield head(name, "gauge", "seconds", "step time of a job, named by its first host")
+        for job in jobs:
+            yield f"{name}{labels({'job_host': job.hosts[0]})} {job.step_s:.3f}\n"
+        name = f"{PREFIX}watch_job_hosts"
+        yield head(name, "gauge", "", "hosts whose traffic has the iterations of the job")
+        for job in jobs:
+            yield f"{name}{labels({'job_host': job.hosts[0]})} {len(job.hosts)}\n"
+
+
+def _states(what: str, help_: str, counts: dict[str, int]) -> Iterator[str]:
+    name = f"{PREFIX}watch_{what}"
+    yield head(name, "gauge", "", f"{help_}, by state")
+    for state, count in counts.items():
+        yield f"{name}{labels({'state': state})} {count}\n"
+
+
+def _nodes(snapshot: Snapshot) -> dict[str, int]:
+    counts = Counter(status.state.value for status in snapshot.statuses.values())
+    return {state.value: counts[state.value] for state in NodeState}
+
+
+def _links(snapshot: Snapshot) -> dict[str, int]:
+    """Ports by state, as `fabmon.report.json_records.link_state` has them."""
+    rows = [port.row for node in snapshot.fabric.nodes for port in node.ports]
+    if not rows:
+        return {"up": 0, "down": 0, "stale": 0, "unknown": 0}
+    period_s = np.full(len(rows), snapshot.interval_s)
+    if len(snapshot.period_s):
+        period_s = np.fmax(period_s, snapshot.period_s[rows])
+    up = snapshot.up[rows]
+    is_stale = snapshot.age_s[rows] > period_s * STALE_READS
+    is_unknown = ~is_stale & np.isnan(up)
+    is_up = ~is_stale & (np.nan_to_num(up) != 0)
+    counts = {"up": is_up, "stale": is_stale, "unknown": is_unknown}
+    found = {state: int(mask.sum()) for state, mask in counts.items()}
+    return {**found, "down": len(rows) - sum(found.values())}

@@ -1,0 +1,384 @@
+"""`fabmon explain`: reads the logs, finds the ports, and looks at a recording at that time."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.job_log.conclusions import (
+    LocatedFailure,
+    StuckCollective,
+    located_failures,
+    stuck_collectives,
+)
+from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.log_times import Clock, LogTime, clock_of
+from fabmon.analysis.job_log.nccl_tests import Rails
+from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
+from fabmon.fabric.model import RAIL, Fabric, Host
+from fabmon.fabric.pseudonyms import without_domain
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_wording import date_time, utc
+from fabmon.fabric.wire.messages import Hello
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.report.explanation import (
+    ExplainRecord,
+    FindingAtTime,
+    PortAtTime,
+    RecordingAtTime,
+    explain_record,
+    redacted_record,
+)
+from fabmon.session.errors import UsageError
+from fabmon.session.log_files import read_logs
+from fabmon.session.node_queries import collect_fabric
+from fabmon.session.replay_run import PlayedRange, open_recordings
+from fabmon.session.session import Session
+
+_BEFORE_S = 60.0
+"""Looked at before a failure: NCCL reports it after its retries, some 30 s by default."""
+_AFTER_S = 30.0
+_LONGEST_S = 300.0
+"""Looked at of the time of the failures, from the first one on."""
+_LEAD_S = 60.0
+_MOST_TIMES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """What to explain, and with what.
+
+    `zone` is that of the log's clock, None where not given. Nodes are waited for `duration_s`.
+    `rails` of a node and their line rate are for nccl-tests; None: as the nodes report them.
+    """
+
+    logs: tuple[Path, ...]
+    hosts: Path | None = None
+    nodesets: tuple[str, ...] = ()
+    recordings: tuple[Path, ...] = ()
+    zone: datetime.tzinfo | None = None
+    duration_s: float = 20.0
+    redact: bool = False
+    rails: int | None = None
+    line_rate_bps: float | None = None
+
+
+def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
+    """Explain logs. Raises UsageError, also where they have no line of NCCL."""
+    if options.recordings and (options.hosts is not None or options.nodesets):
+        raise UsageError("--recording has the nodes of its time: remove --hosts and --host")
+    log, notes = read_logs(options.logs)
+    if not log.nccl_lines and not log.tests.runs:
+        names = ", ".join(map(str, options.logs[:3]))
+        raise UsageError(
+            f"{names}: no line of NCCL, of PyTorch's NCCL or of nccl-tests: was it written with"
+            " NCCL_DEBUG=WARN or INFO?"
+        )
+    sources = ["standard input" if str(path) == "-" else str(path) for path in options.logs]
+    if options.recordings:
+        with open_recordings(options.recordings) as timeline:
+            look = _RecordingLook(session, timeline, options)
+            record = look.explain(log, sources, notes)
+        return redacted_record(record, look.redactor) if options.redact else record
+    hosts = _named_hosts(options.hosts, options.nodesets)
+    redactor = Redactor(hosts)
+    places: list[Places] = []
+    rates: dict[str, list[float]] = {}
+    if hosts:
+        snapshot, hellos = asyncio.run(collect_fabric(session, hosts, options.duration_s))
+        places.append(FabricPlaces(snapshot.fabric, hellos))
+        rates = _rail_rates(snapshot)
+        missing = [host.name for host in hosts if host.name not in hellos]
+        if missing:
+            notes.append(f"{len(missing)} of {len(hosts)} nodes did not answer.")
+    places.append(PlannedPlaces(session.topology, hosts))
+    failures = located_failures(log, AllPlaces(places))
+    rails = _rails(log, options, rates)
+    stuck = stuck_collectives(log)
+    record = explain_record(log, sources, failures, stuck, notes=notes, rails=rails)
+    return redacted_record(record, redactor) if options.redact else record
+
+
+def _rail_rates(snapshot: Snapshot) -> dict[str, list[float]]:
+    """The line rates of each host's rails, where known."""
+    found: dict[str, list[float]] = {}
+    for port in snapshot.fabric.ports:
+        # The digits of a float32: 400e9 is 399999991808 otherwise.
+        rate_bps = float(f"{snapshot.line_rate_bps[port.row]:.6g}")
+        if port.node and port.role == RAIL and rate_bps > 0:
+            found.setdefault(port.node, []).append(rate_bps)
+    return found
+
+
+def _rails(log: JobLog, options: ExplainOptions, rates: dict[str, list[float]]) -> Rails | None:
+    """The rails of a node in the tests of a log: as given, else as the nodes report them; their
+    number also as NCCL reports it. None where the line rate is unknown."""
+    hosts = {host for run in log.tests.runs for host in run.hosts.values()}
+    known = [each for name, each in rates.items() if without_domain(name) in hosts]
+    listed = next(iter(known or rates.values()), [])
+    used = max((len(host.hcas) for host in log.hosts.values()), default=0)
+    count = options.rails or used or len(listed)
+    if options.line_rate_bps is not None and count:
+        return Rails(count, options.line_rate_bps, "as given")
+    if not listed or not count:
+        return None
+    return Rails(count, median(listed), "as the nodes report them")
+
+
+def _named_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
+    """The nodes of --hosts and --host; none without them. Raises UsageError."""
+    try:
+        return [
+            *(read(path) if path is not None else ()),
+            *(from_nodesets(list(nodesets)) if nodesets else ()),
+        ]
+    except HostsFileError as error:
+        raise UsageError(str(error)) from None
+
+
+class _RecordingLook:
+    """Looks at a recording at the time of the failures of a log."""
+
+    def __init__(self, session: Session, timeline: Timeline, options: ExplainOptions) -> None:
+        self._session = session
+        self._timeline = timeline
+        self._options = options
+        self.redactor = Redactor(timeline.hosts)
+
+    def explain(self, log: JobLog, sources: Sequence[str], notes: Sequence[str]) -> ExplainRecord:
+        """The record, with what the recording shows."""
+        stuck = stuck_collectives(log)
+        times = list(_times(log, stuck))[:_MOST_TIMES]
+        start_ns, until_ns = self._timeline.start_ns, self._timeline.until_ns
+        clock = clock_of(times, start_ns, until_ns, self._options.zone) if times else None
+        window = _window(log, stuck, clock, start_ns, until_ns)
+        played = self._play(*(window or (max(start_ns, until_ns - 1), until_ns)))
+        planned = PlannedPlaces(self._session.topology, self._timeline.hosts)
+        places = AllPlaces([FabricPlaces(played.fabric, played.hellos), planned])
+        failures = located_failures(log, places)
+        if window is None:
+            found = RecordingAtTime(
+                clock=self._why_not(times), start=None, end=None, findings=[], ports=[]
+            )
+        else:
+            assert clock is not None
+            rows = _rows(failures, played.fabric) or _rails_of(log, played.fabric)
+            found = played.at_time(window, clock, rows, _hosts(failures) | _tested_hosts(log))
+        rails = _rails(log, self._options, played.rail_rates)
+        return explain_record(log, sources, failures, stuck, clock, found, notes, rails)
+
+    def _why_not(self, times: Sequence[LogTime]) -> str:
+        begun, ended = date_time(self._timeline.start_ns), date_time(self._timeline.until_ns)
+        if not times:
+            return "the log has no times: what the recording shows then is not known"
+        return (
+            f"the log's times ({times[0].at:%m-%d %H:%M:%S} and later) are not in the recording,"
+            f" {begun} to {ended}"
+        )
+
+    def _play(self, from_ns: int, until_ns: int) -> _Played:
+        """Play a part of the recording, with the state at its start."""
+        played = _Played()
+        part = PlayedRange(
+            self._session, self._timeline, from_ns, until_ns, "looking at the recording", _LEAD_S
+        )
+        pipeline = self._session.recorded_pipeline(self._timeline)
+        for is_inside, tick in part.ticks():
+            self.redactor.learn(tick)
+            played.hellos.update(tick.hellos)
+            scene = pipeline.accept(tick)
+            played.fabric = scene.snapshot.fabric
+            played.rail_rates = played.rail_rates or _rail_rates(scene.snapshot)
+            if is_inside:
+                played.accept(scene)
+        return played
+
+
+def _times(log: JobLog, stuck: Sequence[StuckCollective]) -> Iterator[LogTime]:
+    """The times of failures, timeouts and tests."""
+    for seen in log.failures.values():
+        if seen.first is not None:
+            yield seen.first
+    for each in stuck:
+        if each.first is not None:
+            yield each.first
+    for run in log.tests.runs:
+        yield from (time for time in (run.first, run.last) if time is not None)
+
+
+def _window(
+    log: JobLog,
+    stuck: Sequence[StuckCollective],
+    clock: Clock | None,
+    start_ns: int,
+    until_ns: int,
+) -> tuple[int, int] | None:
+    """The part of the recording to look at: from before the first failure, or else from when the
+    first collective that timed out began; None where it has none of these."""
+    if clock is None:
+        return None
+    failed = [
+        at
+        for seen in log.failures.values()
+        for time in (seen.first, seen.last)
+        if time is not None and (at := clock.time_ns(time)) is not None
+    ]
+    began = [
+        at - int((each.ran_s or 0.0) * 1e9)
+        for each in stuck
+        if each.first is not None and (at := clock.time_ns(each.first)) is not None
+    ]
+    tested = [
+        at
+        for run in log.tests.runs
+        for time in (run.first, run.last)
+        if time is not None and (at := clock.time_ns(time)) is not None
+    ]
+    inside = [at for at in failed if start_ns <= at <= until_ns] or began or tested
+    if not inside:
+        return None
+    first = max(start_ns, min(inside) - int(_BEFORE_S * 1e9))
+    last = min(max(inside) + int(_AFTER_S * 1e9), first + int(_LONGEST_S * 1e9), until_ns)
+    return (first, last) if first < last else None
+
+
+def _hosts(failures: Sequence[LocatedFailure]) -> set[str]:
+    ends = [end for each in failures for end in (each.near, each.far) if end is not None]
+    return {end.place.node if end.place is not None else end.host for end in ends} - {""}
+
+
+def _tested_hosts(log: JobLog) -> set[str]:
+    return {host for run in log.tests.runs for host in run.hosts.values()}
+
+
+def _rails_of(log: JobLog, fabric: Fabric) -> list[int]:
+    """The rails of the hosts of tests."""
+    hosts = _tested_hosts(log)
+    return [
+        port.row
+        for node in fabric.nodes
+        if without_domain(node.name) in hosts
+        for port in node.ports
+        if port.role == RAIL
+    ]
+
+
+def _rows(failures: Sequence[LocatedFailure], fabric: Fabric) -> list[int]:
+    """The ports of the failures, each followed by the switch port at its other end if watched."""
+    rows: dict[int, None] = {}
+    for each in failures:
+        for end in (each.near, each.far):
+            if end is None or end.place is None or end.place.row < 0:
+                continue
+            rows[end.place.row] = None
+            peer = fabric.ports[end.place.row].peer
+            if peer is not None:
+                rows[peer] = None
+    return list(rows)
+
+
+class _Played:
+    """What a part of a recording shows: the fabric, findings, and the extremes of every port."""
+
+    def __init__(self) -> None:
+        self.fabric = Fabric(0, (), (), ())
+        self.hellos: dict[str, Hello] = {}
+        self.rail_rates: dict[str, list[float]] = {}
+        self._findings: dict[str, Finding] = {}
+        self._highest: dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]] = {}
+        self._down_s: np.ndarray[tuple[int], np.dtype[np.float32]] = np.zeros(0, np.float32)
+
+    def accept(self, scene: Scene) -> None:
+        """Add a scene."""
+        for finding in scene.findings:
+            self._findings[finding.key] = finding
+        snapshot = scene.snapshot
+        size = len(snapshot.up)
+        self._down_s = _grown(self._down_s, size, 0.0)
+        self._down_s[:size] += np.where(snapshot.up == 0, snapshot.interval_s, 0.0)
+        for name, values in _columns(snapshot):
+            known = _grown(self._highest.get(name, np.zeros(0, np.float32)), size, np.nan)
+            known[:size] = np.fmax(known[:size], values)
+            self._highest[name] = known
+
+    def at_time(
+        self,
+        window: tuple[int, int],
+        clock: Clock,
+        rows: Sequence[int],
+        hosts: set[str],
+    ) -> RecordingAtTime:
+        """The record: findings, those on the ports and hosts of the failures first."""
+        start_ns, end_ns = window
+        found = [self._finding(each, set(rows), hosts) for each in self._findings.values()]
+        found.sort(key=lambda each: (not each.is_on_path, each.since))
+        return RecordingAtTime(
+            clock=clock.sure,
+            start=utc(start_ns),
+            end=utc(end_ns),
+            findings=found,
+            ports=[self._port(row) for row in rows],
+        )
+
+    def _finding(self, finding: Finding, rows: set[int], hosts: set[str]) -> FindingAtTime:
+        subject = finding.subject.partition("/")[0]
+        on_path = bool(rows.intersection(finding.rows)) or subject in hosts
+        return FindingAtTime(
+            text=finding.text,
+            subject=finding.subject,
+            severity=finding.severity,
+            since=utc(finding.since_ns),
+            until=None if finding.until_ns is None else utc(finding.until_ns),
+            is_on_path=on_path,
+        )
+
+    def _port(self, row: int) -> PortAtTime:
+        port = self.fabric.ports[row]
+
+        def highest(name: str) -> float | None:
+            values = self._highest.get(name)
+            if values is None or row >= len(values) or np.isnan(values[row]):
+                return None
+            return round(float(values[row]), 4)
+
+        return PortAtTime(
+            port=port.id,
+            name=port.display_name,
+            down_s=float(self._down_s[row]) if row < len(self._down_s) else 0.0,
+            tx_util=highest("tx"),
+            rx_util=highest("rx"),
+            paused=highest("pause_rx"),
+            pausing=highest("pause_tx"),
+            errors=highest("damage"),
+            drops=highest("drops"),
+        )
+
+
+def _columns(
+    snapshot: Snapshot,
+) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np.float32]]]]:
+    """The columns of a port that are of interest, [ports]."""
+    yield "tx", snapshot.tx_util
+    yield "rx", snapshot.rx_util
+    for name in ("pause_rx", "pause_tx", "damage", "drops"):
+        yield name, snapshot.column(name)
+
+
+def _grown(
+    values: np.ndarray[tuple[int], np.dtype[np.float32]], size: int, fill: float
+) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """An array that is at least as long, for ports that are new."""
+    if len(values) >= size:
+        return values
+    more = np.full(size - len(values), fill, np.float32)
+    return np.concatenate((values, more))

@@ -1,0 +1,124 @@
+"""Which findings become alerts, and what a receiver is still to be sent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fabmon.alerts.alert import Alert, AlertBook, AlertRules
+from fabmon.alerts.outbox import Outbox
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.tick import Tick
+from fabmon.history.history import History
+
+RULES = AlertRules(min_severity="warning", causes=frozenset(), open_for_s=0.0, group_above=2)
+
+
+def finding(subject: str, cause: str = "incast", severity: str = "warning") -> Finding:
+    return Finding(
+        cause=cause,
+        severity=severity,
+        subject=subject,
+        rows=(),
+        text=f"{subject} has a problem",
+        evidence=(),
+        advice="",
+        confidence=0.9,
+        since_ns=10,
+    )
+
+
+def scene(*findings: Finding, time_s: float = 1) -> Scene:
+    snapshot = History([]).accept(Tick(0, int(time_s * 1e9)))
+    return Scene(snapshot, findings, (), ())
+
+
+def open_ids(book: AlertBook, *findings: Finding) -> set[str]:
+    return set(book.accept(scene(*findings)))
+
+
+def test_severity_cause_and_age_decide() -> None:
+    assert not open_ids(AlertBook(RULES), finding("a", severity="note"))
+    assert open_ids(AlertBook(RULES), finding("a", severity="critical")) == {"incast:a"}
+    only = msgspec.structs.replace(RULES, causes=frozenset({"straggler"}))
+    assert open_ids(AlertBook(only), finding("a"), finding("b", "straggler")) == {"straggler:b"}
+    later = AlertBook(msgspec.structs.replace(RULES, open_for_s=30))
+    assert not later.accept(scene(finding("a"), time_s=29))
+    assert later.accept(scene(finding("a"), time_s=31))
+
+
+def test_an_alert_keeps_its_name_while_its_cause_changes_and_its_severity_only_rises() -> None:
+    book = AlertBook(RULES)
+    book.accept(scene(finding("leaf1/up1", "flapping_link")))
+    (alert,) = book.accept(scene(finding("leaf1/up1", "degraded_link", "critical"))).values()
+    assert (alert.id, alert.severity) == ("link:leaf1/up1", "critical")
+    (alert,) = book.accept(scene(finding("leaf1/up1", "degraded_link", "note"))).values()
+    assert (alert.finding.severity, alert.severity) == ("note", "critical")
+    assert not book.accept(scene())
+
+
+def test_ten_thousand_findings_are_few_alerts_that_do_not_move() -> None:
+    book = AlertBook(RULES)
+    many = [finding(f"gpu{number:05}") for number in range(10_000)]
+    alerts = book.accept(scene(*many))
+    assert set(alerts) == {"incast:gpu00000", "incast:gpu00001", "incast:more"}
+    assert alerts["incast:more"].summary == "Incast: 9998 more findings"
+    assert alerts["incast:more"].text.endswith(" and 9988 more")
+    # The first two close: nobody moves up, which would notify of old findings as new ones.
+    assert open_ids(book, *many[2:]) == {"incast:more"}
+    assert open_ids(book, *many[2:], finding("new")) == {"incast:more", "incast:new"}
+    assert not open_ids(book)
+
+
+def alert(id_: str, text: str = "", severity: str = "warning") -> Alert:
+    found = finding(id_, severity=severity)
+    return Alert(id=id_, kind="incast", severity=severity, finding=found, ports=(text,))
+
+
+def outbox(resend_s: float | None = None) -> Outbox:
+    return Outbox(lambda each: each.id, lambda sent, new: sent.ports != new.ports, resend_s)
+
+
+def test_only_the_newest_version_is_sent_and_what_is_open_again_later() -> None:
+    box = outbox(resend_s=60)
+    for text in ("one", "two", "three"):
+        box.accept({"a": alert("a", text)}, now_ns=1)
+    (due,) = box.due(0, 10)
+    assert due.ports == ("three",)
+    box.delivered([due], 0)
+    assert box.due(59, 10) == []
+    assert box.due(60, 10) == [due]
+    assert box.next_due_s() == 60
+
+
+def test_what_closed_is_sent_until_it_is_delivered_also_if_it_never_was() -> None:
+    box = outbox()
+    box.accept({"a": alert("a")}, now_ns=1)
+    box.accept({}, now_ns=7)
+    box.accept({}, now_ns=8)
+    (closed,) = box.due(0, 10)
+    assert closed.until_ns == 7
+    box.delivered([closed], 0)
+    assert box.due(1e9, 10) == []
+    assert box.next_due_s() == float("inf")
+
+
+def test_what_opens_again_while_its_end_is_on_its_way_is_sent_again() -> None:
+    box = outbox()
+    box.accept({"a": alert("a")}, now_ns=1)
+    box.delivered(box.due(0, 10), 0)
+    box.accept({}, now_ns=2)
+    closing = box.due(1, 10)
+    box.accept({"a": alert("a")}, now_ns=3)
+    box.delivered(closing, 1)
+    (due,) = box.due(1, 10)
+    assert due.until_ns is None
+
+
+def test_what_closed_while_a_receiver_is_lost_is_bounded() -> None:
+    box = outbox()
+    for number in range(1500):
+        box.accept({"x": alert(f"a{number}")}, now_ns=number)
+    box.accept({}, now_ns=1500)
+    assert len(box.due(0, 10_000)) == 1000
+    assert box.given_up == 500

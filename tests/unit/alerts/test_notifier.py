@@ -1,0 +1,212 @@
+"""Webhooks and commands: bodies, signatures, templates, limits; one message per change."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from fabmon.alerts.alert import Alert
+from fabmon.alerts.alert_record import schema
+from fabmon.alerts.errors import DeliveryError, SettingError
+from fabmon.alerts.memory import SentMemory
+from fabmon.alerts.notifier import ExecTransport, WebhookTransport
+from fabmon.alerts.settings import ExecReceiver, WebhookReceiver
+from fabmon.alerts.template import BUILT_IN
+from fabmon.analysis.finding import Change
+from tests.goldens import check_golden
+from tests.unit.alerts.alertmanager import Posts, posts
+from tests.unit.alerts.test_alert_book import finding, outbox
+from tests.unit.alerts.test_alertmanager import SCENARIO, until
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "alerts.schema.json"
+ALERT = Alert(
+    id="incast:leaf1/swp1",
+    kind="incast",
+    severity="critical",
+    finding=finding('leaf1/swp1 {key} "quoted" <!channel>', severity="critical"),
+    node="leaf1",
+    port="swp1",
+)
+
+
+@pytest.fixture
+def hook() -> Iterator[Posts]:
+    with posts() as kept:
+        yield kept
+
+
+async def post(hook: Posts, change: Change = Change.OPEN, **settings: Any) -> Any:
+    """The body that a webhook with these settings is posted."""
+    receiver = WebhookReceiver(url=hook.url, **settings)
+    transport = WebhookTransport(receiver, "pod7", "http://wiki.example/fabmon")
+    try:
+        await transport.send([(change, ALERT)])
+    finally:
+        await transport.close()
+    return json.loads(hook.bodies[-1])
+
+
+def test_the_schema_is_the_committed_one() -> None:
+    check_golden(SCHEMA, schema().decode())
+
+
+async def test_a_webhook_is_posted_a_signed_record(hook: Posts, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("open sesame\n")
+    body = await post(hook, secret_file=str(secret))
+    jsonschema.validate(body, json.loads(SCHEMA.read_text()))
+    assert (body["change"], body["cluster"], body["node"]) == ("open", "pod7", "leaf1")
+    headers = hook.headers[-1]
+    signed = headers["X-Fabmon-Timestamp"].encode() + b"." + hook.bodies[-1]
+    digest = hmac.new(b"open sesame", signed, hashlib.sha256).hexdigest()
+    assert headers["X-Fabmon-Signature"] == f"sha256={digest}"
+    assert abs(int(headers["X-Fabmon-Timestamp"]) - time.time()) < 60
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+async def test_a_template_is_filled_and_values_cannot_change_it(
+    hook: Posts, tmp_path: Path, name: str
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("routing-key\n")
+    body = await post(hook, template=name, key_file=str(key), fields={"topic": "fabric"})
+    text = json.dumps(body)
+    # What an alert says is no template: the key is not put into it.
+    assert text.count("routing-key") == (name == "pagerduty")
+    assert 'leaf1/swp1 {key} \\"quoted\\"' in text
+    assert ("<!channel>" in text) == (name != "slack")
+    if name == "ntfy":
+        assert (body["topic"], body["priority"]) == ("fabric", 5)
+    if name == "pagerduty":
+        assert (body["event_action"], body["dedup_key"]) == ("trigger", "pod7:incast:leaf1/swp1")
+        closed = await post(hook, Change.CLOSE, template=name, key_file=str(key))
+        assert (closed["event_action"], closed["dedup_key"]) == ("resolve", body["dedup_key"])
+
+
+def test_a_template_that_cannot_be_filled_is_refused_before_the_run(tmp_path: Path) -> None:
+    def refused(**settings: Any) -> str:
+        with pytest.raises(SettingError) as error:
+            WebhookTransport(WebhookReceiver(url="http://127.0.0.1:9", **settings), "", "")
+        return str(error.value)
+
+    assert refused(template="pagerduty") == "the template needs key_file"
+    assert "needs topic: set them in fields" in refused(template="ntfy")
+    assert "write the path of a file, or one of slack" in refused(template="slakc")
+    bad = tmp_path / "bad.json"
+    bad.write_text("{")
+    assert "bad.json" in refused(template=str(bad))
+
+
+async def test_errors_name_no_address_and_redirects_are_not_followed(hook: Posts) -> None:
+    for status in (301, 500):
+        hook.status = status
+        with pytest.raises(DeliveryError, match=f"HTTP {status}") as error:
+            await post(hook)
+        assert "127.0.0.1" not in str(error.value)
+
+
+async def test_a_command_reads_the_record_and_no_shell_reads_the_command(tmp_path: Path) -> None:
+    out = tmp_path / "a;b $(c)"
+    receiver = ExecReceiver(command=("tee", str(out)))
+    await ExecTransport(receiver, "pod7").send([(Change.CLOSE, ALERT)])
+    body = json.loads(out.read_text())
+    jsonschema.validate(body, json.loads(SCHEMA.read_text()))
+    assert body["change"] == "close"
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"sleep 60 & echo $! > {pid}; wait"
+    receiver = ExecReceiver(command=("sh", "-c", script), timeout_s=2)
+    with pytest.raises(DeliveryError, match="more than 2 s"):
+        asyncio.run(ExecTransport(receiver, "").send([(Change.OPEN, ALERT)]))
+    process = Path("/proc", pid.read_text().strip(), "stat")
+    # Killed; it may still wait for init to be reaped.
+    assert not process.exists() or process.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("/nonexistent",), "/nonexistent: No such file"),
+        (("sh", "-c", "echo bad >&2; exit 3"), "exited with 3 bad"),
+    ],
+)
+async def test_a_command_that_fails_is_an_error(command: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(DeliveryError, match=complaint):
+        await ExecTransport(ExecReceiver(command=command), "").send([(Change.OPEN, ALERT)])
+
+
+def test_what_was_sent_is_remembered_by_one_process_at_a_time() -> None:
+    first, second = SentMemory("pager", "pod7"), SentMemory("pager", "pod7")
+    assert SentMemory("pager", "pod8").path != first.path
+    assert first.acquire()
+    assert not second.acquire()
+    first.save([ALERT])
+    assert first.path.stat().st_mode & 0o777 == 0o600
+    first.release()
+    assert second.acquire()
+    assert second.load() == [ALERT]
+    second.path.write_text("[{")
+    assert second.load() == []
+    second.release()
+
+
+def test_what_an_earlier_run_sent_is_closed_only_when_it_is_not_found_again() -> None:
+    gone, there = ALERT, Alert(id="b", kind="b", severity="note", finding=finding("b"))
+    box = outbox()
+    box.inherit([gone, there], now_s=0)
+    box.accept({}, now_ns=1)
+    box.accept({"b": there}, now_ns=2)
+    assert box.due(0, 10) == []
+    box.end_inheritance()
+    box.accept({"b": there}, now_ns=3)
+    (closed,) = box.due(0, 10)
+    assert (closed.id, box.change(closed)) == (gone.id, Change.CLOSE)
+
+
+def test_killed_and_restarted_a_webhook_is_posted_each_change_once(
+    hook: Posts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    config, scenario = tmp_path / "fabmon.toml", tmp_path / "scenario.toml"
+    config.write_text(f'[alerts.receivers.hook]\ntype = "webhook"\nurl = "{hook.url}"\n')
+    command = [sys.executable, "-m", "tests.unit.alerts.played_fabric", str(config), str(scenario)]
+
+    def watch(fault_s: float) -> subprocess.Popen[bytes]:
+        scenario.write_text(SCENARIO.format(seconds=fault_s))
+        return subprocess.Popen([*command, "10", "900"], stdout=subprocess.DEVNULL)
+
+    def changes() -> list[str]:
+        return [each["change"] for each in hook.objects()]
+
+    first = watch(1000)
+    beside = watch(1000)
+    try:
+        until(lambda: list((tmp_path / "state").glob("fabmon/alerts/*.json")))
+        time.sleep(2)
+        assert changes() == ["open"]
+    finally:
+        for each in (first, beside):
+            each.kill()
+            each.wait()
+    second = watch(30)
+    try:
+        until(lambda: "close" in changes(), 60)
+        assert changes() == ["open", "close"]
+        opened, closed = hook.objects()
+        assert opened["id"] == closed["id"]
+    finally:
+        second.kill()
+        second.wait()

@@ -1,0 +1,58 @@
+"""`fabmon watch` as a service runs it, and the settings of alerts."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fabmon.session.config import load
+from fabmon.session.errors import Exit, UsageError
+from tests.requirements import heeding_signals
+from tests.unit.alerts.test_alertmanager import until
+
+HEAD = '[alerts.receivers.main]\ntype = "alertmanager"\nurl = "http://127.0.0.1:9"\n'
+
+
+def test_it_watches_without_a_terminal_and_sigterm_ends_it_in_order(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("here via=local\n")
+    watch = subprocess.Popen(
+        heeding_signals([sys.executable, "-m", "fabmon", "watch", "--hosts", str(hosts)]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    children = Path(f"/proc/{watch.pid}/task/{watch.pid}/children")
+    until(lambda: watch.poll() is not None or children.read_text().strip(), 60)
+    time.sleep(4)
+    assert watch.poll() is None
+    watch.send_signal(signal.SIGTERM)
+    out, errors = watch.communicate(timeout=30)
+    assert errors == ""
+    assert watch.returncode in (Exit.OK, Exit.NO_NODE)
+    assert all(line[:4].isdigit() for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[alerts]\ncauses = ["incats"]\n', "fabmon.toml:2: .*'incats': did you mean incast"),
+        (HEAD + 'causes = ["no"]\n', "fabmon.toml:4: .*no cause 'no'"),
+        (HEAD.replace("http:", "ftp:"), "fabmon.toml:3: .*begins with http"),
+        (HEAD.replace("127", "me:secret@127"), "fabmon.toml:3: .*use password_file"),
+        (HEAD + 'token_file = "a"\npassword_file = "b"\n', "fabmon.toml:4: .*at most one"),
+        (HEAD.replace("alertmanager", "pager"), "pager"),
+        ("[alerts]\ngroup_above = 0\n", "fabmon.toml:2: .*1 to 1000 alerts"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_line(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "fabmon.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=complaint) as refused:
+        load(path)
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,144 @@
+"""The metrics of `fabmon watch --metrics`, and the alert rules on them, by promtool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from fabmon.alerts.metrics_server import metrics_server
+from fabmon.analysis.scene import Scene
+from fabmon.cli.main import cli
+from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.report.json_records import link_state
+from fabmon.report.watch_metrics import OPENMETRICS, PROMETHEUS, watch_metrics
+from fabmon.session.errors import UsageError
+from tests.builders import START_NS, LeafSpine, new_pipeline, tick
+from tests.requirements import need_command
+from tests.unit.alerts.test_alert_book import finding
+from tests.unit.alerts.test_alertmanager import until
+from tests.unit.feeds.prometheus_servers import Prometheus, free_port
+
+RULES = Path(__file__).parents[3] / "config" / "prometheus" / "fabmon.alerts.yml"
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """Two findings; one node is lost."""
+    fabric = LeafSpine(uplinks=2, hosts=2)
+    pipeline = new_pipeline(fabric.hosts)
+    for _ in range(4):
+        pipeline.accept(fabric.step())
+    lost = NodeStatus("spine2", NodeState.LOST, START_NS, "connection reset", "ended")
+    made = pipeline.accept(tick(6, statuses=[lost]))
+    worse = msgspec.structs.replace(finding("b", severity="critical"), lost=0.4)
+    return Scene(made.snapshot, (finding("a"), worse), (), ())
+
+
+def values(page: str) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, _, value in (
+            line.rpartition(" ") for line in page.splitlines() if not line.startswith("#")
+        )
+    }
+
+
+def test_the_page_has_what_the_scene_has(scene: Scene) -> None:
+    found = values(watch_metrics(scene, 1.5, OPENMETRICS))
+    assert found['fabmon_watch_findings{cause="incast",severity="warning"}'] == 1
+    assert found['fabmon_watch_findings{cause="incast",severity="critical"}'] == 1
+    assert found['fabmon_watch_findings{cause="ecmp_collision",severity="warning"}'] == 0
+    assert found['fabmon_watch_lost_bandwidth_ratio{cause="incast"}'] == 0.4
+    assert found['fabmon_watch_nodes{state="lost"}'] == 1
+    assert found["fabmon_watch_cpu_seconds_total"] == 1.5
+    snapshot = scene.snapshot
+    states = [link_state(snapshot, port) for node in snapshot.fabric.nodes for port in node.ports]
+    assert states
+    for state in ("up", "down", "stale", "unknown"):
+        assert found[f'fabmon_watch_links{{state="{state}"}}'] == states.count(state)
+
+
+def test_promtool_accepts_the_page_and_the_rules(scene: Scene) -> None:
+    need_command("promtool", "prometheus")
+    page = watch_metrics(scene, 1.5, PROMETHEUS)
+    for command, text in ((["check", "metrics"], page), (["check", "rules", str(RULES)], "")):
+        done = subprocess.run(
+            ["promtool", *command], input=text, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    # The rules use metrics that exist.
+    used = set(re.findall(r"fabmon_watch_\w+", RULES.read_text()))
+    assert used <= {name.partition("{")[0] for name in values(page)}
+
+
+async def test_it_is_served_as_openmetrics(scene: Scene) -> None:
+    port = free_port()
+
+    def fetch() -> tuple[str, str]:
+        headers = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
+        with urllib.request.urlopen(request, timeout=5) as reply:
+            return reply.headers["Content-Type"], reply.read().decode()
+
+    async with metrics_server("127.0.0.1", port) as publish:
+        kind, page = await asyncio.to_thread(fetch)
+        assert kind == OPENMETRICS
+        assert page.endswith("# EOF\n")
+        assert "fabmon_watch_nodes" not in page
+        publish(scene)
+        page = (await asyncio.to_thread(fetch))[1]
+        assert "fabmon_watch_nodes" in page
+        # An independent parser reads it.
+        assert list(text_string_to_metric_families(page))  # type: ignore[no-untyped-call]
+
+
+async def test_a_real_prometheus_scrapes_it_and_its_rules_fire(
+    scene: Scene, tmp_path: Path
+) -> None:
+    port = free_port()
+    target = ("watch", "pod7", port, {})
+    # Rules wait for minutes, and this scene is of another day.
+    rules = tmp_path / "rules.yml"
+    text = re.sub(r"for: \w+", "for: 0s", RULES.read_text())
+    rules.write_text(text.replace("name: fabmon-watch", "name: fabmon-watch\n    interval: 1s"))
+
+    def firing(server: Prometheus) -> set[str]:
+        with urllib.request.urlopen(f"{server.url}/api/v1/alerts", timeout=5) as reply:
+            return {each["labels"]["alertname"] for each in json.load(reply)["data"]["alerts"]}
+
+    def run() -> set[str]:
+        with Prometheus(tmp_path / "prometheus", [target], rules=rules) as server:
+            server.until_scraped(1)
+            until(lambda: len(firing(server)) >= 4)
+            return firing(server)
+
+    async with metrics_server("127.0.0.1", port) as publish:
+        publish(scene)
+        assert await asyncio.to_thread(run) == {
+            "FabmonCriticalFinding",
+            "FabmonLostBandwidth",
+            "FabmonNodesLost",
+            "FabmonSilent",
+        }
+
+
+def test_an_address_that_cannot_be_used_is_named() -> None:
+    result = CliRunner().invoke(cli, ["watch", "--metrics", "9839"], standalone_mode=False)
+    assert "as in 127.0.0.1:9839" in str(result.exception)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(cli, ["watch", "--metrics", f":{port}"], standalone_mode=False)
+    assert isinstance(result.exception, UsageError)
+    assert f"--metrics 127.0.0.1:{port}: Address already in use" in str(result.exception)

@@ -1,0 +1,355 @@
+"""gNMI: devices that stream OpenConfig, against a server of the same published protos."""
+
+# ruff: noqa: E402 - what is missing is said before it is imported
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.requirements import need_package
+
+need_package("grpc")
+need_package("pygnmi")
+
+from pygnmi.spec.v080 import gnmi_pb2
+
+from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.wire.messages import Frame, Hello, Message, Notice, decode
+from fabmon.feeds.errors import (
+    BadSecret,
+    BadTrust,
+    LoginRefused,
+    Misbehaved,
+    NodeError,
+    Unreachable,
+)
+from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.transports import gnmi as gnmi_transport
+from fabmon.feeds.transports.gnmi import GnmiTransport
+from fabmon.feeds.transports.openconfig import Leaf, json_value, leaves, queue_number, speed
+from fabmon.feeds.transports.transport import ProbeSession
+from tests.fixtures import gnmi
+from tests.fixtures.gnmi import Device
+from tests.unit.feeds.certificates import self_made
+
+PORT, OTHER = "Ethernet1/1", "Ethernet2/1"
+HOST = Host(name="leaf1", address="127.0.0.1", via="gnmi", role=SWITCH, tls="no")
+
+
+@pytest.fixture
+def device() -> Device:
+    made = Device()
+    made.port("Ethernet1/1", 10**12, 2 * 10**12, index=1001)
+    made.port("Ethernet2/1", 5, 6, is_up=False, index=2001)
+    made.queue("Ethernet1/1", "UC3", 10**9, 42)
+    made.neighbour("Ethernet1/1", "spine1", "Ethernet9/1")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gnmi_transport, "_FIRST_S", 2.0)
+
+
+class Served:
+    """A device that is served, and sessions with it."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.transport = GnmiTransport(ProbeSettings(interval_s=0.1))
+        self.sessions: list[ProbeSession] = []
+        self.server: Any = None
+        self.port = 0
+
+    async def start(self, tls: tuple[bytes, bytes] | None = None) -> None:
+        self.server, self.port = await gnmi.serve(self.device, tls)
+
+    async def session(self, **fields: Any) -> ProbeSession:
+        host = msgspec.structs.replace(HOST, **{"port": self.port, **fields})
+        session = await self.transport.open(host)
+        self.sessions.append(session)
+        return session
+
+    async def close(self) -> None:
+        for session in self.sessions:
+            await session.close()
+        if self.server is not None:
+            await self.server.stop(None)
+
+
+@pytest.fixture
+async def served(device: Device) -> AsyncIterator[Served]:
+    made = Served(device)
+    yield made
+    await made.close()
+
+
+class Heard:
+    """What a session has said so far: the last hello, the last values of each port, notices."""
+
+    def __init__(self, session: ProbeSession) -> None:
+        self._session = session
+        self.hello: Hello | None = None
+        self.values: dict[str, dict[str, int]] = {}
+        self.clocks: dict[tuple[str, str], list[int]] = {}
+        self.notices: list[Notice] = []
+
+    async def until(self, holds: Callable[[Heard], bool]) -> Heard:
+        """Read on until something holds."""
+        async with asyncio.timeout(15):
+            while not holds(self):
+                self._take(decode(await self._session.readline()))
+        return self
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Hello):
+            self.hello = message
+        elif isinstance(message, Notice):
+            self.notices.append(message)
+        elif isinstance(message, Frame) and self.hello is not None:
+            for info, block in zip(self.hello.blocks, message.blocks, strict=True):
+                for item in info.objects if block is not None and info.objects[0].port else ():
+                    known = zip(item.metrics, block[1:], strict=True)  # type: ignore[index]
+                    self.values.setdefault(item.id, {}).update(known)
+                    clocks = self.clocks.setdefault((info.source, item.id), [])
+                    clocks.append(block[0])  # type: ignore[index, arg-type]
+
+    @property
+    def infos(self) -> dict[str, dict[str, Any]]:
+        """The facts of every object."""
+        blocks = self.hello.blocks if self.hello is not None else ()
+        return {item.id: item.info for block in blocks for item in block.objects}
+
+
+async def heard(session: ProbeSession, *metrics: str) -> Heard:
+    """A session that has said some metrics of the first port."""
+    found = Heard(session)
+    return await found.until(lambda said: set(metrics) <= set(said.values.get(PORT, {})))
+
+
+@pytest.mark.parametrize("encoding", ["JSON_IETF", "PROTO", "JSON"])
+async def test_interfaces_queues_and_neighbours_become_ports(served: Served, encoding: str) -> None:
+    served.device.encodings = [encoding]
+    await served.start()
+    session = await served.session()
+    expected = {
+        "phy_rx_bytes": 10**12,
+        "phy_tx_bytes": 2 * 10**12,
+        "phy_rx_discards": 7,
+        "phy_rx_crc_errors": 3,
+        "netdev_carrier_changes": 2,
+        "pause_rx_frames": 11,
+        "netdev_up": 1,
+        "netdev_speed_bps": 400 * 10**9,
+        "queue3_tx_bytes": 10**9,
+        "queue3_tx_drops": 5,
+        "queue3_tx_ecn_marked": 42,
+    }
+    said = await heard(session, *expected)
+    await said.until(
+        lambda said: "Ethernet1/1/1" in said.infos and "netdev_up" in said.values.get(OTHER, {})
+    )
+    assert said.values[PORT] == expected
+    assert said.values[OTHER]["netdev_up"] == 0
+    assert said.infos[PORT]["ifindex"] == 1001, "as sFlow names it"
+    assert said.infos["Ethernet1/1/1"] == {
+        "dev": "Ethernet1/1",
+        "peer_node": "spine1",
+        "peer_port": "Ethernet9/1",
+    }
+
+
+async def test_counters_are_sampled_and_states_are_on_change(served: Served) -> None:
+    await served.start()
+    session = await served.session()
+    said = await heard(session, "phy_rx_bytes", "netdev_up", "queue3_tx_bytes")
+    await said.until(lambda said: "Ethernet1/1/1" in said.infos)
+    modes = {}
+    for request in served.device.requests:
+        (mode,) = {each.mode for each in request.subscribe.subscription}
+        (sample,) = {each.sample_interval for each in request.subscribe.subscription}
+        modes[request.subscribe.subscription[0].path.elem[0].name, mode] = sample
+    assert modes == {
+        ("interfaces", 2): 5 * 10**9,
+        ("interfaces", 1): 0,
+        ("qos", 2): 10 * 10**9,
+        ("lldp", 1): 0,
+    }
+
+
+async def test_a_change_of_state_and_of_counters_is_in_a_later_frame(served: Served) -> None:
+    await served.start()
+    session = await served.session()
+    said = await heard(session, "phy_rx_bytes", "netdev_up")
+    served.device.port(PORT, 10**12 + 1000, 2 * 10**12, is_up=False, index=1001)
+    await said.until(
+        lambda said: (
+            said.values[PORT]["phy_rx_bytes"] == 10**12 + 1000
+            and not said.values[PORT]["netdev_up"]
+        )
+    )
+    clocks = said.clocks["gnmi", PORT]
+    assert clocks == sorted(set(clocks)), "by the device's own time, none twice"
+
+
+async def test_a_path_that_a_device_lacks_loses_its_own_source(served: Served) -> None:
+    served.device.unsupported = ("qos", "lldp")
+    await served.start()
+    session = await served.session()
+    said = await heard(session, "phy_rx_bytes", "netdev_up")
+    await said.until(lambda said: len({each.source for each in said.notices}) == 2)
+    assert {(each.source, each.reason) for each in said.notices} == {
+        ("gnmi_queues", "unsupported"),
+        ("lldp", "unsupported"),
+    }
+    assert "no such path: /qos" in " ".join(each.text for each in said.notices)
+
+
+async def test_the_states_of_a_subscription_that_ended_are_no_longer_shown(served: Served) -> None:
+    await served.start()
+    session = await served.session()
+    said = await heard(session, "phy_rx_bytes", "netdev_up")
+    served.device.ends_on_change = True
+    await said.until(lambda said: {each.source for each in said.notices} >= {"gnmi_state"})
+    await said.until(lambda said: "gnmi_state" not in {b.source for b in said.hello.blocks})  # type: ignore[union-attr]
+
+
+def poller() -> gnmi_transport.GnmiPoller:
+    return gnmi_transport.GnmiPoller(None, [], 1.0)
+
+
+def test_a_clock_that_is_set_back_is_followed() -> None:
+    made = poller()
+    hour_ns = 3600 * 10**9
+    made._add(Leaf("gnmi", PORT, "phy_rx_bytes", 1), 10 * hour_ns)
+    made._add(Leaf("gnmi", PORT, "phy_tx_bytes", 1), 10 * hour_ns)
+    assert made._ports[PORT].stamps_ns["gnmi"] == 10 * hour_ns + 1
+    made._add(Leaf("gnmi", PORT, "phy_rx_bytes", 2), 9 * hour_ns)
+    assert made._ports[PORT].stamps_ns["gnmi"] == 9 * hour_ns
+
+
+def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one() -> None:
+    made = poller()
+    made._add(Leaf("gnmi_state", PORT, "type", "x" * 10**6), 1)
+    made._add(Leaf("gnmi_state", "x" * 10**6, "netdev_up", 1), 1)
+    made._add(Leaf("lldp", PORT, "system-name", "x" * 10**6, "1"), 1)
+    assert list(made._ports) == [PORT]
+    assert len(str(made._ports[PORT].facts["type"])) == 256
+    assert len(made._neighbours[PORT, "1"]["system-name"]) == 256
+    document = b'{"unknown":"' + b"x" * 5_000_000 + b'"}'
+    typed = gnmi_pb2.TypedValue(json_ietf_val=document)
+    update = gnmi_pb2.Update(path=gnmi_pb2.Path(), val=typed)
+    notification = gnmi_pb2.Notification(update=[update])
+    reply = gnmi_pb2.SubscribeResponse(update=notification)
+    made._take(reply)
+    with pytest.raises(Misbehaved, match="8 MiB a second"):
+        made._take(reply)
+
+
+async def test_a_device_without_interfaces_is_an_error(served: Served) -> None:
+    served.device.unsupported = ("interfaces",)
+    await served.start()
+    session = await served.session()
+    with pytest.raises(Unreachable, match="unimplemented: no such path"):
+        await heard(session, "phy_rx_bytes")
+
+
+async def test_an_interface_that_is_no_port_is_left_out(served: Served) -> None:
+    served.device.port("Vlan10", 1, 1)
+    served.device.tree["interfaces/interface[name=Vlan10]/state/type"] = "ift:l3ipvlan"
+    await served.start()
+    session = await served.session()
+    said = await heard(session, "phy_rx_bytes", "netdev_up")
+    await said.until(lambda said: "Ethernet2/1" in said.values and "Vlan10" not in said.infos)
+    assert PORT in said.infos
+
+
+async def test_the_login_goes_over_tls_only(served: Served, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{gnmi.USER}:{gnmi.PASSWORD}")
+    secret.chmod(0o600)
+    _, certificate = self_made(tmp_path)
+    key = (tmp_path / "switch.key").read_bytes()
+    served.device.needs_login = True
+    await served.start((key, certificate.read_bytes()))
+    session = await served.session(secret=str(secret), tls=str(certificate))
+    await heard(session, "phy_rx_bytes")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("monitor:wrong")
+    wrong.chmod(0o600)
+    session = await served.session(secret=str(wrong), tls=str(certificate))
+    with pytest.raises(LoginRefused, match="wrong user or password"):
+        await heard(session, "phy_rx_bytes")
+    with pytest.raises(BadSecret, match="no password without TLS"):
+        await served.session(secret=str(secret), tls="no")
+    with pytest.raises(BadTrust, match="tls=FILE"):
+        await served.session(tls="insecure")
+    with pytest.raises(NodeError):
+        await heard(await served.session(secret=str(secret), tls="yes"), "phy_rx_bytes")
+
+
+async def test_a_device_that_is_not_there_says_so(served: Served) -> None:
+    served.port = 1
+    with pytest.raises(Unreachable, match="no gNMI"):
+        await heard(await served.session(), "phy_rx_bytes")
+
+
+async def test_without_the_extra_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "grpc.aio", None)
+    with pytest.raises(Unreachable, match=r'pip install "fabmon\[gnmi\]"'):
+        await GnmiTransport(ProbeSettings()).open(HOST)
+
+
+def test_a_container_in_one_document_has_the_leaves_of_all_interfaces() -> None:
+    document = {
+        "openconfig-interfaces:interface": [
+            {
+                "name": "Ethernet1",
+                "state": {
+                    "oper-status": "UP",
+                    "counters": {"in-octets": "18446744073709551615", "out-octets": "-1"},
+                },
+            }
+        ]
+    }
+    found = {(each.port, each.name): each.value for each in leaves((("interfaces", {}),), document)}
+    assert found == {("Ethernet1", "netdev_up"): 1, ("Ethernet1", "phy_rx_bytes"): 2**64 - 1}
+
+
+def test_no_document_makes_the_reader_fail() -> None:
+    dice = random.Random(9)
+    words = ["interface", "name", "state", "counters", "in-octets", "interfaces", "queue", "lldp"]
+
+    def value(depth: int) -> Any:
+        kind = dice.randrange(6 if depth < 20 else 4)
+        if kind == 4:
+            return {dice.choice(words): value(depth + 1) for _ in range(3)}
+        if kind == 5:
+            return [value(depth + 1) for _ in range(2)]
+        return dice.choice((None, True, "x", "12", 3, -1, 2.5, 10**30))
+
+    for _ in range(2000):
+        path = tuple((dice.choice(words), {"name": "x"}) for _ in range(dice.randrange(4)))
+        for leaf in leaves(path, value(0)):
+            assert not isinstance(leaf.value, int) or 0 <= leaf.value < 2**64
+    assert json_value(b"[" * 100_000) is None
+
+
+def test_names_of_speeds_and_queues() -> None:
+    assert speed("openconfig-if-ethernet:SPEED_800GB") == 800 * 10**9
+    assert speed("SPEED_UNKNOWN") is None
+    assert [queue_number(each) for each in ("0", "UC7", "Ethernet1-3", "8", "x", "")] == [
+        0,
+        7,
+        3,
+        None,
+        None,
+        None,
+    ]

@@ -1,0 +1,347 @@
+"""`fabmon explain`: files of all kinds, where ports are, a recording of that time, redaction."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from collectors.wire import Object
+from fabmon.analysis.job_log.log_times import LogTime, clock_of, find_time
+from fabmon.analysis.job_log.places import FabricPlaces, PlannedPlaces
+from fabmon.cli.main import cli
+from fabmon.fabric.model import Host
+from fabmon.fabric.topology.plan import End, PlannedCable, Topology
+from fabmon.history.history import History
+from fabmon.report.explanation import ExplainRecord
+from fabmon.report.output import json_schema
+from fabmon.session.errors import UsageError
+from fabmon.session.log_files import decompressed, read_logs, whole_lines
+from tests.builders import hello, port, tick, up
+from tests.goldens import check_golden
+from tests.unit.job_log.conftest import START_S
+from tests.unit.job_log.nccl_logs import Log, watchdog
+
+DOCS = Path(__file__).parents[3] / "docs"
+GOLDENS = Path(__file__).parent / "goldens"
+
+
+def run(*arguments: object, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(cli, ["explain", *map(str, arguments)], input=stdin)
+
+
+def explained(*arguments: object, stdin: bytes | None = None) -> dict[str, Any]:
+    done = run(*arguments, "--format", "json", stdin=stdin)
+    assert done.exit_code == 0, f"{done.output} {done.exception}"
+    found: dict[str, Any] = json.loads(done.output)
+    jsonschema.validate(found, json.loads(json_schema(ExplainRecord)))
+    return found
+
+
+def failed_job(log: Log) -> bytes:
+    """Rank 2 receives nothing from rank 1; the others follow."""
+    lines = [*log.start(), log.completion(2, 1, 12), log.completion(0, 3, 5), log.closed(3, 0)]
+    for rank in (0, 1, 3):
+        lines += watchdog(rank, 77)
+    return ("\n".join(lines) + "\n").encode()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "job.log"
+    path.write_bytes(failed_job(Log("2.30.7")))
+    return path
+
+
+def test_the_object_has_a_schema() -> None:
+    check_golden(DOCS / "explain.schema.json", json_schema(ExplainRecord).decode())
+
+
+def test_a_log_alone_is_enough(job: Path) -> None:
+    found = explained(job)
+    assert (found["ranks"], found["versions"], found["nccl_lines"]) == (4, ["2.30.7"], 31)
+    first = found["failures"][0]
+    assert (first["code"], first["vendor_error"], first["is_consequence"]) == (12, 129, False)
+    assert (first["near"]["host"], first["near"]["ranks"]) == ("gpu002", [2])
+    assert (first["far"]["host"], first["far"]["ranks"]) == ("gpu001", [1])
+    assert (first["near"]["hcas"], first["far"]["hcas"]) == (["mlx5_0"], ["mlx5_2"])
+    assert first["near"]["leaf"] is None
+    assert found["conclusions"][0].startswith(
+        "rank 2 gpu002 mlx5_0 received nothing from rank 1 gpu001 mlx5_2: status 12"
+    )
+    assert [each["is_consequence"] for each in found["failures"]] == [False, True, True]
+
+
+def test_the_text(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job.parent)
+    check_golden(GOLDENS / "explain.txt", run("job.log").output)
+
+
+def test_gzip_standard_input_and_files_of_single_ranks(job: Path, tmp_path: Path) -> None:
+    content = job.read_bytes()
+    plain = explained(job)
+    packed = tmp_path / "job.log.gz"
+    packed.write_bytes(gzip.compress(content))
+    parts = []
+    for rank in range(4):
+        lines = [each for each in content.splitlines() if f":{2000 + rank} [".encode() in each]
+        lines += [each for each in content.splitlines() if each.startswith(b"[rank%d]" % rank)]
+        parts.append(tmp_path / f"rank{rank}.log")
+        parts[-1].write_bytes(b"\n".join(lines))
+    for found in (
+        explained(packed),
+        explained("-", stdin=content),
+        explained("-", stdin=gzip.compress(content)),
+        explained(*parts),
+    ):
+        assert found["conclusions"] == plain["conclusions"]
+        assert found["hosts"] == plain["hosts"]
+
+
+def test_two_gzip_files_in_one_and_a_truncated_one(job: Path, tmp_path: Path) -> None:
+    content = job.read_bytes()
+    half = content.index(b"\n", len(content) // 2) + 1
+    path = tmp_path / "job.log.gz"
+    path.write_bytes(gzip.compress(content[:half]) + gzip.compress(content[half:]))
+    assert explained(path)["bytes"] >= len(content) - 4
+    path.write_bytes(gzip.compress(content)[:-20])
+    found = explained(path)
+    assert "truncated" in found["notes"][0]
+    assert found["nccl_lines"] > 0
+
+
+def test_a_file_without_lines_of_nccl_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("step 1 loss 2.3\n" * 100)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("fabmon"), "explain", path], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"fabmon: {path}: no line of NCCL")
+    assert isinstance(run(tmp_path / "none.log").exception, UsageError)
+    assert isinstance(run(tmp_path).exception, UsageError)
+
+
+def test_leaf_and_port_from_a_topology_file(job: Path, tmp_path: Path) -> None:
+    cables = tmp_path / "cables.csv"
+    cables.write_text("gpu002,mlx5_0,leaf1,swp9\ngpu001,mlx5_2,leaf2,swp3\n")
+    first = explained(job, "--topology", cables)["failures"][0]
+    assert (first["near"]["leaf"], first["near"]["leaf_port"]) == ("leaf1", "swp9")
+    assert (first["far"]["leaf"], first["far"]["leaf_port"]) == ("leaf2", "swp3")
+
+
+def test_addresses_of_a_hosts_file_and_leaves_of_a_plan() -> None:
+    cable = PlannedCable(End("n1", "p1", also=("mlx5_0",)), End("leaf1", "swp1"), "config", "")
+    places = PlannedPlaces(
+        Topology(cables=(cable,), groups={"n2": "leaf2"}), [Host(name="n1", address="10.0.0.1")]
+    )
+    assert places.host_of("10.0.0.1") == "n1"
+    found = places.port("n1.example.org", "mlx5_0")
+    assert found is not None
+    assert (found.leaf, found.leaf_port) == ("leaf1", "swp1")
+    other = places.port("n2", "mlx5_7")
+    assert other is not None
+    assert other.leaf == "leaf2"
+    assert places.port("n3", "mlx5_0") is None
+    assert places.port_of_gid("fe80::1") is None
+
+
+def test_a_recording_shows_the_links_and_findings_of_that_time(
+    tmp_path: Path, recording: Path
+) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(failed_job(Log("2.30.7", ("gpu006", "gpu002"), "2026-05-04 22:00:55")))
+    found = explained(path, "--recording", recording)
+    first = found["failures"][0]
+    assert (first["near"]["port"], first["near"]["leaf"]) == ("gpu002/mlx5_0", "leaf1")
+    assert first["time"].startswith("2026-05-04T20:00:55")
+    seen = found["recording"]
+    assert "UTC+2 h: the only zone" in seen["clock"]
+    assert [each["subject"] for each in seen["findings"] if each["is_on_path"]] == ["gpu006/mlx5_3"]
+    assert any("The recording has a finding on it" in each for each in found["conclusions"])
+    ports = {each["port"]: each for each in seen["ports"]}
+    assert {"gpu002/mlx5_0", "gpu006/mlx5_2"} <= set(ports)
+    assert ports["gpu002/mlx5_0"]["tx_util"] > 0.5
+    given = explained(path, "--recording", recording, "--tz", "+2")
+    assert "as given by --tz" in given["recording"]["clock"]
+    berlin = explained(path, "--recording", recording, "--tz", "Europe/Berlin")
+    assert berlin["recording"]["start"] == given["recording"]["start"]
+    assert "RECORDING  05-04 20:00" in run(path, "--recording", recording).output
+
+
+def test_times_that_are_not_in_the_recording(job: Path, tmp_path: Path, recording: Path) -> None:
+    found = explained(job, "--recording", recording, "--tz", "0")
+    assert found["recording"]["start"] is None
+    assert "are not in the recording" in found["recording"]["clock"]
+    path = tmp_path / "old.log"
+    path.write_bytes(b"\n".join(failed_job(Log("2.8.4")).splitlines()[:-6]))
+    found = explained(path, "--recording", recording)
+    assert "the log has no times" in found["recording"]["clock"]
+    assert found["failures"][0]["near"]["leaf"] == "leaf1"
+
+
+def test_redacted_output_has_no_names(tmp_path: Path, recording: Path) -> None:
+    path = tmp_path / "secret-job.log"
+    path.write_bytes(failed_job(Log("2.30.7", ("gpu006", "gpu002"), "2026-05-04 22:00:55")))
+    for options in ((), ("--recording", recording)):
+        for style in ("json", "table"):
+            text = run(path, "--redact", *options, "--format", style).output
+            for name in ("gpu006", "gpu002", "leaf1", "secret", "10.0.0.", "10.1.", str(tmp_path)):
+                assert name not in text, (name, style)
+            assert "rank 2" in text
+
+
+def two_hosts() -> FabricPlaces:
+    """RoCE with an IPv4 and an IPv6 address on gpu1, InfiniBand on gpu2; leaf1 by LLDP."""
+    address = {"dev": "eth0", "addresses": ["10.1.0.1/24", "fd00:1148::ff22/64"]}
+    peer = {"node": "leaf1", "port": "swp7"}
+    hellos = {
+        "gpu1.example.org": hello(
+            port("eth0", "94:6d:ae:00:00:01", rdma="mlx5_0", driver="mlx5_core", peer=peer),
+            Object("addresses/eth0", "addresses", None, address, ()),
+        ),
+        "gpu2": hello(port("mlx5_0", rdma="mlx5_0", guid="946d:ae03:00aa:0001")),
+    }
+    hosts = [Host(name=name) for name in hellos]
+    snapshot = History(hosts).accept(tick(0, hellos=hellos, statuses=up(*hellos)))
+    return FabricPlaces(snapshot.fabric, hellos)
+
+
+@pytest.mark.parametrize(
+    ("gid", "port_id"),
+    [
+        ("::ffff:10.1.0.1", "gpu1.example.org/eth0"),
+        ("fd00:1148::ff22", "gpu1.example.org/eth0"),
+        ("fe80::966d:aeff:fe00:1", "gpu1.example.org/eth0"),
+        ("fe80::946d:ae03:aa:1", "gpu2/mlx5_0"),
+        ("::ffff:10.1.0.9", None),
+        ("fe80::1", None),
+        ("no GID", None),
+    ],
+)
+def test_a_gid_is_found_by_address_mac_or_guid(gid: str, port_id: str | None) -> None:
+    found = two_hosts().port_of_gid(gid)
+    assert (None if found is None else found.port) == port_id
+
+
+def test_an_hca_and_an_address_of_a_host_with_a_domain() -> None:
+    places = two_hosts()
+    found = places.port("gpu1", "mlx5_0")
+    assert found is not None
+    assert (found.leaf, found.leaf_port) == ("leaf1", "swp7")
+    assert places.host_of("10.1.0.1") == "gpu1.example.org"
+    assert places.port("gpu1", "mlx5_9") is None
+
+
+def test_nodes_are_asked_for_their_ports(job: Path, tmp_path: Path, recording: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("thismachine via=local\ngpu002 address=127.0.0.1 port=1\n")
+    found = explained(job, "--hosts", hosts)
+    assert found["notes"] == ["1 of 2 nodes did not answer."]
+    assert found["failures"][0]["near"]["ranks"] == [2]
+    refused = run(job, "--hosts", hosts, "--recording", recording)
+    assert "remove --hosts" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("[2026-05-04 19:55:27] h:1:2 [1] ", "2026-05-04 19:55:27+00:00"),
+        ("2026-05-04T19:55:27.5+02:00 h:1:2", "2026-05-04 17:55:27.500000+00:00"),
+        ("[rank3]:[E603 17:48:01.005271823 Proc", "2000-06-03 17:48:01.005271+00:00"),
+        ("[rank3]:[E1218 20:27:21.426415540", "2000-12-18 20:27:21.426415+00:00"),
+        ("2026-13-45 99:99:99", None),
+        ("E1399 20:27:21", None),
+        ("h:1:2 [0] NCCL WARN", None),
+    ],
+)
+def test_times_as_logs_write_them(text: str, time: str | None) -> None:
+    found = find_time(text)
+    assert (None if found is None else str(found.at)) == time
+
+
+def test_a_clock_in_several_zones_says_that_it_is_not_sure() -> None:
+    found = find_time("2026-05-04 20:00:30")
+    assert found is not None
+    day_ns = 86_400 * 10**9
+    clock = clock_of([found], START_S * 10**9 - day_ns, START_S * 10**9 + day_ns, None)
+    assert clock is not None
+    assert clock.offset_s == 0
+    assert "--tz says which" in clock.sure
+    zoned = find_time("2026-05-04T20:00:30Z")
+    assert zoned is not None
+    clock = clock_of([zoned], START_S * 10**9, START_S * 10**9 + day_ns, None)
+    assert clock is not None
+    assert clock.sure == "the log's times have a zone"
+    leap = LogTime(found.at.replace(year=2000, month=2, day=29), False, False)
+    assert clock_of([leap], START_S * 10**9, START_S * 10**9 + day_ns, None) is None
+
+
+def blocks_of(content: bytes) -> list[bytes]:
+    return list(whole_lines(decompressed(io.BytesIO(content), lambda _: None)))
+
+
+def test_a_huge_line_costs_no_memory_and_no_line_after_it(job: Path) -> None:
+    content = b"x" * (9 << 20) + b"\n" + job.read_bytes()
+    blocks = blocks_of(content)
+    assert max(map(len, blocks)) < 6 << 20
+    assert job.read_bytes().strip() in b"\n".join(blocks)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_garbage_never_fails(job: Path, tmp_path: Path, seed: int) -> None:
+    """Truncated, spliced, overwritten: what is not understood is passed over."""
+    random_ = random.Random(seed)
+    base = b"".join(failed_job(Log(version)) for version in ("2.8.4", "2.18.5", "2.30.7"))
+    for _ in range(12):
+        content = bytearray(base)
+        for _ in range(random_.randrange(1, 200)):
+            at = random_.randrange(len(content))
+            kind = random_.randrange(4)
+            if kind == 0:
+                content[at] = random_.randrange(256)
+            elif kind == 1:
+                del content[at : at + random_.randrange(40)]
+            elif kind == 2:
+                content[at:at] = b"9" * random_.randrange(400)
+            else:
+                content[at:at] = content[: random_.randrange(300)]
+        path = tmp_path / "garbage.log"
+        path.write_bytes(content)
+        found = run(path)
+        assert found.exit_code == 0 or isinstance(found.exception, UsageError), found.exception
+        assert all(each.isprintable() for each in found.output.splitlines())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 5000, bytes(range(256)) * 64, b"\x1f\x8b garbage"]
+)
+def test_what_is_no_log_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "no.log"
+    path.write_bytes(content)
+    assert isinstance(run(path).exception, UsageError)
+
+
+def lines_of(count: int) -> Sequence[str]:
+    log = Log("2.23.4")
+    return [log.completion(2, 1, 12).replace("54862", str(port)) for port in range(count)]
+
+
+def test_lines_that_are_alike_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabmon.analysis.job_log.job_log._MOST_ALIKE", 100)
+    path = tmp_path / "many.log"
+    path.write_text("\n".join([*Log("2.23.4").start(), *lines_of(500)]))
+    log, _ = read_logs([path])
+    assert log.not_parsed == 400
+    (failure,) = log.failures.values()
+    assert failure.count == 100

@@ -1,0 +1,242 @@
+"""Logs of four versions of NCCL and of PyTorch: ranks, NICs, codes, which rank against which."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fabmon.analysis.job_log.conclusions import (
+    LocatedFailure,
+    located_failures,
+    shared_end,
+    stuck_collectives,
+)
+from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.log_lines import (
+    Channel,
+    Communicator,
+    CompletionError,
+    DeviceEvent,
+    Devices,
+    Timeout,
+    parse_line,
+)
+from fabmon.analysis.job_log.places import AllPlaces
+from fabmon.analysis.job_log.status_codes import STATUS, event_meaning, status_meaning
+from tests import requirements
+from tests.unit.job_log.nccl_logs import VERSIONS, Log, gid, notified, watchdog
+
+SHARED = Path(__file__).parents[4].parent / "shared"
+NOWHERE = AllPlaces(())
+
+
+def read(lines: Sequence[str]) -> JobLog:
+    log = JobLog()
+    log.accept("\n".join(lines).encode(), "job.log")
+    return log
+
+
+def failures_of(lines: Sequence[str]) -> list[LocatedFailure]:
+    return located_failures(read(lines), NOWHERE)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_healthy_job_has_its_ranks_hosts_and_hcas(version: str) -> None:
+    log = read(Log(version).start())
+    assert log.versions == {version: 1}
+    ranks = {log.rank_of(process): process for process in log.processes}
+    assert {rank: process.host for rank, process in ranks.items()} == {
+        0: "gpu001",
+        1: "gpu001",
+        2: "gpu002",
+        3: "gpu002",
+    }
+    assert {facts.gpu for facts in log.processes.values()} == {0, 1}
+    assert log.hosts["gpu002"].hcas == {0: ("mlx5_0",), 1: ("mlx5_2",)}
+    assert log.host_of_address("10.0.0.2") == "gpu002"
+    assert log.peers_of(ranks[2], "recv", "mlx5_0") == [1]
+    assert log.peers_of(ranks[2], "send", "") == []
+    assert not log.failures
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("gids", [True, False], ids=["roce", "infiniband"])
+def test_a_rank_that_receives_nothing_names_its_peer(version: str, gids: bool) -> None:
+    log = Log(version)
+    (found,) = failures_of([*log.start(), log.completion(2, 1, 12, gids=gids)])
+    event = found.seen.event
+    assert isinstance(event, CompletionError)
+    assert (event.status, event.vendor_error, event.side) == (12, 129, "recv")
+    assert (found.near.host, found.near.ranks, found.near.hcas) == ("gpu002", (2,), ("mlx5_0",))
+    assert found.far is not None
+    assert found.far.ranks == (1,)
+    has_peer = log.number > 8
+    assert found.far.address == ("10.0.0.1" if has_peer else "")
+    assert (found.far.host, found.far.hcas) == ("gpu001", ("mlx5_2",))
+    assert found.far.gid == (gid(1) if gids and has_peer else "")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_cause_is_before_what_follows_from_it(version: str) -> None:
+    log = Log(version)
+    lines = [
+        *log.start(),
+        log.closed(3, 0),
+        log.completion(0, 3, 5),
+        log.completion(2, 1, 12),
+        log.port_error(1),
+    ]
+    kinds = [type(each.seen.event).__name__ for each in failures_of(lines)]
+    assert kinds == ["DeviceEvent", "CompletionError", "CompletionError", "SocketError"]
+    first = failures_of(lines)[0]
+    assert first.near.hcas == ("mlx5_2",)
+    statuses = [each.seen.event.status for each in failures_of(lines)[1:3]]  # type: ignore[union-attr]
+    assert statuses == [12, 5]
+    assert failures_of(lines)[3].far.host == "gpu001"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_receiver_that_is_not_ready_is_another_code(version: str) -> None:
+    (found,) = failures_of([*Log(version).start(), Log(version).completion(0, 3, 13)])
+    assert found.seen.event.status == 13  # type: ignore[union-attr]
+    assert "posted no receive" in status_meaning(13).text
+    assert found.far is not None
+    assert found.far.ranks == (3,)
+
+
+def test_the_same_failure_many_times_is_one() -> None:
+    log = Log("2.23.4")
+    (found,) = failures_of([*log.start(), *[log.completion(2, 1, 12)] * 50])
+    assert found.seen.count == 50
+
+
+def test_ranks_from_connections_where_the_log_has_no_communicators() -> None:
+    log = Log("2.23.4")
+    lines = [line for line in log.start() if " comm " not in line]
+    (found,) = failures_of([*lines, log.completion(2, 1, 12)])
+    assert (found.near.ranks, found.far and found.far.ranks) == ((2,), (1,))
+
+
+def test_ranks_are_those_of_the_largest_communicator() -> None:
+    log = Log("2.23.4")
+    extra = [f"{log.prefix(3)}{log.communicator(1, 2, '0x77')}"]
+    found = read([*extra, *log.start(), *extra])
+    assert sorted(found.rank_of(process) for process in found.processes) == [0, 1, 2, 3]
+
+
+def test_merged_devices() -> None:
+    text = "h:1:2 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [RO]; OOB"
+    (line,) = parse_line(text)
+    assert isinstance(line.event, Devices)
+    assert line.event.hcas == {0: ("mlx5_0", "mlx5_1")}
+
+
+@pytest.mark.parametrize(
+    ("text", "hca", "event"),
+    [
+        ("WARN NET/IB : Got async event : port error", "", "port error"),
+        ("WARN NET/IB : mlx5_0:1 Got async event : port error", "mlx5_0", "port error"),
+        ("WARN NET/IB : mlx5_0:1 Got async error event: lid change", "mlx5_0", "lid change"),
+        (
+            "INFO NET/IB : mlx5_0:1 Got non-fatal async event: port active(9)",
+            "mlx5_0",
+            "port active",
+        ),
+        ("WARN NET/IB: mlx5_0:1 async fatal event on QP: QP fatal", "mlx5_0", "QP fatal"),
+    ],
+)
+def test_events_of_hcas(text: str, hca: str, event: str) -> None:
+    (line,) = parse_line(f"gpu001:1:2 [0] NCCL {text}")
+    assert isinstance(line.event, DeviceEvent)
+    assert line.event.hca == hca
+    assert line.event.text.startswith(event)
+    assert event_meaning(line.event.text).check
+
+
+@pytest.mark.parametrize(
+    ("before", "rank"), [("[1,5]<stdout>:", 2), ("12: ", 2), ("2026-05-04T19:55:27Z ", 2)]
+)
+def test_labels_of_launchers_before_a_line(before: str, rank: int) -> None:
+    log = Log("2.23.4")
+    (found,) = failures_of([before + each for each in [*log.start(), log.completion(2, 1, 12)]])
+    assert (found.near.host, found.near.ranks) == ("gpu002", (rank,))
+
+
+def test_many_failures_that_share_a_port() -> None:
+    log = Log("2.23.4", hosts=("gpu001", "gpu002"))
+    other = Log("2.23.4", hosts=("gpu001", "gpu003"))
+    lines = [*log.start(), *other.start()]
+    lines += [log.completion(2, 1, 12), other.completion(2, 1, 12), log.completion(0, 1, 12)]
+    shared = shared_end(failures_of(lines))
+    assert shared is not None
+    assert (shared.what, shared.count, shared.total) == ("gpu001 mlx5_2", 3, 3)
+    assert shared_end(failures_of(lines[:-1])) is None
+
+
+def test_a_collective_that_timed_out_and_the_rank_that_had_not_enqueued_it() -> None:
+    lines = [*Log("2.23.4").start()]
+    for rank in (0, 1, 3):
+        lines += watchdog(rank, 2398459)
+    (stuck,) = stuck_collectives(read([*lines, notified(2, 2398458, 0)]))
+    assert (stuck.operation, stuck.seq, stuck.ranks) == ("ALLREDUCE", 2398459, (0, 1, 3))
+    assert stuck.late == ((2, 2398458),)
+    assert stuck.limit_s == 1800
+    (stuck,) = stuck_collectives(read(lines))
+    assert (stuck.late, stuck.silent) == ((), (2,))
+
+
+def test_a_collective_that_all_ranks_have_enqueued() -> None:
+    lines = [line for rank in range(4) for line in watchdog(rank, 7)]
+    (stuck,) = stuck_collectives(read([*Log("2.23.4").start(), *lines]))
+    assert (stuck.ranks, stuck.late, stuck.silent) == ((0, 1, 2, 3), (), ())
+
+
+def test_every_status_of_the_verbs_api_has_words_and_a_next_step() -> None:
+    assert set(STATUS) == set(range(1, 22))
+    assert all(each.text and each.check for each in STATUS.values())
+    assert status_meaning(99).check
+    assert event_meaning("port active").is_consequence
+    assert "address" in event_meaning("GID table change").text
+
+
+def test_every_line_of_the_captures_is_understood() -> None:
+    path = SHARED / "captures" / "nccl-logs" / "lines.txt"
+    requirements.need_path(str(path), "captures of logs beside the checkout")
+    kinds: dict[str, list[object]] = {}
+    for line in path.read_text().splitlines():
+        if not line.startswith("#"):
+            found = parse_line(line)
+            assert len(found) == 1, line
+            kinds.setdefault(type(found[0].event).__name__, []).append(found[0].event)
+    assert {name: len(events) for name, events in kinds.items()} == {
+        "Devices": 1,
+        "Communicator": 1,
+        "Channel": 2,
+        "CompletionError": 3,
+        "DeviceEvent": 2,
+        "Timeout": 1,
+    }
+    (devices,) = kinds["Devices"]
+    assert devices == Devices({0: ("mlx5_0",), 1: ("mlx5_2",)}, "172.41.212.9")
+    (comm,) = kinds["Communicator"]
+    assert isinstance(comm, Communicator)
+    assert (comm.rank, comm.ranks, comm.gpu, comm.pci) == (1, 8, 1, "4b000")
+    assert kinds["Channel"][0] == Channel(3, 4, "NET/IB", 2, True)
+    statuses = [
+        (each.status, each.peer, each.vendor_error)
+        for each in kinds["CompletionError"]
+        if isinstance(each, CompletionError)
+    ]
+    assert statuses == [(12, "10.216.210.236", 129), (5, "10.1.32.3", 249), (12, "", 129)]
+    first = kinds["CompletionError"][0]
+    assert isinstance(first, CompletionError)
+    assert re.fullmatch("fd00:.*:ff22", first.local_gid)
+    assert re.fullmatch("fd00:.*:ff1f", first.remote_gid)
+    events = [each.text for each in kinds["DeviceEvent"] if isinstance(each, DeviceEvent)]
+    assert events == ["port error", "marked as failed"]
+    (timeout,) = kinds["Timeout"]
+    assert isinstance(timeout, Timeout)
+    assert (timeout.rank, timeout.seq, timeout.ran_s) == (118, 2398459, 1800.068)
