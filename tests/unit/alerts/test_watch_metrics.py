@@ -26,7 +26,7 @@ from tests.builders import START_NS, LeafSpine, new_pipeline, tick
 from tests.requirements import need_command
 from tests.unit.alerts.test_alert_book import finding
 from tests.unit.alerts.test_alertmanager import until
-from tests.unit.feeds.prometheus_servers import Prometheus, free_port
+from tests.unit.feeds.prometheus_servers import Prometheus, Target, free_port
 
 RULES = Path(__file__).parents[3] / "config" / "prometheus" / "fabmon.alerts.yml"
 
@@ -106,7 +106,7 @@ async def test_a_real_prometheus_scrapes_it_and_its_rules_fire(
     scene: Scene, tmp_path: Path
 ) -> None:
     port = free_port()
-    target = ("watch", "pod7", port, {})
+    target: Target = ("watch", "pod7", port, {})
     # Rules wait for minutes, and this scene is of another day.
     rules = tmp_path / "rules.yml"
     text = re.sub(r"for: \w+", "for: 0s", RULES.read_text())
