@@ -74,7 +74,9 @@ def test_a_status_other_than_success_is_found_while_links_are_active() -> None:
 
 
 def test_a_gpu_that_did_not_begin_while_others_have_joined_is_found() -> None:
-    ((severity, text),) = found([GOOD] * 3 + [(1, 0, 0, 0, SPEED)])
+    waiting = [GOOD] * 3 + [(1, 0, 0, 0, SPEED)]
+    assert found(waiting, seconds=50) == [], "GPUs join one after another"
+    ((severity, text),) = found(waiting, seconds=70)
     assert severity == "critical"
     assert "has not joined the NVLink fabric, as 3 others of its node" in text
 

@@ -89,7 +89,7 @@ class GpuFabric:
 
 
 class NvlinkFabric:
-    """The rule of the cause; keeps since when each GPU has been joining."""
+    """The rule of the cause; keeps since when each GPU has not joined."""
 
     def __init__(self) -> None:
         self._joining_ns: dict[str, int] = {}
@@ -103,7 +103,7 @@ class NvlinkFabric:
         for node in snapshot.fabric.nodes:
             known = gpu_fabrics(snapshot, node)
             for each in known:
-                if each.state == _IN_PROGRESS:
+                if each.state != _COMPLETED:
                     began_ns = self._joining_ns.get(each.gpu.id, snapshot.time_ns)
                     joining[each.gpu.id] = began_ns
             yield from self._of_node(snapshot, known, joining)
@@ -125,10 +125,10 @@ class NvlinkFabric:
                 if 2 * usual[1] > len(joined):
                     count = f"{usual[1]} of {len(joined)} GPUs of its node"
                     text = f"it is in another NVLink clique than {count}"
+            elif (snapshot.time_ns - joining.get(each.gpu.id, snapshot.time_ns)) / 1e9 < _JOINS_S:
+                continue  # GPUs join one after another.
             elif each.state == _IN_PROGRESS:
-                waited_s = (snapshot.time_ns - joining[each.gpu.id]) / 1e9
-                if waited_s >= _JOINS_S:
-                    text = "it has been joining the NVLink fabric for minutes"
+                text = "it has been joining the NVLink fabric for minutes"
             elif joined and each.state in (0, _NOT_STARTED):
                 text = f"it has not joined the NVLink fabric, as {len(joined)} others of its node"
             if text and _has_links(snapshot, each.gpu):

@@ -16,7 +16,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from fabmon.fabric.flows.addresses import parse_address
-from fabmon.fabric.flows.sampled import MOST_AGENTS, RX, TX, FlowKey, FlowSamples, SampledFlow
+from fabmon.fabric.flows.sampled import (
+    KEPT_NS,
+    MOST_AGENTS,
+    RX,
+    TX,
+    FlowKey,
+    FlowSamples,
+    SampledFlow,
+)
 from fabmon.fabric.model import Host
 from fabmon.feeds.sflow.datagram import (
     MOST_BYTES,
@@ -67,6 +75,7 @@ class _Agent:
 
     def __init__(self, keeps_counters: bool) -> None:
         self.heard_s = 0.0
+        self.quiet_s = 0.0
         self._keeps_counters = keeps_counters
         self.counts: dict[tuple[int, str, FlowKey | None], _Counts] = {}
         self.rates: Counter[int] = Counter()
@@ -131,11 +140,14 @@ class _Agent:
         count[1] += size
 
     def batch(self, agent: str, node: str, seconds: float) -> FlowSamples | None:
-        """The largest flows since the last batch; None where nothing was sampled."""
+        """The largest flows since the last batch, which was `seconds` ago; None where nothing was
+        sampled: then that time is part of the next batch, up to what is shown together."""
+        seconds = min(self.quiet_s + seconds, KEPT_NS / 1e9)
         counts, self.counts = self.counts, {}
         rates, self.rates = self.rates, Counter()
         received, missing = self.received, self.missing
         self.received = self.missing = 0
+        self.quiet_s = 0.0 if counts else seconds
         if not counts:
             return None
         factor = (received + missing) / max(received, 1)

@@ -250,6 +250,18 @@ def test_flows_are_summed_by_port_and_way_for_ten_seconds(rig: Rig) -> None:
     assert rig.receiver.take() == (), "nothing is repeated"
 
 
+def test_the_time_in_which_nothing_was_sampled_counts_too(rig: Rig) -> None:
+    """Else a switch that is quiet for 10 of 20 s would show twice the rates that it has."""
+    rig.send(sflow.datagram(roce_sample(), sequence=1))
+    rig.clock.suspend(10)
+    assert [each.seconds for each in rig.receiver.take()] == [10]
+    rig.clock.suspend(10)
+    assert rig.receiver.take() == ()
+    rig.send(sflow.datagram(roce_sample(), sequence=2))
+    rig.clock.suspend(10)
+    assert [each.seconds for each in rig.receiver.take()] == [20]
+
+
 def test_lost_datagrams_are_corrected_for(rig: Rig) -> None:
     for number in range(1, 101):
         if number % 4:
