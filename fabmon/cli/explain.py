@@ -86,7 +86,7 @@ def explain(
 
     LOG is a file, plain or gzip, or - for standard input; several are the logs of one job.
     """
-    from fabmon.report.explanation import explain_table
+    from fabmon.report.explain_table import explain_table
     from fabmon.report.output import as_json
     from fabmon.session.explain_run import ExplainOptions
     from fabmon.session.explain_run import explain as explain_logs

@@ -31,14 +31,13 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import date_time, utc
 from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.report.explanation import (
+from fabmon.report.explain_records import (
     ExplainRecord,
     FindingAtTime,
     PortAtTime,
     RecordingAtTime,
-    explain_record,
-    redacted_record,
 )
+from fabmon.report.explanation import explain_record, redacted_record
 from fabmon.session.errors import UsageError
 from fabmon.session.log_files import read_logs
 from fabmon.session.node_queries import collect_fabric

@@ -23,7 +23,7 @@ from fabmon.cli.main import cli
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.plan import End, PlannedCable, Topology
 from fabmon.history.history import History
-from fabmon.report.explanation import ExplainRecord
+from fabmon.report.explain_records import ExplainRecord
 from fabmon.report.output import json_schema
 from fabmon.session.errors import UsageError
 from fabmon.session.log_files import decompressed, read_logs, whole_lines

@@ -1,0 +1,204 @@
+"""The record of `fabmon explain`: what a log says, and what is known of its ports."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import msgspec
+
+from fabmon.fabric.wording import name_list
+
+_MOST_RANKS = 12
+
+
+class EndRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One end of a failed connection; null where unknown. `ranks` are the ranks that it may be,
+    `port` is `node/port`, `leaf` and `leaf_port` are the switch port at the other end of its
+    cable."""
+
+    host: str | None
+    ranks: list[int]
+    gpu: int | None
+    hcas: list[str]
+    address: str | None
+    gid: str | None
+    port: str | None
+    leaf: str | None
+    leaf_port: str | None
+    name: str
+
+
+class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure in the log. `kind` is `completion` (a work request failed), `device` (an event of
+    an HCA) or `connection` (a TCP connection of NCCL). `code` is the status of the verbs API.
+
+    `near` wrote the line, `far` is the end that the line names. `time` is UTC, null where the log's
+    clock is not known; `log_time` is as written. `is_consequence`: another failure came before.
+    """
+
+    kind: str
+    what: str
+    code: int | None
+    meaning: str
+    check: str
+    is_consequence: bool
+    near: EndRecord
+    far: EndRecord | None
+    side: str | None
+    vendor_error: int | None
+    count: int
+    log_time: str | None
+    time: datetime.datetime | None
+    source: str
+    line: str | None
+
+
+class LateRank(msgspec.Struct, frozen=True):
+    """A rank that has not enqueued a collective, the last one that it has, and its host."""
+
+    rank: int
+    enqueued: int
+    host: str | None
+
+
+class TimeoutRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A collective that timed out in PyTorch; see StuckCollective. `began` is UTC, when the first
+    rank entered it; null where the log's clock is not known."""
+
+    group: str
+    seq: int
+    operation: str
+    ranks: list[int]
+    late: list[LateRank]
+    silent: list[int]
+    limit_s: float | None
+    ran_s: float | None
+    log_time: str | None
+    began: datetime.datetime | None
+
+
+class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A host in the log: its ranks, its HCAs by NCCL's index, its addresses."""
+
+    host: str
+    ranks: list[int]
+    gpus: list[int]
+    hcas: dict[str, list[str]]
+    addresses: list[str]
+
+
+class FindingAtTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding of the recording in the time of the failures; `is_on_path`: it has a port or a host
+    of a failure."""
+
+    text: str
+    subject: str
+    severity: str
+    since: datetime.datetime
+    until: datetime.datetime | None
+    is_on_path: bool
+
+
+class PortAtTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of a failure, or the switch port at its other end, in the recording at that time.
+
+    `down_s` are the seconds in which it was down. The others are the highest values of a tick:
+    shares of line rate, of time in which the port was paused or paused its peer, errors of the link
+    and drops per second; null where not known.
+    """
+
+    port: str
+    name: str
+    down_s: float
+    tx_util: float | None
+    rx_util: float | None
+    paused: float | None
+    pausing: float | None
+    errors: float | None
+    drops: float | None
+
+
+class RecordingAtTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recording shows at the time of the failures; `clock` says how the times were aligned,
+    and how sure that is. `start` and `end` are null where the failures are not in the recording."""
+
+    clock: str
+    start: datetime.datetime | None
+    end: datetime.datetime | None
+    findings: list[FindingAtTime]
+    ports: list[PortAtTime]
+
+
+class BenchmarkRowRecord(msgspec.Struct, frozen=True):
+    """A size in bytes, its bus bandwidth (bits/s), and that over what the rails can carry."""
+
+    size: int
+    busbw_bps: float
+    share: float | None
+
+
+class BenchmarkRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of nccl-tests. `limit_bps` is the bus bandwidth that the `rails` of a node with
+    `line_rate_bps` can carry, null where it is unknown or the run is in one node; `share` is the
+    best one over it, `is_good` whether that is 80 % or more. `falls` are sizes with less than 80 %
+    of the bandwidth of a smaller one."""
+
+    name: str
+    source: str
+    nodes: int
+    ranks: int
+    rails: int | None
+    line_rate_bps: float | None
+    rails_known_from: str | None
+    limit_bps: float | None
+    best_bps: float
+    best_size: int
+    share: float | None
+    is_good: bool | None
+    falls: list[int]
+    wrong: dict[int, int]
+    rows: list[BenchmarkRowRecord]
+
+
+class WarningRecord(msgspec.Struct, frozen=True):
+    """Another warning of NCCL, and how often it occurs."""
+
+    text: str
+    count: int
+
+
+class ExplainRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="explain"):
+    """`fabmon explain --format json`. `conclusions` are sentences, the most important first.
+
+    `ranks` is the size of the largest communicator, 0 where unknown. `not_read` counts lines that
+    are like too many others.
+    """
+
+    sources: list[str]
+    bytes: int
+    nccl_lines: int
+    not_read: int
+    versions: list[str]
+    ranks: int
+    conclusions: list[str]
+    hosts: list[HostRecord]
+    failures: list[FailureRecord]
+    timeouts: list[TimeoutRecord]
+    warnings: list[WarningRecord]
+    tests: list[BenchmarkRecord]
+    recording: RecordingAtTime | None
+    notes: list[str]
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Ranks, or other numbers, as `Ranks 0-7, 12`; runs together, few of many."""
+    word = "Rank" if len(ranks) == 1 else "Ranks"
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return f"{word} {name_list(texts, _MOST_RANKS)}"
