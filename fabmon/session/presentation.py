@@ -164,7 +164,7 @@ async def show_screen(
     problem = setup.keep(app.screen_state.choices) if setup.keep is not None else ""
     if problem:
         print(f"fabmon: {problem}", file=sys.stderr)
-    return Exit(app.return_code or Exit.OK)
+    return setup.signals.status or Exit(app.return_code or Exit.OK)
 
 
 def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:

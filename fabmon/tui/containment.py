@@ -85,8 +85,12 @@ class ContainingApp(App[None]):
             self.contain_handler(error, "fabmon")
 
     def _fatal_error(self) -> None:
-        """End without Textual's traceback, which shows the values of variables."""
-        self.failure = self.failure or self._exception
+        """End without Textual's traceback, which shows the values of variables.
+
+        What fails after `exit`, such as a screen that was not complete yet, is no failure.
+        """
+        if not self._exit:
+            self.failure = self.failure or self._exception
         self._close_messages_no_wait()
 
     def panic(self, *renderables: RenderableType) -> None:

@@ -21,6 +21,9 @@ from tests.fixtures.hosts import hgx_host
 from tests.scenario.test_scenarios import HERE, read
 from tests.unit.test_gpus import Node
 from tests.unit.test_job_stalled import stalled_scene
+from tests.unit.test_kernel_log import Node as LoggingNode
+from tests.unit.test_kernel_log import logged
+from tests.unit.test_nvlink_fabric import GOOD, SPEED, scene_of_gpus
 from tests.unit.topology.making import Plant, leaf_spine
 
 LATER = 4
@@ -89,10 +92,26 @@ def job_stalled(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return stalled_scene()
 
 
+def driver_failed(_: Path, __: pytest.MonkeyPatch) -> Scene:
+    """A node whose kernel says that the firmware of a NIC does not answer any more."""
+    node = LoggingNode()
+    node.steps(3)
+    node.step(logged("mlx5_health"))
+    node.steps(LATER)
+    return node.scene
+
+
+def nvlink_fabric(_: Path, __: pytest.MonkeyPatch) -> Scene:
+    """A node one of whose GPUs joined the NVLink fabric with an error."""
+    return scene_of_gpus([GOOD] * 7 + [(3, 999, 0, 0, SPEED)])
+
+
 MADE: dict[str, Callable[[Path, pytest.MonkeyPatch], Scene]] = {
     "gpu_nic_numa": far_gpus,
     "miscabled": miscabled,
     "missing_nvlinks": missing_nvlinks,
+    "driver_failed": driver_failed,
+    "nvlink_fabric": nvlink_fabric,
     "job_stalled": job_stalled,
 }
 

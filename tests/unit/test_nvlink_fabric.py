@@ -8,6 +8,7 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.finding import Finding
+from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Host
 from tests.builders import frame, hello, new_pipeline, tick, up
 
@@ -34,6 +35,11 @@ def found(
 def findings(
     gpus: Sequence[Gpu], seconds: int = 5, clusters: Sequence[str] = ()
 ) -> tuple[Finding, ...]:
+    return scene_of_gpus(gpus, seconds, clusters).findings
+
+
+def scene_of_gpus(gpus: Sequence[Gpu], seconds: int = 5, clusters: Sequence[str] = ()) -> Scene:
+    """The scene of a node with these GPUs after some seconds."""
     objects = []
     for number in range(len(gpus)):
         facts = {"gpu_name": "B200"}
@@ -47,7 +53,7 @@ def findings(
         scene = pipeline.accept(
             tick(second, {"gpu001": frame(second, *values)}, hellos, up("gpu001"))
         )
-    return scene.findings
+    return scene
 
 
 def test_a_whole_fabric_is_silent() -> None:
