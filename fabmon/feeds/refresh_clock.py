@@ -37,8 +37,8 @@ rate is not more wrong than that."""
 _SAME = 0.04
 """Share by which the time between two samples may differ between a timer and reads when polled."""
 
-_IDLE = 1.9
-"""A gap this many times as long as the shortest one was without traffic."""
+_IDLE_POLLS = 2.5
+"""A gap that is longer than the shortest one by so many polls was without traffic."""
 
 _EXACT = 0.1
 """Share of a period within which it must be known: its middle is wrong by half of that at most."""
@@ -238,9 +238,9 @@ def _fits_reads_when_polled(changes: Sequence[_Change]) -> bool:
         for first, later in pairwise(changes)
     ]
     shortest = min((gap for _, gap in gaps), default=0)
-    return len(gaps) > 1 and all(
-        before < shortest for before, gap in gaps if gap < _IDLE * shortest
-    )
+    polls_ns = [each.until_ns - each.after_ns for each in changes]
+    idle_ns = shortest + _IDLE_POLLS * sum(polls_ns) / max(1, len(polls_ns))
+    return len(gaps) > 1 and all(before < shortest for before, gap in gaps if gap < idle_ns)
 
 
 def without_counters(objects: Iterable[Object], values: Sequence[int | None]) -> list[int | None]:

@@ -67,7 +67,7 @@ def test_a_source_that_is_polled_more_often_than_it_reads(
     period_s: int, phase_s: float, seed: int
 ) -> None:
     found = rates(snapshots(period_s, phase_s), every_s(1.0, 0.2, seed), 14 * period_s)
-    assert len(found) >= 5
+    assert len(found) >= 4
     assert found == pytest.approx([RATE] * len(found), rel=0.05)
 
 
