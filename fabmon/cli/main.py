@@ -45,7 +45,7 @@ Exit status:
   2      an option or a file is wrong
   3      no node could be reached
   4      with --once, doctor or flows: some nodes did not answer
-  5      with doctor: something should be fixed; with verify: data is lost
+  5      with doctor, ras: something should be fixed; with verify: data is lost
   128+n  ended by signal n: 129 hang-up, 130 ctrl+c, 143 SIGTERM
 """
 
@@ -55,6 +55,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("trace:trace", "Show the path of RoCE flows between two hosts, link by link."),
     "flows": ("flows:flows", "List RDMA connections between hosts, from their queue pairs."),
     "explain": ("explain:explain", "Explain logs of NCCL and PyTorch: which links failed."),
+    "ras": ("ras:ras", "Show which ranks of a job are late or dead, by NCCL's RAS."),
     "need": ("need:need", "Compute the network bandwidth that a training job needs."),
     "watch": ("watch:watch", "Print findings as they open and close, and send alerts."),
     "record": ("record:record", "Record without a screen."),
