@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from fabmon import __version__
 from fabmon.cli.options import (
@@ -68,6 +69,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report:report", "Make an HTML page of a recording."),
     "config": ("config:config", "Show every setting and its origin, or write fabmon.toml."),
     "agent": ("agent:agent", "Serve the counters of this machine over HTTP."),
+    "completion": ("completion:completion", "Print a script for completion with the tab key."),
 }
 """Name -> `module:command` in fabmon.cli, and what it does in a line."""
 
@@ -98,6 +100,15 @@ class Commands(click.Group):
             hint = f"did you mean {near[0]}?" if near else "fabmon --help lists the commands"
             raise UsageError(f"there is no command {args[0]}: {hint}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options that begin with a text; no command is imported."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""
