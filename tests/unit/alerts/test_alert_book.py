@@ -98,9 +98,9 @@ def test_quiet_hours_over_midnight_and_in_zones(hours: str, time: str, is_quiet:
 def test_quiet_hours_that_are_none_are_refused(hours: str) -> None:
     with pytest.raises(SettingError, match=r"22:00-07:00|Europe/Berlin"):
         check(AlertsConfig(quiet_hours=hours), ())
-    receivers = {"log": JournaldReceiver(quiet_hours=hours)}
+    config = AlertsConfig(receivers={"log": JournaldReceiver(quiet_hours=hours)})
     with pytest.raises(SettingError):
-        check(AlertsConfig(receivers=receivers), ())
+        check(config, ())
 
 
 def test_a_receiver_has_quiet_hours_of_its_own() -> None:

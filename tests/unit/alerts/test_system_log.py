@@ -104,7 +104,7 @@ async def test_a_real_journald_reads_the_syslog_line(journal: str) -> None:
 
 def log_with_logger(path: Path) -> None:
     """Write a line with the command of the system."""
-    options = ["--socket", path, "--id", "-p", "daemon.crit", "-t", "fabmon"]
+    options = ["--socket", str(path), "--id", "-p", "daemon.crit", "-t", "fabmon"]
     subprocess.run(["logger", *options, "a text"], check=True)
 
 
