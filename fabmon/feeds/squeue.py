@@ -234,9 +234,11 @@ async def _run(arguments: list[str], timeout_s: float) -> bytes:
     finally:
         answer.kill()
         # A process in an uninterruptible read of a file system does not end when it is killed.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(answer.exited.wait(), _REAP_S)
-        transport.close()
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(answer.exited.wait(), _REAP_S)
+        finally:
+            transport.close()
     if answer.problem:
         raise SqueueError(answer.problem)
     status, errors = transport.get_returncode(), bytes(answer.printed[2])

@@ -190,12 +190,13 @@ def test_jobs_of_hostfiles_remain_beside_those_of_slurm(
     own = Job(id="7", nodes=("gpu001",))
     named = Job(scheduler=HOSTFILE, name="llama", nodes=("gpu009",))
 
-    seen = watched(Squeue(fake_squeue(tmp_path, LINES), known=[own, named]), caplog, 0.5)
+    squeue = Squeue(fake_squeue(tmp_path, LINES), known=[own, named])
+    at_first = squeue.take()
+    seen = watched(squeue, caplog, 0.5)
 
-    assert [[job.number for job in each.jobs] for each in seen.reports] == [
-        ["7", "llama"],
-        ["8801", "llama"],
-    ]
+    assert at_first is not None
+    assert [job.number for job in at_first.jobs] == ["7", "llama"]
+    assert [[job.number for job in each.jobs] for each in seen.reports] == [["8801", "llama"]]
 
 
 def is_running(process: int) -> bool:
