@@ -200,7 +200,10 @@ class History:
             old = self._nodes.get(node) or self._before_restart.get(node)
             if old is not None and old.hello.boot_id != hello.boot_id:
                 self._logs.forget(node)
-            if old is not None and old.hello is hello:
+            # After a restart an equal hello is the same one, read from another part of a recording.
+            if old is not None and (
+                old.hello is hello or (node not in self._nodes and old.hello == hello)
+            ):
                 self._nodes[node] = old
                 queue_pairs_changed |= self._note_queue_pairs(node, old.queue_pairs)
                 self._notices.pop(node, None)

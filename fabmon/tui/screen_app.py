@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
+from textual import events
 from textual.actions import SkipAction
+from textual.events import Event
+from textual.message import Message
+from textual.timer import Timer
 from textual.widgets import Input
 
 from fabmon.tui.containment import ContainingApp
@@ -14,13 +19,55 @@ from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.time.past_reader import RecordingAccess
 from fabmon.tui.time.player import Player
 
+_LONGEST_KEY_S = 0.3
+"""After this time the next key no longer waits: the widget that had the last one may be gone."""
+
+
+class KeyHandled(Message):
+    """Follows a key through the widgets that it passes, so that it reaches the app after it."""
+
 
 class ScreenApp(ContainingApp):
-    """An app that draws a screen state; its subclasses set the attributes."""
+    """An app that draws a screen state; its subclasses set the attributes.
+
+    Keys are handled one after the other. Textual hands all keys that arrive together, as on a slow
+    connection, to the widget in focus at that time: of ``t -10m``, all that follows the ``t`` would
+    miss the input that the ``t`` opens.
+    """
 
     screen_state: ScreenState
     recording: RecordingAccess
     player: Player
+
+    def __init__(self, **options: Any) -> None:
+        """An app without keys yet; the options are Textual's."""
+        super().__init__(**options)
+        self._waiting_keys: deque[events.Key] = deque()
+        self._key_limit: Timer | None = None
+
+    async def on_event(self, event: Event) -> None:
+        """Handle an event; a key waits for the one before it."""
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+        elif self._key_limit is not None:
+            self._waiting_keys.append(event)
+        else:
+            await self._handle_key(event)
+
+    async def on_key_handled(self) -> None:
+        """Handle the next key."""
+        if self._key_limit is not None:
+            self._key_limit.stop()
+            self._key_limit = None
+        if self._waiting_keys:
+            await self._handle_key(self._waiting_keys.popleft())
+
+    async def _handle_key(self, key: events.Key) -> None:
+        target = self.focused or self.screen
+        self._key_limit = self.set_timer(_LONGEST_KEY_S, self.on_key_handled)
+        await super().on_event(key)
+        if not key.is_forwarded or not target.post_message(KeyHandled()):
+            self.post_message(KeyHandled())
 
     def repaint(self) -> None:
         """Draw the topmost view; a menu or a palette may be above it."""

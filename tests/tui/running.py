@@ -63,6 +63,13 @@ class Running:
             self.app.post_message(events.Key(_NAMES.get(key, key), char))
             await self.settle()
 
+    async def press_at_once(self, *keys: str) -> None:
+        """Press keys that arrive together, as on a slow connection, and wait for the last one."""
+        for key in keys:
+            char = key if len(key) == 1 else _CHARACTERS.get(key)
+            self.app.post_message(events.Key(_NAMES.get(key, key), char))
+        await self.settle()
+
     async def settle(self) -> None:
         """Wait until everything that was requested is drawn."""
         for _ in range(_ROUNDS):

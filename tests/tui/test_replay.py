@@ -11,6 +11,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.recording.format.records import Note
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.recorded_past import RecordedPast
+from fabmon.tui.screen_app import KeyHandled
 from tests.tui.recordings import BEGAN_S, Watching, at, replaying
 from tests.tui.running import Running
 
@@ -400,3 +401,48 @@ async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) 
     async with replaying(path) as run:
         await run.says("no tick of the recording can be read")
         await run.heads("■ NO DATA")
+
+
+async def test_keys_that_arrive_together_go_where_they_would_one_by_one(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        await run.press_at_once("t", *"-40s", "enter")
+        await run.until(lambda: second_of(run) == 49)
+        await run.press_at_once("t", *"+10s", "enter")
+        await run.until(lambda: second_of(run) == 59)
+        await run.press_at_once("colon", *"matrix", "enter")
+        await run.goes_to("matrix")
+        await run.press_at_once("1", "slash", *"gpu1", "enter")
+        await run.goes_to("overview")
+        await run.shows("/gpu1")
+
+
+async def test_a_key_whose_widget_is_gone_does_not_hold_the_next(
+    recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        # As of a widget that is removed before it hands the message on.
+        monkeypatch.setattr(KeyHandled, "bubble", False)
+        await run.press_at_once("2", "4")
+        await run.goes_to("findings")
+
+
+async def test_a_time_can_be_typed_while_the_minutes_before_are_analysed(
+    recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def endless(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        await run.until(lambda: run.app.screen_state.cursor.recorded is not None)
+        monkeypatch.setattr(RecordedPast, "look", endless)
+        await run.press("t")
+        await run.shows("go to")
+        assert not begun.is_set()

@@ -20,28 +20,64 @@ def load(gbps: float) -> Floats:
     return np.full(TICKS, gbps, np.float32)
 
 
+def shared(
+    sent: Floats, of: float, *signs: tuple[float, ...], full_links: int = 1
+) -> tuple[list[int], list[int]]:
+    """The slowed senders of a link and those that are named, with the CNPs and the waiting of each;
+    senders are of 400 Gb/s."""
+    slowed = sent.mean(axis=1) < 360
+    arrays = [np.array(each, np.float32) for each in signs]
+    found = sharing(sent, slowed, load(of), arrays, full_links)
+    return np.flatnonzero(found.slowed).tolist(), np.flatnonzero(found.named).tolist()
+
+
 @pytest.mark.parametrize(
     ("sent", "of", "found"),
     [
-        ((195, 200, 20), 395, [0, 1]),
-        ((130, 133, 131, 390), 392, [0, 1, 2]),
+        ((195, 200, 60, 70), 395, [0, 1]),
+        ((130, 133, 131, 390, 200), 392, [0, 1, 2]),
         ((300, 90, 5), 395, [0, 1, 2]),
     ],
-    ids=["two halves", "three thirds", "no equal parts: all"],
+    ids=["two halves", "three thirds", "what all send"],
 )
 def test_those_with_equal_parts_share_a_link(
     sent: tuple[float, ...], of: float, found: list[int]
 ) -> None:
-    slowed = np.array(sent) < 360
-    found_by_rate = sharing(steady(*sent), slowed, load(of), np.zeros(len(sent), np.bool_))
-    assert np.flatnonzero(found_by_rate).tolist() == found
+    assert shared(steady(*sent), of) == (found, found)
+
+
+def test_of_senders_in_step_nobody_is_named_where_none_shows_a_queue() -> None:
+    """Two of four share the link; the other two send as fast as these, over other links."""
+    slowed, named = shared(steady(195, 195, 195, 195), 390)
+    assert (slowed, named) == ([0, 1, 2, 3], [])
+
+
+def test_of_senders_in_step_those_with_the_most_cnps_are_named() -> None:
+    cnps = (190.0, 28.0, 210.0, 25.0, 0.0)
+    assert shared(steady(195, 195, 195, 195, 195), 390, cnps) == ([0, 2], [0, 2])
+
+
+def test_a_sender_with_many_cnps_that_cannot_fill_the_link_is_not_alone_on_it() -> None:
+    """The first has another queue as well; the next two share the link, with fewer CNPs."""
+    cnps = (700.0, 200.0, 190.0, 25.0)
+    assert shared(steady(20, 185, 185, 185), 390, cnps) == ([0, 1, 2], [0, 1, 2])
+
+
+def test_those_that_wait_for_credits_are_named_where_nothing_is_marked() -> None:
+    waits = (0.05, 0.5, 0.45, 0.04)
+    assert shared(steady(195, 195, 195, 195), 390, (0.0,) * 4, waits) == ([1, 2], [1, 2])
+
+
+def test_nobody_is_named_where_senders_of_two_full_links_show_the_same_queue() -> None:
+    cnps = (200.0,) * 4
+    slowed, named = shared(steady(195, 195, 195, 195), 390, cnps, full_links=2)
+    assert (slowed, named) == ([0, 1, 2, 3], [])
 
 
 def test_senders_that_take_turns_share_nothing() -> None:
     turns = np.zeros((2, TICKS), np.float32)
     turns[0, ::2] = turns[1, 1::2] = 390
-    both = np.array([True, True])
-    assert not sharing(turns, both, load(390), both).any()
+    assert shared(turns, 390, (200.0, 200.0)) == ([], [])
 
 
 def test_the_port_with_the_rate_of_a_link_has_it_alone() -> None:
@@ -63,10 +99,8 @@ def test_a_port_that_is_sampled_half_a_tick_later_has_its_link_alone() -> None:
 
 def test_where_parts_are_unequal_those_that_show_a_queue_share_a_link() -> None:
     sent = steady(300, 90, 350, 330)
-    slowed, queued = np.ones(4, np.bool_), np.array([True, True, False, False])
-    assert np.flatnonzero(sharing(sent, slowed, load(390), queued)).tolist() == [0, 1]
-    nobody = np.zeros(4, np.bool_)
-    assert not sharing(sent, slowed, load(390), nobody).any()
+    assert shared(sent, 390, (90.0, 80.0, 0.0, 0.0)) == ([0, 1], [0, 1])
+    assert shared(sent, 390, (0.0,) * 4) == ([], [])
 
 
 def test_the_last_ticks_that_count() -> None:

@@ -130,15 +130,24 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         advice=hot_link_advice(group.routing),
         confidence=round(confidence, 2),
         lost=round(link.lost, 3),
-        victims=tuple(ports[each].id for each in link.feeders.tolist()),
-        unseen="" if link.slowed_by else "a queue at the hosts that share it",
+        victims=tuple(ports[each].id for each in link.named.tolist()),
+        unseen=_unseen(link),
     )
 
 
 def _loss(link: FullLink) -> str:
     if not len(link.feeders):
         return f"uneven by {rounded_percent(link.imbalance)}, and it is not known who shares it"
-    return f"{len(link.feeders)} ports that share it lose {rounded_percent(link.lost)}"
+    if not len(link.named):
+        return f"ports that share it, or wait for these, lose {rounded_percent(link.lost)}"
+    return f"{len(link.named)} ports that share it lose {rounded_percent(link.lost)}"
+
+
+def _unseen(link: FullLink) -> str:
+    """What is not visible of a full link, in words."""
+    queue = "" if link.slowed_by else "a queue at the hosts that share it"
+    sharers = "which ports share it" if len(link.feeders) and not len(link.named) else ""
+    return "; ".join(filter(None, (queue, sharers)))
 
 
 def _by_routing(routing: Routing) -> str:

@@ -95,6 +95,16 @@ class _Receiver:
     bps: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class _Senders:
+    """The NICs that share a receiver: those that are `slowed`, and those `named` that are known to
+    send to it, for others may only wait for them. `lost` is their share of bandwidth, 0 to 1."""
+
+    slowed: Rows
+    named: Rows
+    lost: float
+
+
 def incasts(
     inputs: DetectorInput, t: IncastThresholds, queue: QueueThresholds
 ) -> Iterator[Condition]:
@@ -135,10 +145,13 @@ def incasts(
     if several:
         nics, sent = nics[free], rows_of(sent, np.flatnonzero(free))
     for each in several:
-        found = _shared_by(inputs, queue, each, nics, sent)
-        if found is None or found[1] < t.lost_min or _is_calm(inputs, queue, each, found[0]):
-            continue
-        yield _condition(inputs, queue, each, *found)
+        found = _shared_by(inputs, queue, each, nics, sent, len(several))
+        if (
+            found is not None
+            and found.lost >= t.lost_min
+            and not _is_calm(inputs, queue, each, found.slowed)
+        ):
+            yield _condition(inputs, queue, each, found)
 
 
 def _exchanges(inputs: DetectorInput, receiver: _Receiver) -> bool:
@@ -164,10 +177,15 @@ def _is_balanced(inputs: DetectorInput, receivers: Rows, claims: Floats) -> bool
 
 
 def _shared_by(
-    inputs: DetectorInput, queue: QueueThresholds, receiver: _Receiver, nics: Rows, sent: Floats
-) -> tuple[Rows, float] | None:
-    """The slowed NICs that share a receiver, and the share of bandwidth that they lose; None where
-    they do not explain what it gets."""
+    inputs: DetectorInput,
+    queue: QueueThresholds,
+    receiver: _Receiver,
+    nics: Rows,
+    sent: Floats,
+    receivers: int,
+) -> _Senders | None:
+    """The slowed NICs that share one of so many full receivers; None where they do not explain what
+    it gets."""
     node, lines = inputs.structure.node, np.nan_to_num(inputs.snapshot.line_rate_bps[nics])
     in_full = sent[:, receiver.ticks]
     rate = in_full.mean(axis=1)
@@ -176,12 +194,15 @@ def _shared_by(
     if rate[slowed].sum() < ACCOUNTED * receiver.bps.mean():
         return None
     dropped = _dropped_bps(inputs, receiver)
-    queued = queue_signals(inputs, queue).slowed[nics]
-    share = sharing(in_full, slowed, receiver.bps + dropped, queued)
+    signals = queue_signals(inputs, queue)
+    signs = [np.where(signals.slowed, of, 0)[nics] for of in (signals.cnps, signals.waiting)]
+    sharers = sharing(in_full, slowed, receiver.bps + dropped, signs, receivers)
+    share = sharers.slowed
     if share.sum() < 2:
         return None
     achieved = max(float(rate[share].sum() - dropped.mean()), 0.0)
-    return nics[share], 1.0 - achieved / float(lines[share].sum())
+    lost = 1.0 - achieved / float(lines[share].sum())
+    return _Senders(nics[share], nics[sharers.named], lost)
 
 
 def _dropped_bps(inputs: DetectorInput, receiver: _Receiver) -> Floats:
@@ -227,8 +248,7 @@ def _condition(
     inputs: DetectorInput,
     queue: QueueThresholds,
     receiver: _Receiver,
-    senders: Rows,
-    lost: float,
+    senders: _Senders,
 ) -> Condition:
     structure, row = inputs.structure, receiver.row
     ports = structure.fabric.ports
@@ -238,7 +258,12 @@ def _condition(
     waiting = graph.victims(int(structure.node[edge])) if queues else []
     rows = [row] if edge == NONE else [edge, row]
     level = float(receiver.bps.mean() / inputs.snapshot.line_rate_bps[row])
-    is_marked = bool(signals.marked[row])
+    is_marked, lost, named = bool(signals.marked[row]), senders.lost, senders.named
+    names = f"{len(named)} senders or more ({structure.labels(named, 3)})"
+    if not len(named):
+        names = "senders that cannot be told apart from those that wait for them"
+    unseen = ["" if edge != NONE else "the switch in front of it"]
+    unseen.append("" if len(named) else "who sends to it")
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
@@ -246,12 +271,11 @@ def _condition(
         rows=(*rows, *(each for each in waiting if each not in rows)),
         text=(
             f"{structure.label(row)} receives at {rounded_percent(level)} of line rate from"
-            f" {len(senders)} senders or more ({structure.labels(senders, 3)}), which lose"
-            f" {rounded_percent(lost)}"
+            f" {names}, which lose {rounded_percent(lost)}"
         ),
         evidence=(
             Evidence("received", round(level * 100, 1), "%"),
-            Evidence("slowed senders", len(senders), "ports"),
+            Evidence("slowed senders", len(senders.slowed), "ports"),
             Evidence("lost bandwidth", round(lost * 100, 1), "%"),
             Evidence("marks per Gbit", round(float(signals.marks[row]), 1)),
             Evidence("ports that wait for it", len(waiting), "ports"),
@@ -259,12 +283,12 @@ def _condition(
         advice=CAUSE.advice,
         confidence=round(
             _CONFIDENCE
-            + (_SEEN if signals.slowed[senders].any() else 0)
+            + (_SEEN if signals.slowed[senders.slowed].any() else 0)
             + (_MARKED if is_marked or queues else 0),
             2,
         ),
         lost=round(lost, 3),
         victims=tuple(dict.fromkeys(structure.ids(waiting))),
-        unseen="" if edge != NONE else "the switch in front of it",
+        unseen="; ".join(filter(None, unseen)),
         unless=(Trait.FULL_GROUP,),
     )

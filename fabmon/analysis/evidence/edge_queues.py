@@ -30,15 +30,21 @@ class EdgeQueues:
         queued: Mask = np.append(seen, False)[self._inputs.structure.peer[self._group.edges]]
         return queued | (self.waiting() > 0)
 
+    def signs(self) -> tuple[Floats, Floats]:
+        """[edges] each: CNPs (of receivers, marks) per gigabit, and waiting, of the hosts behind
+        edge ports; 0 where they are no queue."""
+        events = self._signals.marks if self._group.is_inward else self._signals.cnps
+        of_hosts = np.append(events, np.float32(0))[self._inputs.structure.peer[self._group.edges]]
+        return np.where(self.queued(), of_hosts, np.float32(0)), self.waiting()
+
     def are_lasting(self) -> Mask:
-        """[edges]: whether the CNPs or marks of the host behind an edge port are more than
-        background in most of the last ticks."""
-        peer, is_inward = self._inputs.structure.peer[self._group.edges], self._group.is_inward
+        """[edges]: whether the CNPs of the sender behind an edge port are more than background in
+        most of the last ticks."""
+        peer = self._inputs.structure.peer[self._group.edges]
         hosts = np.where(peer == NONE, 0, peer)
-        events = self._inputs.filled("ecn" if is_inward else "cnp")[hosts]
-        least = self._t.marks_per_gbit if is_inward else self._t.cnps_per_gbit
-        bps = self._inputs.filled("rx_bps" if is_inward else "tx_bps")[hosts]
-        lasting: Mask = (events > least * bps / np.float32(1e9)).sum(axis=1) > TICKS // 2
+        cnps, bps = (self._inputs.filled(column)[hosts] for column in ("cnp", "tx_bps"))
+        background = self._t.cnps_per_gbit * bps / np.float32(1e9)
+        lasting: Mask = (cnps > background).sum(axis=1) > TICKS // 2
         lasting &= peer != NONE
         return lasting
 

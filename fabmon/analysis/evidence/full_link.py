@@ -34,8 +34,9 @@ class EcmpGroupThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 class FullLink:
     """A link of a group that is full and slows its flows.
 
-    `row` is the port that sends into it. `feeders` are the ports whose traffic it slows (edge ports
-    of the switch before it, or behind it for links into a switch). `level` [members] is the mean
+    `row` is the port that sends into it. `feeders` are the ports that it slows (edge ports of the
+    switch before it, or behind it for links into a switch), `named` those whose traffic is known to
+    be on it: the others may only wait for them. `level` [members] is the mean
     utilisation of the group's members while the link was full, NaN of those that are down.
     `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
     slowed ports send over what they could (the smaller of their line rate and their fair share of
@@ -52,6 +53,7 @@ class FullLink:
     level: Floats
     full_ticks: int
     feeders: Rows
+    named: Rows
     lost: float
     slowed_by: str
     active: int

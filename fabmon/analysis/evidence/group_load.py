@@ -58,6 +58,10 @@ ticks that must be full: what limits its flows is full whenever they are fast, a
 _NO_ROOM = 0.85
 """Mean utilisation of a group, 0 to 1, from which on it has too few links, however it hashes."""
 
+_HELD = 0.5
+"""Share of the fastest sender's rate, 0 to 1, from which on the link holds a sender that shares it:
+slower ones are held elsewhere, or have less to send."""
+
 _ROUNDING = 1.001
 """The mean of some numbers can be this many times smaller than the least of them."""
 
@@ -113,11 +117,12 @@ def _group_loads(
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
     signals = queue_signals(inputs, queue)
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
-    is_queued = bool(slowed.any() or signals.marked.any())
+    is_queued = bool(slowed.any())
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
         is_full = peak[group.rows].max(initial=0) >= least
-        seen = signals.marked if group.is_inward else slowed
-        may_burst = peak[group.rows].max(initial=0) >= _BURSTS and bool(seen[group.hosts].any())
+        # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
+        may_burst = not group.is_inward and bool(slowed[group.hosts].any())
+        may_burst &= bool(peak[group.rows].max(initial=0) >= _BURSTS)
         if not is_full and not may_burst:
             continue
         measured = _Group(inputs, thresholds, queue, group)
@@ -215,13 +220,12 @@ class _Group:
             free[list(alone)] = False
             if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
                 continue
-            on_it = sharing(feeds[:, ticks], slowed, load, self._queues.queued())
+            sharers = sharing(feeds[:, ticks], slowed, load, self._queues.signs(), len(shared))
+            on_it = sharers.slowed
             if on_it.sum() < 2:
                 continue
-            achieved = float(rate[on_it].sum()) - self._dropped_bps(ticks, float(load.mean()))
-            # No link carries more than the full one: 93 to 99 % of its line rate.
-            most = min(1.0, float(level[member])) * float(possible[on_it].sum())
-            lost = max(0.0, 1.0 - max(achieved, 0.0) / most)
+            dropped = self._dropped_bps(ticks, float(load.mean()))
+            lost = _lost(rate, possible, on_it, float(level[member]), dropped)
             edges = self._group.edges[slowed]
             slowed_by = self._queues.seen_at(edges)
             # Senders that nothing slows may be what fills it: then a queue must be seen at others.
@@ -231,6 +235,9 @@ class _Group:
                 if level[each] >= self._full_util - _NEARLY_FULL
             )
             is_excused = rate[free].sum() >= ACCOUNTED * carried
+            queued = slowed & self._queues.queued()
+            if is_excused and slowed_by and rate[queued].sum() < ACCOUNTED * carried:
+                continue
             is_short = full[member].sum() < self._t.unseen_ticks
             is_unlikely = is_short or is_excused or self._queues.are_calm(edges, _EXPECTED * lost)
             if lost < self._t.lost_min or (not slowed_by and is_unlikely):
@@ -241,6 +248,7 @@ class _Group:
                 level=level,
                 full_ticks=int(full[member].sum()),
                 feeders=self._group.edges[on_it],
+                named=self._group.edges[sharers.named],
                 lost=lost,
                 slowed_by=slowed_by,
                 active=int(is_big.sum()),
@@ -261,7 +269,8 @@ class _Group:
         if not is_steady or top < _BURSTS or np.nanmin(level) >= self._t.room_util * top:
             return []
         feeds, lines = self._feeders()
-        queued, waits = self._queues.queued(), self._queues.waiting()
+        queued, signs = self._queues.queued(), self._queues.signs()
+        waits = self._queues.waiting()
         if not self._are_known(feeds) or not queued.any():
             return []
         ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
@@ -282,17 +291,25 @@ class _Group:
             slowed &= queued & self._queues.are_lasting()
         found: list[FullLink] = []
         alone = np.zeros(len(lines), np.bool_)
-        for member in np.flatnonzero(mean >= (1 - SAME_LOAD) * top).tolist():
+        fullest = np.flatnonzero(mean >= (1 - SAME_LOAD) * top).tolist()
+        for member in fullest:
             lone = only_sender(feeds, np.fmax(self._bps[member], 0), ticks, ~alone)
             if lone is not None:
                 alone[lone] = True
                 continue
             load = self._load(member, ticks) / active
-            on_it = sharing(sent, slowed & ~alone, load, queued, must_be_equal=not is_seen)
+            carried = len(fullest) * float(load.mean())
+            fast = (possible > 0) & ~slowed & ~alone
+            is_excused = rate[fast].sum() >= ACCOUNTED * carried
+            if is_excused and rate[slowed & queued].sum() < ACCOUNTED * carried:
+                continue
+            sharers = sharing(
+                sent, slowed & ~alone, load, signs, len(fullest), must_be_known=not is_seen
+            )
+            on_it = sharers.slowed
             if on_it.sum() < 2:
                 continue
-            most = min(1.0, float(level[member])) * float(possible[on_it].sum())
-            lost = 1.0 - float(rate[on_it].sum()) / most
+            lost = _lost(rate, possible, on_it, float(level[member]))
             slowed_by = self._queues.seen_at(self._group.edges[on_it])
             if lost >= self._t.lost_min and slowed_by:
                 found.append(
@@ -302,6 +319,7 @@ class _Group:
                         level=level,
                         full_ticks=TICKS,
                         feeders=self._group.edges[on_it],
+                        named=self._group.edges[sharers.named],
                         lost=lost,
                         slowed_by=slowed_by,
                         active=int((possible > 0).sum()),
@@ -347,6 +365,7 @@ class _Group:
                     level=level,
                     full_ticks=int(full[member].sum()),
                     feeders=self._group.edges[:0],
+                    named=self._group.edges[:0],
                     lost=lost,
                     slowed_by="",
                     active=0,
@@ -430,6 +449,19 @@ class _Group:
         with np.errstate(invalid="ignore"):
             level: Floats = np.where(known, self._util, 0).sum(axis=1) / known.sum(axis=1)
         return level.astype(np.float32, copy=False)
+
+
+def _lost(
+    rate: Floats, possible: Floats, sharers: Mask, util: float, dropped_bps: float = 0.0
+) -> float:
+    """1 - achieved / possible of the ports that share a link at its utilisation, 0 to 1.
+
+    Of flows that share a link, those with less than their part of it have no more to send. No link
+    carries more than the full one: 93 to 99 % of its line rate.
+    """
+    held = sharers & (rate >= _HELD * rate[sharers].max())
+    achieved = max(0.0, float(rate[held].sum()) - dropped_bps)
+    return max(0.0, 1.0 - achieved / (min(1.0, util) * float(possible[held].sum())))
 
 
 def _speeds_in_full_use(inputs: DetectorInput) -> tuple[np.float32, ...]:

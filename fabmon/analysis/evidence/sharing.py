@@ -1,11 +1,14 @@
-"""Which ports share a full link, from the parts of its load that they send.
+"""Which ports share a full link, from signs of a queue and the parts of its load that they send.
 
-Ports that share a link fairly send equal parts of its load. A port whose rate is that of the link
-has it for itself. Only ticks in which the link was full are compared, so that compute phases and
-the edges of bursts do not count.
+Ports that share a link fairly send equal parts of its load, and show its queue. A port whose rate
+is that of the link has it for itself. Only ticks in which the link was full are compared, so that
+compute phases and the edges of bursts do not count.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +34,13 @@ _SAME_PART = 0.2
 _APART = 0.35
 """By how much of it, on average, the part of a link may differ from what its port sends in single
 ticks."""
+
+_MOST_OF_LOAD = 0.6
+"""Share of a link's load, 0 to 1, that the ports which stand out must send: packets that are spread
+over all links, or small flows, may be the rest."""
+
+_STANDS_OUT = 3.0
+"""How many times the signs of a queue of other ports those of a port on the full link are."""
 
 _ALL_ON_IT = 2.2
 """What slowed ports send over the load of a link, up to which all of them may be on it (two senders
@@ -65,36 +75,87 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
     return int(near[best]) if len(near) and apart[best] <= _APART else None
 
 
+@dataclass(frozen=True, slots=True)
+class Sharers:
+    """Who shares a link, both [ports]: `slowed` are ports whose loss is that of the link, `named`
+    those that are known to send over it. Nobody is `named` where ports that are on it cannot be
+    told from ports that wait for them."""
+
+    slowed: Mask
+    named: Mask
+
+
 def sharing(
-    sent: Floats, slowed: Mask, load: Floats, queued: Mask, must_be_equal: bool = False
-) -> Mask:
-    """[ports]: the slowed ports that share a link; none where they send one after the other.
+    sent: Floats,
+    slowed: Mask,
+    load: Floats,
+    signs: Sequence[Floats],
+    full_links: int = 1,
+    must_be_known: bool = False,
+) -> Sharers:
+    """Which of the slowed ports share a link; none where they send one after the other.
 
     `sent` is [ports, ticks] and `load` [ticks], in the same unit, in ticks in which the link was
-    full; `queued` [ports] are those that show a queue. They are the fewest slowed ones that have an
-    equal part of the load each, of equal ones those that show a queue. Where no number of them
-    does, they are those that show a queue, or all, if all could be on the link; none if they
-    `must_be_equal`.
+    full; `signs` are signs of a queue, [ports] each, 0 where there is none; so many `full_links` of
+    the same group may have that queue. In a collective all ports send equally fast, whichever link
+    is full. So those that share the only full link are the ones whose signs stand out and that
+    send most of its load; else, as many ports as have an equal part of it each, if no others do.
+    Where neither is known, all that could be on the link lose what it costs, and nobody is named;
+    if they `must_be_known`, nobody loses either, unless some have equal parts.
     """
     rate, mean = sent.mean(axis=1), float(load.mean())
     nobody = np.zeros(len(slowed), np.bool_)
-    found = slowed & queued
-    if not queued.any() and rate[slowed].sum() <= _ALL_ON_IT * mean:
-        found = slowed
-    if must_be_equal:
-        found = nobody
-    for flows in _possible_flows(rate[slowed], mean):
-        part = load / flows
-        near = np.flatnonzero(slowed & (np.abs(rate - part.mean()) <= _SAME_PART * part.mean()))
-        near = near[np.abs(sent[near] - part).mean(axis=1) <= _APART * part.mean()]
-        if len(near) >= flows:
-            found = nobody.copy()
-            differs = np.round(np.abs(rate[near] * flows / mean - 1), 1)
-            found[near[np.lexsort((~queued[near], differs))[:flows]]] = True
-            break
+    shown = standing_out(rate, slowed, mean, signs)
+    among = shown if shown.any() else slowed
+    equal = _equal_parts(sent, among, load)
+    flows, parts = equal if equal else (0, nobody)
+    total = float(rate[among].sum())
+    named = nobody
+    stands_out = shown.sum() < slowed.sum() or total <= _ALL_ON_IT * mean
+    if (shown.any() and full_links == 1 and stands_out) or total <= mean / ACCOUNTED:
+        named = among
+    elif parts.sum() == flows:
+        named = parts
+    found = named
+    if not named.any():
+        may_share = not must_be_known and (shown.any() or total <= _ALL_ON_IT * mean)
+        found = parts if equal else among if may_share else nobody
     largest = sent[found].max(axis=0, initial=0)
     takes_turns = float(np.median(largest / np.maximum(load, 1.0))) >= SLOWED_BELOW
-    return nobody if takes_turns else found
+    return Sharers(nobody, nobody) if takes_turns else Sharers(found, named & found)
+
+
+def standing_out(rate: Floats, among: Mask, load: float, signs: Sequence[Floats]) -> Mask:
+    """[ports]: the fewest ports, two or more, with the strongest signs of a queue that send most of
+    a load, and whose signs are `_STANDS_OUT` times those of all others; none where no sign has such
+    ports."""
+    found = np.zeros(len(among), np.bool_)
+    for sign in signs:
+        order = np.flatnonzero(among)
+        order = order[np.argsort(-sign[order], kind="stable")]
+        own = sign[order]
+        ends = own > _STANDS_OUT * np.append(own[1:], 0)
+        ends &= np.cumsum(rate[order]) >= _MOST_OF_LOAD * load
+        ends[:1] = False
+        if ends.any():
+            found[order[: int(np.argmax(ends)) + 1]] = True
+            break
+    return found
+
+
+def _equal_parts(sent: Floats, among: Mask, load: Floats) -> tuple[int, Mask] | None:
+    """The least number of flows, two or more, of which as many ports as are needed each send an
+    equal part of a load, and [ports] which ports do; None without one. There may be more ports."""
+    rate = sent.mean(axis=1)
+    for flows in _possible_flows(rate[among], float(load.mean())):
+        part = load / flows
+        near = np.flatnonzero(among & (np.abs(rate - part.mean()) <= _SAME_PART * part.mean()))
+        near = near[np.abs(sent[near] - part).mean(axis=1) <= _APART * part.mean()]
+        if len(near) >= flows:
+            parts = np.zeros(len(among), np.bool_)
+            parts[near] = True
+            return flows, parts
+    return None
 
 
 def _possible_flows(rates: Floats, load: float) -> list[int]:

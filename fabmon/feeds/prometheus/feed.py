@@ -236,6 +236,7 @@ class PrometheusFeed(TickFeed):
                 builder.set_intervals(self._discovery.interval_s)
                 for earlier in backfill.rounds():
                     yield self._tick(earlier, builder, is_past=True)
+                self._table.continue_clocks(backfill.table)
         except PrometheusError as error:
             _LOG.warning("no history: %s", error)
             return

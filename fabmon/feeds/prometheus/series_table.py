@@ -325,6 +325,15 @@ class SeriesTable:
                 found.setdefault(target, []).append(content)
         return found
 
+    def continue_clocks(self, past: SeriesTable) -> None:
+        """Continue to compute the age of snapshots from the samples of a table of the past."""
+        self.settle()
+        for (target, name), clock in past._refreshes.items():
+            now = self._blocks.get(target, {}).get(name)
+            before = past._blocks.get(target, {}).get(name)
+            if now is not None and before is not None and now.objects == before.objects:
+                self._refreshes[target, name] = clock
+
     def sweep(self) -> None:
         """Drop the series that were missing too often; adds their targets to `changed`."""
         gone = set(np.flatnonzero(self._misses[: self._size] >= _MAX_MISSES).tolist())

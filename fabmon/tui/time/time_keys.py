@@ -111,7 +111,8 @@ class TimeKeys(ScreenApp):
 
     async def action_seek(self) -> None:
         """Ask for a time, and go there."""
-        recorded = await self.player.moves.recorded()
+        # What is known: the reader may be busy for a second with the minutes before the last seek.
+        recorded = self.screen_state.cursor.recorded or await self.player.moves.recorded()
         scene = self.screen_state.scene
         if scene is None:
             return

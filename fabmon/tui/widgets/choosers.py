@@ -6,7 +6,6 @@ import re
 from typing import ClassVar
 
 import numpy as np
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
@@ -23,6 +22,7 @@ from fabmon.tui.metrics import HeatMetric, metrics_of
 from fabmon.tui.names import Entry, NameIndex
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.lines import Highlighted, LineView, OpenRequested, Painted
+from fabmon.tui.widgets.prompts import TypingScreen
 
 _WIDTH, _METRICS_WIDTH = 90, 100
 """Columns of the lists where the terminal is wide enough."""
@@ -31,7 +31,7 @@ _PRIORITY = re.compile(r"-p(\d)$")
 _HINT = "a node, port, job, finding, metric, view or command: gpu012  l1u5  collision"
 
 
-class JumpPrompt(Contained, ModalScreen[Entry | None]):
+class JumpPrompt(TypingScreen[Entry | None]):
     """A list of names that match what is typed. Its result is the chosen one, None if cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.JUMP)]
@@ -55,7 +55,6 @@ class JumpPrompt(Contained, ModalScreen[Entry | None]):
         self.query_one(LineView).can_focus = False
         question = self.query_one("#question", Painted)
         question.show([line((" go to ", self._palette.key))], self._palette.text)
-        self.query_one(Input).focus()
 
     def on_resize(self) -> None:
         """Draw the list in the size of the terminal."""
@@ -63,13 +62,6 @@ class JumpPrompt(Contained, ModalScreen[Entry | None]):
         box.styles.width = min(_WIDTH, self.size.width)
         box.styles.height = min(24, max(4, self.size.height - 4))
         self._show(self.query_one(Input).value)
-
-    def on_key(self, event: events.Key) -> None:
-        """Take what is typed before the input is there."""
-        typed = self.query_one(Input)
-        if event.character is not None and event.is_printable and not typed.has_focus:
-            event.stop()
-            typed.insert_text_at_cursor(event.character)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search while it is typed."""

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from rich.cells import cell_len
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, ScreenResultType
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -118,7 +119,21 @@ class FilterBar(Contained, Vertical):
         self.close()
 
 
-class Prompt(Contained, ModalScreen[str | None]):
+class TypingScreen(Contained, ModalScreen[ScreenResultType]):
+    """A screen with one input, which gets what is typed from the key on that opens the screen."""
+
+    def on_mount(self) -> None:
+        """Focus the input at once, not with the next message."""
+        self.set_focus(self.query_one(Input))
+
+    def on_key(self, event: events.Key) -> None:
+        """Take what was typed before the input was there. An input keeps what it takes itself."""
+        if event.character is not None and event.is_printable:
+            event.stop()
+            self.query_one(Input).insert_text_at_cursor(event.character)
+
+
+class Prompt(TypingScreen[str | None]):
     """A question in one line. Its result is the answer, None if it was cancelled.
 
     `wrong` returns what is wrong with an answer (empty: nothing); such an answer is not accepted.
@@ -145,12 +160,11 @@ class Prompt(Contained, ModalScreen[str | None]):
                 yield Input(placeholder=self._hint, id="typed")
 
     def on_mount(self) -> None:
-        """Show the label and focus the input."""
+        """Show the label."""
         question = self.query_one("#question", Painted)
         question.styles.width = len(self._label) + 2
         question.show([line((f" {self._label} ", self._palette.key))], self._palette.text)
         _show_error(self, "", self._palette)
-        self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Return the answer, or show what is wrong with it."""

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,9 @@ from fabmon.feeds.errors import (
 )
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import gnmi as gnmi_transport
-from fabmon.feeds.transports.gnmi import GnmiTransport
+from fabmon.feeds.transports.gnmi import GnmiPoller, GnmiTransport
+from fabmon.feeds.transports.gnmi_client import GnmiClient
+from fabmon.feeds.transports.gnmi_values import GnmiValues
 from fabmon.feeds.transports.openconfig import Leaf, json_value, leaves, queue_number, speed
 from fabmon.feeds.transports.transport import ProbeSession
 from tests.fixtures import gnmi
@@ -212,45 +216,116 @@ async def test_a_path_that_a_device_lacks_loses_its_own_source(served: Served) -
     assert "no such path: /qos" in " ".join(each.text for each in said.notices)
 
 
-async def test_the_states_of_a_subscription_that_ended_are_no_longer_shown(served: Served) -> None:
+async def test_a_subscription_that_ended_is_not_shown_and_begins_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gnmi_transport, "_PAUSE_S", 0.3)
     await served.start()
     session = await served.session()
     said = await heard(session, "phy_rx_bytes", "netdev_up")
     served.device.ends_on_change = True
     await said.until(lambda said: {each.source for each in said.notices} >= {"gnmi_state"})
     await said.until(lambda said: "gnmi_state" not in {b.source for b in said.hello.blocks})  # type: ignore[union-attr]
+    served.device.ends_on_change = False
+    said.values.clear()
+    await said.until(lambda said: "netdev_up" in said.values.get(PORT, {}))
 
 
-def poller() -> gnmi_transport.GnmiPoller:
-    return gnmi_transport.GnmiPoller(None, [], 1.0)
+async def test_counters_that_ended_after_a_while_begin_again_in_the_same_session(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a device ends each subscription after an hour."""
+    monkeypatch.setattr(gnmi_transport, "_PAUSE_S", 0.3)
+    monkeypatch.setattr(gnmi_transport, "_LASTED_S", 0.0)
+    await served.start()
+    session = await served.session()
+    said = await heard(session, "phy_rx_bytes")
+    served.device.ends = True
+    await said.until(lambda said: "gnmi" in {each.source for each in said.notices})
+    served.device.ends = False
+    said.values.clear()
+    await said.until(lambda said: "phy_rx_bytes" in said.values.get(PORT, {}))
+
+
+async def test_counters_that_end_at_once_end_the_session(served: Served) -> None:
+    served.device.ends = True
+    await served.start()
+    with pytest.raises(Unreachable, match="ended the subscription"):
+        await heard(await served.session(), "phy_rx_bytes")
+
+
+async def test_what_is_refused_on_change_is_sampled(served: Served) -> None:
+    served.device.refused_modes = ("ON_CHANGE",)
+    await served.start()
+    session = await served.session()
+    said = await heard(session, "phy_rx_bytes", "netdev_up")
+    await said.until(lambda said: "Ethernet1/1/1" in said.infos)
+    assert not said.notices
+    asked = {
+        each.path.elem[0].name: (each.mode, each.sample_interval)
+        for request in served.device.requests
+        for each in request.subscribe.subscription
+        if each.path.elem[-1].name != "counters"
+    }
+    assert asked["interfaces"] == (2, 10 * 10**9)
+    assert asked["lldp"] == (2, 30 * 10**9)
+
+
+async def test_an_interval_that_is_refused_becomes_a_longer_one(served: Served) -> None:
+    served.device.shortest_s = 30.0
+    await served.start()
+    said = await heard(await served.session(), "phy_rx_bytes", "queue3_tx_bytes")
+    every = {block.source: block.every for block in said.hello.blocks}  # type: ignore[union-attr]
+    assert (every["gnmi"], every["gnmi_queues"]) == (300, 300), "30 s at an interval of 0.1 s"
+
+
+async def test_without_a_time_of_the_device_that_of_the_arrival_counts(served: Served) -> None:
+    served.device.has_no_times = True
+    await served.start()
+    said = await heard(await served.session(), "phy_rx_bytes")
+    await said.until(lambda said: len(said.clocks["gnmi", PORT]) >= 5)
+    clocks = said.clocks["gnmi", PORT]
+    steps_s = [(later - first) / 1e9 for first, later in pairwise(clocks)]
+    assert all(0.02 < step_s < 2 for step_s in steps_s), steps_s
+
+
+def test_a_neighbour_that_is_no_longer_sampled_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = GnmiValues(1.0)
+    made.sample_s["lldp"] = 30.0
+    made.add(Leaf("lldp", PORT, "system-name", "spine1", "1"), 1)
+    assert [block.source for block in made.blocks()] == ["lldp"]
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + 91)
+    assert made.blocks() == []
 
 
 def test_a_clock_that_is_set_back_is_followed() -> None:
-    made = poller()
+    made = GnmiValues(1.0)
     hour_ns = 3600 * 10**9
-    made._add(Leaf("gnmi", PORT, "phy_rx_bytes", 1), 10 * hour_ns)
-    made._add(Leaf("gnmi", PORT, "phy_tx_bytes", 1), 10 * hour_ns)
+    made.add(Leaf("gnmi", PORT, "phy_rx_bytes", 1), 10 * hour_ns)
+    made.add(Leaf("gnmi", PORT, "phy_tx_bytes", 1), 10 * hour_ns)
     assert made._ports[PORT].stamps_ns["gnmi"] == 10 * hour_ns + 1
-    made._add(Leaf("gnmi", PORT, "phy_rx_bytes", 2), 9 * hour_ns)
+    made.add(Leaf("gnmi", PORT, "phy_rx_bytes", 2), 9 * hour_ns)
     assert made._ports[PORT].stamps_ns["gnmi"] == 9 * hour_ns
 
 
 def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one() -> None:
-    made = poller()
-    made._add(Leaf("gnmi_state", PORT, "type", "x" * 10**6), 1)
-    made._add(Leaf("gnmi_state", "x" * 10**6, "netdev_up", 1), 1)
-    made._add(Leaf("lldp", PORT, "system-name", "x" * 10**6, "1"), 1)
+    made = GnmiValues(1.0)
+    made.add(Leaf("gnmi_state", PORT, "type", "x" * 10**6), 1)
+    made.add(Leaf("gnmi_state", "x" * 10**6, "netdev_up", 1), 1)
+    made.add(Leaf("lldp", PORT, "system-name", "x" * 10**6, "1"), 1)
     assert list(made._ports) == [PORT]
     assert len(str(made._ports[PORT].facts["type"])) == 256
-    assert len(made._neighbours[PORT, "1"]["system-name"]) == 256
+    assert len(made._neighbours[PORT, "1"].facts["system-name"]) == 256
     document = b'{"unknown":"' + b"x" * 5_000_000 + b'"}'
     typed = gnmi_pb2.TypedValue(json_ietf_val=document)
     update = gnmi_pb2.Update(path=gnmi_pb2.Path(), val=typed)
     notification = gnmi_pb2.Notification(update=[update])
     reply = gnmi_pb2.SubscribeResponse(update=notification)
-    made._take(reply)
+    poller = GnmiPoller(GnmiClient(None, []), 1.0)
+    poller._take(reply)
     with pytest.raises(Misbehaved, match="8 MiB a second"):
-        made._take(reply)
+        poller._take(reply)
 
 
 async def test_a_device_without_interfaces_is_an_error(served: Served) -> None:

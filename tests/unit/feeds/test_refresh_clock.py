@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
@@ -27,16 +28,34 @@ def snapshots(period_s: float, phase_s: float) -> Callable[[float], int]:
     return lambda now_s: round(((now_s - phase_s) // period_s * period_s + phase_s) * RATE)
 
 
+def when_polled(limit_s: float) -> Callable[[float], int]:
+    """The bytes that a source shows which reads when it is polled, after `limit_s` at least."""
+    read_s = -math.inf
+
+    def read(now_s: float) -> int:
+        nonlocal read_s
+        if now_s - read_s >= limit_s:
+            read_s = now_s
+        return round(read_s * RATE)
+
+    return read
+
+
 def rates(source: Callable[[float], int], polls: Iterator[float], number: int) -> list[float]:
-    """The rates between the samples of so many polls."""
+    """The rates between the samples of so many polls; as in the history, none across a sample
+    whose values are unknown."""
     clock = RefreshClock(60.0)
-    samples = []
+    samples: list[tuple[int, int | None]] = []
     for _, now_s in zip(range(number), polls, strict=False):
         value = source(now_s)
         clock_ns = clock.date([value], round(now_s * S))
-        if clock_ns is not None and clock.is_known:
-            samples.append((clock_ns, value))
-    return [(b[1] - a[1]) / (b[0] - a[0]) * S for a, b in pairwise(samples)]
+        if clock_ns is not None:
+            samples.append((clock_ns, value if clock.is_known else None))
+    return [
+        (b[1] - a[1]) / (b[0] - a[0]) * S
+        for a, b in pairwise(samples)
+        if a[1] is not None and b[1] is not None
+    ]
 
 
 @given(
@@ -47,8 +66,32 @@ def rates(source: Callable[[float], int], polls: Iterator[float], number: int) -
 def test_a_source_that_is_polled_more_often_than_it_reads(
     period_s: int, phase_s: float, seed: int
 ) -> None:
-    found = rates(snapshots(period_s, phase_s), every_s(1.0, 0.2, seed), 10 * period_s)
-    assert len(found) >= 5
+    found = rates(snapshots(period_s, phase_s), every_s(1.0, 0.2, seed), 14 * period_s)
+    assert len(found) >= 4
+    assert found == pytest.approx([RATE] * len(found), rel=0.05)
+
+
+@given(
+    limit_s=st.sampled_from([2.5, 3, 3.001, 5, 15]),
+    jitter_s=st.sampled_from([0, 0.05, 0.2, 0.5]),
+    seed=st.integers(0, 1000),
+)
+def test_a_source_that_reads_when_it_is_polled_if_its_values_are_old(
+    limit_s: float, jitter_s: float, seed: int
+) -> None:
+    """Then the third or the fourth poll has new values: no period fits."""
+    found = rates(when_polled(limit_s), every_s(1.0, jitter_s, seed), round(30 * limit_s))
+    assert found
+    assert found == pytest.approx([RATE] * len(found), rel=0.05)
+
+
+@given(period_s=st.sampled_from([3, 5, 10]), phase=st.floats(0, 1), seed=st.integers(0, 1000))
+def test_late_polls_at_the_start(period_s: int, phase: float, seed: int) -> None:
+    """As while the console starts: where the first polls are late, no rate is wrong for long."""
+    dice = random.Random(seed)
+    polls = (1000 + n + dice.uniform(0, 0.9 if n < 8 else 0.05) for n in count())
+    found = rates(snapshots(period_s, phase * period_s), polls, 14 * period_s)
+    assert found
     assert found == pytest.approx([RATE] * len(found), rel=0.05)
 
 
@@ -66,8 +109,15 @@ def test_a_source_that_reads_when_it_is_polled(jitter_s: float, seed: int) -> No
     assert found == pytest.approx([RATE] * len(found), rel=0.001)
 
 
-def test_a_source_that_is_scraped_every_15_s_and_reads_every_30() -> None:
-    found = rates(snapshots(30, 4.0), every_s(15.0, 0.5), 40)
+@given(
+    period_s=st.sampled_from([1, 3, 5, 10, 15, 30]),
+    phase_s=st.floats(0.2, 0.8),
+    seed=st.integers(0, 1000),
+)
+def test_a_source_that_is_scraped_every_15_s(period_s: int, phase_s: float, seed: int) -> None:
+    """As by Prometheus: often each scrape has new values, of any age below the period."""
+    found = rates(snapshots(period_s, phase_s), every_s(15.0, 0.1, seed), 20)
+    assert len(found) >= 4, "the first after three minutes"
     assert found == pytest.approx([RATE] * len(found), rel=0.05)
 
 
@@ -79,7 +129,7 @@ def test_the_age_of_the_first_values_is_unknown() -> None:
     assert clock.date([9], 14 * S) == 14 * S
     assert not clock.is_known
     assert [clock.date([9], second * S) for second in (15, 16)] == [None, None]
-    assert clock.date([13], 17 * S) == 17 * S
+    assert clock.date([13], 17 * S) == 16.5 * S, "between the two polls"
     assert clock.is_known
 
 
@@ -116,3 +166,12 @@ def test_a_pause_of_the_polls_makes_no_false_rate(
     found = rates(snapshots(period_s, phase_s), polls, 300)
     assert max(found) <= RATE * 1.5
     assert found[-5:] == pytest.approx([RATE] * 5, rel=0.05)
+
+
+def test_a_poll_that_is_passed_on_twice_is_one() -> None:
+    """As where the last round of the past is the first of now."""
+    clock = RefreshClock(30.0)
+    for n in range(4):
+        assert clock.date([n], (100 + 30 * n) * S) == (100 + 30 * n) * S
+        assert clock.date([n], (100 + 30 * n) * S) is None
+    assert clock.is_known

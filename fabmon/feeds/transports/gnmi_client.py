@@ -1,0 +1,159 @@
+"""The gNMI service of a device over gRPC: its channel, encodings, subscriptions, and errors.
+
+Needs the extra `gnmi`, whose messages are those of the published protos (gNMI 0.8 and later).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import ssl
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fabmon.fabric.model import Host
+from fabmon.feeds.errors import BadTrust, LoginRefused, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.transports import openconfig
+from fabmon.feeds.transports.openconfig import Keys
+
+_PORT = 9339
+"""IANA's port of gNMI; EOS uses 6030, SONiC 8080."""
+_REPLY_S = 20.0
+_MOST_MESSAGE_BYTES = 16 << 20
+_USUAL_ENCODINGS = ("JSON_IETF", "PROTO", "JSON")
+
+
+def load_extra() -> None:
+    """Import what the extra installs. Raises ImportError."""
+    # Else gRPC writes its log to standard error, onto the screen.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    for name in ("grpc.aio", "pygnmi.spec.v080.gnmi_pb2", "pygnmi.spec.v080.gnmi_pb2_grpc"):
+        importlib.import_module(name)
+
+
+async def open_channel(host: Host) -> Any:
+    """The gRPC channel to a device. Raises BadTrust."""
+    import grpc
+    import grpc.aio
+
+    where = f"{_bracketed(host.address or host.name)}:{host.port or _PORT}"
+    options = [("grpc.max_receive_message_length", _MOST_MESSAGE_BYTES)]
+    if host.tls == "no":
+        return grpc.aio.insecure_channel(where, options=options)
+    if host.tls == "insecure":
+        raise BadTrust("gRPC cannot leave certificates unchecked: write tls=FILE with the device's")
+    roots = None
+    if host.tls not in (None, "yes"):
+        roots = await asyncio.to_thread(_certificates, host.tls)
+    return grpc.aio.secure_channel(where, grpc.ssl_channel_credentials(roots), options=options)
+
+
+def _certificates(file: str) -> bytes:
+    """The certificates in a file. Raises BadTrust."""
+    path = Path(file).expanduser()
+    try:
+        ssl.create_default_context(cafile=str(path))
+        return path.read_bytes()
+    except (OSError, ssl.SSLError) as error:
+        raise BadTrust(f"{path}: {error.strerror or error}") from None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class GnmiClient:
+    """Calls one device, with the user and password in `metadata`."""
+
+    def __init__(self, channel: Any, metadata: Sequence[tuple[str, str]]) -> None:
+        self._channel = channel
+        self._metadata = metadata
+
+    async def encoding(self) -> str:
+        """The encoding to ask for, of those that the device offers. Raises NodeError."""
+        from grpc.aio import AioRpcError
+        from pygnmi.spec.v080 import gnmi_pb2, gnmi_pb2_grpc
+
+        stub = gnmi_pb2_grpc.gNMIStub(self._channel)
+        try:
+            reply = await stub.Capabilities(
+                gnmi_pb2.CapabilityRequest(), metadata=self._metadata, timeout=_REPLY_S
+            )
+        except AioRpcError as error:
+            raise error_of(error) from None
+        offered = {gnmi_pb2.Encoding.Name(each) for each in reply.supported_encodings}
+        return next((each for each in _USUAL_ENCODINGS if each in offered), _USUAL_ENCODINGS[0])
+
+    async def subscribe(
+        self, paths: Sequence[str], sample_s: float | None, encoding: str
+    ) -> AsyncGenerator[Any]:
+        """The responses of a subscription, sampled or (None) on change, until it ends. Raises
+        NodeError."""
+        from grpc.aio import AioRpcError
+        from pygnmi.spec.v080 import gnmi_pb2_grpc
+
+        call = gnmi_pb2_grpc.gNMIStub(self._channel).Subscribe(metadata=self._metadata)
+        try:
+            # The request stream stays open: some devices end a subscription with it.
+            await call.write(_request(paths, sample_s, encoding))
+            while (reply := await call.read()) and hasattr(reply, "update"):
+                yield reply
+        except AioRpcError as error:
+            raise error_of(error) from None
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._channel.close()
+
+
+def _request(paths: Sequence[str], sample_s: float | None, encoding: str) -> Any:
+    """The message that subscribes to paths."""
+    from pygnmi.spec.v080 import gnmi_pb2
+
+    mode = "ON_CHANGE" if sample_s is None else "SAMPLE"
+    subscriptions = [
+        gnmi_pb2.Subscription(
+            path=gnmi_pb2.Path(elem=[gnmi_pb2.PathElem(name=name) for name in text.split("/")]),
+            mode=gnmi_pb2.SubscriptionMode.Value(mode),
+            sample_interval=int((sample_s or 0) * 1e9),
+        )
+        for text in paths
+    ]
+    return gnmi_pb2.SubscribeRequest(
+        subscribe=gnmi_pb2.SubscriptionList(
+            subscription=subscriptions,
+            mode=gnmi_pb2.SubscriptionList.Mode.Value("STREAM"),
+            encoding=gnmi_pb2.Encoding.Value(encoding),
+        )
+    )
+
+
+def path_elements(path: Any) -> tuple[tuple[str, Keys], ...]:
+    """The elements of a path, without names of modules."""
+    return tuple((element.name.rpartition(":")[2], dict(element.key)) for element in path.elem)
+
+
+def typed_value(typed: Any) -> Any:
+    """The value of a TypedValue: a number, a text, or decoded JSON; None for other kinds."""
+    kind = typed.WhichOneof("value")
+    if kind in ("json_val", "json_ietf_val"):
+        return openconfig.json_value(getattr(typed, kind))
+    if kind in ("string_val", "ascii_val", "int_val", "uint_val", "bool_val"):
+        return getattr(typed, kind)
+    return None
+
+
+def error_of(error: Any) -> NodeError:
+    """The NodeError for a status of gRPC."""
+    code, text = error.code().name, str(error.details() or "")
+    if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return LoginRefused(f"the device refuses: {text or code}")
+    if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+        return Unreachable(f"no gNMI: {text or code}")
+    if code == "RESOURCE_EXHAUSTED":
+        return Misbehaved(text or code)
+    return Unreachable(f"{code.lower().replace('_', ' ')}: {text}", code)
