@@ -20,7 +20,8 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   prometheus-alertmanager:prometheus-alertmanager victoria-metrics:victoria-metrics gcc:gcc \
   snmpd:snmpd snmpget:snmp redis-server:redis-server ibsim:ibsim-utils opensm:opensm \
   ibnetdiscover:infiniband-diags lldpd:lldpd chromium:chromium mpirun:openmpi-bin \
-  mpicc:libopenmpi-dev slurmctld:slurmctld slurmd:slurmd squeue:slurm-client ovs-vsctl:openvswitch-switch sfacctd:pmacct \
+  mpicc:libopenmpi-dev ovs-vsctl:openvswitch-switch sfacctd:pmacct \
+  slurmctld:slurmctld slurmd:slurmd squeue:slurm-client \
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox
 
 HEALTHY ?= 200
