@@ -55,7 +55,7 @@ def _log_metrics() -> Iterator[Metric]:
     doc = "collectors/sources/kernel_log.py"
     for name, meaning in (
         ("kernel_log_messages", "messages of the kernel about NICs, GPUs and PCIe"),
-        ("kernel_log_lost", "times that the kernel overwrote messages before they were read"),
+        ("kernel_log_lost", "messages of the kernel that were lost before they were read"),
     ):
         yield Metric(name, "events", WRAP64, "", "probe", meaning, doc)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
-from typing import Callable, Generic, List, Optional, Sequence, TypeVar
+from collections import deque
+from typing import Callable, Deque, Generic, List, Optional, Sequence, Tuple, TypeVar
 
 from collectors.hostfs import HostFS
 from collectors.readers import ports
@@ -164,3 +165,40 @@ def command_output(argv: Sequence[str], timeout_s: float) -> str:
         errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise Failed(f"{name}: {errors[-1][:200] if errors else f'exit status {done.returncode}'}")
     return done.stdout.decode("utf-8", "replace")
+
+
+def last_lines(argv: Sequence[str], most: int, timeout_s: float) -> Tuple[List[str], int]:
+    """The last `most` lines that a command prints, and how many came before them, however many it
+    prints. Raises Failed with its last error line, or when it takes too long."""
+    import subprocess
+
+    name = argv[0].rpartition("/")[2]
+    kept: Deque[bytes] = deque(maxlen=most)
+    count = 0
+    late = threading.Event()
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        raise Failed(f"{name}: {error.strerror}") from None
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(timeout_s, end)
+    timer.daemon = True
+    timer.start()
+    with process:
+        for line in process.stdout or ():
+            kept.append(line)
+            count += 1
+        errors = process.stderr.read() if process.stderr is not None else b""
+    timer.cancel()
+    if late.is_set():
+        raise Failed(f"{name}: no answer in {timeout_s:g} s")
+    if process.returncode:
+        said = errors.decode("utf-8", "replace").strip().splitlines()
+        raise Failed(f"{name}: {said[-1][:200] if said else f'exit status {process.returncode}'}")
+    return [line.decode("utf-8", "replace") for line in kept], count - len(kept)

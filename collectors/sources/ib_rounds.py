@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Deque, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Deque, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 from collectors import clock
 from collectors.readers.ib_forwarding import SwitchTables
@@ -71,7 +71,8 @@ class CounterRounds:
         self, tools: DiagTools, budget: Budget, stopped: threading.Event, has_states: bool
     ) -> None:
         self.last: Optional[CounterRound] = None
-        self.seen: Set[str] = set()
+        # Another thread reads it: it is replaced, never changed.
+        self.seen: FrozenSet[str] = frozenset()
         self._has_states = has_states
         self._tools = tools
         self._budget = budget
@@ -125,8 +126,7 @@ class CounterRounds:
         answers = {
             key: PortCounters(wide.get(key, {}), narrow.get(key, {})) for key in sorted(queried)
         }
-        for counters in (*wide.values(), *narrow.values()):
-            self.seen.update(counters)
+        self.seen = self.seen.union(*wide.values(), *narrow.values())
         return answers, spent_s
 
     def _start(self, target: Target) -> Answer:

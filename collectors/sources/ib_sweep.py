@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from collectors.readers import ib_topology
 from collectors.readers.ib_forwarding import ForwardingTables
@@ -73,7 +73,7 @@ class Sweep:
         return self._hca_rounds.last
 
     @property
-    def seen(self) -> Set[str]:
+    def seen(self) -> FrozenSet[str]:
         """perfquery's names of all counters that came."""
         return self._rounds.seen | self._hca_rounds.seen
 

@@ -20,7 +20,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from collectors.catalog.kernel_log import PATTERNS, RECOVERED, describe, sxid_name, xid_name
 from collectors.hostfs import HostFS, readable_by
-from collectors.readers.background_source import QueryThread, command_output
+from collectors.readers.background_source import QueryThread, last_lines
 from collectors.source import Denied, Faults, Logged, NoData, Source, SourceError, Unsupported
 from collectors.wire import Object
 
@@ -44,6 +44,9 @@ _JOURNAL_DUTY = 0.01
 _JOURNAL_TIMEOUT_S = 10.0
 _JOURNAL_RECORDS = 1000
 _JOURNAL_RETRY_S = 600.0
+
+LOST = "messages_lost"
+"""What is reported where messages were lost, with their number since the start."""
 
 _EXPRESSIONS = [(pattern, re.compile(pattern.expression)) for pattern in PATTERNS]
 
@@ -99,7 +102,7 @@ def _unescape(text: bytes) -> bytes:
 
 
 class _Reader(ABC):
-    """Yields the new lines of the kernel log."""
+    """Yields the new lines of the kernel log; `lost` counts those that it could not read."""
 
     name = ""
     lost = 0
@@ -122,6 +125,7 @@ class _KmsgReader(_Reader):
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._is_device = stat.S_ISCHR(os.fstat(self._fd).st_mode)
         self._rest = b""
+        self._next: Optional[int] = None
         if self._is_device:
             os.lseek(self._fd, 0, os.SEEK_END)
 
@@ -135,12 +139,22 @@ class _KmsgReader(_Reader):
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                self.lost += 1  # overwritten before it was read; the next read continues
+                # Overwritten before they were read: the number of the next says how many.
+                self.lost += self._next is None
                 continue
             if not record:
                 break
+            self.note_number(record)
             found.append(record_text(record))
         return found
+
+    def note_number(self, record: bytes) -> None:
+        """Count the records between the last one and this: the second field is its number."""
+        number = record.split(b",", 2)[1:2]
+        if number and number[0].isdigit():
+            if self._next is not None:
+                self.lost += max(0, int(number[0]) - self._next)
+            self._next = int(number[0]) + 1
 
     def _file_lines(self) -> List[str]:
         """The records of a captured file, which follow each other without a separator."""
@@ -151,6 +165,10 @@ class _KmsgReader(_Reader):
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+_Answer = Tuple[List[Tuple[str, str]], int]
+"""Entries of the journal (cursor, message), and how many came before them."""
 
 
 class _JournalReader(_Reader):
@@ -166,7 +184,7 @@ class _JournalReader(_Reader):
         self._refusal = refusal
         self._cursor = ""
         self._error: Optional[SourceError] = None
-        self._query: Optional[QueryThread[List[Tuple[str, str]]]] = None
+        self._query: Optional[QueryThread[_Answer]] = None
         self._next_s = 0.0
 
     def lines(self) -> List[str]:
@@ -182,10 +200,12 @@ class _JournalReader(_Reader):
             raise self._error
         return found
 
-    def _take(self, query: QueryThread[List[Tuple[str, str]]]) -> List[str]:
+    def _take(self, query: QueryThread[_Answer]) -> List[str]:
         """The messages that a query found; those before the first query are not new."""
         pause_s = max(_JOURNAL_S, query.duration_s / _JOURNAL_DUTY)
-        is_first, entries = not self._cursor, query.found or []
+        is_first = not self._cursor
+        entries, lost = query.found or ([], 0)
+        self.lost += lost
         self._error = None
         if query.error is not None or (is_first and not entries):
             why = query.error or "the journal shows this account none of the kernel's messages"
@@ -196,12 +216,11 @@ class _JournalReader(_Reader):
             self._cursor = entries[-1][0]
         return [] if is_first else [text for _, text in entries]
 
-    def _ask(self) -> List[Tuple[str, str]]:
-        wanted = ["--lines=1"]
-        if self._cursor:
-            wanted = [f"--after-cursor={self._cursor}", f"--lines={_JOURNAL_RECORDS}"]
+    def _ask(self) -> _Answer:
+        wanted = [f"--after-cursor={self._cursor}" if self._cursor else "--lines=1"]
         argv = [self._command, "--dmesg", "--output=json", "--no-pager", "--quiet", *wanted]
-        return journal_entries(command_output(argv, _JOURNAL_TIMEOUT_S))
+        lines, lost = last_lines(argv, _JOURNAL_RECORDS, _JOURNAL_TIMEOUT_S)
+        return journal_entries("".join(lines)), lost
 
 
 def journal_entries(text: str) -> List[Tuple[str, str]]:
@@ -268,18 +287,18 @@ class KernelLog(Source):
         super().__init__(host)
         self._reader: Optional[_Reader] = None
         self._repeats = _Repeats()
-        self._found = 0
+        self._found = self._lost = 0
         self._logged: List[Logged] = []
 
     def discover(self) -> List[Object]:
         """One object, about the node. Raises Denied or Unsupported where no log can be read."""
-        self._reader = self._open()
+        self._reader, self._lost = self._open(), 0
         facts = {"read_from": self._reader.name}
         metrics = ("kernel_log_messages", "kernel_log_lost")
         return [Object("kernel_log", "node", None, facts, metrics)]
 
     def read(self, faults: Faults) -> List[Optional[int]]:
-        """How many messages of the catalog there were, and how many records were overwritten."""
+        """How many messages of the catalog there were, and how many of all were lost."""
         if self._reader is None:
             raise NoData("nothing was discovered")
         for line in self._reader.lines():
@@ -287,6 +306,10 @@ class KernelLog(Source):
             if message is not None:
                 self._found += 1
                 self._repeats.add(message)
+        if self._reader.lost > self._lost:
+            self._lost = self._reader.lost
+            text = f"{self._lost} messages of the kernel were not read: too many came at once"
+            self._repeats.add(Message(LOST, "", text))
         self._logged += self._repeats.take(time.monotonic())
         return [self._found, self._reader.lost]
 

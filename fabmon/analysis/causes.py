@@ -98,7 +98,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
     pauses = HostPauses(pause_storm.CAUSE)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
-        driver_failed.failed_drivers,
+        driver_failed.FailedDrivers(),
         link_down.links_down,
         missing_nvlinks.missing_nvlinks,
         nvlink_fabric.NvlinkFabric(),

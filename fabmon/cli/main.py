@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from fabmon import __version__
 from fabmon.cli.options import (
@@ -46,7 +47,7 @@ Exit status:
   2      an option or a file is wrong
   3      no node could be reached
   4      with --once, doctor or flows: some nodes did not answer
-  5      with doctor: something should be fixed; with verify: data is lost
+  5      with doctor, ras: something should be fixed; with verify: data is lost
   128+n  ended by signal n: 129 hang-up, 130 ctrl+c, 143 SIGTERM
 """
 
@@ -56,6 +57,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("trace:trace", "Show the path of RoCE flows between two hosts, link by link."),
     "flows": ("flows:flows", "List RDMA connections between hosts, from their queue pairs."),
     "explain": ("explain:explain", "Explain logs of NCCL and PyTorch: which links failed."),
+    "ras": ("ras:ras", "Show which ranks of a job are late or dead, by NCCL's RAS."),
     "need": ("need:need", "Compute the network bandwidth that a training job needs."),
     "watch": ("watch:watch", "Print findings as they open and close, and send alerts."),
     "record": ("record:record", "Record without a screen."),
@@ -69,6 +71,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report:report", "Make an HTML page of a recording."),
     "config": ("config:config", "Show every setting and its origin, or write fabmon.toml."),
     "agent": ("agent:agent", "Serve the counters of this machine over HTTP."),
+    "completion": ("completion:completion", "Print a script for completion with the tab key."),
 }
 """Name -> `module:command` in fabmon.cli, and what it does in a line."""
 
@@ -99,6 +102,15 @@ class Commands(click.Group):
             hint = f"did you mean {near[0]}?" if near else "fabmon --help lists the commands"
             raise UsageError(f"there is no command {args[0]}: {hint}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options that begin with a text; no command is imported."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""

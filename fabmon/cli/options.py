@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fabmon.cli.completion import complete_nodes
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,7 +93,12 @@ hosts_option = click.option(
     help="Hosts file, with lines `NODESET [key=value ...]`.  [default: this machine]",
 )
 host_option = click.option(
-    "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
+    "--host",
+    "nodesets",
+    multiple=True,
+    metavar="NODESET",
+    shell_complete=complete_nodes,
+    help="Nodes, as in gpu[001-128].",
 )
 sflow_option = click.option(
     "--sflow",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from fabmon.cli.completion import complete_nodes
 from fabmon.cli.options import (
     config_option,
     host_option,
@@ -20,8 +21,8 @@ from fabmon.session.errors import Exit, UsageError
 
 
 @click.command()
-@click.argument("src", metavar="A")
-@click.argument("dst", metavar="B")
+@click.argument("src", metavar="A", shell_complete=complete_nodes)
+@click.argument("dst", metavar="B", shell_complete=complete_nodes)
 @hosts_option
 @host_option
 @click.option(

@@ -91,7 +91,12 @@ class LiveFeed(TickFeed):
             from fabmon.feeds.sflow.receiver import DEFAULT_PORT, SflowReceiver
 
             self._receiver = SflowReceiver(sflow or f":{DEFAULT_PORT}", hosts, clock)
-        self._transports = transports or Transports(hosts, settings, ssh_config, self._receiver)
+        try:
+            self._transports = transports or Transports(hosts, settings, ssh_config, self._receiver)
+        except Exception:
+            if self._receiver is not None:
+                self._receiver.close()
+            raise
         self._inbox = Inbox(len(self._hosts))
         self._watches: dict[str, NodeWatch] = {}
         self._tasks: list[asyncio.Task[None]] = []

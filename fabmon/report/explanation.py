@@ -369,11 +369,11 @@ def redacted_record(record: ExplainRecord, redactor: Redactor) -> ExplainRecord:
         ],
         warnings=[],
     )
-    replaced = _replaced(msgspec.to_builtins(plain), redactor)
+    replaced = replaced_names(msgspec.to_builtins(plain), redactor)
     return msgspec.convert(replaced, ExplainRecord)
 
 
-def _replaced(value: object, redactor: Redactor) -> object:
+def replaced_names(value: object, redactor: Redactor) -> object:
     """A value with all texts in it replaced; times and tags have no names."""
     if isinstance(value, str):
         try:
@@ -382,7 +382,7 @@ def _replaced(value: object, redactor: Redactor) -> object:
             return redactor.text(value)
         return value
     if isinstance(value, list):
-        return [_replaced(each, redactor) for each in value]
+        return [replaced_names(each, redactor) for each in value]
     if isinstance(value, dict):
-        return {key: _replaced(each, redactor) for key, each in value.items()}
+        return {key: replaced_names(each, redactor) for key, each in value.items()}
     return value

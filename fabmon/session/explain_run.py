@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
-from fabmon.analysis.finding import Finding
 from fabmon.analysis.job_log.conclusions import (
     LocatedFailure,
     StuckCollective,
@@ -22,26 +19,22 @@ from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_times import Clock, LogTime, clock_of
 from fabmon.analysis.job_log.nccl_tests import Rails
 from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
-from fabmon.analysis.scene import Scene
 from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
 from fabmon.fabric.model import RAIL, Fabric, Host
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
-from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.time_wording import date_time, utc
-from fabmon.fabric.wire.messages import Hello
+from fabmon.fabric.time_wording import date_time
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.explain_records import (
     ExplainRecord,
-    FindingAtTime,
-    PortAtTime,
     RecordingAtTime,
 )
 from fabmon.report.explanation import explain_record, redacted_record
 from fabmon.session.errors import UsageError
 from fabmon.session.log_files import read_logs
 from fabmon.session.node_queries import collect_fabric
-from fabmon.session.replay_run import PlayedRange, open_recordings
+from fabmon.session.played_part import play_part, rail_rates
+from fabmon.session.replay_run import open_recordings
 from fabmon.session.session import Session
 
 _BEFORE_S = 60.0
@@ -49,7 +42,6 @@ _BEFORE_S = 60.0
 _AFTER_S = 30.0
 _LONGEST_S = 300.0
 """Looked at of the time of the failures, from the first one on."""
-_LEAD_S = 60.0
 _MOST_TIMES = 1000
 
 
@@ -96,7 +88,7 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
     if hosts:
         snapshot, hellos = asyncio.run(collect_fabric(session, hosts, options.duration_s))
         places.append(FabricPlaces(snapshot.fabric, hellos))
-        rates = _rail_rates(snapshot)
+        rates = rail_rates(snapshot)
         missing = [host.name for host in hosts if host.name not in hellos]
         if missing:
             notes.append(f"{len(missing)} of {len(hosts)} nodes did not answer.")
@@ -106,17 +98,6 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
     stuck = stuck_collectives(log)
     record = explain_record(log, sources, failures, stuck, notes=notes, rails=rails)
     return redacted_record(record, redactor) if options.redact else record
-
-
-def _rail_rates(snapshot: Snapshot) -> dict[str, list[float]]:
-    """The line rates of each host's rails, where known."""
-    found: dict[str, list[float]] = {}
-    for port in snapshot.fabric.ports:
-        # The digits of a float32: 400e9 is 399999991808 otherwise.
-        rate_bps = float(f"{snapshot.line_rate_bps[port.row]:.6g}")
-        if port.node and port.role == RAIL and rate_bps > 0:
-            found.setdefault(port.node, []).append(rate_bps)
-    return found
 
 
 def _rails(log: JobLog, options: ExplainOptions, rates: dict[str, list[float]]) -> Rails | None:
@@ -161,7 +142,12 @@ class _RecordingLook:
         start_ns, until_ns = self._timeline.start_ns, self._timeline.until_ns
         clock = clock_of(times, start_ns, until_ns, self._options.zone) if times else None
         window = _window(log, stuck, clock, start_ns, until_ns)
-        played = self._play(*(window or (max(start_ns, until_ns - 1), until_ns)))
+        played = play_part(
+            self._session,
+            self._timeline,
+            *(window or (max(start_ns, until_ns - 1), until_ns)),
+            self.redactor,
+        )
         planned = PlannedPlaces(self._session.topology, self._timeline.hosts)
         places = AllPlaces([FabricPlaces(played.fabric, played.hellos), planned])
         failures = located_failures(log, places)
@@ -172,7 +158,7 @@ class _RecordingLook:
         else:
             assert clock is not None
             rows = _rows(failures, played.fabric) or _rails_of(log, played.fabric)
-            found = played.at_time(window, clock, rows, _hosts(failures) | _tested_hosts(log))
+            found = played.at_time(window, clock.sure, rows, _hosts(failures) | _tested_hosts(log))
         rails = _rails(log, self._options, played.rail_rates)
         return explain_record(log, sources, failures, stuck, clock, found, notes, rails)
 
@@ -184,23 +170,6 @@ class _RecordingLook:
             f"the log's times ({times[0].at:%m-%d %H:%M:%S} and later) are not in the recording,"
             f" {begun} to {ended}"
         )
-
-    def _play(self, from_ns: int, until_ns: int) -> _Played:
-        """Play a part of the recording, with the state at its start."""
-        played = _Played()
-        part = PlayedRange(
-            self._session, self._timeline, from_ns, until_ns, "looking at the recording", _LEAD_S
-        )
-        pipeline = self._session.recorded_pipeline(self._timeline)
-        for is_inside, tick in part.ticks():
-            self.redactor.learn(tick)
-            played.hellos.update(tick.hellos)
-            scene = pipeline.accept(tick)
-            played.fabric = scene.snapshot.fabric
-            played.rail_rates = played.rail_rates or _rail_rates(scene.snapshot)
-            if is_inside:
-                played.accept(scene)
-        return played
 
 
 def _times(log: JobLog, stuck: Sequence[StuckCollective]) -> Iterator[LogTime]:
@@ -284,100 +253,3 @@ def _rows(failures: Sequence[LocatedFailure], fabric: Fabric) -> list[int]:
             if peer is not None:
                 rows[peer] = None
     return list(rows)
-
-
-class _Played:
-    """What a part of a recording shows: the fabric, findings, and the extremes of every port."""
-
-    def __init__(self) -> None:
-        self.fabric = Fabric(0, (), (), ())
-        self.hellos: dict[str, Hello] = {}
-        self.rail_rates: dict[str, list[float]] = {}
-        self._findings: dict[str, Finding] = {}
-        self._highest: dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]] = {}
-        self._down_s: np.ndarray[tuple[int], np.dtype[np.float32]] = np.zeros(0, np.float32)
-
-    def accept(self, scene: Scene) -> None:
-        """Add a scene."""
-        for finding in scene.findings:
-            self._findings[finding.key] = finding
-        snapshot = scene.snapshot
-        size = len(snapshot.up)
-        self._down_s = _grown(self._down_s, size, 0.0)
-        self._down_s[:size] += np.where(snapshot.up == 0, snapshot.interval_s, 0.0)
-        for name, values in _columns(snapshot):
-            known = _grown(self._highest.get(name, np.zeros(0, np.float32)), size, np.nan)
-            known[:size] = np.fmax(known[:size], values)
-            self._highest[name] = known
-
-    def at_time(
-        self,
-        window: tuple[int, int],
-        clock: Clock,
-        rows: Sequence[int],
-        hosts: set[str],
-    ) -> RecordingAtTime:
-        """The record: findings, those on the ports and hosts of the failures first."""
-        start_ns, end_ns = window
-        found = [self._finding(each, set(rows), hosts) for each in self._findings.values()]
-        found.sort(key=lambda each: (not each.is_on_path, each.since))
-        return RecordingAtTime(
-            clock=clock.sure,
-            start=utc(start_ns),
-            end=utc(end_ns),
-            findings=found,
-            ports=[self._port(row) for row in rows],
-        )
-
-    def _finding(self, finding: Finding, rows: set[int], hosts: set[str]) -> FindingAtTime:
-        subject = finding.subject.partition("/")[0]
-        on_path = bool(rows.intersection(finding.rows)) or subject in hosts
-        return FindingAtTime(
-            text=finding.text,
-            subject=finding.subject,
-            severity=finding.severity,
-            since=utc(finding.since_ns),
-            until=None if finding.until_ns is None else utc(finding.until_ns),
-            is_on_path=on_path,
-        )
-
-    def _port(self, row: int) -> PortAtTime:
-        port = self.fabric.ports[row]
-
-        def highest(name: str) -> float | None:
-            values = self._highest.get(name)
-            if values is None or row >= len(values) or np.isnan(values[row]):
-                return None
-            return round(float(values[row]), 4)
-
-        return PortAtTime(
-            port=port.id,
-            name=port.display_name,
-            down_s=float(self._down_s[row]) if row < len(self._down_s) else 0.0,
-            tx_util=highest("tx"),
-            rx_util=highest("rx"),
-            paused=highest("pause_rx"),
-            pausing=highest("pause_tx"),
-            errors=highest("damage"),
-            drops=highest("drops"),
-        )
-
-
-def _columns(
-    snapshot: Snapshot,
-) -> Iterator[tuple[str, np.ndarray[tuple[int], np.dtype[np.float32]]]]:
-    """The columns of a port that are of interest, [ports]."""
-    yield "tx", snapshot.tx_util
-    yield "rx", snapshot.rx_util
-    for name in ("pause_rx", "pause_tx", "damage", "drops"):
-        yield name, snapshot.column(name)
-
-
-def _grown(
-    values: np.ndarray[tuple[int], np.dtype[np.float32]], size: int, fill: float
-) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    """An array that is at least as long, for ports that are new."""
-    if len(values) >= size:
-        return values
-    more = np.full(size - len(values), fill, np.float32)
-    return np.concatenate((values, more))

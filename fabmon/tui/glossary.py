@@ -43,6 +43,11 @@ counter
 CoV
     coefficient of variation: standard deviation divided by the mean of the samples in
     communication; 0 is perfectly steady.
+data 14 s old
+    the samples that a server has of half of the nodes are older than this: it scrapes at intervals.
+DELAYED
+    the newest tick on the screen is this old: fabmon cannot keep up, or no tick arrives. All that
+    arrives is recorded.
 direction
     tx leaves the named port, rx enters it.
 down ✖

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from collectors import wire
-from collectors.wire import LOGGED
+from collectors.wire import LOGGED, Object
 from fabmon.fabric.kernel_log import MOST_KINDS, KernelLogs, failed_devices, message_text
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor
@@ -104,6 +104,46 @@ def test_a_link_that_went_down_with_its_driver_is_the_same_finding() -> None:
         node.step(is_up=0)
     assert ("driver_failed", "gpu001/eth0") in node.causes
     assert not any(cause == "link_down" and "eth0" in subject for cause, subject in node.causes)
+
+
+class GpuNode:
+    """A node with a NIC and a GPU, second by second; None: a value that cannot be read."""
+
+    def __init__(self) -> None:
+        metrics = ("nvlink_tx_bytes", "nvlink_rx_bytes")
+        gpu = Object("gpu0", "gpu", "gpu0", {"gpu_name": "H100", "pci": GPU}, metrics)
+        self.hello = hello(port("eth0", pci=NIC), gpu)
+        self.pipeline: Pipeline = new_pipeline([Host(name="gpu001")])
+        self.second = 0
+
+    def steps(self, count: int, *notices: Notice, is_read: bool = True) -> list[str]:
+        """The causes that are found after so many seconds."""
+        for _ in range(count):
+            hellos = {"gpu001": self.hello} if not self.second else {}
+            data = self.second * 10**6
+            values = (1, data, 0, 0, *((data, data) if is_read else (None, None)))
+            now = tick(self.second, {"gpu001": frame(self.second, *values)}, hellos, up("gpu001"))
+            scene = self.pipeline.accept(with_notices(now, *notices))
+            notices = ()
+            self.second += 1
+        return [each.cause for each in scene.findings]
+
+
+def test_a_gpu_that_was_reset_without_a_message_works_again() -> None:
+    """nvidia-smi --gpu-reset before R550: NVML does not answer for some seconds, then it does."""
+    node = GpuNode()
+    node.steps(5)
+    assert "driver_failed" in node.steps(5, logged("xid_79", GPU), is_read=False)
+    assert "driver_failed" in node.steps(15, is_read=False)
+    assert "driver_failed" in node.steps(30), "it has answered for half a minute"
+    assert "driver_failed" not in node.steps(60)
+    assert "driver_failed" in node.steps(2, logged("xid_119", GPU)), "another failure"
+
+
+def test_a_gpu_that_answers_all_the_while_may_still_need_its_reset() -> None:
+    node = GpuNode()
+    node.steps(5)
+    assert "driver_failed" in node.steps(200, logged("xid_95", GPU))
 
 
 def test_an_event_that_is_not_fatal_is_no_finding() -> None:

@@ -87,14 +87,19 @@ def test_a_gpu_that_did_not_begin_while_others_have_joined_is_found() -> None:
     assert "has not joined the NVLink fabric, as 3 others of its node" in text
 
 
-def test_a_gpu_in_another_clique_or_cluster_is_found() -> None:
-    (finding,) = findings([GOOD] * 3 + [(3, 0, 1, HEALTHY, SPEED)])
-    assert finding.subject == "gpu001/gpu3"
-    assert "another NVLink clique than 3 of 4 GPUs of its node" in finding.text
+def test_a_gpu_in_another_cluster_is_found() -> None:
     (finding,) = findings([GOOD] * 4, clusters=["aa", "aa", "bb", "aa"])
     assert finding.subject == "gpu001/gpu2"
-    assert found([GOOD] * 2 + [(3, 0, 1, HEALTHY, SPEED)] * 2) == [], "two halves: no usual one"
+    assert "another NVLink cluster than 3 of 4 GPUs of its node" in finding.text
     assert found([GOOD] * 4, clusters=["aa", "aa", "", "aa"]) == [], "its cluster is not known yet"
+    assert found([GOOD] * 4, clusters=["aa", "aa", "bb", "bb"]) == [], "two halves: no usual one"
+
+
+def test_partitions_that_were_made_on_purpose_are_silent() -> None:
+    """All have joined, are healthy, and are in one cluster."""
+    other = (3, 0, 1, HEALTHY, SPEED)
+    assert found([GOOD] * 6 + [other] * 2, clusters=["aa"] * 8) == []
+    assert found([GOOD] * 7 + [other]) == []
 
 
 def test_a_gpu_that_joins_for_a_minute_is_found_and_not_before() -> None:

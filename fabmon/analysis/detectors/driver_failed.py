@@ -1,12 +1,17 @@
 """A NIC, a GPU or an NVSwitch that its driver gave up, by the kernel log.
 
 The counters of such a device stand still or cannot be read: nothing in them says why. What ends
-the condition is a message that the driver has started the device again, or a reboot of the node.
+the condition is a message that the driver has started the device again, or a reboot of the node. A
+reset of a GPU (nvidia-smi --gpu-reset) logs nothing before R550: it shows as counters that cannot
+be read for some seconds, and then can.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
@@ -34,12 +39,75 @@ _GPU_ADVICE = (
 )
 
 
-def failed_drivers(inputs: DetectorInput) -> Iterator[Condition]:
-    """One condition for each device that does not work since a message of the kernel."""
-    snapshot = inputs.snapshot
-    for node in snapshot.fabric.nodes if snapshot.logs else ():
-        for device, message in failed_devices(snapshot.logs.get(node.name, ())).items():
-            yield _condition(snapshot, node, device, message)
+_SILENT_S = 5.0
+"""A GPU that does not answer for so long was reset, or is lost."""
+
+_ANSWERS_S = 60.0
+"""A GPU that answers for so long after that works."""
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """What the counters of a GPU did since a message: when it stopped and began to answer."""
+
+    logged_ns: int | None
+    silent_ns: int | None = None
+    answers_ns: int | None = None
+    was_silent: bool = False
+
+    def note(self, answers: bool, now_ns: int) -> None:
+        """Take what is seen now."""
+        if answers:
+            self.silent_ns = None
+            self.answers_ns = now_ns if self.answers_ns is None else self.answers_ns
+        else:
+            self.answers_ns = None
+            self.silent_ns = now_ns if self.silent_ns is None else self.silent_ns
+            self.was_silent |= (now_ns - self.silent_ns) / 1e9 >= _SILENT_S
+
+    def works_again(self, now_ns: int) -> bool:
+        """Whether it was reset: it did not answer, and has answered since then."""
+        since_ns = self.answers_ns
+        return self.was_silent and since_ns is not None and (now_ns - since_ns) / 1e9 >= _ANSWERS_S
+
+
+class FailedDrivers:
+    """The rule of the cause; keeps whether each GPU that failed has answered since."""
+
+    def __init__(self) -> None:
+        self._gpus: dict[tuple[str, str], _Gpu] = {}
+
+    def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
+        """One condition for each device that does not work since a message of the kernel."""
+        snapshot = inputs.snapshot
+        kept: dict[tuple[str, str], _Gpu] = {}
+        for node in snapshot.fabric.nodes if snapshot.logs else ():
+            for device, message in failed_devices(snapshot.logs.get(node.name, ())).items():
+                ports = ports_of_device(node, device)
+                if any(port.role == GPU for port in ports):
+                    gpu = self._gpus.get((node.name, device))
+                    if gpu is None or gpu.logged_ns != message.logged_ns:
+                        gpu = _Gpu(message.logged_ns or None)
+                    kept[node.name, device] = gpu
+                    answers = _answers(snapshot, node, ports)
+                    if answers is not None:
+                        gpu.note(answers, snapshot.time_ns)
+                    if gpu.works_again(snapshot.time_ns):
+                        continue
+                yield _condition(snapshot, node, device, message)
+        self._gpus = kept
+
+
+def _answers(snapshot: Snapshot, node: Node, ports: list[Port]) -> bool | None:
+    """Whether the counters of a GPU can be read and its links are up; None where nothing of its
+    node can be read."""
+    stale = stale_ports(snapshot)
+    own = [port.row for port in ports]
+    others = [port.row for port in node.ports if port.row not in own]
+    if not others or stale[others].all():
+        return None
+    is_known = np.isfinite(snapshot.column("tx_bps")[own]) & ~stale[own]
+    return bool(is_known.any()) and not bool((snapshot.up[own] == 0).any())
 
 
 def _condition(snapshot: Snapshot, node: Node, device: str, message: Notice) -> Condition:

@@ -3,7 +3,7 @@
 A GPU behind NVSwitches may use its NVLinks only after the fabric manager has registered it; until
 then CUDA does not start on it. The links of such a GPU are up and count no error. A GPU without
 active links, or whose fabric was never started on its whole node (no NVSwitch, no IMEX domain),
-lacks nothing.
+lacks nothing. GPUs of a node may be in different cliques: partitions that were made on purpose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fabmon.fabric.snapshot import Snapshot
 CAUSE = Cause(
     name="nvlink_fabric",
     title="NVLink fabric incomplete",
-    meaning="a GPU has not joined its NVLink fabric, or joined it unhealthy or another one",
+    meaning="a GPU has not joined its NVLink fabric, or joined it unhealthy, or another one",
     severity=CRITICAL,
     picture="nvlinks",
     advice=(
@@ -70,15 +70,9 @@ class GpuFabric:
     health: int
 
     @property
-    def place(self) -> tuple[object, int]:
-        """The cluster and the clique: equal for GPUs that reach each other over NVLink."""
-        return self.gpu.info.get("fabric_cluster"), self.clique
-
-    def is_apart(self, place: tuple[object, int]) -> bool:
-        """Whether it is in another clique or cluster; that of a GPU that has just joined is not
-        known before the next discovery."""
-        cluster, clique = self.place
-        return clique != place[1] or bool(cluster and place[0] and cluster != place[0])
+    def cluster(self) -> str:
+        """The UUID of the cluster; empty before the discovery after the GPU has joined."""
+        return str(self.gpu.info.get("fabric_cluster") or "")
 
     @property
     def troubles(self) -> list[str]:
@@ -113,18 +107,19 @@ class NvlinkFabric:
         self, snapshot: Snapshot, known: list[GpuFabric], joining: dict[str, int]
     ) -> Iterator[Condition]:
         joined = [each for each in known if each.state == _COMPLETED]
-        places = Counter(each.place for each in joined if not each.status)
-        usual = places.most_common(1)[0] if places else None
+        # Cliques of one cluster are partitions that somebody wanted.
+        clusters = Counter(each.cluster for each in joined if not each.status and each.cluster)
+        usual = clusters.most_common(1)[0] if clusters else None
         for each in known:
             text, severity = "", CAUSE.severity
             if each.state == _COMPLETED and each.status:
                 text = f"joining the NVLink fabric failed with NVML's error {each.status}"
             elif each.state == _COMPLETED and each.troubles:
                 text, severity = f"in the NVLink fabric {', '.join(each.troubles)}", WARNING
-            elif each.state == _COMPLETED and usual is not None and each.is_apart(usual[0]):
-                if 2 * usual[1] > len(joined):
+            elif each.state == _COMPLETED:
+                if usual and 2 * usual[1] > len(joined) and each.cluster not in ("", usual[0]):
                     count = f"{usual[1]} of {len(joined)} GPUs of its node"
-                    text = f"it is in another NVLink clique than {count}"
+                    text = f"it is in another NVLink cluster than {count}"
             elif (snapshot.time_ns - joining.get(each.gpu.id, snapshot.time_ns)) / 1e9 < _JOINS_S:
                 continue  # GPUs join one after another.
             elif each.state == _IN_PROGRESS:

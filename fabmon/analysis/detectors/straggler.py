@@ -165,7 +165,8 @@ def _lateness(
     if 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
         return None
     lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
-    if max(float(_correlation(own[None, n:], usual[: len(usual) - n])[0]) for n in lags) < _FOLLOWS:
+    alike = (_correlation(own[None, n:], usual[: len(usual) - n])[0] for n in lags)
+    if not any(each >= _FOLLOWS for each in alike):
         return None
     aligned, seq = inputs.snapshot.aligned, inputs.snapshot.seq
     is_together = aligned.spread_s(moved.shape[1], seq) <= _TOGETHER_S
@@ -228,8 +229,9 @@ def _late_s(moved: Floats, shares: Floats, usual: Floats, min_silent: int) -> Fl
 
 def _correlation(many: Floats, one: Floats) -> Floats:
     """[rows]: Pearson's correlation of rows [rows, ticks] with one [ticks]; 0 for steady ones."""
-    a = many - many.mean(axis=1, keepdims=True)
-    b = one - one.mean()
+    ticks = max(len(one), 1)
+    a = many - many.sum(axis=1, keepdims=True) / ticks
+    b = one - one.sum() / ticks
     size = np.sqrt((a * a).sum(axis=1) * float((b * b).sum()))
     found: Floats = (a @ b) / np.maximum(size, 1e-9)
     return found

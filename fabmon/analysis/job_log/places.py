@@ -10,10 +10,13 @@ import msgspec
 
 from fabmon.fabric.flows.addresses import Addresses, parse_address
 from fabmon.fabric.flows.endpoints import names_of
-from fabmon.fabric.model import Fabric, Host, Port
+from fabmon.fabric.model import GPU, RAIL, Fabric, Host, Port
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.topology.plan import End, Topology
 from fabmon.fabric.wire.messages import Hello
+
+_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""Connections of a GPU and a NIC, as NCCL and `nvidia-smi topo` name them."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -42,6 +45,9 @@ class Places(Protocol):
     def host_of(self, address: str) -> str:
         """The host with an IP address."""
 
+    def ports_of_gpu(self, host: str, gpu: int) -> list[Place]:
+        """The rails that are nearest to a GPU, by its index; all rails where that is unknown."""
+
 
 class FabricPlaces:
     """Looks up ports in a fabric, as nodes report it, live or in a recording."""
@@ -51,6 +57,7 @@ class FabricPlaces:
         self._addresses = Addresses(fabric, hellos)
         self._ports: dict[tuple[str, str], Port] = {}
         self._by_id: dict[int, list[Port]] = {}
+        self._nodes = {without_domain(node.name): node.ports for node in fabric.nodes}
         for port in fabric.ports:
             if not port.node:
                 continue
@@ -80,6 +87,19 @@ class FabricPlaces:
         """The host with an IP address."""
         known = parse_address(address)
         return (self._addresses.owner(known) or "") if known is not None else ""
+
+    def ports_of_gpu(self, host: str, gpu: int) -> list[Place]:
+        """The rails that are nearest to a GPU by PCIe; all rails where that is unknown."""
+        ports = self._nodes.get(without_domain(host), ())
+        rails = [port for port in ports if port.role == RAIL]
+        known = next((each for each in ports if each.role == GPU and each.index == gpu), None)
+        affinity = known.info.get("affinity") if known is not None else None
+        if isinstance(affinity, dict):
+            kinds = {port.row: affinity.get(port.name) for port in rails}
+            nearest = next((kind for kind in _NEAREST_FIRST if kind in kinds.values()), None)
+            if nearest is not None:
+                rails = [port for port in rails if kinds[port.row] == nearest]
+        return [self._place(port) for port in rails]
 
     def _place(self, port: Port) -> Place:
         leaf, leaf_port = "", ""
@@ -145,6 +165,10 @@ class PlannedPlaces:
         """The host with an IP address in the hosts file."""
         return self._hosts.get(address, "")
 
+    def ports_of_gpu(self, host: str, gpu: int) -> list[Place]:
+        """No plan has GPUs."""
+        return []
+
 
 class AllPlaces:
     """Looks up in several places; the first that knows decides."""
@@ -163,3 +187,7 @@ class AllPlaces:
     def host_of(self, address: str) -> str:
         """The host with an IP address."""
         return next(filter(None, (each.host_of(address) for each in self._parts)), "")
+
+    def ports_of_gpu(self, host: str, gpu: int) -> list[Place]:
+        """The rails that are nearest to a GPU."""
+        return next(filter(None, (each.ports_of_gpu(host, gpu) for each in self._parts)), [])

@@ -22,6 +22,9 @@ _GROUP = 3
 _MESHED = 0.75
 """Share of the pairs of a group that have a cable: some may be missing."""
 _MOST_SWITCHES = 4096
+_MOST_COMPARED = 20_000_000
+"""Neighbours that are compared to find groups, or dimensions, a second's work. A hypercube of 4096
+switches has three million; cables that are forged could have billions."""
 
 
 class Flat(NamedTuple):
@@ -59,11 +62,17 @@ def places_of_flat(graph: Graph, tiers: Mapping[str, int], given: Mapping[str, s
 
 def _groups(near: Graph) -> list[set[str]]:
     """The groups of a dragonfly; empty where the switches have none."""
+    degrees = {node: len(others) for node, others in near.items()}
+    compared = sum(min(degrees[node], degrees[other]) for node in near for other in near[node])
+    if compared > _MOST_COMPARED:
+        return []
     local: Graph = {node: set() for node in near}
-    for node, other in _edges(near):
-        mine, theirs = near[node] | {node}, near[other] | {other}
-        if 2 * len(mine & theirs) >= min(len(mine), len(theirs)):
-            local[node].add(other)
+    for node, others in near.items():
+        for other in others:
+            # Each is a neighbour of the other, and counts as one of itself.
+            shared = len(others & near[other]) + 2
+            if 2 * shared >= min(degrees[node], degrees[other]) + 1:
+                local[node].add(other)
     groups = parts_of(local, near)
     if len(groups) < 2 or any(len(group) < _GROUP for group in groups):
         return []
@@ -77,6 +86,8 @@ def _groups(near: Graph) -> list[set[str]]:
 def _dimensions(near: Graph) -> dict[tuple[str, str], str]:
     """`dimension 1` ... of each cable of a torus, mesh or hypercube; `mesh` where there is one."""
     if all(len(others) == len(near) - 1 for others in near.values()):
+        return dict.fromkeys(_edges(near), "mesh")
+    if _compared(near) > _MOST_COMPARED:
         return dict.fromkeys(_edges(near), "mesh")
     number = {cable: place for place, cable in enumerate(c for c in _edges(near) if _key(*c) == c)}
     classes = _Classes(len(number))
@@ -98,6 +109,15 @@ def _dimensions(near: Graph) -> dict[tuple[str, str], str]:
     if len(order) < 2:
         return dict.fromkeys(_edges(near), "mesh")
     return {cable: f"dimension {order[roots[_key(*cable)]]}" for cable in _edges(near)}
+
+
+def _compared(near: Graph) -> int:
+    """The neighbours that the pairs of cables of all switches have, at most."""
+    return sum(
+        len(others) * (len(others) - 1) // 2 * max(len(near[other]) for other in others)
+        for others in near.values()
+        if others
+    )
 
 
 class _Classes:
@@ -125,11 +145,8 @@ def _key(one: str, other: str) -> tuple[str, str]:
 
 def _edges(near: Graph) -> Iterable[tuple[str, str]]:
     """Every cable, from both ends."""
-    return (
-        (node, other)
-        for node in sorted(near, key=natural)
-        for other in sorted(near[node], key=natural)
-    )
+    order = {node: place for place, node in enumerate(sorted(near, key=natural))}
+    return ((node, other) for node in order for other in sorted(near[node], key=order.__getitem__))
 
 
 def parts_of(graph: Graph, nodes: Collection[str]) -> list[set[str]]:

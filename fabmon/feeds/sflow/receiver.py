@@ -61,7 +61,10 @@ _MOST_SUB_AGENTS = 256
 _MOST_MISSING = 10_000
 """A larger gap in sequence numbers is a restart of the agent."""
 _MOST_LATE = 100
-"""A datagram whose number is smaller by less has overtaken others."""
+_MOST_LATE_MS = 10_000
+"""A datagram whose number and uptime are smaller by less was overtaken by others."""
+_RECOVERED_S = 60.0
+"""What was not dropped for this long has ended."""
 _MOST_RATE = 1 << 24
 _MOST_SIZE = 1 << 60
 _RECEIVE_BYTES = 4 << 20
@@ -79,7 +82,7 @@ class _Agent:
         self._keeps_counters = keeps_counters
         self.counts: dict[tuple[int, str, FlowKey | None], _Counts] = {}
         self.rates: Counter[int] = Counter()
-        self.sequences: dict[int, int] = {}
+        self.sequences: dict[int, tuple[int, int]] = {}
         self.received = 0
         self.missing = 0
         self.counters: dict[int, tuple[PortCounters, int, int]] = {}
@@ -87,27 +90,35 @@ class _Agent:
 
     def take(self, datagram: Datagram, now_ns: int) -> None:
         """Add a datagram that arrived at `now_ns`, by the monotonic clock."""
-        self.note_sequence(datagram)
+        is_late = self.note_sequence(datagram)
         self.heard_s = now_ns / 1e9
         for port in datagram.counters if self._keeps_counters else ():
-            if port.if_index in self.counters or len(self.counters) < _MOST_PORTS:
+            before = self.counters.get(port.if_index)
+            if is_late and before and _signed(datagram.uptime_ms - before[1]) <= 0:
+                continue  # newer counters have overtaken these
+            if before is not None or len(self.counters) < _MOST_PORTS:
                 self.counters[port.if_index] = (port, datagram.uptime_ms, now_ns)
         for sample in datagram.flows:
             self._add(sample)
 
-    def note_sequence(self, datagram: Datagram) -> None:
-        """Count datagrams that are missing before this one; one that is late is not missing."""
+    def note_sequence(self, datagram: Datagram) -> bool:
+        """Count datagrams that are missing before this one; whether it was overtaken by others,
+        and so is not missing. Numbers and uptimes wrap; after a restart both begin again."""
         self.received += 1
         before = self.sequences.get(datagram.sub_agent)
-        if before is None and len(self.sequences) >= _MOST_SUB_AGENTS:
-            return
-        step = _MOST_MISSING if before is None else datagram.sequence - before
-        if -_MOST_LATE < step <= 0:
+        if before is None:
+            if len(self.sequences) < _MOST_SUB_AGENTS:
+                self.sequences[datagram.sub_agent] = (datagram.sequence, datagram.uptime_ms)
+            return False
+        step = _signed(datagram.sequence - before[0])
+        passed_ms = _signed(datagram.uptime_ms - before[1])
+        if -_MOST_LATE < step <= 0 and -_MOST_LATE_MS < passed_ms <= 0:
             self.missing = max(0, self.missing - 1)
-            return
+            return True
         if 0 < step < _MOST_MISSING:
             self.missing += step - 1
-        self.sequences[datagram.sub_agent] = datagram.sequence
+        self.sequences[datagram.sub_agent] = (datagram.sequence, datagram.uptime_ms)
+        return False
 
     def _add(self, sample: FlowSample) -> None:
         """Count a packet as received by its input and as sent by its output.
@@ -174,6 +185,33 @@ class _Agent:
         return FlowSamples(agent, seconds, rate, tuple(flows), rest, round(lost, 4), node)
 
 
+def _signed(difference: int) -> int:
+    """A difference of two counters of 32 bits that wrap."""
+    return (difference + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+class _Losses:
+    """What is dropped, by its cause: logged once, and once when it has ended."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, tuple[int, float]] = {}
+
+    def add(self, cause: str, detail: str, now_s: float) -> None:
+        """Count a datagram that is dropped."""
+        if cause not in self._lost:
+            _LOG.warning("sFlow: %s", detail)
+        self._lost[cause] = (self._lost.get(cause, (0, 0.0))[0] + 1, now_s)
+
+    def end(self, now_s: float) -> None:
+        """Log what has not been dropped for a minute."""
+        for cause, (count, last_s) in list(self._lost.items()):
+            if now_s - last_s >= _RECOVERED_S:
+                del self._lost[cause]
+                _LOG.warning(
+                    "sFlow: %s for %g s; %d datagrams were dropped", cause, _RECOVERED_S, count
+                )
+
+
 class SflowReceiver(asyncio.DatagramProtocol):
     """Listens on `address` (`[HOST]:PORT`). `hosts` are the nodes whose agents may be matched by
     the addresses of the hosts file."""
@@ -197,7 +235,7 @@ class SflowReceiver(asyncio.DatagramProtocol):
         self._since_s = self._second_s = self._clock.monotonic()
         self._samples_in_second = 0
         self._samples_of_agent: Counter[bytes] = Counter()
-        self._said: set[str] = set()
+        self._losses = _Losses()
 
     async def run(self) -> None:
         """Receive from now on; resolves the names of the hosts file first."""
@@ -227,7 +265,8 @@ class SflowReceiver(asyncio.DatagramProtocol):
             or self._samples_of_agent[agent_bytes] > _MOST_SAMPLES_OF_AGENT
         ):
             self.dropped += 1
-            self._say("sFlow: more samples than are read: some are left out, rates are corrected")
+            detail = "more samples than are read: some are left out, rates are corrected"
+            self._losses.add("all samples were read", detail, now_s)
             return
         try:
             datagram = decode(data)
@@ -235,7 +274,8 @@ class SflowReceiver(asyncio.DatagramProtocol):
             self.invalid += 1
             self._samples_in_second += cost
             self._samples_of_agent[agent_bytes] += cost
-            self._say(f"sFlow: a datagram is not valid ({error}); such datagrams are dropped")
+            detail = f"a datagram is not valid ({error}); such datagrams are dropped"
+            self._losses.add("no invalid datagram", detail, now_s)
             return
         samples = max(cost, 1 + len(datagram.flows) + len(datagram.counters))
         self._samples_in_second += samples
@@ -245,6 +285,8 @@ class SflowReceiver(asyncio.DatagramProtocol):
             is_node = datagram.agent in self._node_of
             if len(self._agents) >= MOST_AGENTS and not is_node:
                 self.dropped += 1
+                detail = f"more than {MOST_AGENTS} agents: those of no node are left out"
+                self._losses.add("no agent was left out", detail, now_s)
                 return
             agent = self._agents[datagram.agent] = _Agent(is_node)
         agent.take(datagram, int(now_s * 1e9))
@@ -257,6 +299,7 @@ class SflowReceiver(asyncio.DatagramProtocol):
         if seconds < BATCH_S:
             return ()
         self._since_s = now_s
+        self._losses.end(now_s)
         found = (
             agent.batch(address, self._node_of.get(address, ""), seconds)
             for address, agent in self._agents.items()
@@ -295,12 +338,6 @@ class SflowReceiver(asyncio.DatagramProtocol):
             async with asyncio.timeout(_RESOLVE_S):
                 await asyncio.gather(*(resolve(*each) for each in named))
 
-    def _say(self, text: str) -> None:
-        kind = text.partition("(")[0]
-        if kind not in self._said:
-            self._said.add(kind)
-            _LOG.warning("%s", text)
-
 
 def _bound(host: str, port: int) -> socket.socket:
     """A socket that listens on an address. Raises OSError."""
@@ -313,7 +350,7 @@ def _bound(host: str, port: int) -> socket.socket:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.setblocking(False)
         listener.bind((host, port))
-    except OSError:
+    except Exception:
         listener.close()
         raise
     return listener

@@ -16,9 +16,15 @@ import pytest
 from collectors import wire
 from collectors.catalog.kernel_log import FATAL, PATTERNS, RECOVERED, XIDS, describe
 from collectors.loop.probe import Probe
-from collectors.source import Logged, NoData
+from collectors.source import Denied, Logged, NoData
 from collectors.sources import kernel_log
-from collectors.sources.kernel_log import KernelLog, find_message, journal_entries, record_text
+from collectors.sources.kernel_log import (
+    LOST,
+    KernelLog,
+    find_message,
+    journal_entries,
+    record_text,
+)
 from tests.fixtures.reading import ask, source
 from tests.requirements import need, need_command, need_path, need_root
 
@@ -329,8 +335,9 @@ def test_records_that_were_overwritten_are_counted(
     log = KernelLog(source("kernel_log", "/").host)
     log.discover()
     answers: list[bytes | OSError] = [
+        b"6,7,1,-;harmless\n",
         BrokenPipeError(),
-        f"3,1,1,-;{LINES[0][0]}\n".encode(),
+        f"3,12,1,-;{LINES[0][0]}\n".encode(),
         BlockingIOError(),
     ]
 
@@ -342,10 +349,41 @@ def test_records_that_were_overwritten_are_counted(
 
     try:
         monkeypatch.setattr("collectors.sources.kernel_log.os.read", read)
-        assert log.read({}) == [1, 1]
+        assert log.read({}) == [1, 4]
+        names = {each.name: each.text for each in log.logged()}
+        assert set(names) == {"mlx5_health", LOST}
+        assert names[LOST] == "4 messages of the kernel were not read: too many came at once"
     finally:
         monkeypatch.undo()
         log.close()
+
+
+JOURNALCTL = """#!/bin/sh
+case "$*" in
+    *--after-cursor=*) for n in $(seq $(cat "$0.count")); do
+        echo '{"__CURSOR": "'$n'", "MESSAGE": "message '$n'"}'; done ;;
+    *) echo '{"__CURSOR": "0", "MESSAGE": "old"}' ;;
+esac
+"""
+
+
+def test_messages_beyond_those_of_one_query_of_the_journal_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = tmp_path / "journalctl"
+    command.write_text(JOURNALCTL)
+    command.chmod(0o755)
+    (tmp_path / "journalctl.count").write_text("2500")
+    monkeypatch.setattr(kernel_log, "_JOURNAL_S", 0.0)
+    monkeypatch.setattr(kernel_log, "_JOURNAL_DUTY", 1e9)
+    reader = kernel_log._JournalReader(str(command), Denied("/dev/kmsg: no"))
+    found: list[str] = []
+    until_s = time.monotonic() + 30
+    while not found and time.monotonic() < until_s:
+        found = reader.lines()
+        time.sleep(0.01)
+    assert (len(found), found[0], found[-1]) == (1000, "message 1501", "message 2500")
+    assert reader.lost == 1500
 
 
 def test_the_probe_sends_a_notice_in_the_tick_of_the_message(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from fabmon.fabric.flows.sampled import FlowKey, relative_error_percent
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.feeds.errors import Unreachable
+from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.sflow.datagram import DatagramError, FlowSample, decode
 from fabmon.feeds.sflow.packet_header import flow_of
@@ -278,6 +279,61 @@ def test_datagrams_that_overtake_each_other_and_restarts_are_no_loss(rig: Rig) -
         rig.send(sflow.datagram(roce_sample(), sequence=number if number else 0))
     rig.clock.suspend(10)
     assert rig.receiver.take()[0].lost == 0
+
+
+def test_a_late_datagram_does_not_overwrite_newer_counters() -> None:
+    made = Rig(Host(name="leaf1", address=sflow.AGENT, via="sflow", role=SWITCH))
+    made.receiver._node_of[sflow.AGENT] = "leaf1"
+
+    def counted(rx: int, sequence: int, uptime_ms: int) -> int | None:
+        sample = sflow.counter_sample(sflow.if_counters(17, rx, 5))
+        made.send(sflow.datagram(sample, sequence=sequence, uptime_ms=uptime_ms))
+        return (made.receiver.counters("leaf1") or {})[17][0].rx_bytes
+
+    try:
+        end = 2**32
+        assert counted(100, end - 2, end - 2000) == 100
+        assert counted(300, 0, 1000) == 300, "the number and the uptime wrap"
+        assert counted(200, end - 1, end - 1000) == 300, "late"
+        assert counted(300, 0, 1000) == 300, "twice"
+        assert counted(400, 1, 2000) == 400
+        for number in range(2, 60):
+            counted(1000 + number, number, 2000 + 1000 * number)
+        assert counted(7, 1, 500) == 7, "the agent restarted"
+    finally:
+        made.receiver.close()
+
+
+def test_what_is_dropped_is_logged_once_and_once_when_it_has_ended(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        rig.send(b"no sFlow")
+    rig.clock.suspend(50)
+    rig.receiver.take()
+    assert ["such datagrams are dropped" in line for line in caplog.messages] == [True]
+    rig.clock.suspend(20)
+    rig.receiver.take()
+    rig.clock.suspend(20)
+    rig.receiver.take()
+    assert caplog.messages[1:] == ["sFlow: no invalid datagram for 60 s; 3 datagrams were dropped"]
+    rig.send(b"no sFlow")
+    assert len(caplog.messages) == 3, "it begins again"
+
+
+def test_the_socket_is_closed_where_the_feed_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[SflowReceiver] = []
+
+    def transports(hosts: Any, settings: Any, ssh_config: Any, receiver: Any) -> Any:
+        made.append(receiver)
+        raise ValueError("no")
+
+    monkeypatch.setattr("fabmon.feeds.live.Transports", transports)
+    with pytest.raises(ValueError, match="no"):
+        LiveFeed([Host(name="leaf1")], sflow="127.0.0.1:0")
+    assert made[0]._socket.fileno() == -1
 
 
 def test_a_port_that_samples_what_it_sends_is_not_counted_twice(rig: Rig) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import time
 from itertools import combinations, product
 
 import pytest
 
 from fabmon.fabric.model import HOST, SWITCH, UPLINK, Fabric, Shape
+from fabmon.fabric.topology.flat import places_of_flat
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.tier_matrix import tables
 from fabmon.fabric.topology.tiers import shape
@@ -197,6 +200,32 @@ def test_a_torus_has_dimensions(sizes: tuple[int, ...]) -> None:
         [f"dimension {n}"] for n in range(1, len(sizes) + 1)
     ]
     assert found.pods == {}
+
+
+@pytest.mark.parametrize("degree", [1, 60])
+def test_forged_cables_of_4096_switches_cost_a_second_at_most(degree: int) -> None:
+    """A node can claim any neighbours: the dimensions of such a fabric are not looked for."""
+    dice = random.Random(5)
+    names = [f"s{number}" for number in range(4096)]
+    graph: dict[str, set[str]] = {name: set() for name in names}
+    hubs = names[:64] if degree == 1 else names
+    for name in names:
+        for other in hubs if degree == 1 else dice.sample(names, degree):
+            if other != name:
+                graph[name].add(other)
+                graph[other].add(name)
+    began_s = time.process_time()
+    found = places_of_flat(graph, dict.fromkeys(names, 1), {})
+    assert time.process_time() - began_s < 10, "1 to 2 s where nothing else runs"
+    assert set(found.links.values()) == {"mesh"}
+
+
+def test_a_large_hypercube_has_dimensions() -> None:
+    names = range(2**10)
+    graph = {f"s{n}": {f"s{n ^ 1 << bit}" for bit in range(10)} for n in names}
+    found = places_of_flat(graph, dict.fromkeys(graph, 1), {})
+    assert {label.partition(" ")[0] for label in found.links.values()} == {"dimension"}
+    assert len(set(found.links.values())) == 10
 
 
 def test_parallel_cables_of_a_torus_are_groups() -> None:

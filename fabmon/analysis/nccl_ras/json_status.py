@@ -1,0 +1,171 @@
+"""The JSON of NCCL's RAS (2.28.7 and later): all ranks of all communicators."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from fabmon.analysis.job_log.log_times import find_time
+from fabmon.analysis.nccl_ras.job_status import (
+    Communicator,
+    CountGroup,
+    JobStatus,
+    Member,
+    MissingMember,
+    MissingProcess,
+    RasError,
+    StateGroup,
+)
+from fabmon.fabric.wire.messages import clean
+
+_DONE, _IN_PROGRESS = 0, 7
+_RESULTS = {
+    1: "unhandled CUDA error",
+    2: "unhandled system error",
+    3: "internal error",
+    4: "invalid argument",
+    5: "invalid usage",
+    6: "remote error",
+}
+"""ncclResult_t (nccl.h)."""
+
+
+class _Status(msgspec.Struct):
+    init_state: int = 0
+    async_error: int = 0
+    finalize_called: bool = False
+    destroy_flag: bool = False
+    abort_flag: bool = False
+    unresponsive: bool = False
+    considered_dead: bool = False
+
+
+class _Rank(msgspec.Struct):
+    rank: int
+    host: str = ""
+    pid: int = -1
+    cuda_dev: int = -1
+    nvml_dev: int = -1
+    status: _Status = msgspec.field(default_factory=_Status)
+    collective_counts: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def member(self) -> Member:
+        gpu = self.nvml_dev if self.nvml_dev >= 0 else self.cuda_dev
+        return Member(self.rank, clean(self.host), self.pid, gpu)
+
+
+class _Communicator(msgspec.Struct):
+    hash: str = ""
+    size: int = 0
+    ranks: list[_Rank] = []
+    missing_ranks: list[_Rank] = []
+
+
+class _Ras(msgspec.Struct):
+    collection_time_sec: float | None = None
+    timeouts_count: int = 0
+
+
+class _Answer(msgspec.Struct):
+    communicators: list[_Communicator]
+    nccl_version: str = ""
+    timestamp: str = ""
+    ras: _Ras = msgspec.field(default_factory=_Ras)
+
+
+def parse_json(content: bytes) -> JobStatus:
+    """The status in a JSON answer; fields that are unknown are passed over. Raises RasError."""
+    try:
+        answer = msgspec.json.decode(content, type=_Answer)
+    except msgspec.ValidationError as error:
+        raise RasError(f"the JSON is not that of a RAS status: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RasError(f"the JSON is cut off or damaged: {error}") from None
+    everyone = [
+        rank for each in answer.communicators for rank in (*each.ranks, *each.missing_ranks)
+    ]
+    gpus = {(rank.host, rank.member.gpu) for rank in everyone}
+    return JobStatus(
+        version=clean(answer.nccl_version),
+        time=find_time(answer.timestamp),
+        collection_s=answer.ras.collection_time_sec,
+        timeouts=answer.ras.timeouts_count,
+        nodes=len({rank.host for rank in everyone}),
+        processes=len({(rank.host, rank.pid) for rank in everyone}),
+        gpus=len(gpus),
+        communicator_count=len(answer.communicators),
+        communicators=tuple(map(_communicator, answer.communicators)),
+        missing=_missing_processes(answer),
+    )
+
+
+def _communicator(found: _Communicator) -> Communicator:
+    counts: defaultdict[tuple[str, int], list[Member]] = defaultdict(list)
+    states: defaultdict[tuple[str, bool], list[Member]] = defaultdict(list)
+    for rank in found.ranks:
+        member = rank.member
+        for operation, launched in rank.collective_counts.items():
+            counts[clean(operation), launched].append(member)
+        states[_state(rank.status), False].append(member)
+        for what, code in (
+            ("initialization", rank.status.init_state),
+            ("asynchronous", rank.status.async_error),
+        ):
+            if code not in (_DONE, _IN_PROGRESS):
+                states[f"{what} error: {_RESULTS.get(code, code)}", True].append(member)
+    name = clean(found.hash)
+    return Communicator(
+        name=name,
+        hash=name.removeprefix("0x"),
+        size=found.size,
+        counts=tuple(
+            CountGroup(operation, launched, len(members), tuple(members))
+            for (operation, launched), members in counts.items()
+        ),
+        states=tuple(
+            StateGroup(state, len(members), tuple(members), is_error)
+            for (state, is_error), members in states.items()
+        ),
+        missing=tuple(MissingMember(rank.member, _lack(rank)) for rank in found.missing_ranks),
+        missing_count=len(found.missing_ranks),
+    )
+
+
+def _lack(rank: _Rank) -> str:
+    if rank.status.considered_dead:
+        return "dead"
+    return "unresponsive" if rank.status.unresponsive else "no communicator"
+
+
+def _state(status: _Status) -> str:
+    """The state as the text has it."""
+    if status.abort_flag:
+        return "ABORT"
+    if status.finalize_called or status.destroy_flag:
+        return "FINALIZE"
+    return "RUNNING" if status.init_state == _DONE else "INIT"
+
+
+def _missing_processes(answer: _Answer) -> tuple[MissingProcess, ...]:
+    gpus: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+    dead: dict[tuple[str, int], bool] = {}
+    for rank in _unheard(answer.communicators):
+        member = rank.member
+        key = (member.host, member.pid)
+        gpus[key].add(member.gpu)
+        dead[key] = dead.get(key, False) or rank.status.considered_dead
+    return tuple(
+        MissingProcess(host, pid, tuple(sorted(gpus[host, pid])), is_dead)
+        for (host, pid), is_dead in dead.items()
+    )
+
+
+def _unheard(communicators: Iterable[_Communicator]) -> Iterable[_Rank]:
+    """Missing ranks whose processes did not answer."""
+    for each in communicators:
+        for rank in each.missing_ranks:
+            if rank.status.unresponsive or rank.status.considered_dead:
+                yield rank

@@ -1,0 +1,228 @@
+"""The conclusions of `fabmon ras`: counts of collectives and the wire, in one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fabmon.analysis.nccl_ras.progress import Movement
+from fabmon.analysis.nccl_ras.wire_state import PortLoad, WireState
+from fabmon.fabric.wording import name_list, plural, rounded_percent
+from fabmon.report.explain_records import rank_list
+from fabmon.report.ras_records import (
+    LateRecord,
+    MissingProcessRecord,
+    MissingRankRecord,
+    RankRecord,
+    StateRecord,
+)
+
+_MOST_NAMED = 4
+_MOST_SENTENCES = 4
+
+
+def conclusions(
+    processes: Sequence[MissingProcessRecord],
+    missing: Sequence[MissingRankRecord],
+    late: Sequence[LateRecord],
+    states: Sequence[StateRecord],
+    moved: Movement,
+    wire: tuple[WireState, Sequence[PortLoad]] | None,
+    is_complete: bool = True,
+) -> Iterator[str]:
+    """Sentences, the most important first; counts that a cut answer lacks say nothing."""
+    yield from _missing_sentences(processes, missing)
+    if missing and wire is not None and wire[0] in (WireState.DOWN, WireState.PAUSED):
+        own = _own(wire[1], [each.rank for each in missing])
+        if own:
+            yield f"At that time {_load_text(wire[0], own)}: look at that link too."
+    for state in [each for each in states if each.is_error][:_MOST_SENTENCES]:
+        yield (
+            f"{_who(state.ranks, state.count)} report{'s' if state.count == 1 else ''}"
+            f" {state.state} in {state.communicator}: the log of that rank has the reason."
+        )
+    if late:
+        yield _late_sentence(late, moved, wire)
+    elif not processes and not missing and is_complete:
+        yield _equal_sentence(moved, wire)
+    changing = [each for each in states if not each.is_error]
+    if changing:
+        kinds = ", ".join(f"{each.count} {each.state}" for each in changing[:_MOST_SENTENCES])
+        yield (
+            f"Not all ranks of {changing[0].communicator} are RUNNING ({kinds}): a communicator is"
+            " being created or destroyed. If a second answer is the same, it is stuck there."
+        )
+
+
+def needs_action(
+    processes: Sequence[MissingProcessRecord],
+    missing: Sequence[MissingRankRecord],
+    late: Sequence[LateRecord],
+    states: Sequence[StateRecord],
+    moved: Movement,
+) -> bool:
+    """Whether a rank is dead, unresponsive or failed, or nothing moves."""
+    return (
+        bool(processes)
+        or any(each.state != "no communicator" for each in missing)
+        or any(each.is_error for each in states)
+        or moved is Movement.FROZEN
+        or (moved is Movement.UNKNOWN and any(each.expected - each.launched > 1 for each in late))
+    )
+
+
+def _missing_sentences(
+    processes: Sequence[MissingProcessRecord], missing: Sequence[MissingRankRecord]
+) -> Iterator[str]:
+    dead = _unique([each.rank for each in missing if each.state == "dead"])
+    silent = _unique([each.rank for each in missing if each.state == "unresponsive"])
+    gone = _unique([each.rank for each in missing if each.state == "no communicator"])
+    if dead:
+        yield (
+            f"{_who(dead, len(dead))} {_is(dead)} dead: RAS could not reach"
+            f" {'its process' if len(dead) == 1 else 'their processes'} for 60 s. The others"
+            f" wait: look at {'that process and its node' if len(dead) == 1 else 'those processes'}"
+            " first."
+        )
+    if silent:
+        yield (
+            f"{_who(silent, len(silent))} did not answer RAS: the process is stopped, or its node"
+            " cannot be reached. After 60 s RAS calls it dead."
+        )
+    if gone:
+        yield (
+            f"{_who(gone, len(gone))} answered and {'is' if len(gone) == 1 else 'are'} not in the"
+            " communicator: it is being created or destroyed, or they have left it."
+        )
+    if not dead and not silent:
+        for each in processes[:_MOST_SENTENCES]:
+            what = "is dead" if each.is_dead else "did not answer RAS"
+            yield f"Process {each.pid} on {each.host} ({_gpus(each.gpus)}) {what}."
+
+
+def _unique(ranks: Sequence[RankRecord]) -> list[RankRecord]:
+    """One rank of each process and GPU: a process is in many communicators."""
+    found = {(each.host, each.pid, each.gpu) if each.pid else each.rank: each for each in ranks}
+    return list(found.values())
+
+
+def _late_sentence(
+    late: Sequence[LateRecord],
+    moved: Movement,
+    wire: tuple[WireState, Sequence[PortLoad]] | None,
+) -> str:
+    worst = late[0]
+    verb = "has" if worst.count == 1 else "have"
+    what = "collectives" if worst.operation == "collective" else f"{worst.operation} operations"
+    head = (
+        f"{_who(worst.ranks, worst.count)} {verb} launched {worst.launched} {what} of"
+        f" {worst.expected} in {worst.communicator}"
+    )
+    if moved is Movement.MOVING:
+        return f"{head}, and the counts move: the job runs; a small difference is usual."
+    certain = moved is Movement.FROZEN
+    if (
+        not certain
+        and worst.expected - worst.launched == 1
+        and (wire is None or wire[0] is not WireState.IDLE)
+    ):
+        return (
+            f"{head}. A running job shows such a difference too: only if a second answer has the"
+            f" same counts, {'that rank is' if worst.count == 1 else 'those ranks are'} late."
+        )
+    frozen = "; the counts are frozen" if certain else ""
+    process = "that process does" if worst.count == 1 else "those processes do"
+    if wire is None or wire[0] is WireState.UNKNOWN:
+        return (
+            f"{head}{frozen}: the others wait for {'it' if worst.count == 1 else 'them'}. Look at"
+            f" what {process} (data, checkpoint, an exception), and then at the NIC."
+        )
+    state, loads = wire
+    own = _own(loads, worst.ranks)
+    if state in (WireState.DOWN, WireState.PAUSED) and own:
+        return f"{head}{frozen}, and {_load_text(state, own)}: look at that link first."
+    network = ", and the network is not the reason" if state is WireState.IDLE else ""
+    return (
+        f"{head}{frozen}, and {_load_text(state, loads)}: the others wait for"
+        f" {'it' if worst.count == 1 else 'them'}{network}. Look at what {process}."
+    )
+
+
+def _own(loads: Sequence[PortLoad], ranks: Sequence[RankRecord]) -> list[PortLoad]:
+    """The ports of the late ranks themselves."""
+    ports = {nic for rank in ranks for nic in rank.nics}
+    return [each for each in loads if each.port in ports]
+
+
+def _equal_sentence(moved: Movement, wire: tuple[WireState, Sequence[PortLoad]] | None) -> str:
+    state, loads = wire or (WireState.UNKNOWN, ())
+    if moved is Movement.MOVING:
+        return "All ranks have launched the same operations, and the counts move: the job runs."
+    load = _load_text(state, loads)
+    if moved is Movement.FROZEN:
+        head = "The counts are frozen and equal on all ranks"
+        if state is WireState.UNKNOWN:
+            return (
+                f"{head}: all wait in the same operation. With a recording, fabmon says whether a"
+                " link or the GPUs are the reason."
+            )
+        if state is WireState.IDLE:
+            return (
+                f"{head}, and {load}: the job hangs outside the network. Look at the GPUs (Xid,"
+                " ECC, NVLink) and at the processes."
+            )
+        if state is WireState.ACTIVE:
+            return (
+                f"{head}, and {load}: a transfer goes on, slowly; no link is full, paused or down."
+            )
+        return f"{head}, and {load}: look at that link."
+    head = "All ranks have launched the same operations"
+    if state is WireState.IDLE:
+        return (
+            f"{head}, and {load}: if a second answer has the same counts, the job hangs outside the"
+            " network."
+        )
+    if state in (WireState.DOWN, WireState.PAUSED, WireState.HOT):
+        return (
+            f"{head}, and {load}: if a second answer has the same counts, that link is the place to"
+            " look."
+        )
+    return (
+        f"{head}. One answer does not show whether the counts move: ask again later with the first"
+        " answer given as a file."
+    )
+
+
+def _load_text(state: WireState, loads: Sequence[PortLoad]) -> str:
+    """What the ports did, as a clause."""
+    worst = loads[0] if loads else None
+    more = f" (and {len(loads) - 1} more)" if len(loads) > 1 else ""
+    if state is WireState.IDLE or worst is None:
+        return f"the wire is idle ({plural(len(loads), 'port')} of the job below 1 % of line rate)"
+    if state is WireState.DOWN:
+        return f"{worst.name} was down for {worst.down_s:.0f} s{more}"
+    if state is WireState.PAUSED:
+        if (worst.paused or 0.0) >= (worst.pausing or 0.0):
+            return f"{worst.name} was paused {rounded_percent(worst.paused)} of the time{more}"
+        return f"{worst.name} paused its peer {rounded_percent(worst.pausing)} of the time{more}"
+    word = "is hot at" if state is WireState.HOT else "carries"
+    return f"{worst.name} {word} {rounded_percent(worst.util)} of line rate{more}"
+
+
+def _who(ranks: Sequence[RankRecord], count: int) -> str:
+    """Ranks with their places where few are named."""
+    if not ranks:
+        return f"{plural(count, 'rank')} that RAS does not name"
+    if len(ranks) <= _MOST_NAMED and any(each.host for each in ranks):
+        text = name_list([each.name for each in ranks], _MOST_NAMED)
+        return text[:1].upper() + text[1:]
+    hosts = sorted({each.host for each in ranks if each.host})
+    where = f" on {name_list(hosts, _MOST_NAMED)}" if hosts else ""
+    return f"{rank_list(sorted({each.rank for each in ranks}))}{where}"
+
+
+def _is(ranks: Sequence[RankRecord]) -> str:
+    return "is" if len(ranks) == 1 else "are"
+
+
+def _gpus(gpus: Sequence[int]) -> str:
+    return f"{'GPU' if len(gpus) == 1 else 'GPUs'} {', '.join(map(str, gpus)) or 'unknown'}"

@@ -1,0 +1,181 @@
+"""What a part of a recording shows: the fabric, findings, and the loads of every port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fabmon.analysis.finding import Finding
+from fabmon.analysis.nccl_ras.wire_state import PortLoad
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import RAIL, Fabric
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import utc
+from fabmon.fabric.wire.messages import Hello
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.report.explain_records import FindingAtTime, PortAtTime, RecordingAtTime
+from fabmon.session.replay_run import PlayedRange
+from fabmon.session.session import Session
+
+_LEAD_S = 60.0
+"""Played before the part: findings may begin there."""
+
+
+def rail_rates(snapshot: Snapshot) -> dict[str, list[float]]:
+    """The line rates of each host's rails, where known."""
+    found: dict[str, list[float]] = {}
+    for port in snapshot.fabric.ports:
+        # The digits of a float32: 400e9 is 399999991808 otherwise.
+        rate_bps = float(f"{snapshot.line_rate_bps[port.row]:.6g}")
+        if port.node and port.role == RAIL and rate_bps > 0:
+            found.setdefault(port.node, []).append(rate_bps)
+    return found
+
+
+class PlayedPart:
+    """What a part of a recording shows: the fabric, findings, and the extremes of every port."""
+
+    def __init__(self) -> None:
+        self.fabric = Fabric(0, (), (), ())
+        self.hellos: dict[str, Hello] = {}
+        self.rail_rates: dict[str, list[float]] = {}
+        self._findings: dict[str, Finding] = {}
+        self._highest: dict[str, Floats] = {}
+        self._sums: dict[str, Floats] = {}
+        self._ticks: dict[str, Floats] = {}
+        self._down_s: Floats = np.zeros(0, np.float32)
+
+    def accept(self, scene: Scene) -> None:
+        """Add a scene."""
+        for finding in scene.findings:
+            self._findings[finding.key] = finding
+        snapshot = scene.snapshot
+        size = len(snapshot.up)
+        self._down_s = _grown(self._down_s, size, 0.0)
+        self._down_s[:size] += np.where(snapshot.up == 0, snapshot.interval_s, 0.0)
+        for name, values in _columns(snapshot):
+            known = _grown(self._highest.get(name, np.zeros(0, np.float32)), size, np.nan)
+            known[:size] = np.fmax(known[:size], values)
+            self._highest[name] = known
+            for sums, more in (
+                (self._sums, np.nan_to_num(values)),
+                (self._ticks, np.isfinite(values)),
+            ):
+                total = _grown(sums.get(name, np.zeros(0, np.float32)), size, 0.0)
+                total[:size] += more
+                sums[name] = total
+
+    def at_time(
+        self,
+        window: tuple[int, int],
+        clock: str,
+        rows: Sequence[int],
+        hosts: set[str],
+    ) -> RecordingAtTime:
+        """The record; `clock` says how the times were aligned, and how sure that is."""
+        start_ns, end_ns = window
+        return RecordingAtTime(
+            clock=clock,
+            start=utc(start_ns),
+            end=utc(end_ns),
+            findings=self.findings(rows, hosts),
+            ports=[self._port(row) for row in rows],
+        )
+
+    def findings(self, rows: Sequence[int], hosts: set[str]) -> list[FindingAtTime]:
+        """The findings, those on some ports and hosts first."""
+        found = [self._finding(each, set(rows), hosts) for each in self._findings.values()]
+        found.sort(key=lambda each: (not each.is_on_path, each.since))
+        return found
+
+    def load(self, row: int) -> PortLoad:
+        """The mean load of a port."""
+        port = self.fabric.ports[row]
+        extreme = self._port(row)
+        highest = [each for each in (extreme.tx_util, extreme.rx_util) if each is not None]
+        return PortLoad(
+            port=port.id,
+            name=port.display_name,
+            node=port.node,
+            tx_util=self._mean("tx", row),
+            rx_util=self._mean("rx", row),
+            highest_util=max(highest, default=None),
+            paused=self._mean("pause_rx", row),
+            pausing=self._mean("pause_tx", row),
+            down_s=extreme.down_s,
+        )
+
+    def _mean(self, name: str, row: int) -> float | None:
+        sums = self._sums.get(name)
+        if sums is None or row >= len(sums) or not self._ticks[name][row]:
+            return None
+        return round(float(sums[row] / self._ticks[name][row]), 4)
+
+    def _finding(self, finding: Finding, rows: set[int], hosts: set[str]) -> FindingAtTime:
+        subject = finding.subject.partition("/")[0]
+        on_path = bool(rows.intersection(finding.rows)) or subject in hosts
+        return FindingAtTime(
+            text=finding.text,
+            subject=finding.subject,
+            severity=finding.severity,
+            since=utc(finding.since_ns),
+            until=None if finding.until_ns is None else utc(finding.until_ns),
+            is_on_path=on_path,
+        )
+
+    def _port(self, row: int) -> PortAtTime:
+        port = self.fabric.ports[row]
+
+        def highest(name: str) -> float | None:
+            values = self._highest.get(name)
+            if values is None or row >= len(values) or np.isnan(values[row]):
+                return None
+            return round(float(values[row]), 4)
+
+        return PortAtTime(
+            port=port.id,
+            name=port.display_name,
+            down_s=float(self._down_s[row]) if row < len(self._down_s) else 0.0,
+            tx_util=highest("tx"),
+            rx_util=highest("rx"),
+            paused=highest("pause_rx"),
+            pausing=highest("pause_tx"),
+            errors=highest("damage"),
+            drops=highest("drops"),
+        )
+
+
+def play_part(
+    session: Session, timeline: Timeline, from_ns: int, until_ns: int, redactor: Redactor
+) -> PlayedPart:
+    """Play a part of a recording, with the state at its start; the redactor learns its names."""
+    played = PlayedPart()
+    part = PlayedRange(session, timeline, from_ns, until_ns, "looking at the recording", _LEAD_S)
+    pipeline = session.recorded_pipeline(timeline)
+    for is_inside, tick in part.ticks():
+        redactor.learn(tick)
+        played.hellos.update(tick.hellos)
+        scene = pipeline.accept(tick)
+        played.fabric = scene.snapshot.fabric
+        played.rail_rates = played.rail_rates or rail_rates(scene.snapshot)
+        if is_inside:
+            played.accept(scene)
+    return played
+
+
+def _columns(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
+    """The columns of a port that are of interest, [ports]."""
+    yield "tx", snapshot.tx_util
+    yield "rx", snapshot.rx_util
+    for name in ("pause_rx", "pause_tx", "damage", "drops"):
+        yield name, snapshot.column(name)
+
+
+def _grown(values: Floats, size: int, fill: float) -> Floats:
+    """An array that is at least as long, for ports that are new."""
+    if len(values) >= size:
+        return values
+    more = np.full(size - len(values), fill, np.float32)
+    return np.concatenate((values, more))

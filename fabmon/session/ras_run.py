@@ -1,0 +1,350 @@
+"""`fabmon ras`: asks NCCL's RAS once, or reads its answers, and looks at the wire at that time."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.log_times import clock_of
+from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
+from fabmon.analysis.nccl_ras.job_status import JobStatus, RasError
+from fabmon.analysis.nccl_ras.text_status import parse_status
+from fabmon.analysis.nccl_ras.versions import Version, parse_version, refusal
+from fabmon.analysis.nccl_ras.wire_state import WireState, wire_state
+from fabmon.fabric.hosts.hosts_file import HostsFileError, read
+from fabmon.fabric.model import RAIL, UPLINK, Fabric, Host
+from fabmon.fabric.pseudonyms import without_domain
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.time_wording import date_time, utc
+from fabmon.fabric.wording import file_error
+from fabmon.feeds.errors import NodeError
+from fabmon.feeds.nccl_ras import PORT, connected, connected_over_ssh, query_status
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.report.ras_records import RasRecord
+from fabmon.report.ras_report import RankNames, Wire, ras_record, redacted_ras_record
+from fabmon.session.errors import Exit, UsageError
+from fabmon.session.log_files import read_logs
+from fabmon.session.nccl_version import THIS_MACHINE, allowed_version
+from fabmon.session.node_queries import collect_fabric
+from fabmon.session.played_part import PlayedPart, play_part
+from fabmon.session.recorder_setup import last_ring
+from fabmon.session.replay_run import open_recordings
+from fabmon.session.session import Session
+
+_LOOKED_AT_S = 30.0
+"""Of the recording, up to the answer."""
+_LATE_S = 30.0
+"""A recording that ended this long before the answer still shows the wire of that time."""
+_MOST_BYTES = 64 << 20
+
+
+class RasUnreachable(Exception):
+    """RAS could not be asked, or did not answer as it should; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RasOptions:
+    """What to ask or to read, and with what to compare it.
+
+    `host` is `HOST[:PORT]` to ask, None to read `answers` only; these are saved answers in the
+    order of time. With `direct` the host itself is connected to, and not its localhost over SSH.
+    RAS waits `timeout_s` for the job's processes; `save` is where the answer is written.
+    """
+
+    answers: tuple[Path, ...] = ()
+    host: str | None = None
+    direct: bool = False
+    nccl_version: str | None = None
+    logs: tuple[Path, ...] = ()
+    hosts: Path | None = None
+    recordings: tuple[Path, ...] = ()
+    screen: bool = False
+    zone: datetime.tzinfo | None = None
+    timeout_s: int = 5
+    duration_s: float = 20.0
+    save: Path | None = None
+    redact: bool = False
+
+
+def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
+    """The status of a job, and the exit status. Raises UsageError, RasUnreachable."""
+    _check(options)
+    hosts = _read_hosts(options.hosts)
+    log, notes = read_logs(options.logs) if options.logs else (None, [])
+    statuses = [_read_answer(path) for path in options.answers]
+    source, asked_ns = str(options.answers[-1]) if options.answers else "", None
+    if options.host is not None:
+        target = _target(options.host, hosts)
+        is_here = target[0].name in THIS_MACHINE or (
+            target[0].via == "local" and not options.direct
+        )
+        version = allowed_version(options.nccl_version, log, is_here)
+        content = _ask(session, options, target)
+        asked_ns = time.time_ns()
+        source = f"{target[0].name}:{target[1]}"
+        if options.save is not None:
+            _write(options.save, content)
+        statuses.append(_parsed(content, source))
+        notes += _version_notes(version, statuses[-1])
+    status, before = statuses[-1], statuses[-2] if len(statuses) > 1 else None
+    if not status.is_complete:
+        notes.append("The answer has no end: it was cut, or not all of it was saved.")
+    look = _Look(session, options, status, log, asked_ns, notes)
+    if options.recordings or options.screen:
+        with open_recordings(_recordings(session, options)) as timeline:
+            names, wire, redactor = look.recorded(timeline)
+    else:
+        names, redactor = look.live(hosts)
+        wire = None
+    record = ras_record(
+        status,
+        before,
+        source,
+        names,
+        asked_at=None if asked_ns is None else utc(asked_ns),
+        wire=wire,
+        notes=notes,
+    )
+    code = Exit.FIX_NEEDED if record.needs_action else Exit.OK
+    return (redacted_ras_record(record, redactor) if options.redact else record), code
+
+
+def _check(options: RasOptions) -> None:
+    if options.host is None and not options.answers:
+        raise UsageError(
+            "name a host to ask (--host HOST), or a file with what ncclras printed; a query can"
+            " crash a job with some versions of NCCL: see fabmon ras --help"
+        )
+    if options.host is None and (options.nccl_version or options.direct or options.save):
+        raise UsageError("--nccl-version, --direct and --save are for a query: add --host HOST")
+    if (
+        (options.recordings or options.screen)
+        and options.hosts is not None
+        and options.host is None
+    ):
+        raise UsageError("--recording and --screen have the nodes of their time: remove --hosts")
+    if options.recordings and options.screen:
+        raise UsageError("--recording and --screen cannot be combined")
+
+
+def _read_hosts(path: Path | None) -> list[Host]:
+    try:
+        return [] if path is None else list(read(path))
+    except HostsFileError as error:
+        raise UsageError(str(error)) from None
+
+
+def _read_answer(path: Path) -> JobStatus:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {file_error(error)}") from None
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{path}: more than {_MOST_BYTES >> 20} MiB: this is no answer of RAS")
+    try:
+        return parse_status(content)
+    except RasError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _parsed(content: bytes, source: str) -> JobStatus:
+    try:
+        return parse_status(content)
+    except RasError as error:
+        raise RasUnreachable(f"{source}: {error}") from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        with path.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError:
+        raise UsageError(f"{path}: this file exists already") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {file_error(error)}") from None
+
+
+def _target(text: str, hosts: list[Host]) -> tuple[Host, int]:
+    """The host of `HOST[:PORT]`, as the hosts file has it, and the port. Raises UsageError."""
+    name, port = text, str(PORT)
+    if text.startswith("["):
+        name, _, rest = text[1:].partition("]")
+        port = rest.removeprefix(":") or port
+    elif text.count(":") == 1:
+        name, _, port = text.partition(":")
+    if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"--host {text}: write HOST or HOST:PORT, as in gpu001 or [::1]:28028")
+    if name in THIS_MACHINE:
+        return Host(name=name, via="local"), int(port)
+    known = [each for each in hosts if name in (each.name, without_domain(each.name))]
+    host = known[0] if known else Host(name=name)
+    if host.via not in ("ssh", "local"):
+        raise UsageError(
+            f"--host {text}: it is read with via={host.via}, and RAS listens on localhost of the"
+            " node: run fabmon ras --host localhost there"
+        )
+    return host, int(port)
+
+
+def _version_notes(version: Version, status: JobStatus) -> list[str]:
+    answered = parse_version(status.version)
+    if answered is None or answered == version:
+        return []
+    note = f"The job has NCCL {answered}, and not {version}."
+    why_not = refusal(answered)
+    return [note if why_not is None else f"{note} Do not ask it again: {why_not}."]
+
+
+def _ask(session: Session, options: RasOptions, target: tuple[Host, int]) -> bytes:
+    """One query. Raises RasUnreachable."""
+    host, port = target
+    if options.direct:
+        opened = connected(host.address or host.name, port)
+    elif host.via == "local":
+        opened = connected(host.name if host.name in THIS_MACHINE else "localhost", port)
+    else:
+        opened = connected_over_ssh(host, port, session.settings.ssh_config)
+
+    async def query() -> bytes:
+        async with opened as (reader, writer):
+            return await query_status(reader, writer, options.timeout_s)
+
+    try:
+        return asyncio.run(query())
+    except NodeError as error:
+        hint = ""
+        if error.cause in ("refused", "unreachable"):
+            hint = (
+                ": a job with NCCL 2.24 or later listens there, unless NCCL_RAS_ENABLE=0 or"
+                " NCCL_RAS_ADDR says otherwise"
+            )
+        raise RasUnreachable(f"RAS of {host.name}: {error}{hint}") from None
+
+
+def _recordings(session: Session, options: RasOptions) -> tuple[Path, ...]:
+    if not options.screen:
+        return options.recordings
+    ring = last_ring(session.settings.recording)
+    if ring is None:
+        raise UsageError("--screen: no screen was recorded on this machine")
+    return (ring,)
+
+
+class _Look:
+    """Looks up ranks, and the wire at the time of the answer."""
+
+    def __init__(
+        self,
+        session: Session,
+        options: RasOptions,
+        status: JobStatus,
+        log: JobLog | None,
+        asked_ns: int | None,
+        notes: list[str],
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._status = status
+        self._log = log
+        self._asked_ns = asked_ns
+        self._notes = notes
+
+    def live(self, hosts: list[Host]) -> tuple[RankNames, Redactor]:
+        """Places from the nodes of the hosts file, which are asked now, and from the plan."""
+        places: list[Places] = []
+        if hosts:
+            found = collect_fabric(self._session, hosts, self._options.duration_s)
+            snapshot, hellos = asyncio.run(found)
+            places.append(FabricPlaces(snapshot.fabric, hellos))
+            missing = [host.name for host in hosts if host.name not in hellos]
+            if missing:
+                self._notes.append(f"{len(missing)} of {len(hosts)} nodes did not answer.")
+        places.append(PlannedPlaces(self._session.topology, hosts))
+        return RankNames(AllPlaces(places), self._log), Redactor(hosts)
+
+    def recorded(self, timeline: Timeline) -> tuple[RankNames, Wire, Redactor]:
+        """Places and the wire from a recording."""
+        redactor = Redactor(timeline.hosts)
+        at_ns, clock = self._answer_ns(timeline)
+        start_ns, until_ns = timeline.start_ns, timeline.until_ns
+        end_ns = until_ns if at_ns is None else min(at_ns, until_ns)
+        from_ns = max(start_ns, end_ns - int(_LOOKED_AT_S * 1e9))
+        played = play_part(self._session, timeline, from_ns, end_ns, redactor)
+        planned = PlannedPlaces(self._session.topology, timeline.hosts)
+        places = AllPlaces([FabricPlaces(played.fabric, played.hellos), planned])
+        names = RankNames(places, self._log)
+        if at_ns is None:
+            return names, Wire(clock=clock), redactor
+        hosts = {names.host(host) for host in _hosts_of(self._status)}
+        return names, _wire(played, hosts, clock, (from_ns, end_ns)), redactor
+
+    def _answer_ns(self, timeline: Timeline) -> tuple[int | None, str]:
+        """When the answer was given, by the recording's clock, and how that is known."""
+        first, last = timeline.start_ns, timeline.until_ns
+        late_ns = last + int(_LATE_S * 1e9)
+        span = f"{date_time(first)} to {date_time(last)}"
+        if self._asked_ns is not None:
+            if first <= self._asked_ns <= late_ns:
+                return self._asked_ns, "by this machine's clock"
+            return None, f"the query is not in the time of the recording, {span}"
+        if self._status.time is None:
+            return None, "the answer has no time: what the recording shows then is not known"
+        clock = clock_of([self._status.time], first, late_ns, self._options.zone)
+        if clock is None:
+            return None, f"the time of the answer is not in the recording, {span}"
+        return clock.time_ns(self._status.time), clock.sure.replace("the log's", "the answer's")
+
+
+def _hosts_of(status: JobStatus) -> Iterator[str]:
+    """The hosts that an answer names: of JSON all, of a text those of named ranks."""
+    for communicator in status.communicators:
+        members = [member for group in communicator.counts for member in group.members]
+        members += [member for group in communicator.states for member in group.members]
+        yield from (member.host for member in members if member.host)
+        yield from (each.member.host for each in communicator.missing if each.member.host)
+    yield from (each.host for each in status.missing)
+
+
+def _wire(played: PlayedPart, hosts: set[str], clock: str, window_ns: tuple[int, int]) -> Wire:
+    """The state of the rails of some hosts, or else of the uplinks of their leaves."""
+    rails = _rails(played.fabric, {without_domain(host) for host in hosts})
+    if not rails:
+        return Wire(clock=f"{clock}; the hosts of the answer are not in the recording")
+    state, loads = wire_state([played.load(row) for row in rails])
+    rows = rails
+    if state in (WireState.ACTIVE, WireState.UNKNOWN):
+        uplinks = _uplinks(played.fabric, rails)
+        shared, shared_loads = wire_state([played.load(row) for row in uplinks])
+        if shared in (WireState.DOWN, WireState.PAUSED, WireState.HOT):
+            state, loads, rows = shared, shared_loads, [*rails, *uplinks]
+    return Wire(
+        clock=clock,
+        window_ns=window_ns,
+        state=state,
+        port_count=len(rows),
+        loads=tuple(loads),
+        findings=tuple(played.findings(rows, hosts)),
+    )
+
+
+def _rails(fabric: Fabric, hosts: set[str]) -> list[int]:
+    return [
+        port.row
+        for node in fabric.nodes
+        if without_domain(node.name) in hosts
+        for port in node.ports
+        if port.role == RAIL
+    ]
+
+
+def _uplinks(fabric: Fabric, rails: list[int]) -> list[int]:
+    """The uplinks of the leaves of some rails."""
+    peers = [fabric.ports[row].peer for row in rails]
+    leaves = {fabric.ports[peer].node for peer in peers if peer is not None}
+    return [port.row for port in fabric.ports if port.node in leaves and port.role == UPLINK]
