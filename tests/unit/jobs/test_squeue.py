@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -90,9 +89,12 @@ def test_a_squeue_that_hangs_is_killed_and_logged_once(
 
     assert seen.logged == ["jobs are not known: squeue has not answered for 0.2 s"]
     assert [each.reason for each in seen.reports] == ["squeue has not answered for 0.2 s"]
-    assert seen.longest_s < 0.5
+    assert seen.longest_s < 2
+    until_s = time.monotonic() + 10
     for child in (tmp_path / "children").read_text().split():
-        assert not is_running(int(child))
+        while is_running(int(child)):
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
 
 
 def test_one_that_fails_keeps_the_jobs_that_were_read_and_is_logged_once_and_on_recovery(
@@ -117,7 +119,7 @@ def test_one_that_floods_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
     assert [each.reason for each in seen.reports] == ["squeue printed more than 8,192 KiB"]
     assert len(seen.logged) == 1
-    assert seen.longest_s < 0.5
+    assert seen.longest_s < 2
 
 
 def test_errors_without_end_are_a_flood_too(
@@ -201,8 +203,7 @@ def test_jobs_of_hostfiles_remain_beside_those_of_slurm(
 
 def is_running(process: int) -> bool:
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    return state != "Z"
+    return stat.rpartition(")")[2].split()[0] != "Z"
