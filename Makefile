@@ -21,6 +21,7 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   snmpd:snmpd snmpget:snmp redis-server:redis-server ibsim:ibsim-utils opensm:opensm \
   ibnetdiscover:infiniband-diags lldpd:lldpd chromium:chromium mpirun:openmpi-bin \
   mpicc:libopenmpi-dev ovs-vsctl:openvswitch-switch sfacctd:pmacct \
+  slurmctld:slurmctld slurmd:slurmd squeue:slurm-client \
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox \
   groff:groff-base
 

@@ -20,6 +20,7 @@ from fabmon.cli.options import (
     host_option,
     hosts_option,
     interval_option,
+    job_options,
     match_option,
     once_option,
     picture_option,
@@ -37,6 +38,7 @@ from fabmon.session.errors import Exit, OutputError, UsageError
 
 if TYPE_CHECKING:
     from fabmon.analysis.iteration.model_arithmetic import JobHints
+    from fabmon.fabric.jobs.job import JobFilter
 
 _EPILOG = """\b
 Exit status:
@@ -125,6 +127,7 @@ class Commands(click.Group):
 )
 @hosts_option
 @host_option
+@job_options
 @sflow_option
 @prometheus_option
 @match_option
@@ -148,6 +151,7 @@ def cli(
     context: click.Context,
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    jobs: JobFilter,
     sflow: str | None,
     prometheus: str | None,
     matches: tuple[str, ...],
@@ -169,7 +173,8 @@ def cli(
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
     Nodes are reached over SSH and read with their own python3; nothing is installed or written on
-    them. Without --hosts or --host, this machine is shown.
+    them. Without --hosts or --host, the nodes of the Slurm job that fabmon is started in are shown,
+    or else this machine.
     """
     if context.invoked_subcommand is not None:
         _refuse_misplaced(context, context.invoked_subcommand)
@@ -185,6 +190,7 @@ def cli(
     options = RunOptions(
         hosts=hosts,
         nodesets=nodesets,
+        jobs=jobs,
         sflow=sflow,
         prometheus=prometheus,
         matches=matches,

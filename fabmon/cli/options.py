@@ -125,6 +125,31 @@ token_option = click.option(
     help="With --prometheus: file with the bearer token.",
 )
 
+_JOB_OPTIONS = (
+    click.option(
+        "--job",
+        metavar="ID|NAME",
+        help="Only nodes on which this job of Slurm runs; without --hosts, all of its nodes.",
+    ),
+    click.option("--user", metavar="NAME", help="Only nodes on which jobs of this user run."),
+    click.option("--partition", metavar="NAME", help="Only nodes on which its jobs run."),
+)
+
+
+def job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that select nodes by their jobs, as one argument `jobs`, in the help's order."""
+
+    @functools.wraps(command)
+    def with_jobs(job: str | None, user: str | None, partition: str | None, **rest: Any) -> None:
+        from fabmon.fabric.jobs.job import JobFilter
+
+        command(jobs=JobFilter(job or "", user or "", partition or ""), **rest)
+
+    for option in reversed(_JOB_OPTIONS):
+        with_jobs = option(with_jobs)
+    return with_jobs
+
+
 # How they are read and what is known of them.
 
 config_option = click.option(

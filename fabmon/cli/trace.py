@@ -92,6 +92,7 @@ def trace(
     from fabmon.report.forwarded_trace import ForwardedTraceRecord, forwarded_trace_table
     from fabmon.report.output import as_json
     from fabmon.report.trace import trace_table
+    from fabmon.session.node_selection import selected_hosts
     from fabmon.session.path_trace import (
         MAX_SPORTS,
         TraceFailed,
@@ -100,7 +101,7 @@ def trace(
         traced_hosts,
     )
     from fabmon.session.printing import log_to_stderr, write
-    from fabmon.session.session import Session, selected_hosts
+    from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
