@@ -120,8 +120,8 @@ def test_only_findings_of_some_jobs_or_users() -> None:
     )
     seen = replace(plain, snapshot=replace(plain.snapshot, jobs=table))
 
-    def sent(**receiver: tuple[str, ...]) -> set[str]:
-        rules = AlertRules.of(AlertsConfig(), JournaldReceiver(**receiver))
+    def sent(jobs: tuple[str, ...] = (), users: tuple[str, ...] = ()) -> set[str]:
+        rules = AlertRules.of(AlertsConfig(), JournaldReceiver(jobs=jobs, users=users))
         return {alert.finding.subject for alert in AlertBook(rules).accept(seen).values()}
 
     assert sent() == {"a", "b", "both", "none"}
