@@ -90,8 +90,8 @@ def test_a_prometheus_that_scrapes_every_15_s(
         ("dcgm", "gpu001:9400", exporters[10].port, {}),
     ]
     with Prometheus(tmp_path, targets, interval_s=15) as server:
-        shown = fabmon("--prometheus", server.url, seconds=110)
-    assert len(shown["node001/eth0"]) >= 4
-    assert len(shown["gpu001/gpu0"]) >= 2
+        shown = fabmon("--prometheus", server.url, seconds=140)
+    assert len(shown["node001/eth0"]) >= 3
+    assert len(shown["gpu001/gpu0"]) >= 1
     for values in shown.values():
         assert values == pytest.approx([8 * BYTES_PER_S] * len(values), rel=0.05)
