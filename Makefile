@@ -21,7 +21,9 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   snmpd:snmpd snmpget:snmp redis-server:redis-server ibsim:ibsim-utils opensm:opensm \
   ibnetdiscover:infiniband-diags lldpd:lldpd chromium:chromium mpirun:openmpi-bin \
   mpicc:libopenmpi-dev ovs-vsctl:openvswitch-switch sfacctd:pmacct \
-  /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox
+  slurmctld:slurmctld slurmd:slurmd squeue:slurm-client \
+  /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox \
+  groff:groff-base
 
 HEALTHY ?= 200
 FAULTS ?= 400
@@ -100,6 +102,10 @@ bench-growth: setup system ## 16 nodes streamed to 10,000 from real servers: int
 	  for nodes in 1024 4096 10000; do for server in victoria-metrics prometheus; do \
 	  $(BIN)/python -m tests.bench.growth --server $$server --nodes $$nodes; done; done; } | tee growth.jsonl
 	@$(BIN)/python -m tests.bench.table growth.jsonl; rm -f growth.jsonl
+
+.PHONY: man
+man: setup ## the manual pages, from the help, into build/man
+	$(BIN)/python -m fabmon.cli.manual build/man
 
 .PHONY: soak
 soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 5 s: memory, files, delays

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from fabmon.alerts.quiet_hours import QuietHours, parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, BaseReceiver
 from fabmon.analysis.causes import CAUSES, title
 from fabmon.analysis.finding import SEVERITIES, Finding
@@ -55,12 +56,15 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which findings become alerts. No `causes`: all."""
+    """Which findings become alerts. No `causes`: all. In quiet hours (None: there are none) only
+    those of `quiet_min_severity`; others do when they end, if they are still open."""
 
     min_severity: str
     causes: frozenset[str]
     open_for_s: float
     group_above: int
+    quiet_hours: QuietHours | None = None
+    quiet_min_severity: str = "critical"
 
     @classmethod
     def of(cls, config: AlertsConfig, receiver: BaseReceiver) -> AlertRules:
@@ -71,6 +75,10 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
             causes=frozenset(causes),
             open_for_s=config.open_for_s,
             group_above=config.group_above,
+            quiet_hours=parse_quiet_hours(
+                config.quiet_hours if receiver.quiet_hours is None else receiver.quiet_hours
+            ),
+            quiet_min_severity=receiver.quiet_min_severity or config.quiet_min_severity,
         )
 
     def admit(self, finding: Finding, time_ns: int) -> bool:
@@ -79,6 +87,11 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
             _rank(finding.severity) >= _rank(self.min_severity)
             and (not self.causes or finding.cause in self.causes)
             and time_ns - finding.since_ns >= self.open_for_s * 1e9
+            and (
+                self.quiet_hours is None
+                or _rank(finding.severity) >= _rank(self.quiet_min_severity)
+                or not self.quiet_hours.has(time_ns)
+            )
         )
 
 

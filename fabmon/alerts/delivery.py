@@ -20,9 +20,12 @@ from fabmon.alerts.settings import (
     AlertmanagerReceiver,
     AlertsConfig,
     ExecReceiver,
+    JournaldReceiver,
     Receiver,
+    SyslogReceiver,
     WebhookReceiver,
 )
+from fabmon.alerts.system_log import JournaldTransport, SyslogTransport
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.error_log import log_error, summary
@@ -250,4 +253,8 @@ def _transport(config: AlertsConfig, receiver: Receiver, cluster: str) -> Transp
         return WebhookTransport(receiver, cluster, config.link)
     if isinstance(receiver, ExecReceiver):
         return ExecTransport(receiver, cluster)
+    if isinstance(receiver, JournaldReceiver):
+        return JournaldTransport(receiver, cluster)
+    if isinstance(receiver, SyslogReceiver):
+        return SyslogTransport(receiver, cluster)
     return AlertmanagerTransport(receiver, cluster, config.link, config.resend_s)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from fabmon.alerts.errors import SettingError
+from fabmon.alerts.quiet_hours import parse_quiet_hours
 
 Severity = Annotated[
     Literal["note", "warning", "critical"],
@@ -26,6 +27,8 @@ class BaseReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     min_severity: Severity | None = None
     causes: tuple[str, ...] | None = None
+    quiet_hours: str | None = None
+    quiet_min_severity: Severity | None = None
 
 
 class HttpReceiver(BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,7 +79,51 @@ class ExecReceiver(BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_onl
     )
 
 
-Receiver = AlertmanagerReceiver | WebhookReceiver | ExecReceiver
+class JournaldReceiver(
+    BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="journald"
+):
+    """The journal of this machine, by the path of its socket."""
+
+    socket: str = "/run/systemd/journal/socket"
+
+
+Facility = Annotated[
+    Literal[
+        "user",
+        "daemon",
+        "local0",
+        "local1",
+        "local2",
+        "local3",
+        "local4",
+        "local5",
+        "local6",
+        "local7",
+    ],
+    msgspec.Meta(description="a facility: daemon, user or local0 to local7, in quotes"),
+]
+
+
+class SyslogReceiver(
+    BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="syslog"
+):
+    """Syslog: `address` is the path of a socket of this machine, or HOST:PORT for UDP."""
+
+    address: str = "/dev/log"
+    facility: Facility = "daemon"
+
+
+def udp_address(text: str) -> tuple[str, int] | None:
+    """Host and port of `HOST:PORT`; None for the path of a socket. Raises ValueError."""
+    if text.startswith("/"):
+        return None
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname or parts.path or parts.username or not parts.port:
+        raise ValueError(text)
+    return parts.hostname, parts.port
+
+
+Receiver = AlertmanagerReceiver | WebhookReceiver | ExecReceiver | JournaldReceiver | SyslogReceiver
 
 
 class AlertsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -87,6 +134,8 @@ class AlertsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     min_severity: Severity = "warning"
     causes: tuple[str, ...] = ()
     open_for_s: OpenFor = 0.0
+    quiet_hours: str = ""
+    quiet_min_severity: Severity = "critical"
     group_above: GroupAbove = 20
     max_per_minute: PerMinute = 60
     resend_s: Resend = 60.0
@@ -96,12 +145,16 @@ class AlertsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 def check(config: AlertsConfig, causes: Collection[str]) -> None:
     """Raise SettingError for a cause that is none of `causes`, or a URL that cannot be used."""
     _check_causes(config.causes, ("causes",), causes)
+    _check_quiet_hours(config.quiet_hours, ("quiet_hours",))
     if config.link:
         _check_url(config.link, ("link",))
     for name, receiver in config.receivers.items():
         place = ("receivers", name)
         _check_causes(receiver.causes or (), (*place, "causes"), causes)
-        if isinstance(receiver, ExecReceiver):
+        _check_quiet_hours(receiver.quiet_hours or "", (*place, "quiet_hours"))
+        if isinstance(receiver, SyslogReceiver):
+            _check_syslog(receiver.address, (*place, "address"))
+        if not isinstance(receiver, HttpReceiver):
             continue
         if isinstance(receiver, WebhookReceiver) and bool(receiver.url) == bool(receiver.url_file):
             raise SettingError(place, f"receiver {name}: write url or url_file")
@@ -119,6 +172,22 @@ def _check_causes(named: Collection[str], keys: tuple[str, ...], causes: Collect
             near = difflib.get_close_matches(name, causes, n=1)
             hint = f"did you mean {near[0]}?" if near else "docs/findings.md lists them"
             raise SettingError(keys, f"there is no cause {name!r}: {hint}")
+
+
+def _check_quiet_hours(text: str, keys: tuple[str, ...]) -> None:
+    try:
+        parse_quiet_hours(text)
+    except ValueError as error:
+        raise SettingError(keys, str(error)) from None
+
+
+def _check_syslog(address: str, keys: tuple[str, ...]) -> None:
+    try:
+        udp_address(address)
+    except ValueError:
+        raise SettingError(
+            keys, "write the path of a socket, or HOST:PORT, as in loghost:514"
+        ) from None
 
 
 def _check_url(url: str, keys: tuple[str, ...]) -> None:

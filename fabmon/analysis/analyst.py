@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
+from fabmon.analysis.affected_jobs import AffectedJobs
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
 from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
@@ -60,6 +61,7 @@ class Analyst:
         families = {name: cause.family for name, cause in CAUSES.items() if cause.family}
         self._tracker = FindingTracker(thresholds.findings, families)
         self._iteration_tracker = IterationTracker(hints)
+        self._affected_jobs = AffectedJobs()
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._log_events: deque[tuple[str, Event]] = deque(maxlen=_MAX_LOG_EVENTS)
         self._statuses: dict[str, NodeStatus] = {}
@@ -73,7 +75,7 @@ class Analyst:
         inputs = self._inputs(snapshot)
         conditions = [each for detect in self._detectors for each in self._run(detect, inputs)]
         kept, explained = keep_root_causes(conditions, open_findings, inputs.structure)
-        kept = self._bounded(kept, snapshot.fabric)
+        kept = self._affected_jobs.added(self._bounded(kept, snapshot.fabric), snapshot)
         idle = {
             each.key
             for each in open_findings

@@ -79,7 +79,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     slowed by it. `text` is one sentence with the most important numbers. `lost` is the share of
     bandwidth lost, 0 to 1; `confidence` is 0 to 1. `unseen` says what was not observable. `unless`
     are traits: the condition was inferred, and a finding whose cause has one of them explains the
-    same observation.
+    same observation. `jobs` are the affected jobs as texts (`job 8801 llama-70b (anna)`).
     """
 
     cause: str
@@ -94,6 +94,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     victims: tuple[str, ...] = ()
     unseen: str = ""
     unless: tuple[Trait, ...] = ()
+    jobs: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

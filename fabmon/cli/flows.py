@@ -47,8 +47,9 @@ def flows(
     from fabmon.report.flows import flows_record, flows_table
     from fabmon.report.output import as_json
     from fabmon.session.node_queries import collect_queue_pairs
+    from fabmon.session.node_selection import selected_hosts
     from fabmon.session.printing import log_to_stderr, status_of, write
-    from fabmon.session.session import Session, selected_hosts
+    from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()

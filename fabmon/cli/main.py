@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from fabmon import __version__
 from fabmon.cli.options import (
@@ -19,6 +20,7 @@ from fabmon.cli.options import (
     host_option,
     hosts_option,
     interval_option,
+    job_options,
     match_option,
     once_option,
     picture_option,
@@ -36,6 +38,7 @@ from fabmon.session.errors import Exit, OutputError, UsageError
 
 if TYPE_CHECKING:
     from fabmon.analysis.iteration.model_arithmetic import JobHints
+    from fabmon.fabric.jobs.job import JobFilter
 
 _EPILOG = """\b
 Exit status:
@@ -68,6 +71,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("report:report", "Make an HTML page of a recording."),
     "config": ("config:config", "Show every setting and its origin, or write fabmon.toml."),
     "agent": ("agent:agent", "Serve the counters of this machine over HTTP."),
+    "completion": ("completion:completion", "Print a script for completion with the tab key."),
 }
 """Name -> `module:command` in fabmon.cli, and what it does in a line."""
 
@@ -99,6 +103,15 @@ class Commands(click.Group):
             raise UsageError(f"there is no command {args[0]}: {hint}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options that begin with a text; no command is imported."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""
         with formatter.section("Commands"):
@@ -114,6 +127,7 @@ class Commands(click.Group):
 )
 @hosts_option
 @host_option
+@job_options
 @sflow_option
 @prometheus_option
 @match_option
@@ -137,6 +151,7 @@ def cli(
     context: click.Context,
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    jobs: JobFilter,
     sflow: str | None,
     prometheus: str | None,
     matches: tuple[str, ...],
@@ -158,7 +173,8 @@ def cli(
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
     Nodes are reached over SSH and read with their own python3; nothing is installed or written on
-    them. Without --hosts or --host, this machine is shown.
+    them. Without --hosts or --host, the nodes of the Slurm job that fabmon is started in are shown,
+    or else this machine.
     """
     if context.invoked_subcommand is not None:
         _refuse_misplaced(context, context.invoked_subcommand)
@@ -174,6 +190,7 @@ def cli(
     options = RunOptions(
         hosts=hosts,
         nodesets=nodesets,
+        jobs=jobs,
         sflow=sflow,
         prometheus=prometheus,
         matches=matches,

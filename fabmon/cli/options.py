@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fabmon.cli.completion import complete_nodes
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,7 +93,12 @@ hosts_option = click.option(
     help="Hosts file, with lines `NODESET [key=value ...]`.  [default: this machine]",
 )
 host_option = click.option(
-    "--host", "nodesets", multiple=True, metavar="NODESET", help="Nodes, as in gpu[001-128]."
+    "--host",
+    "nodesets",
+    multiple=True,
+    metavar="NODESET",
+    shell_complete=complete_nodes,
+    help="Nodes, as in gpu[001-128].",
 )
 sflow_option = click.option(
     "--sflow",
@@ -118,6 +124,31 @@ token_option = click.option(
     type=FILE,
     help="With --prometheus: file with the bearer token.",
 )
+
+_JOB_OPTIONS = (
+    click.option(
+        "--job",
+        metavar="ID|NAME",
+        help="Only nodes on which this job of Slurm runs; without --hosts, all of its nodes.",
+    ),
+    click.option("--user", metavar="NAME", help="Only nodes on which jobs of this user run."),
+    click.option("--partition", metavar="NAME", help="Only nodes on which its jobs run."),
+)
+
+
+def job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that select nodes by their jobs, as one argument `jobs`, in the help's order."""
+
+    @functools.wraps(command)
+    def with_jobs(job: str | None, user: str | None, partition: str | None, **rest: Any) -> None:
+        from fabmon.fabric.jobs.job import JobFilter
+
+        command(jobs=JobFilter(job or "", user or "", partition or ""), **rest)
+
+    for option in reversed(_JOB_OPTIONS):
+        with_jobs = option(with_jobs)
+    return with_jobs
+
 
 # How they are read and what is known of them.
 

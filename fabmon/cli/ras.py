@@ -106,7 +106,7 @@ def ras(
     ncclras | tee status.txt; fabmon ras status.txt
 
     A query can crash a job with some versions of NCCL. One is sent only with --host, and only if
-    the version is known: from --nccl-version, --log, or the library that processes of this machine
+    the version is known: from --nccl-version, --log, or the library that processes of the node
     have mapped. Versions before 2.29.2 and 2.29.7 are refused. FILE is what ncclras printed, text
     or JSON, or --save kept: it is read, and nothing is sent. With several answers, the last is
     compared with the one before. Exit status 5: a rank is dead, does not answer or has failed, or

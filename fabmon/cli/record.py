@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,16 +16,21 @@ from fabmon.cli.options import (
     host_option,
     hosts_option,
     interval_option,
+    job_options,
     sflow_option,
     ssh_config_option,
     topology_option,
 )
 from fabmon.session.errors import Exit
 
+if TYPE_CHECKING:
+    from fabmon.fabric.jobs.job import JobFilter
+
 
 @click.command()
 @hosts_option
 @host_option
+@job_options
 @sflow_option
 @click.option("-o", "--output", type=FILE, required=True, help="The file, such as pod7.fabrec.")
 @click.option("--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h).")
@@ -46,6 +52,7 @@ from fabmon.session.errors import Exit
 def record(
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    jobs: JobFilter,
     sflow: str | None,
     output: Path,
     duration: float | None,
@@ -62,20 +69,21 @@ def record(
     pod7-20261119T021407Z.fabrec. Problems are printed to standard error. SIGTERM and ctrl+c stop
     the recording and complete the file. Receivers in [alerts] of fabmon.toml are sent findings.
     """
+    from fabmon.session.node_selection import select_nodes
     from fabmon.session.printing import log_to_stderr
     from fabmon.session.recorder_setup import describe_status, recorder_for, rotation_of
-    from fabmon.session.session import Session, selected_hosts
+    from fabmon.session.session import Session
     from fabmon.session.watch_run import record_nodes
 
     session = Session.load(config, topologies, ssh_config)
-    watched = selected_hosts(hosts, nodesets)
+    selection = select_nodes(hosts, nodesets, jobs, session.settings.jobs.squeue)
     interval_s = interval or session.settings.interval_s
     log_to_stderr()
-    title = hosts.stem if hosts else ",".join(nodesets)
-    recorder = recorder_for(output, watched, interval_s, title, rotation_of(rotate, keep))
+    rotation = rotation_of(rotate, keep)
+    recorder = recorder_for(output, selection.hosts, interval_s, selection.title, rotation)
     try:
         ever_up = asyncio.run(
-            record_nodes(session, watched, interval_s, recorder, duration, sflow, title)
+            record_nodes(session, selection, interval_s, recorder, duration, sflow)
         )
     finally:
         status = recorder.close()

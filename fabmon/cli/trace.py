@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from fabmon.cli.completion import complete_nodes
 from fabmon.cli.options import (
     config_option,
     host_option,
@@ -20,8 +21,8 @@ from fabmon.session.errors import Exit, UsageError
 
 
 @click.command()
-@click.argument("src", metavar="A")
-@click.argument("dst", metavar="B")
+@click.argument("src", metavar="A", shell_complete=complete_nodes)
+@click.argument("dst", metavar="B", shell_complete=complete_nodes)
 @hosts_option
 @host_option
 @click.option(
@@ -91,6 +92,7 @@ def trace(
     from fabmon.report.forwarded_trace import ForwardedTraceRecord, forwarded_trace_table
     from fabmon.report.output import as_json
     from fabmon.report.trace import trace_table
+    from fabmon.session.node_selection import selected_hosts
     from fabmon.session.path_trace import (
         MAX_SPORTS,
         TraceFailed,
@@ -99,7 +101,7 @@ def trace(
         traced_hosts,
     )
     from fabmon.session.printing import log_to_stderr, write
-    from fabmon.session.session import Session, selected_hosts
+    from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()

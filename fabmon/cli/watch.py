@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from fabmon.cli.options import (
     host_option,
     hosts_option,
     interval_option,
+    job_options,
     match_option,
     prometheus_option,
     redact_option,
@@ -23,6 +24,9 @@ from fabmon.cli.options import (
     topology_option,
 )
 from fabmon.session.errors import UsageError
+
+if TYPE_CHECKING:
+    from fabmon.fabric.jobs.job import JobFilter
 
 
 class ListenOn(click.ParamType[tuple[str, int]]):
@@ -43,6 +47,7 @@ class ListenOn(click.ParamType[tuple[str, int]]):
 @click.command()
 @hosts_option
 @host_option
+@job_options
 @sflow_option
 @prometheus_option
 @match_option
@@ -62,6 +67,7 @@ class ListenOn(click.ParamType[tuple[str, int]]):
 def watch(
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    jobs: JobFilter,
     sflow: str | None,
     prometheus: str | None,
     matches: tuple[str, ...],
@@ -90,6 +96,7 @@ def watch(
     options = RunOptions(
         hosts=hosts,
         nodesets=nodesets,
+        jobs=jobs,
         sflow=sflow,
         prometheus=prometheus,
         matches=matches,

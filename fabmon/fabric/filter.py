@@ -3,6 +3,7 @@
 gpu0        the node's, port's or group's name contains it
 state:down  also up, stale, lost, failed, queued, connecting, starting
 role:switch group:leaf1 node:gpu001 port:mlx5_0 rail:3
+job:8801 user:anna partition:train  the nodes of jobs, and the uplinks that these need
 util>80     also tx rx pause (percent), ecn cnp errors drops (per second); > >= < <=
 !word       negates any of them
 """
@@ -18,15 +19,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.measures import NAMES, measure
-from fabmon.fabric.model import HOST, RAIL, SWITCH, Fabric
+from fabmon.fabric.model import HOST, RAIL, SWITCH, UPLINK, Fabric
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.topology.leaves import NONE
 
 Mask = NDArray[np.bool_]
 
-FIELDS = ("state", "role", "group", "node", "port", "rail")
+FIELDS = ("state", "role", "group", "node", "port", "rail", "job", "user", "partition")
+_JOB_FIELDS = ("job", "user", "partition")
 _STATES = ("down", *(str(state) for state in NodeState))
 _COMPARISON = re.compile(r"([a-z][a-z0-9-]*)(>=|<=|>|<)(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[NDArray[np.float32], float], Mask]] = {
@@ -156,6 +160,8 @@ def _masks(term: Term, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
         ]
         nodes = _mask(value in text.lower() for text in texts)
         return _of_ports(nodes, known), nodes
+    if term.field in _JOB_FIELDS:
+        return _of_jobs(term, snapshot, known)
     if term.field == "rail":
         wanted = (value, f"r{value}")
         return _mask(p.role == RAIL and p.label in wanted for p in fabric.ports), nothing
@@ -177,6 +183,36 @@ def _state(value: str, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
     if "stale" in wanted:
         ports = ports | stale_ports(snapshot)
     return ports, nodes
+
+
+def _of_jobs(term: Term, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
+    """The hosts of jobs, the ports that these are cabled to, and the uplinks of their leaves where
+    a job has hosts elsewhere too."""
+    fabric, leaves = snapshot.fabric, snapshot.connections.leaves
+    rows = {node.name: [port.row for port in node.ports] for node in fabric.nodes}
+    names: set[str] = set()
+    crossed: set[int] = set()
+    for job in snapshot.jobs.jobs:
+        if _names_job(term, job):
+            own = snapshot.jobs.nodes_of(job)
+            names.update(own)
+            at = [frozenset(leaves.of[rows.get(name, [])].tolist()) - {NONE} for name in own]
+            crossed |= frozenset().union(*at) if len(set(at)) > 1 else frozenset()
+    nodes = _mask(node.name in names for node in fabric.nodes)
+    ports = _of_ports(nodes, known)
+    peers = [fabric.ports[row].peer for row in np.flatnonzero(ports).tolist()]
+    ports[[peer for peer in peers if peer is not None]] = True
+    switches = {leaves.names[each] for each in crossed}
+    ports |= _mask(port.role == UPLINK and port.node in switches for port in fabric.ports)
+    return ports, nodes
+
+
+def _names_job(term: Term, job: Job) -> bool:
+    if term.field == "job":
+        return job.is_called(term.value) or (
+            not term.value.isdigit() and term.value in job.name.lower()
+        )
+    return term.value == str(getattr(job, term.field)).lower()
 
 
 def _of_ports(nodes: Mask, known: Index) -> Mask:

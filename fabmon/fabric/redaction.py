@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.pseudonyms import ADDRESS, NO_NAMES, PORT, Pseudonyms, without_domain
@@ -115,6 +116,7 @@ class Redactor:
                 if isinstance(each, Burst)
             ),
             reads=tuple((self.node(node), reads) for node, reads in tick.reads),
+            jobs=None if tick.jobs is None else self._jobs(tick.jobs),
         )
 
     def host(self, host: Host) -> Host:
@@ -248,6 +250,23 @@ class Redactor:
             port=None if item.port is None else self.text(item.port),
             info={key: self._fact(key, value) for key, value in item.info.items()},
             node=None if item.node is None else self.node(item.node),
+        )
+
+    def _jobs(self, report: JobReport) -> JobReport:
+        # What squeue itself said, after the colon, may hold names.
+        reason = self.text(report.reason.partition(":")[0])
+        jobs = tuple(self._job(job) for job in report.jobs)
+        return msgspec.structs.replace(report, reason=reason, jobs=jobs)
+
+    def _job(self, job: Job) -> Job:
+        """A job without its name. Its number is the one that its processes get."""
+        return Job(
+            scheduler=job.scheduler,
+            id=self._names.of("job", job.id or job.name).rpartition("-")[2],
+            user=self._names.of("user", job.user),
+            partition=self._names.of("partition", job.partition),
+            nodes=tuple(self.node(node) for node in job.nodes),
+            start_ns=job.start_ns,
         )
 
     def _fact(self, key: str, value: Any) -> Any:

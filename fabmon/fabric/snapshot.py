@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.sampled import SampledTraffic
+from fabmon.fabric.jobs.job_table import NO_JOBS, JobTable
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import STALE_READS, NodeStatus
 from fabmon.fabric.wire.messages import Notice
@@ -117,6 +118,7 @@ class Snapshot:
     in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
     the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
     logged about a device, oldest first. `sampled` are the flows that switches sampled.
+    `jobs` are those that run on the watched nodes.
     """
 
     seq: int
@@ -145,6 +147,7 @@ class Snapshot:
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
     logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
     sampled: SampledTraffic | None = None
+    jobs: JobTable = NO_JOBS
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""

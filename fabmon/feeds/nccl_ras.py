@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import clean
 from fabmon.feeds.errors import Ended, Misbehaved, Unreachable, connect_error
+
+if TYPE_CHECKING:
+    import asyncssh
 
 PORT = 28028
 """Where RAS listens, on localhost, unless NCCL_RAS_ADDR says otherwise."""
@@ -28,6 +31,20 @@ _REPLY_S = 5.0
 _EXTRA_S = 5.0
 """RAS waits for other processes up to its timeout on each of a few legs; NVIDIA's client adds five
 seconds too."""
+
+
+_SEARCH_S = 20.0
+_MOST_PATHS = 1 << 16
+_SEARCH = r"""
+grep -Ho '/[^ ]*/libnccl\.so[^ ]*' /proc/[0-9]*/maps 2>/dev/null | sort -t : -u -k 2 | head -n 64 |
+while IFS=: read -r maps file; do
+    inside="${maps%/maps}/root$file"
+    found=$(grep -aom 1 'NCCL version [0-9]*\.[0-9]*\.[0-9]*' "$inside" 2>/dev/null | head -n 1)
+    printf '%s\t%s\n' "$file" "$found"
+done
+"""
+"""For the account's shell on the node; a library in a container is read through the root of its
+process. It reads, and starts nothing that stays."""
 
 
 class Reader(Protocol):
@@ -145,12 +162,11 @@ async def connected(address: str, port: int) -> AsyncIterator[tuple[Reader, Writ
 
 
 @contextlib.asynccontextmanager
-async def connected_over_ssh(
-    host: Host, port: int, ssh_config: str | None
-) -> AsyncIterator[tuple[Reader, Writer]]:
-    """A connection to RAS on localhost of a node, through SSH. Raises NodeError."""
-    import asyncssh  # Takes 0.2 s.
-
+async def _logged_in(
+    host: Host, ssh_config: str | None
+) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    """An SSH connection. Raises NodeError."""
+    # Importing asyncssh takes 0.2 s: it is imported when it is needed.
     from fabmon.feeds.transports.ssh_dialer import Dialer, SshTarget
     from fabmon.feeds.transports.ssh_login import SshTimeouts
 
@@ -159,18 +175,49 @@ async def connected_over_ssh(
         target = SshTarget(host.address or host.name, host.user, host.port)
         connection = await dialer.dial(target)
         try:
+            yield connection
+        finally:
+            connection.abort()
+    finally:
+        await dialer.close()
+
+
+@contextlib.asynccontextmanager
+async def connected_over_ssh(
+    host: Host, port: int, ssh_config: str | None
+) -> AsyncIterator[tuple[Reader, Writer]]:
+    """A connection to RAS on localhost of a node, through SSH. Raises NodeError."""
+    import asyncssh
+
+    async with _logged_in(host, ssh_config) as connection:
+        try:
             async with asyncio.timeout(_CONNECT_S):
                 reader, writer = await connection.open_connection("localhost", port)
         except TimeoutError:
-            connection.abort()
             raise Unreachable(f"no answer from port {port} of {host.name}", "timeout") from None
         except (asyncssh.Error, OSError) as error:
-            connection.abort()
             raise Unreachable(f"localhost:{port} on {host.name}: {error}", "refused") from None
+        yield reader, writer
+
+
+async def mapped_over_ssh(host: Host, ssh_config: str | None) -> dict[str, str]:
+    """Path of a libnccl that a process of a node has mapped -> the text `NCCL version …` in it,
+    empty where it has none; of processes that the account may read. Raises NodeError."""
+    import asyncssh
+
+    async with _logged_in(host, ssh_config) as connection:
         try:
-            yield reader, writer
-        finally:
-            writer.close()
-            connection.close()
-    finally:
-        await dialer.close()
+            async with asyncio.timeout(_SEARCH_S):
+                process = await connection.create_process(_SEARCH, encoding=None)
+                content = b""
+                while len(content) < _MOST_PATHS and (block := await process.stdout.read(_BLOCK)):
+                    content += block
+        except TimeoutError:
+            raise Ended(
+                f"the search for libnccl on {host.name} took more than {_SEARCH_S:.0f} s", "timeout"
+            ) from None
+        except (asyncssh.Error, OSError) as error:
+            raise Ended(f"{host.name} runs no command: {error}") from None
+    lines = content[:_MOST_PATHS].decode("utf-8", "replace").splitlines()
+    pairs = [line.partition("\t") for line in lines if line.startswith("/")]
+    return {clean(path): clean(found) for path, _, found in pairs}

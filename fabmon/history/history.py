@@ -12,8 +12,10 @@ from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.flows.sampled import RecentSamples, SampledTraffic
+from fabmon.fabric.jobs.job import JobReport
+from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
-from fabmon.fabric.model import FABRIC, GPU, NVLINK, Host
+from fabmon.fabric.model import FABRIC, GPU, HOST, NVLINK, Host
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.port_arrays import port_arrays
 from fabmon.fabric.port_source import clock_rank
@@ -178,6 +180,8 @@ class History:
         self._recent_samples = RecentSamples()
         self._sampled: SampledTraffic | None = None
         self._queue_pairs: dict[str, QueuePairs] = {}
+        self._job_report: JobReport | None = None
+        self._job_table: JobTable | None = None
 
     def accept(self, tick: Tick) -> Snapshot:
         """Take a tick. Returns the fabric at its end."""
@@ -231,6 +235,8 @@ class History:
                 self._note(node, notice)
         if tick.hellos or is_other_fabric or self._is_new:
             self._update_fabric(is_other_fabric, is_other_layout, queue_pairs_changed)
+        if tick.jobs is not None:
+            self._job_report, self._job_table = tick.jobs, None
         frames = [each for each in tick.frames if each[0] in self._nodes]
         self._take_frames(frames, now_s)
         for node, reads in tick.reads:
@@ -279,7 +285,7 @@ class History:
     ) -> None:
         """Build the fabric and its connections again where something in them may have changed."""
         connections_changed = queue_pairs_changed or self._is_new
-        self._is_new = False
+        self._is_new, self._job_table = False, None
         names = list(self._nodes)
         if is_other_fabric or names != self._built_of:
             is_other_layout |= names != self._built_of
@@ -316,6 +322,13 @@ class History:
             agents = self._recent_samples.by_agent()
             self._sampled = SampledTraffic(self._fabric, hellos if agents else {}, agents)
         return self._sampled
+
+    def _jobs(self) -> JobTable:
+        """The jobs on the fabric as it is now."""
+        if self._job_table is None:
+            hosts = [node.name for node in self._fabric.nodes if node.role == HOST]
+            self._job_table = JobTable(self._job_report, hosts, self._queue_pairs)
+        return self._job_table
 
     def _note(self, node: str, notice: Notice) -> None:
         """Keep a node's current problems; a recovery removes the notice of the problem."""
@@ -441,6 +454,7 @@ class History:
             notices={name: tuple(each.values()) for name, each in self._notices.items() if each},
             logs=self._logs.by_node(),
             sampled=self._sampled_traffic(),
+            jobs=self._jobs(),
             probe_cpu=self._probe_cpu(),
             columns=self._metrics,
             values=values,

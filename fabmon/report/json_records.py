@@ -78,6 +78,7 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
     `seen` is when its condition held last, the time of its text and numbers; null where that is not
     known. A finding stays open for some seconds after that, because its condition may hold again.
+    `jobs` are the affected jobs of the scheduler, as `job 8801 llama-70b (anna)`.
     """
 
     time: datetime.datetime
@@ -88,6 +89,7 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     subject: str
     ports: list[str]
     victims: list[str]
+    jobs: list[str]
     text: str
     evidence: list[Evidence]
     advice: str
@@ -109,7 +111,8 @@ class MovedRecord(msgspec.Struct, frozen=True):
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="rhythm"):
     """The iterations of a job were first measured (`open`), changed or ended (`close`).
 
-    A job is the `hosts` whose traffic correlates; `hosts_sure` is false where another job has a
+    A job is the `hosts` whose traffic correlates, `job` is the scheduler's on these hosts, empty
+    where none is known; `hosts_sure` is false where another job has a
     similar pattern, so that some hosts may be in the wrong one. `step_s` has an error of up to
     `error_s`; where `resolved` is false, the steps may be shorter than two sampling intervals.
     `comm_low` to `comm_high` is the share of time (0 to 1) in communication. `rail_bytes` are sent
@@ -123,6 +126,7 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
     time: datetime.datetime
     change: Change
     hosts: list[str]
+    job: str
     hosts_sure: bool
     step_s: float
     error_s: float
@@ -169,6 +173,7 @@ def finding_record(
         subject=finding.subject,
         ports=ports,
         victims=list(finding.victims),
+        jobs=list(finding.jobs),
         text=finding.text,
         evidence=list(finding.evidence),
         advice=finding.advice,
@@ -189,6 +194,7 @@ def iteration_record(change: Change, job: JobIteration, time_ns: int) -> Iterati
         time=utc(time_ns),
         change=change,
         hosts=list(job.hosts),
+        job="" if job.job is None else job.job.label,
         hosts_sure=job.hosts_sure,
         step_s=round(job.step_s, 3),
         error_s=round(job.error_s, 3),

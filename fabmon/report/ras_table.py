@@ -113,8 +113,8 @@ def _wire_lines(wire: WireRecord) -> Iterator[str]:
         head = ("PORT", "TX", "RX", "PAUSED", "PAUSES", "DOWN")
         yield from aligned([head, *map(_port_row, wire.ports)], left=1)
     for each in wire.findings:
-        mark = "◉" if each.is_on_path else " "
-        yield f"{mark} {each.since:%H:%M:%SZ}  {each.severity}  {each.text}"
+        if each.is_on_path:
+            yield f"◉ {each.since:%H:%M:%SZ}  {each.severity}  {each.text}"
 
 
 def _port_row(each: LoadRecord) -> tuple[str, ...]:

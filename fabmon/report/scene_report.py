@@ -107,11 +107,12 @@ class JsonLines:
 
 def finding_lines(scene: Scene) -> Iterator[str]:
     """A line for every finding that opened, changed or closed at a scene: time, change, severity,
-    cause, subject, text.
+    cause, subject, text, affected jobs.
     """
     for change, finding in scene.changes:
         head = f"{date_time(scene.snapshot.time_ns)} {change.value:<6} {finding.severity:<8}"
-        yield f"{head} {causes.title(finding.cause)}: {finding.subject}: {finding.text}\n"
+        jobs = f" [{', '.join(finding.jobs)}]" if finding.jobs else ""
+        yield f"{head} {causes.title(finding.cause)}: {finding.subject}: {finding.text}{jobs}\n"
 
 
 def tick_record(scene: Scene, links: Mask | None = None) -> TickRecord:
@@ -194,6 +195,8 @@ def _summary(scene: Scene) -> Iterator[str]:
 def _findings(scene: Scene) -> Iterator[str]:
     for finding in scene.findings:
         yield f"! {causes.title(finding.cause)}: {sentence(finding, scene.snapshot)}"
+        if finding.jobs:
+            yield f"  affects {', '.join(finding.jobs)}"
         yield f"  {finding.advice}"
 
 

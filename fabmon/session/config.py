@@ -60,6 +60,12 @@ class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     directory: str | None = None
 
 
+class JobsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [jobs] of fabmon.toml."""
+
+    squeue: str = "squeue"
+
+
 class ScreenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [screen] of fabmon.toml; None: not set, so that what the screen kept applies."""
 
@@ -94,6 +100,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prometheus: PrometheusConfig = PrometheusConfig()
     recording: RecordingConfig = RecordingConfig()
     alerts: AlertsConfig = AlertsConfig()
+    jobs: JobsConfig = JobsConfig()
     screen: ScreenConfig = ScreenConfig()
     keys: dict[str, KeyNames] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fabmon.analysis.job_log.job_log import JobLog
@@ -51,9 +51,12 @@ def _blocks(path: Path) -> Iterator[bytes]:
         return
 
 
-def allowed_version(given_text: str | None, log: JobLog | None, is_here: bool) -> Version:
-    """The version of the job's NCCL: as given, from its log, or, if `is_here`, from the libraries
-    that processes of this machine have mapped.
+def allowed_version(
+    given_text: str | None, log: JobLog | None, mapped: Mapping[str, Version | None]
+) -> Version:
+    """The version of the job's NCCL: as given, from its log, or from libraries that processes of
+    the node have mapped (path -> version). One that has no version may be the job's: without
+    another source it makes the version unknown.
 
     Raises UsageError with the reason where it is unknown, or where a query can crash the job.
     """
@@ -66,10 +69,10 @@ def allowed_version(given_text: str | None, log: JobLog | None, is_here: bool) -
     if log is not None:
         logged = [(text, parse_version(text)) for text in log.versions]
         known |= {each: f"the log has {text}" for text, each in logged if each is not None}
-    mapped = mapped_versions() if is_here else {}
+    is_stated = bool(known)
     known |= {each: path for path, each in mapped.items() if each is not None}
-    if not known:
-        unread = next(iter(mapped), None)
+    unread = next((path for path, each in mapped.items() if each is None), None)
+    if not known or (unread and not is_stated):
         why = f"{unread} does not say it" if unread else "nothing says which one the job uses"
         raise UsageError(
             f"RAS was not asked: a query can crash a job with some versions of NCCL, and {why}:"

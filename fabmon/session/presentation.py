@@ -16,6 +16,7 @@ import msgspec
 
 from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.jobs.job import JobFilter
 from fabmon.fabric.wording import file_error
 from fabmon.session import printing
 from fabmon.session.end_signals import EndSignals
@@ -44,12 +45,13 @@ FINDINGS = "findings"
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
-    `style` is the --format: table, json or jsonl; FINDINGS for `fabmon watch`, which serves metrics
-    at the host and port `metrics`.
+    `jobs` select nodes by what runs on them. `style` is the --format: table, json or jsonl;
+    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`.
     """
 
     hosts: Path | None = None
     nodesets: tuple[str, ...] = ()
+    jobs: JobFilter = JobFilter()
     sflow: str | None = None
     prometheus: str | None = None
     matches: tuple[str, ...] = ()

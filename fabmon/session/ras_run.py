@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from fabmon.analysis.job_log.log_times import clock_of
 from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
 from fabmon.analysis.nccl_ras.job_status import JobStatus, RasError
 from fabmon.analysis.nccl_ras.text_status import parse_status
-from fabmon.analysis.nccl_ras.versions import Version, parse_version, refusal
+from fabmon.analysis.nccl_ras.versions import Version, library_version, parse_version, refusal
 from fabmon.analysis.nccl_ras.wire_state import WireState, wire_state
 from fabmon.fabric.hosts.hosts_file import HostsFileError, read
 from fabmon.fabric.model import RAIL, UPLINK, Fabric, Host
@@ -23,13 +23,19 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time, utc
 from fabmon.fabric.wording import file_error
 from fabmon.feeds.errors import NodeError
-from fabmon.feeds.nccl_ras import PORT, connected, connected_over_ssh, query_status
+from fabmon.feeds.nccl_ras import (
+    PORT,
+    connected,
+    connected_over_ssh,
+    mapped_over_ssh,
+    query_status,
+)
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.ras_records import RasRecord
 from fabmon.report.ras_report import RankNames, Wire, ras_record, redacted_ras_record
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.log_files import read_logs
-from fabmon.session.nccl_version import THIS_MACHINE, allowed_version
+from fabmon.session.nccl_version import THIS_MACHINE, allowed_version, mapped_versions
 from fabmon.session.node_queries import collect_fabric
 from fabmon.session.played_part import PlayedPart, play_part
 from fabmon.session.recorder_setup import last_ring
@@ -80,10 +86,8 @@ def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
     source, asked_ns = str(options.answers[-1]) if options.answers else "", None
     if options.host is not None:
         target = _target(options.host, hosts)
-        is_here = target[0].name in THIS_MACHINE or (
-            target[0].via == "local" and not options.direct
-        )
-        version = allowed_version(options.nccl_version, log, is_here)
+        mapped = _mapped(session, options, log, target[0])
+        version = allowed_version(options.nccl_version, log, mapped)
         content = _ask(session, options, target)
         asked_ns = time.time_ns()
         source = f"{target[0].name}:{target[1]}"
@@ -190,6 +194,22 @@ def _target(text: str, hosts: list[Host]) -> tuple[Host, int]:
             " node: run fabmon ras --host localhost there"
         )
     return host, int(port)
+
+
+def _mapped(
+    session: Session, options: RasOptions, log: JobLog | None, host: Host
+) -> Mapping[str, Version | None]:
+    """The libraries that processes have mapped on this machine; on a node only where nothing else
+    says the version. Raises RasUnreachable."""
+    if host.name in THIS_MACHINE or (host.via == "local" and not options.direct):
+        return mapped_versions()
+    if options.direct or options.nccl_version or (log is not None and log.versions):
+        return {}
+    try:
+        found = asyncio.run(mapped_over_ssh(host, session.settings.ssh_config))
+    except NodeError as error:
+        raise RasUnreachable(f"{host.name}: {error}") from None
+    return {path: library_version(Path(path).name, [text.encode()]) for path, text in found.items()}
 
 
 def _version_notes(version: Version, status: JobStatus) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import socket
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,11 +19,12 @@ from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.finding import NOT_STORED, Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.fabric_builder import PortRows
-from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
+from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.squeue import Squeue
 from fabmon.history.chunk_rates import RateChunkBuilder
 from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.records import Note
@@ -112,6 +112,10 @@ class Session:
                 f"sFlow cannot be received on {where}: {error.strerror}; --sflow selects another"
                 " address"
             ) from None
+
+    def squeue(self, known: Sequence[Job] = (), redact: bool = False) -> Squeue:
+        """What asks the scheduler for jobs; `known` are those that are known before."""
+        return Squeue(self.settings.jobs.squeue, known=known, quotes_errors=not redact)
 
     def history(self, hosts: Sequence[Host], interval_s: float = 1.0) -> History:
         """A new history of some nodes."""
@@ -270,23 +274,6 @@ class Pipeline:
                 if self._alerts is not None:
                     self._alerts.accept(scene)
                 yield scene
-
-
-def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
-    """The nodes of --hosts and --host; this machine if neither is given. Raises UsageError."""
-    hosts: list[Host] = []
-    try:
-        if path is not None:
-            hosts += read(path)
-        if nodesets:
-            hosts += from_nodesets(list(nodesets))
-    except HostsFileError as error:
-        raise UsageError(str(error)) from None
-    counts = Counter(host.name for host in hosts)
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
-        raise UsageError(f"{', '.join(twice)}: named by both --hosts and --host: remove one")
-    return hosts or [Host(name=socket.gethostname(), via="local")]
 
 
 def finding_notes(scene: Scene) -> list[Note]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -22,11 +21,13 @@ from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.squeue import Squeue
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.garbage import set_for_a_run
+from fabmon.session.node_selection import Selection, select_nodes, selected_hosts
 from fabmon.session.presentation import (
     FINDINGS,
     RunOptions,
@@ -39,7 +40,7 @@ from fabmon.session.presentation import (
 )
 from fabmon.session.printing import redacted_log
 from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
-from fabmon.session.session import AnalysisTime, Session, selected_hosts
+from fabmon.session.session import AnalysisTime, Session
 
 if TYPE_CHECKING:
     from fabmon.alerts.delivery import Alerts
@@ -152,20 +153,22 @@ def watch(options: RunOptions) -> Exit:
         check_writable(options.picture)
     try:
         if options.prometheus is not None:
+            if options.jobs:
+                raise UsageError(f"{options.jobs}: with --prometheus, filter with / on the screen")
             return asyncio.run(_watch_prometheus(session, options, options.prometheus))
-        hosts = selected_hosts(options.hosts, options.nodesets)
-        return asyncio.run(_watch_nodes(session, options, hosts))
+        squeue = session.settings.jobs.squeue
+        selection = select_nodes(options.hosts, options.nodesets, options.jobs, squeue)
+        return asyncio.run(_watch_nodes(session, options, selection))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
 
 
-async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host]) -> Exit:
-    settings = session.settings
+async def _watch_nodes(session: Session, options: RunOptions, selection: Selection) -> Exit:
+    settings, hosts = session.settings, selection.hosts
     interval_s = options.interval_s or settings.interval_s
     feed = session.live_feed(hosts, interval_s, options.sflow)
     redactor = Redactor(hosts) if options.redact else None
-    title = options.hosts.stem if options.hosts else ",".join(options.nodesets)
-    title = _REDACTED_TITLE if redactor else title or socket.gethostname()
+    title = _REDACTED_TITLE if redactor else selection.title
     setup = ScreenSetup(
         title,
         options.color or settings.color,
@@ -175,7 +178,7 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
     )
     feed.redact_log(redactor)
     with redacted_log(redactor):
-        async with aclosing(feed):
+        async with aclosing(feed), session.squeue(selection.jobs, options.redact) as squeue:
             feed.start(is_screen(options))
             if is_screen(options):
                 await load_screen()
@@ -183,7 +186,7 @@ async def _watch_nodes(session: Session, options: RunOptions, hosts: list[Host])
                 session.redacted(redactor),
                 options,
                 setup,
-                redacted(feed, redactor),
+                redacted(squeue.with_jobs(feed), redactor),
                 _hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
@@ -199,12 +202,16 @@ async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> 
         redactor.node(urlsplit(url).hostname or "")
     feed.redact_log(redactor)
     with redacted_log(redactor):
-        async with aclosing(feed):
-            return await _show_prometheus(session, options, feed, redactor)
+        async with aclosing(feed), session.squeue((), options.redact) as squeue:
+            return await _show_prometheus(session, options, feed, squeue, redactor)
 
 
 async def _show_prometheus(
-    session: Session, options: RunOptions, feed: PrometheusFeed, redactor: Redactor | None
+    session: Session,
+    options: RunOptions,
+    feed: PrometheusFeed,
+    squeue: Squeue,
+    redactor: Redactor | None,
 ) -> Exit:
     from fabmon.feeds.prometheus.responses import PrometheusError
 
@@ -235,7 +242,7 @@ async def _show_prometheus(
         session,
         options,
         setup,
-        redacted(feed, redactor),
+        redacted(squeue.with_jobs(feed), redactor),
         _hosts(feed.hosts, redactor),
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
@@ -337,22 +344,21 @@ async def _watch_simulation(
 
 async def record_nodes(
     session: Session,
-    hosts: Sequence[Host],
+    selection: Selection,
     interval_s: float,
     recorder: Recorder,
     duration_s: float | None,
     sflow: str | None = None,
-    title: str = "",
 ) -> bool:
     """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
 
-    Alerts are sent if receivers are configured; `title` names the nodes in them.
+    Alerts are sent if receivers are configured.
 
     Returns whether any node was ever up.
     """
-    loop = asyncio.get_running_loop()
+    loop, hosts = asyncio.get_running_loop(), selection.hosts
     feed = session.live_feed(hosts, interval_s, sflow)
-    alerts = session.alerts(title or socket.gethostname())
+    alerts = session.alerts(selection.title)
     pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s), alerts)
     closing: list[asyncio.Task[None]] = []
 
@@ -364,7 +370,11 @@ async def record_nodes(
     if duration_s is not None:
         loop.call_later(duration_s, stop)
     ever_up = False
-    async with aclosing(feed), aclosing(pipeline.scenes(feed)) as scenes:
+    async with (
+        aclosing(feed),
+        session.squeue(selection.jobs) as squeue,
+        aclosing(pipeline.scenes(squeue.with_jobs(feed))) as scenes,
+    ):
         async for scene in scenes:
             states = scene.snapshot.statuses.values()
             ever_up = ever_up or any(status.state is NodeState.UP for status in states)

@@ -29,6 +29,7 @@ from fabmon.tui.saving import save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
+from fabmon.tui.screens.jobs import JobsScreen
 from fabmon.tui.screens.line_screens import (
     FindingsScreen,
     NodesScreen,
@@ -167,7 +168,10 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self.apply_theme()
         self.set_keymap(keymap(state.keys))
         await self.ask_background()
-        for view in (OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen):
+        for view in (
+            *(OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen),
+            JobsScreen,
+        ):
             self.install_screen(view(state), view.VIEW)
         fluctuation = FluctuationScreen(state, self.recording.reader)
         self.install_screen(fluctuation, FluctuationScreen.VIEW)

@@ -13,6 +13,9 @@ bookmark ◆
     a tick that someone marked with `b`, and its text; `{` and `}` go there.
 burst
     fast samples of one port by its own node, 50 per second for 5 s: `B` on the page of the port.
+busbw
+    bus bandwidth as nccl-tests defines it: about what all NICs of a node send together. The highest
+    of the last minute, the mean over the nodes of a job.
 busiest
     the ports with the highest value of the current metric, now.
 by chance ┊
@@ -40,6 +43,11 @@ counter
 CoV
     coefficient of variation: standard deviation divided by the mean of the samples in
     communication; 0 is perfectly steady.
+data 14 s old
+    the samples that a server has of half of the nodes are older than this: it scrapes at intervals.
+DELAYED
+    the newest tick on the screen is this old: fabmon cannot keep up, or no tick arrives. All that
+    arrives is recorded.
 direction
     tx leaves the named port, rx enters it.
 down ✖
@@ -98,7 +106,10 @@ imbalance
     is the lost bandwidth.
 iterations
     the steps of training jobs, measured from byte counters alone. Hosts whose traffic moves
-    together are one job, named after its first host.
+    together are one job, named as Slurm does, or else after its first host.
+job
+    a job of Slurm, asked every 30 s, or known by the processes that use RDMA. Where no scheduler is
+    known: the hosts whose traffic moves together.
 last seen △
     the condition of a finding has not been true for this long. The finding stays open for a while,
     because a condition that stops with the job returns with it; its numbers are of that time.

@@ -56,11 +56,13 @@ KEYS = (
         "fluctuation: variability of bandwidth by job, rail, pair of switches and link",
         title="Fluctuation of bandwidth",
     ),
+    Key("view('jobs')", "7", "7", "jobs: nodes, traffic and findings of each", title="Jobs"),
     Key(
         "filter",
         "slash",
         "/",
-        "filter: word  !word  util>80  state:down  role:switch  group:leaf1; in help: search",
+        "filter: word  !word  util>80  state:down  role:switch  group:leaf1  job:8801  user:anna;"
+        " in help: search",
         label="filter",
         title="Filter",
     ),
@@ -212,7 +214,7 @@ KEYS = (
         label="help",
         title="Help",
     ),
-    Key("close", "q", "q", "go back; from the views 1 to 6: quit", label="quit"),
+    Key("close", "q", "q", "go back; from the views 1 to 7: quit", label="quit"),
     Key("quit", "ctrl+q", "ctrl+q", "quit", title="Quit"),
     Key("interrupt", "ctrl+c", "ctrl+c", "quit at once, with exit status 130"),
     Key("cursor('up')", "k,up", "k ↑", "up", CURSOR),
@@ -290,7 +292,7 @@ MOUSE = (
     ("hover", "show the value of a cell below the heatmap"),
     ("wheel", "scroll"),
     ("click a time", "in the timeline: go to that time"),
-    ("click a key", "in the footer: press that key; 1-6 opens the next view"),
+    ("click a key", "in the footer: press that key; 1-7 opens the next view"),
 )
 SCOPE_TITLES = {
     EVERYWHERE: "Everywhere",

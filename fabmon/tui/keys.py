@@ -18,8 +18,8 @@ FLUCTUATION = "fluctuation"
 SAVE = "save"
 JUMP = "jump"
 METRICS = "metrics"
-ROOT_VIEWS = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation")
-"""The views that the keys 1 to 6 open, in that order."""
+ROOT_VIEWS = ("overview", "switches", "nodes", "findings", "matrix", "fluctuation", "jobs")
+"""The views that the keys 1 to 7 open, in that order."""
 _FIXED_SCOPES = (SAVE, JUMP, METRICS)
 """Menus: their keys are fixed, all others can be replaced in fabmon.toml."""
 _NAMES = {

@@ -61,6 +61,12 @@ class SubjectTarget(NamedTuple):
     name: str
 
 
+class JobTarget(NamedTuple):
+    """A job of the scheduler, by its number: opening it filters the overview to its nodes."""
+
+    number: str
+
+
 class EntryTarget(NamedTuple):
     """A line of a list to choose from, by its number."""
 
@@ -77,6 +83,7 @@ Target = (
     EntryTarget
     | MetricTarget
     | SubjectTarget
+    | JobTarget
     | PairTarget
     | NodeTarget
     | PortTarget

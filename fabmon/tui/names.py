@@ -15,8 +15,9 @@ from itertools import islice
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.wording import plural
 from fabmon.tui.keys import Key
-from fabmon.tui.line import FindingTarget, NodeTarget, PortTarget, SubjectTarget, Target
+from fabmon.tui.line import FindingTarget, JobTarget, NodeTarget, PortTarget, SubjectTarget, Target
 from fabmon.tui.metrics import metrics_of
 from fabmon.tui.text import labels
 
@@ -168,7 +169,12 @@ def scene_entries(scene: Scene) -> list[Entry]:
         for each in scene.findings
     ]
     jobs = [
+        Entry(job.label, _JOB, plural(len(job.nodes), "node"), JobTarget(job.number))
+        for job in scene.snapshot.jobs.jobs
+    ]
+    groups = [
         Entry(f"job {job.name}", _JOB, f"step {job.step_s:.3g} s", SubjectTarget(_JOB, job.name))
         for job in scene.iteration_report.jobs
+        if job.job is None
     ]
-    return [*found, *jobs]
+    return [*found, *jobs, *groups]

@@ -13,6 +13,7 @@ from fabmon.tui import keys
 from fabmon.tui.line import (
     EventTarget,
     FindingTarget,
+    JobTarget,
     NodeTarget,
     PairTarget,
     PortTarget,
@@ -80,6 +81,9 @@ class ViewKeys(ScreenApp):
                 await self.push_screen(FindingScreen(state, found, past))
         elif isinstance(target, EventTarget):
             self.player.seek(target.time_ns)
+        elif isinstance(target, JobTarget):
+            state.choices = state.choices.with_filter(f"job:{target.number}")
+            await self._open_view(OverviewScreen.VIEW)
         elif isinstance(target, SubjectTarget):
             await self._open_view(FluctuationScreen.VIEW)
             if isinstance(self.screen, FluctuationScreen):
@@ -131,7 +135,7 @@ class ViewKeys(ScreenApp):
         self.action_view(keys.ROOT_VIEWS[(shown + 1) % len(keys.ROOT_VIEWS)])
 
     def _root_view(self) -> str:
-        """The view of the keys 1 to 6 that is open, below any page."""
+        """The view of the keys 1 to 7 that is open, below any page."""
         return next(each.VIEW for each in self.screen_stack if isinstance(each, ViewScreen))
 
     async def action_back(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -118,7 +119,9 @@ async def test_silence_is_said(age_s: float) -> None:
         await pilot.pause()
         assert app.screen_state.silent_s == 12.0
         strip = app.screen._compositor.render_strips()[0]
+        assert "DELAYED 12 s" in strip.text
         assert "no tick for 12 s" in strip.text
+        assert "LIVE" not in strip.text
 
 
 async def test_what_is_late_is_not_called_live() -> None:
@@ -143,6 +146,32 @@ async def test_what_is_late_is_not_called_live() -> None:
             app._check_silence()
             await pilot.pause()
             assert "LIVE" in header()
+
+
+async def test_the_age_of_data_from_a_server_is_beside_live() -> None:
+    """Samples of a scrape every 15 s are older than the tick that shows them."""
+    now, age_s = 0.0, 14.0
+
+    async def scenes() -> AsyncIterator[Scene]:
+        scene = COLLISION.scene(50)
+        yield replace(scene, snapshot=replace(scene.snapshot, interval_s=15.0))
+        await asyncio.Event().wait()
+
+    app = FabmonApp(
+        scenes(), title="pod7", color="none", clock=lambda: now, data_age_s=lambda: age_s
+    )
+
+    def header() -> str:
+        return app.screen._compositor.render_strips()[0].text
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        assert "LIVE" in header()
+        assert "data 14 s old" in header()
+        now, age_s = 5.0, 19.0
+        app._check_silence()
+        await pilot.pause()
+        assert "data 19 s old" in header()
 
 
 async def test_late_scenes_are_drawn_once_a_second() -> None:

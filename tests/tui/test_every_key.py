@@ -26,6 +26,7 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "findings": ("4",),
     "matrix": ("5",),
     "fluctuation": ("6",),
+    "jobs": ("7",),
     "pair": ("5", "right", "right", "enter"),
     "node": ("3", "j", "enter"),
     "port": ("l", "enter"),

@@ -23,6 +23,7 @@ _VIEWS = {
     "4": "findings",
     "5": "matrix",
     "6": "fluctuation",
+    "7": "jobs",
 }
 _RESTORED = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?1003l", "\x1b[?1006l", "\x1b[?2004l", "\x1b[?25h")
 

@@ -74,7 +74,7 @@ def test_footers_end_with_help_and_the_way_out_and_fit(view: str, out: str, is_a
 
 def test_footers_tell_of_the_views_wherever_there_is_room() -> None:
     for view in ("overview", "matrix", "node", "port", "finding", "waterfall", "help"):
-        assert "1-6 views" in footer(view, 80, palette(Depth.NONE)).text
+        assert "1-7 views" in footer(view, 80, palette(Depth.NONE)).text
 
 
 def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
@@ -84,7 +84,7 @@ def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
     heads = {word.rpartition(" ")[0] if word[-1] in "▲△✖·▒?❚◆■●▶◉" else word for word in GLOSSARY}
     wanted = """queued connecting starting stale lost failed flagged
         down rail uplink PFC ECN CNP ECMP
-        absent tick probe peer busiest spine leaf PAUSED LIVE GB/s Gb/s max/mean unrated gap
+        absent tick probe peer busiest spine leaf PAUSED LIVE DELAYED GB/s Gb/s max/mean unrated gap
         downlink Prometheus scale sure bookmark REC REPLAY END recorded timeline selected"""
     assert set(wanted.split()) <= heads
     assert {cause.title for cause in CAUSES.values()} <= set(GLOSSARY)

@@ -77,7 +77,7 @@ async def test_a_key_in_the_footer_is_clicked() -> None:
 async def test_a_click_on_the_views_in_the_footer_goes_through_them() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         await run.press("enter")
-        for view in ("switches", "nodes", "findings", "matrix", "fluctuation", "overview"):
+        for view in ("switches", "nodes", "findings", "matrix", "fluctuation", "jobs", "overview"):
             await run.pilot.click("#footer", offset=(run.lines[-1].index("views"), 0))
             await run.goes_to(view)
 

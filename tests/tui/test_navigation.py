@@ -22,6 +22,7 @@ from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
         ("n", "nodes"),
         ("4", "findings"),
         ("6", "fluctuation"),
+        ("7", "jobs"),
     ],
 )
 @pytest.mark.parametrize("size", [(60, 18), (120, 40)])

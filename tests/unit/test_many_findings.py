@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.finding import Condition
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Host
+from fabmon.session.config import load
+from fabmon.session.session import Pipeline, Session
 from fabmon.tui.text.finding_groups import finding_groups
 from tests.builders import LeafSpine, frame, hello, new_pipeline, port, up
 
@@ -46,3 +52,32 @@ def test_findings_of_one_node_are_bounded_and_one_line(caplog: pytest.LogCapture
     assert sorted(cpu_s for _, cpu_s in scenes)[10] < 0.5
     cut = [record.message for record in caplog.records if "findings" in record.message]
     assert cut == ["evil: more findings than are shown at once"]
+
+
+def test_findings_of_many_nodes_are_bounded_in_all() -> None:
+    fabric = LeafSpine()
+    conditions = [
+        Condition(
+            cause="flapping_link",
+            severity="warning",
+            subject=f"evil{number % 20}/eth{number // 20}",
+            rows=(),
+            text="flaps",
+            evidence=(),
+            advice="",
+            confidence=1.0,
+        )
+        for number in range(20 * 1000)
+    ]
+
+    def all_at_once(_: DetectorInput) -> list[Condition]:
+        return conditions
+
+    settings = load(Path("/dev/null"))
+    analyst = Analyst(settings.thresholds, judged_by=[all_at_once])
+    pipeline = Pipeline(Session(settings).history(fabric.hosts), analyst)
+    scenes = [pipeline.accept(fabric.step()) for _ in range(6)]
+    assert len(scenes[-1].findings) == 16_384
+    assert {finding.key for finding in scenes[-1].findings} == {
+        finding.key for finding in scenes[-2].findings
+    }

@@ -96,6 +96,16 @@ class _Receiver:
 
 
 @dataclass(frozen=True, slots=True)
+class _Nics:
+    """NICs that send: what they `sent`, bits/s [NICs, WINDOW_TICKS], and whether they `are_free`
+    [NICs]: no receiver has them as its only sender."""
+
+    rows: Rows
+    sent: Floats
+    are_free: Mask
+
+
+@dataclass(frozen=True, slots=True)
 class _Senders:
     """The NICs that share a receiver: those that are `slowed`, and those `named` that are known to
     send to it, for others may only wait for them. `lost` is their share of bandwidth, 0 to 1."""
@@ -142,10 +152,8 @@ def incasts(
         each = _Receiver(row, last_ticks(ticks), gets[last_ticks(ticks)])
         if full[row] and ticks.sum() >= t.full_ticks and not _exchanges(inputs, each):
             several.append(each)
-    if several:
-        nics, sent = nics[free], rows_of(sent, np.flatnonzero(free))
     for each in several:
-        found = _shared_by(inputs, queue, each, nics, sent, len(several))
+        found = _shared_by(inputs, queue, each, _Nics(nics, sent, free), len(several))
         if (
             found is not None
             and found.lost >= t.lost_min
@@ -177,19 +185,15 @@ def _is_balanced(inputs: DetectorInput, receivers: Rows, claims: Floats) -> bool
 
 
 def _shared_by(
-    inputs: DetectorInput,
-    queue: QueueThresholds,
-    receiver: _Receiver,
-    nics: Rows,
-    sent: Floats,
-    receivers: int,
+    inputs: DetectorInput, queue: QueueThresholds, receiver: _Receiver, may: _Nics, receivers: int
 ) -> _Senders | None:
     """The slowed NICs that share one of so many full receivers; None where they do not explain what
     it gets."""
-    node, lines = inputs.structure.node, np.nan_to_num(inputs.snapshot.line_rate_bps[nics])
-    in_full = sent[:, receiver.ticks]
+    nics, node = may.rows, inputs.structure.node
+    lines = np.nan_to_num(inputs.snapshot.line_rate_bps[nics])
+    in_full = may.sent[:, receiver.ticks]
     rate = in_full.mean(axis=1)
-    slowed = (rate > _SENDS * lines) & (rate < SLOWED_BELOW * lines)
+    slowed = may.are_free & (rate > _SENDS * lines) & (rate < SLOWED_BELOW * lines)
     slowed &= node[nics] != node[receiver.row]
     if rate[slowed].sum() < ACCOUNTED * receiver.bps.mean():
         return None

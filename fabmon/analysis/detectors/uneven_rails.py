@@ -187,12 +187,14 @@ class UnevenRails:
         return not is_half and len(hosts) >= max(_MIN_HOSTS, _ALL * sending)
 
     def _used_by_most(self, inputs: DetectorInput) -> set[int]:
-        """The rails that most hosts use together with their others."""
-        structure = inputs.structure
-        rail = structure.rail[structure.is_rail & (self._usage > 0)]
-        used = structure.rail[structure.is_rail & (self._usage >= _IN_USE)]
-        known = np.bincount(rail, minlength=1)
-        return set(np.flatnonzero(2 * np.bincount(used, minlength=len(known)) > known).tolist())
+        """The rails that most hosts that use any use together with their others."""
+        rail, most = inputs.structure.rail, int(inputs.structure.rail.max(initial=0)) + 1
+        known, used = np.zeros(most, np.intp), np.zeros(most, np.intp)
+        for _, rows in inputs.structure.rail_tables:
+            own = rows[(self._usage[rows] > 0).any(axis=1)]
+            known += np.bincount(rail[own].ravel(), minlength=most)
+            used += np.bincount(rail[own[self._usage[own] >= _IN_USE]], minlength=most)
+        return set(np.flatnonzero(2 * used > known).tolist())
 
 
 def _are_spare_rails(inputs: DetectorInput, rows: Rows, busy: Mask) -> Mask:

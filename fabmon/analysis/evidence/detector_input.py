@@ -212,7 +212,7 @@ def _util(inputs: DetectorInput, direction: str) -> Floats:
 
 def without_nan(rates: Floats) -> Floats:
     """Rates, which are never negative, with 0 for NaN."""
-    filled: Floats = np.fmax(rates, np.zeros_like(rates))
+    filled: Floats = np.fmax(rates, np.float32(0))
     return filled
 
 

@@ -15,6 +15,13 @@ from fabmon.fabric.snapshot import Floats
 LINK_UTIL = "link util"
 """Name of the evidence that has the utilisation of a finding's link, in %."""
 
+CLEARLY_UNEVEN = 0.3
+"""1 - mean/max of a group, 0 to 1, from which on a full link is reported without knowing who feeds
+it, or for how much of the time it is full."""
+
+NO_ROOM = 0.85
+"""Mean utilisation of a group, 0 to 1, from which on it has too few links, however it hashes."""
+
 _USED = 0.1
 """Share of the fullest link's load, 0 to 1, above which a link counts as used."""
 

@@ -42,7 +42,7 @@ over all links, or small flows, may be the rest."""
 _STANDS_OUT = 3.0
 """How many times the signs of a queue of other ports those of a port on the full link are."""
 
-_ALL_ON_IT = 2.2
+ALL_ON_IT = 2.2
 """What slowed ports send over the load of a link, up to which all of them may be on it (two senders
 at line rate that do not slow down send twice its load): of more, most is on other links."""
 
@@ -111,14 +111,14 @@ def sharing(
     flows, parts = equal if equal else (0, nobody)
     total = float(rate[among].sum())
     named = nobody
-    stands_out = shown.sum() < slowed.sum() or total <= _ALL_ON_IT * mean
+    stands_out = shown.sum() < slowed.sum() or total <= ALL_ON_IT * mean
     if (shown.any() and full_links == 1 and stands_out) or total <= mean / ACCOUNTED:
         named = among
     elif parts.sum() == flows:
         named = parts
     found = named
     if not named.any():
-        may_share = not must_be_known and (shown.any() or total <= _ALL_ON_IT * mean)
+        may_share = not must_be_known and (shown.any() or total <= ALL_ON_IT * mean)
         found = parts if equal else among if may_share else nobody
     largest = sent[found].max(axis=0, initial=0)
     takes_turns = float(np.median(largest / np.maximum(load, 1.0))) >= SLOWED_BELOW

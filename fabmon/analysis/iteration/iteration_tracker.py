@@ -173,7 +173,7 @@ class IterationTracker:
             shortest_s=SHORTEST_INTERVALS * snapshot.interval_s,
             hosts_watched=len(traffic.hosts),
             watching_s=traffic.ticks * snapshot.interval_s,
-            jobs=self._with_hints(jobs),
+            jobs=self._with_hints([_named(job, snapshot) for job in jobs]),
         )
         return report, changes
 
@@ -237,7 +237,8 @@ class IterationTracker:
         texts = job.changes.accept(measured, traffic.ticks, snapshot.time_ns)
         job.measured_ns = snapshot.time_ns
         job.iteration = self._result(job, measured, members, rails, line_rate_bps, snapshot)
-        return [f"{', '.join(texts)}: {job.iteration.name}"] if texts else []
+        name = _named(job.iteration, snapshot).name
+        return [f"{', '.join(texts)}: {name}"] if texts else []
 
     def _missing(self, job: _Job, snapshot: Snapshot) -> list[str]:
         """Drop the last result of a job without iterations after ten steps. Returns a text then."""
@@ -245,7 +246,8 @@ class IterationTracker:
         if last is None or snapshot.time_ns - job.measured_ns < _MISSED_STEPS * last.step_s * 1e9:
             return []
         job.iteration, job.changes = None, IterationChanges(snapshot.interval_s)
-        return [f"no iterations any more, the step time was {measured(last.step_s)}: {last.name}"]
+        name = _named(last, snapshot).name
+        return [f"no iterations any more, the step time was {measured(last.step_s)}: {name}"]
 
     def _result(
         self,
@@ -309,6 +311,12 @@ class IterationTracker:
         expected = expected_traffic(hints, job.line_rate_bps or 0.0, len(job.rail_bytes))
         jobs[index] = msgspec.structs.replace(job, expected=expected)
         return tuple(jobs)
+
+
+def _named(iteration: JobIteration, snapshot: Snapshot) -> JobIteration:
+    """The iterations with the job that runs on their hosts now."""
+    job = snapshot.jobs.matching(iteration.hosts)
+    return iteration if job is None else msgspec.structs.replace(iteration, job=job)
 
 
 def _mean_rail(sent: Floats, members: NDArray[np.bool_], rails: int) -> Floats:

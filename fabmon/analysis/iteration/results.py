@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fabmon.analysis.iteration.model_arithmetic import DELIVERED, ExpectedTraffic
+from fabmon.fabric.jobs.job import Job
 
 COMPUTE, MIXED, NETWORK = "compute-bound", "balanced", "network-bound"
 
@@ -78,6 +79,7 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
     rate that the rails reach while they communicate (None: unknown). `best_step_s` is the step time
     if the network delivered 80 % of line rate. `step_was`, `comm_was` and `bytes_was` are the
     values before the last change. `expected` is what a rail should send, by the hints.
+    `job` is the scheduler's job on these hosts, None where none is known.
     """
 
     hosts: tuple[str, ...]
@@ -97,10 +99,13 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
     comm_was: PreviousValue | None = None
     bytes_was: PreviousValue | None = None
     expected: ExpectedTraffic | None = None
+    job: Job | None = None
 
     @property
     def name(self) -> str:
-        """The job, named after its hosts: `gpu001 +3`."""
+        """`job 8801 llama-70b (anna)`; without a known job, its hosts: `gpu001 +3`."""
+        if self.job is not None:
+            return self.job.label
         first, count = self.hosts[0], len(self.hosts)
         return first if count == 1 else f"{first} +{count - 1}"
 

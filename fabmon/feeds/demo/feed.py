@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello
@@ -24,6 +25,7 @@ START_NS = 1_795_270_000_000_000_000
 
 _LOST_AFTER_TICKS = 3
 _PROBE_US, _PROBE_BYTES = 940, 19_000_000
+_USERS = ("anna", "ben", "carla")
 
 
 class DemoFeed:
@@ -60,6 +62,7 @@ class DemoFeed:
         self._boots: dict[str, int] = {}
         self._crashed: set[int] = set()
         self._queued_s = np.zeros(hardware.ports)
+        self._running: tuple[int, ...] | None = None
 
     @property
     def hosts(self) -> list[Host]:
@@ -143,6 +146,7 @@ class DemoFeed:
             hellos=self._new_hellos(),
             frames=self._frames(time_ns),
             statuses=statuses,
+            jobs=self._new_jobs(time_ns),
         )
         self._seq += 1
         return tick
@@ -207,6 +211,26 @@ class DemoFeed:
             changed.append((name, self._node_hellos.hello(name, conditions, facts[1], queue_pairs)))
         return tuple(changed)
 
+    def _new_jobs(self, time_ns: int) -> JobReport | None:
+        """The jobs as a scheduler reports them; None where they are those of the tick before."""
+        running = tuple(number for number, _ in self.world.connected if number is not None)
+        if running == self._running:
+            return None
+        self._running = running
+        names, jobs = self.world.hardware.host_names, self.world.scenario.job
+        reported = [
+            Job(
+                id=_job_id(number),
+                name=jobs[number].name,
+                user=_USERS[number % len(_USERS)],
+                partition="train",
+                nodes=tuple(names[host] for host in self.world.hosts_of[number]),
+                start_ns=self._start_ns + int(jobs[number].start * 1e9),
+            )
+            for number in running
+        ]
+        return JobReport(source="the simulation", read_ns=time_ns, jobs=tuple(reported))
+
     def _connected_pairs(self) -> QueuePairReports:
         """The connected queue pairs; computed again when jobs or flows of faults change."""
         connected = self.world.connected
@@ -248,4 +272,8 @@ def _owner(job: int | None) -> Owner:
     """The process that the flows of a job, or of a fault, belong to."""
     if job is None:
         return {"comm": "ib_write_bw", "pid": 52_000}
-    return {"comm": "python3", "pid": 41_000 + 100 * job, "job": str(8801 + job)}
+    return {"comm": "python3", "pid": 41_000 + 100 * job, "job": _job_id(job)}
+
+
+def _job_id(number: int) -> str:
+    return str(8801 + number)

@@ -12,8 +12,9 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, cast
 
 from fabmon.fabric.hosts import exec_command
 from fabmon.fabric.model import Host
@@ -27,6 +28,9 @@ from fabmon.feeds.errors import (
     Unreachable,
 )
 from fabmon.feeds.transports.transport import LineSession, ProbeSession, StderrTail
+
+if TYPE_CHECKING:
+    from fabmon.feeds.transports.ssh_credentials import Credentials
 
 _GRACE_S = 0.4
 """Seconds that a process group has to end after its input was closed, and after SIGTERM."""
@@ -49,6 +53,11 @@ _OPENSSH_MESSAGES: tuple[tuple[str, type[NodeError], str], ...] = (
 )
 """Text on OpenSSH's standard error -> the error class and its `cause`."""
 
+_OPENSSH_FAILED = 255
+_OPENSSH_REFUSED = "Permission denied ("
+"""How OpenSSH ends when a login is refused; the methods that are left follow in the text. Other
+programs write "Permission denied" for other reasons."""
+
 Explain = Callable[[int, StderrTail], NodeError]
 """The error for an exit status (negative: a signal) and what was written on standard error."""
 
@@ -59,6 +68,8 @@ class ExecTransport:
     def __init__(self, settings: probe_input.ProbeSettings, ssh_config: str | None = None) -> None:
         self._settings = settings
         self._ssh_config = ssh_config
+        self._reader = ThreadPoolExecutor(1, "fabmon-ssh-keys")
+        self._credentials: Credentials | None = None
 
     async def open(self, host: Host) -> ProbeSession:
         """Start the probe. Raises Unreachable when the command is invalid or cannot be run."""
@@ -77,11 +88,27 @@ class ExecTransport:
             raise Unreachable(str(error), "command") from None
         if template == "openssh" and self._ssh_config is not None:
             arguments[1:1] = ["-F", self._ssh_config]
-        explain = functools.partial(_explain_command, arguments[0])
+        explain = functools.partial(_explain_command, arguments[0], self._until_keys_change)
         return await _start(arguments, probe_input.payload(self._settings.of(host)), explain)
 
     async def close(self) -> None:
-        """Do nothing: sessions share no connection."""
+        """End the thread that looks at keys; sessions share no connection."""
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    async def _until_keys_change(self) -> None:
+        """Return when ssh_config, a key in ~/.ssh or the keys of the agent are different from now.
+
+        All hosts share one look. Key files elsewhere that ssh_config names are not watched.
+        """
+        if self._credentials is None:
+            # Imported after a refusal only: most commands are no ssh.
+            from fabmon.feeds.transports.ssh_credentials import Credentials, config_files
+
+            agent = os.environ.get("SSH_AUTH_SOCK")
+            self._credentials = Credentials(
+                config_files(self._ssh_config), self._reader, agents=[agent] if agent else []
+            )
+        await self._credentials.until_changed(await self._credentials.state())
 
 
 class LocalTransport:
@@ -99,14 +126,20 @@ class LocalTransport:
         """Do nothing: sessions share no connection."""
 
 
-def _explain_command(program: str, status: int, stderr: StderrTail) -> NodeError:
+def _explain_command(
+    program: str, until_keys_change: Callable[[], Awaitable[None]], status: int, stderr: StderrTail
+) -> NodeError:
     missing = probe_input.no_python(stderr.text)
     if missing is not None:
         return missing
     message = f"{program.rpartition('/')[2]} ended with {_exit_text(status, stderr)}"
     for words, kind, cause in _OPENSSH_MESSAGES:
         if words in stderr.text:
-            return kind(message, cause)
+            error = kind(message, cause)
+            is_login = status == _OPENSSH_FAILED and _OPENSSH_REFUSED in stderr.text
+            if isinstance(error, LoginRefused) and is_login:
+                error.until_changed = until_keys_change
+            return error
     return Ended(message)
 
 

@@ -5,15 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 
 import asyncssh
 
+_USER_CONFIG = "~/.ssh/config"
+_GLOBAL_CONFIG = "/etc/ssh/ssh_config"
 _DEFAULT_KEYS = "~/.ssh/id_*"
 _AGENT_S = 2.0
+_CHECK_S = 2.0
+"""Seconds between looks at the keys, after a refused login."""
+
+
+def config_files(config: str | None) -> list[str]:
+    """The ssh_config files to read: the one named, else the user's, then the system's.
+
+    As in ssh, the first value of an option applies.
+    """
+    if config is not None:
+        return [config]
+    found = []
+    for name in (_USER_CONFIG, _GLOBAL_CONFIG):
+        path = os.path.expanduser(name)  # noqa: PTH111
+        with contextlib.suppress(OSError), open(path, "rb"):  # noqa: PTH123
+            found.append(path)
+    return found
 
 
 State = Mapping[str, Hashable]
@@ -21,17 +40,18 @@ State = Mapping[str, Hashable]
 
 
 class Credentials:
-    """Watches what logins are made with, for all targets together, every `check_s`.
+    """Watches what logins are made with, for all targets together, every 2 s.
 
     Key files and agents that `ssh_config` names are known once `note` was called with the options
-    of a login.
+    of a login; `agents` are sockets that are known before.
     """
 
-    def __init__(self, config: Sequence[str], reader: ThreadPoolExecutor, check_s: float) -> None:
+    def __init__(
+        self, config: Sequence[str], reader: ThreadPoolExecutor, agents: Iterable[str] = ()
+    ) -> None:
         self._reader = reader
-        self._check_s = check_s
         self._files = {str(name) for name in config}
-        self._agents: set[str] = set()
+        self._agents = set(agents)
         self._last: asyncio.Task[State] | None = None
         self._last_s = 0.0
 
@@ -46,9 +66,9 @@ class Credentials:
             self._last = None
 
     async def state(self) -> State:
-        """The present state, at most `check_s` old."""
+        """The present state, at most 2 s old."""
         now_s = asyncio.get_running_loop().time()
-        if self._last is None or now_s - self._last_s >= self._check_s:
+        if self._last is None or now_s - self._last_s >= _CHECK_S:
             self._last_s = now_s
             self._last = asyncio.create_task(self._read())
         return await asyncio.shield(self._last)
@@ -63,7 +83,7 @@ class Credentials:
         while True:
             if await self.has_changed(before):
                 return
-            await asyncio.sleep(self._check_s)
+            await asyncio.sleep(_CHECK_S)
 
     async def _read(self) -> State:
         loop = asyncio.get_running_loop()

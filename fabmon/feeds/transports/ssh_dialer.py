@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ import asyncssh
 
 from fabmon.fabric.time_wording import interval
 from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable, connect_error
-from fabmon.feeds.transports.ssh_credentials import Credentials, State
+from fabmon.feeds.transports.ssh_credentials import Credentials, State, config_files
 from fabmon.feeds.transports.ssh_login import (
     KnownHosts,
     LoginObserver,
@@ -27,8 +26,6 @@ from fabmon.feeds.transports.ssh_login import (
     TrustedKeys,
 )
 
-_USER_CONFIG = "~/.ssh/config"
-_GLOBAL_CONFIG = "/etc/ssh/ssh_config"
 _KEEPALIVE_S = 5.0
 _RESOLVER_THREADS = 32
 _JUMP_FAILURE_S = 5.0
@@ -36,9 +33,6 @@ _JUMP_FAILURE_S = 5.0
 
 _JUMP_REFUSAL_S = 900.0
 """The same for a refused login, unless keys or ssh_config change: sites ban after many attempts."""
-
-_CHECK_S = 2.0
-"""Seconds between looks at the keys, after a refused login."""
 
 # asyncssh logs each packet and each connection, which does not belong into fabmon's log.
 logging.getLogger("asyncssh").setLevel(logging.ERROR)
@@ -70,7 +64,7 @@ class Dialer:
     """
 
     def __init__(self, config: str | None, timeouts: SshTimeouts) -> None:
-        self._config = [config] if config is not None else _default_config()
+        self._config = config_files(config)
         self._timeouts = timeouts
         self._known_hosts = KnownHosts()
         # Name lookups have threads of their own: a dead name server would occupy all others.
@@ -78,7 +72,7 @@ class Dialer:
         self._reader = ThreadPoolExecutor(2, "fabmon-ssh-config")
         self._jumps: dict[str, asyncio.Task[Connection]] = {}
         self._failed_jumps: dict[str, _FailedJump] = {}
-        self._credentials = Credentials(self._config, self._reader, _CHECK_S)
+        self._credentials = Credentials(self._config, self._reader)
 
     async def dial(self, target: SshTarget) -> Connection:
         """A connection that is logged in. Raises NodeError."""
@@ -309,13 +303,3 @@ def _parse_hop(hop: str) -> SshTarget:
     if not colon or not port.isdigit() or (":" in address and not address.endswith("]")):
         address, port = server, ""
     return SshTarget(address.strip("[]"), user or None, int(port) if port else None)
-
-
-def _default_config() -> list[str]:
-    """The user's file, then the system's: as in ssh, the first value of an option applies."""
-    found = []
-    for name in (_USER_CONFIG, _GLOBAL_CONFIG):
-        path = os.path.expanduser(name)  # noqa: PTH111
-        with contextlib.suppress(OSError), open(path, "rb"):  # noqa: PTH123
-            found.append(path)
-    return found

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from fabmon.fabric.flows.sampled import FlowSamples
+from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -65,11 +66,13 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[tuple[str, Notice], ...] = ()
     # Left out where there are none, as in older recordings.
     sampled: tuple[FlowSamples, ...] | msgspec.UnsetType = msgspec.UNSET
+    jobs: JobReport | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(cls, tick: Tick) -> EventsRecord | None:
         """The events of a tick; None where it has none."""
-        if not (tick.hosts or tick.hellos or tick.statuses or tick.notices or tick.sampled):
+        events = (tick.hosts, tick.hellos, tick.statuses, tick.notices, tick.sampled, tick.jobs)
+        if not any(events):
             return None
         return cls(
             seq=tick.seq,
@@ -79,6 +82,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             statuses=tick.statuses,
             notices=tick.notices,
             sampled=tick.sampled or msgspec.UNSET,
+            jobs=tick.jobs or msgspec.UNSET,
         )
 
     def tick(self, frames: tuple[tuple[str, Frame], ...] = ()) -> Tick:
@@ -92,6 +96,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             notices=self.notices,
             hosts=self.hosts,
             sampled=self.sampled or (),
+            jobs=self.jobs or None,
         )
 
 
@@ -105,6 +110,7 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
     hellos: tuple[tuple[str, str], ...]
     statuses: tuple[NodeStatus, ...]
     notices: tuple[tuple[str, Notice], ...]
+    jobs: JobReport | msgspec.UnsetType = msgspec.UNSET
 
 
 class PortRecord(msgspec.Struct, frozen=True):
@@ -184,7 +190,7 @@ def _sanitised(value: Any) -> Any:
 
 
 class NodeMetadata:
-    """The latest hosts, hellos, statuses and open notices of ticks that are applied in order.
+    """The latest hosts, hellos, statuses, jobs and open notices of ticks that are applied in order.
 
     Of messages of the kernel log the notices are the last of each kind, with their times.
     """
@@ -194,6 +200,7 @@ class NodeMetadata:
         self.hosts: dict[str, Host] = {}
         self.hellos: dict[str, Hello] = {}
         self.statuses: dict[str, NodeStatus] = {}
+        self.jobs: JobReport | None = None
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._logs = KernelLogs()
         self._keeps_recovered = keeps_recovered
@@ -207,6 +214,7 @@ class NodeMetadata:
             self.hellos[node] = hello
             self._notices.pop(node, None)
         self.statuses |= {status.node: status for status in events.statuses}
+        self.jobs = events.jobs or self.jobs
         for node, notice in events.notices:
             if is_logged(notice):
                 self._logs.add(node, notice, events.time_ns)
@@ -235,6 +243,7 @@ class NodeMetadata:
             "hellos": tuple(self.hellos.items()),
             "statuses": tuple(self.statuses.values()),
             "notices": self.notices,
+            "jobs": self.jobs,
         }
 
 
@@ -253,7 +262,8 @@ class RecordedState(NodeMetadata):
     def record(self, seq: int, time_ns: int) -> tuple[StateRecord, dict[str, Hello]]:
         """The record of this state, and the hellos that it names, by digest."""
         named = {node: self._digest(hello) for node, hello in self.hellos.items()}
-        fields = self.fields() | {"hellos": tuple(named.items())}
+        jobs = self.jobs or msgspec.UNSET
+        fields = self.fields() | {"hellos": tuple(named.items()), "jobs": jobs}
         record = StateRecord(session=self.session, seq=seq, time_ns=time_ns, **fields)
         return record, {name: self.hellos[node] for node, name in named.items()}
 
@@ -269,6 +279,7 @@ class RecordedState(NodeMetadata):
                 hellos=tuple((n, hellos[name]) for n, name in record.hellos if name in hellos),
                 statuses=record.statuses,
                 notices=record.notices,
+                jobs=record.jobs,
             )
         )
         return state
@@ -302,6 +313,7 @@ def with_opening_state(tick: Tick, opening: RecordedState, before: RecordedState
         hellos=(*((n, h) for n, h in opening.hellos.items() if n in changed), *tick.hellos),
         statuses=(*statuses, *tick.statuses),
         notices=(*(each for each in opening.notices if each[0] in changed), *tick.notices),
+        jobs=tick.jobs or (opening.jobs if opening.jobs != known.jobs else None),
     )
 
 

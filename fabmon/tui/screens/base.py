@@ -134,7 +134,7 @@ class ViewScreen(Contained, Screen[None]):
             raise error
         texts = (
             f"This view failed: {app.contain(error, view_of(self))}",
-            "The other views still work: 1 to 6 opens one, esc goes back",
+            "The other views still work: 1 to 7 opens one, esc goes back",
         )
         parts = [part for text in texts for part in wrap(text, self.size.width - 2)]
         self.put("#failure", [line((f" {part}", self.palette.accent)) for part in parts])

@@ -84,7 +84,7 @@ def finding_groups(
     """
     groups = _by_root(findings)
     nodes = {node.name: node for node in fabric.nodes}
-    job_of = {host: job.name for job in jobs for host in job.hosts}
+    job_of = {host: job.name.removeprefix("job ") for job in jobs for host in job.hosts}
 
     def leaf(node: str) -> Place | None:
         known = nodes.get(node)

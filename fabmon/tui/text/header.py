@@ -128,8 +128,9 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
     if time.ended:
         return [(f"■ ENDED {clock}", palette.strong)]
     live: list[Span] = [("● LIVE ", palette.key), (clock, palette.strong)]
-    if time.delay_s:
-        live[0] = (f"● DELAYED {full_units(time.delay_s + 0.5)} ", palette.accent)
+    late_s = max(time.delay_s, time.silent_s)
+    if late_s:
+        live[0] = (f"● DELAYED {full_units(late_s + 0.5)} ", palette.accent)
     elif time.data_age_s >= 1:
         live.append((f" data {duration(time.data_age_s)} old", palette.dim))
     if time.silent_s:

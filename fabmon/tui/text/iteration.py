@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fabmon.analysis.iteration.model_arithmetic import DELIVERED
 from fabmon.analysis.iteration.results import JobIteration, exposed_at_most
+from fabmon.analysis.job_summary import leaves_of
 from fabmon.fabric.time_wording import interval, measured
 from fabmon.fabric.wording import (
     bit_rate,
@@ -75,7 +76,7 @@ def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:
     """One job: its step and communication share, then its facts and what is uncertain."""
     width, palette = ctx.width, ctx.palette
     lines = [line((f" {part}", palette.text)) for part in wrap(step_text(job), width - 2)]
-    texts = [", ".join(_facts(job))]
+    texts = [", ".join(_facts(ctx, job))]
     if not job.resolved:
         fast = interval(ctx.scene.iteration_report.shortest_s / 3 * 2)
         burst = ctx.key("burst")
@@ -89,8 +90,12 @@ def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:
     ]
 
 
-def _facts(job: JobIteration) -> list[str]:
+def _facts(ctx: DrawContext, job: JobIteration) -> list[str]:
     facts = [job.name]
+    if job.job is not None:
+        facts.append(plural(len(job.hosts), "node"))
+        leaves = leaves_of(ctx.snapshot, job.hosts)
+        facts += [plural(leaves, "leaf", "leaves")] if leaves else []
     if job.bound:
         facts.append(job.bound)
     facts.append(f"{byte_count(job.mean_rail_bytes)} per rail")

@@ -18,8 +18,8 @@ from fabmon.tui.palette import Palette
 
 _EXITS = ("back", "close")
 _LAST = ("help", *_EXITS)
-_VIEWS = keys.Key("next_view", "", "1-6", "", label="views")
-"""One entry in the footer for the six keys of the views."""
+_VIEWS = keys.Key("next_view", "", "1-7", "", label="views")
+"""One entry in the footer for the keys of the views."""
 
 
 def footer(
@@ -78,7 +78,7 @@ def _footer_keys(view: str, is_past: bool, table: Sequence[keys.Key]) -> list[ke
 
 
 def _views(table: Sequence[keys.Key]) -> keys.Key:
-    """The entry for the keys of the views: `1-6`, or each of those that the user chose."""
+    """The entry for the keys of the views: `1-7`, or each of those that the user chose."""
     firsts = [
         key.shown.split()[0]
         for key in table
@@ -126,6 +126,9 @@ _ABOUT = {
     "pair": "The links between two switches: what each carries in each direction, its errors.",
     "fluctuation": "How much the bandwidth varied, by job, rail, pair of switches and link: over "
     "the last minutes, the marked range, or the whole recording.",
+    "jobs": "The jobs of Slurm on the watched nodes: where each runs, what it sends, its step time "
+    "and communication share, its bus bandwidth, its busiest link and its findings. enter filters "
+    "the overview to a job; esc removes the filter.",
     "node": "The ports of one node: traffic, errors and congestion, and facts.",
     "port": "One port: its traffic, every counter with its meaning, and facts.",
     "finding": "One finding: a picture, advice, the evidence and the affected ports.",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
+import pytest
 
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
+from fabmon.alerts.errors import SettingError
 from fabmon.alerts.outbox import Outbox
+from fabmon.alerts.quiet_hours import parse_quiet_hours
+from fabmon.alerts.settings import AlertsConfig, JournaldReceiver, check
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import Tick
@@ -45,6 +51,63 @@ def test_severity_cause_and_age_decide() -> None:
     later = AlertBook(msgspec.structs.replace(RULES, open_for_s=30))
     assert not later.accept(scene(finding("a"), time_s=29))
     assert later.accept(scene(finding("a"), time_s=31))
+
+
+def at(text: str) -> float:
+    """Seconds since 1970."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_in_quiet_hours_only_severe_findings_are_new_alerts() -> None:
+    quiet = parse_quiet_hours("22:00-07:00 Europe/Berlin")
+    book = AlertBook(msgspec.structs.replace(RULES, quiet_hours=quiet))
+    evening, night, morning = (
+        at(f"2026-11-{time}+01:00") for time in ("23T21:59", "24T06:59", "24T07:00")
+    )
+    before, warning = finding("before"), finding("a")
+    assert set(book.accept(scene(before, time_s=evening))) == {"incast:before"}
+    found = book.accept(scene(before, warning, finding("b", severity="critical"), time_s=night))
+    assert set(found) == {"incast:before", "incast:b"}
+    worse = finding("a", severity="critical")
+    assert set(book.accept(scene(worse, time_s=night))) == {"incast:a"}
+    book = AlertBook(msgspec.structs.replace(RULES, quiet_hours=quiet))
+    assert not book.accept(scene(warning, time_s=night))
+    assert set(book.accept(scene(warning, time_s=morning))) == {"incast:a"}
+
+
+@pytest.mark.parametrize(
+    ("hours", "time", "is_quiet"),
+    [
+        ("22:00-07:00 UTC", "2026-11-23T23:30+00:00", True),
+        ("22:00-07:00 UTC", "2026-11-23T12:00+00:00", False),
+        ("12:00 - 13:30 UTC", "2026-11-23T13:29+00:00", True),
+        ("12:00-13:30 UTC", "2026-11-23T13:30+00:00", False),
+        ("0:00-00:00 UTC", "2026-11-23T13:30+00:00", True),
+        # 02:30 of Berlin's summer time.
+        ("02:00-03:00 Europe/Berlin", "2026-07-23T00:30+00:00", True),
+        ("02:00-03:00 Europe/Berlin", "2026-11-23T00:30+00:00", False),
+    ],
+)
+def test_quiet_hours_over_midnight_and_in_zones(hours: str, time: str, is_quiet: bool) -> None:
+    quiet = parse_quiet_hours(hours)
+    assert quiet is not None
+    assert quiet.has(int(at(time) * 1e9)) is is_quiet
+
+
+@pytest.mark.parametrize("hours", ["22-7", "25:00-07:00", "22:00", "22:00-07:00 Mars/Base"])
+def test_quiet_hours_that_are_none_are_refused(hours: str) -> None:
+    with pytest.raises(SettingError, match=r"22:00-07:00|Europe/Berlin"):
+        check(AlertsConfig(quiet_hours=hours), ())
+    config = AlertsConfig(receivers={"log": JournaldReceiver(quiet_hours=hours)})
+    with pytest.raises(SettingError):
+        check(config, ())
+
+
+def test_a_receiver_has_quiet_hours_of_its_own() -> None:
+    config = AlertsConfig(quiet_hours="22:00-07:00", quiet_min_severity="warning")
+    assert AlertRules.of(config, JournaldReceiver()).quiet_hours is not None
+    own = AlertRules.of(config, JournaldReceiver(quiet_hours="", quiet_min_severity="note"))
+    assert (own.quiet_hours, own.quiet_min_severity) == (None, "note")
 
 
 def test_an_alert_keeps_its_name_while_its_cause_changes_and_its_severity_only_rises() -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import subprocess
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from fabmon.alerts.metrics_server import metrics_server
+from fabmon.analysis.iteration.results import IterationReport, JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.cli.main import cli
 from fabmon.fabric.tick import NodeState, NodeStatus
@@ -28,12 +30,14 @@ from tests.unit.alerts.test_alert_book import finding
 from tests.unit.alerts.test_alertmanager import until
 from tests.unit.feeds.prometheus_servers import Prometheus, Target, free_port
 
-RULES = Path(__file__).parents[3] / "config" / "prometheus" / "fabmon.alerts.yml"
+CONFIG = Path(__file__).parents[3] / "config"
+RULES = CONFIG / "prometheus" / "fabmon.alerts.yml"
+DASHBOARD = CONFIG / "grafana" / "fabmon.json"
 
 
 @pytest.fixture
 def scene() -> Scene:
-    """Two findings; one node is lost."""
+    """Two findings, a job; one node is lost."""
     fabric = LeafSpine(uplinks=2, hosts=2)
     pipeline = new_pipeline(fabric.hosts)
     for _ in range(4):
@@ -41,7 +45,26 @@ def scene() -> Scene:
     lost = NodeStatus("spine2", NodeState.LOST, START_NS, "connection reset", "ended")
     made = pipeline.accept(tick(6, statuses=[lost]))
     worse = msgspec.structs.replace(finding("b", severity="critical"), lost=0.4)
-    return Scene(made.snapshot, (finding("a"), worse), (), ())
+    report = IterationReport(3.0, jobs=(job(),))
+    return Scene(made.snapshot, (finding("a"), worse), (), (), report)
+
+
+def job() -> JobIteration:
+    return JobIteration(
+        hosts=("gpu001", "gpu002"),
+        hosts_sure=True,
+        step_s=6.2,
+        error_s=0.1,
+        resolved=True,
+        strength=1.0,
+        iterations=9,
+        comm_low=0.4,
+        comm_high=0.5,
+        rail_bytes=(None,),
+        line_rate_bps=None,
+        line_share=None,
+        best_step_s=None,
+    )
 
 
 def values(page: str) -> dict[str, float]:
@@ -130,6 +153,40 @@ async def test_a_real_prometheus_scrapes_it_and_its_rules_fire(
             "FabmonNodesLost",
             "FabmonSilent",
         }
+
+
+def queries() -> dict[str, str]:
+    """Title of each panel, and its query as Grafana sends it."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    found = {}
+    for panel in panels:
+        (target,) = panel["targets"]
+        text = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m")
+        assert "$" not in text
+        found[panel["title"]] = text
+    return found
+
+
+async def test_every_panel_of_the_dashboard_has_data(scene: Scene, tmp_path: Path) -> None:
+    port = free_port()
+
+    def ask(server: Prometheus, query: str) -> list[object]:
+        url = f"{server.url}/api/v1/query?query={urllib.parse.quote(query)}"
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            result: list[object] = json.load(reply)["data"]["result"]
+            return result
+
+    def run() -> None:
+        with Prometheus(tmp_path / "prometheus", [("watch", "pod7", port, {})]) as server:
+            server.until_scraped(1)
+            for title, query in queries().items():
+                assert ask(server, query), title
+            # The variable with the running fabmons.
+            assert ask(server, "fabmon_watch_info")
+
+    async with metrics_server("127.0.0.1", port) as publish:
+        publish(scene)
+        await asyncio.to_thread(run)
 
 
 def test_an_address_that_cannot_be_used_is_named() -> None:

@@ -12,7 +12,8 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from collectors.wire import Object
+from collectors import wire
+from collectors.wire import LOGGED, Object
 from fabmon.analysis.finding import Evidence, Finding
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.redaction import Redactor
@@ -34,6 +35,7 @@ from fabmon.tui.time.findings_at_the_time import findings_open_at
 from tests.builders import SECOND_NS, START_NS, frame, hello, neighbour, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.export.test_report import reported
+from tests.unit.feeds.wire_lines import frame_line, hello_line
 from tests.unit.test_cli import fabmon
 
 SECRETS = (
@@ -301,6 +303,17 @@ def test_names_of_nodes_are_not_on_standard_error(tmp_path: Path) -> None:
     hosts.write_text(f"aurora-gpu[1-3] command=\"sh -c '{said}'\"\n")
     done = fabmon("--hosts", str(hosts), "--redact", "--format", "jsonl", "--duration", "2")
     assert done.stderr.startswith("fabmon: host-[1-3]: ")
+    assert [each for each in SECRETS if each in done.stderr.lower()] == []
+
+
+def test_what_is_logged_of_one_node_is_without_its_name(tmp_path: Path) -> None:
+    """As of a node whose kernel logs more than is taken."""
+    lines, hosts = tmp_path / "lines", tmp_path / "hosts.txt"
+    logged = [wire.notice(LOGGED, "kernel_log", "eth0", str(n), "xid_79") for n in range(300)]
+    lines.write_bytes(b"".join([hello_line(hostname="aurora-gpu1"), frame_line(1), *logged]))
+    hosts.write_text(f"aurora-gpu1 command=\"sh -c 'cat {lines}; sleep 9'\"\n")
+    done = fabmon("--hosts", str(hosts), "--redact", "--format", "jsonl", "--duration", "3")
+    assert "host-1: its kernel logs too much" in done.stderr
     assert [each for each in SECRETS if each in done.stderr.lower()] == []
 
 

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tests.requirements import need_command
 
@@ -123,14 +123,18 @@ class PrometheusServer(Daemon):
     def until_scraped(self, jobs: int, times: int = 3) -> None:
         """Wait until `jobs` targets were scraped `times` times."""
         query = f"count(count_over_time(up[1m]) >= {times})"
-        url = f"{self.url}/api/v1/query?nocache=1&query={urllib.parse.quote(query)}"
+        path = f"/api/v1/query?nocache=1&query={urllib.parse.quote(query)}"
         for _ in range(200):
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                result = json.load(answer)["data"]["result"]
+            result = self.answer(path)["result"]
             if result and int(result[0]["value"][1]) >= jobs:
                 return
             time.sleep(0.1)
         raise AssertionError((self.directory / "log").read_text())
+
+    def answer(self, path: str) -> Any:
+        """The data that the server's API answers with."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
+            return json.load(answer)["data"]
 
     def _configured(self) -> Path:
         path = self.directory / "scrape.yml"

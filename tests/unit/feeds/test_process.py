@@ -15,7 +15,7 @@ from blockbuster import BlockBuster
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.feeds import probe_input
-from fabmon.feeds.errors import Ended, NodeError, Unreachable
+from fabmon.feeds.errors import Ended, LoginRefused, NodeError, Unreachable
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.process import ExecTransport, LocalTransport
@@ -175,6 +175,40 @@ async def test_reasons(script: str, cause: str, reason: str | None) -> None:
     error = await end_of(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
     assert error.cause == cause
     assert reason is None or str(error) == reason
+
+
+async def test_after_a_login_that_ssh_was_refused_the_next_one_is_with_another_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_root: str
+) -> None:
+    """fail2ban bans an address after 5 refused logins in 10 minutes, whichever ssh makes them."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    logins, key = tmp_path / "logins", tmp_path / ".ssh" / "id_ed25519"
+    key.parent.mkdir()
+    refused = "echo 'me@gpu1: Permission denied (publickey).' >&2; exit 255"
+    script = f'echo >> {logins}; test -e {key} || {{ {refused}; }}; exec sh -c "$0"'
+    host = exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}")
+    async with LiveFeed([host], interval_s=INTERVAL_S) as feed:
+        latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1"))
+        assert latest["gpu1"].reason.endswith(
+            "; next login when a key or ssh_config here changes, by r, else within 30 min"
+        )
+        await asyncio.sleep(3)
+        assert logins.read_text() == "\n"
+        key.write_text("a key")
+        async with asyncio.timeout(10):
+            await watch(feed, are(NodeState.UP, "gpu1"))
+    assert logins.read_text() == "\n\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["echo 'Permission denied (publickey).' >&2; exit 1", "echo 'Permission denied' >&2; exit 255"],
+)
+async def test_only_a_login_that_is_refused_waits_for_keys(script: str) -> None:
+    error = await end_of(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
+    assert isinstance(error, LoginRefused)
+    assert error.until_changed is None
 
 
 async def test_a_missing_command() -> None:

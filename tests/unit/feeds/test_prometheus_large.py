@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 import time
@@ -35,6 +36,7 @@ from fabmon.history.derived_metrics import DAMAGE
 from tests.fixtures.hosts import HOSTS
 from tests.requirements import need_command
 from tests.unit.feeds.prometheus_servers import (
+    TOKEN,
     Agent,
     Prometheus,
     PrometheusServer,
@@ -69,6 +71,39 @@ def test_the_shipped_rules_and_scrapes_are_valid_and_record_what_fabmon_reads() 
         parts = "|".join(EXPOSED[part].sample for part in rule.parts)
         assert f'{{__name__=~"{parts}"}}' in recorded[name]
     assert {*RECORDED["fabmon:port_errors:sum"].parts, "port_errors"} == set(DAMAGE)
+
+
+def test_a_real_server_takes_the_shipped_scrapes_and_rules(
+    tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """config/prometheus as it is, but for files of /etc, TLS and the time between scrapes."""
+    HOSTS["ib"](tmp_path / "ib")
+    agent = stack.enter_context(Agent(tmp_path / "agent", tmp_path / "ib"))
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    (etc / "fabmon.token").write_text(TOKEN)
+    (etc / "fabmon-targets.json").write_text(json.dumps([{"targets": [f"localhost:{agent.port}"]}]))
+    (etc / RULES.name).write_text(RULES.read_text().replace("interval: 15s", "interval: 1s"))
+    scrapes = (CONFIG / "scrape.yml").read_text()
+    for shipped, here in (
+        ("/etc/prometheus/", f"{etc}/"),
+        ("    scheme: https\n    tls_config: {ca_file: " + f"{etc}/cluster-ca.pem" + "}\n", ""),
+        ("scrape_interval: 15s", "scrape_interval: 1s"),
+        ("scrape_timeout: 5s", "scrape_timeout: 1s"),
+    ):
+        assert shipped in scrapes
+        scrapes = scrapes.replace(shipped, here)
+    (etc / "scrape.yml").write_text(scrapes)
+    promtool("check", "config", str(etc / "scrape.yml"))
+    monkeypatch.setattr(Prometheus, "_configured", lambda _: etc / "scrape.yml")
+    server = stack.enter_context(Prometheus(tmp_path / "server"))
+    server.until_scraped(1)
+    rules = server.answer("/api/v1/rules")["groups"][0]["rules"]
+    assert {rule["name"]: rule["health"] for rule in rules} == dict.fromkeys(RECORDED, "ok")
+    names = set(server.answer("/api/v1/label/__name__/values"))
+    assert {"fabmon_ib_tx_bytes_total", "fabmon:port_errors:sum"} <= names
+    assert not [name for name in names if re.match(r"fabmon_(probe|.*_packets)", name)]
+    assert server.answer("/api/v1/label/instance/values") == ["localhost"]
 
 
 def test_where_sums_are_recorded_their_parts_are_read_of_opened_nodes_only() -> None:

@@ -29,7 +29,7 @@ ALLOWED = ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT json", "STATUS"]
 @pytest.fixture(autouse=True)
 def _no_mapped_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that runs no job of NCCL."""
-    monkeypatch.setattr("fabmon.session.nccl_version.mapped_versions", dict)
+    monkeypatch.setattr("fabmon.session.ras_run.mapped_versions", dict)
 
 
 def ask(server: RasServer, *arguments: object, version: str | None = "2.29.3") -> Result:
@@ -135,7 +135,7 @@ def test_the_version_of_a_mapped_library(tmp_path: Path, monkeypatch: pytest.Mon
             (found, False),
             ({"/other/libnccl.so.2": None}, False),
         ):
-            monkeypatch.setattr("fabmon.session.nccl_version.mapped_versions", lambda k=known: k)
+            monkeypatch.setattr("fabmon.session.ras_run.mapped_versions", lambda k=known: k)
             before = server.connections
             ask(server, version=None)
             assert (server.connections > before) is is_asked
@@ -239,7 +239,9 @@ def test_nothing_is_asked_by_other_commands(tmp_path: Path) -> None:
         path.relative_to(ROOT).as_posix()
         for package in ("fabmon", "collectors")
         for path in (ROOT / package).rglob("*.py")
-        if re.search(r"nccl_ras import .*(connected|query)|feeds import nccl_ras", path.read_text())
+        if re.search(
+            r"nccl_ras import .*(connected|query|\(|PORT)|feeds import nccl_ras", path.read_text()
+        )
     }
     assert importers == {"fabmon/session/ras_run.py"}
     log = tmp_path / "job.log"

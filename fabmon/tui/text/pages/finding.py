@@ -31,6 +31,7 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         *advice,
         *picture(Canvas(ctx.sized(ctx.width, room), finding)),
         *_evidence(ctx, finding),
+        *_section(ctx, "Affected jobs", ", ".join(finding.jobs)),
         *_victims(ctx, finding),
         *flows.of_finding(ctx, finding),
         *_section(ctx, "Not observable", finding.unseen),

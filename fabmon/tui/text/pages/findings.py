@@ -126,6 +126,9 @@ def finding_lines(ctx: DrawContext, finding: Finding, *, brief: bool = False) ->
         names = ctx.fabric.display_names(finding.victims)
         text = f"→ {labels.fitting_names(names, ctx.width - 6)}"
         lines.append(line((f"   {fit(text, ctx.width - 4)}", palette.dim), target=target))
+    if finding.jobs:
+        text = name_list(finding.jobs, 3)
+        lines.append(line((f"   {fit(text, ctx.width - 4)}", palette.text), target=target))
     return lines
 
 

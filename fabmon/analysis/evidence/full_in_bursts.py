@@ -1,0 +1,106 @@
+"""Links that are full in bursts shorter than a second, by what their senders wait."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS
+from fabmon.analysis.evidence.downstream_links import SAME_LOAD
+from fabmon.analysis.evidence.full_link import CLEARLY_UNEVEN, NO_ROOM, FullLink
+from fabmon.analysis.evidence.group_rates import GroupRates, held_by_link, lost_share
+from fabmon.analysis.evidence.sharing import (
+    ACCOUNTED,
+    ALL_ON_IT,
+    last_ticks,
+    only_sender,
+    sharing,
+)
+from fabmon.fabric.snapshot import Floats
+
+_MOST_WAITING = 0.9
+"""Share of the time with traffic, 0 to 1, up to which its length can be told from what is sent."""
+
+BURSTS = 0.2
+"""Mean utilisation of a link from which on it may be full in bursts: requests at low load queue for
+moments."""
+
+_FULL_IN_BURSTS, _MOST_IN_BURSTS = 0.9, 1.05
+"""Share of the time in which a sender sends or waits that a link sends, 0 to 1, from which on it is
+full whenever they are active, and up to which that can be."""
+
+
+def full_in_bursts(rates: GroupRates) -> list[FullLink]:
+    """The members that are full for parts of most seconds, whose senders show a queue.
+
+    Loads are those of the last TICKS over the share of time in which there is traffic. Where
+    there are credits or pause, that is what a sender sends and waits; else the fullest link is
+    full whenever there is traffic if all senders that share it show a queue.
+    """
+    recent = rates.known_util[:, -TICKS:]
+    mean = recent.mean(axis=1)
+    level: Floats = np.where(rates.is_up, mean, np.nan)
+    top = float(mean.max())
+    is_steady = (recent[int(mean.argmax())] > top / 2).sum() > TICKS // 2
+    if not is_steady or top < BURSTS or np.nanmin(level) >= rates.thresholds.room_util * top:
+        return []
+    feeds, lines = rates.feeders()
+    queued, signs = rates.queues.queued(), rates.queues.signs()
+    waits = rates.queues.waiting()
+    if not rates.are_known(feeds) or not queued.any():
+        return []
+    ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
+    sent = feeds[:, ticks]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = sent.mean(axis=1) / lines / (1 - np.fmin(waits, _MOST_WAITING))
+        active = min(1.0, float(np.max(share[waits > 0], initial=0)))
+    is_seen = active > 0
+    if is_seen and not _FULL_IN_BURSTS <= top / active <= _MOST_IN_BURSTS:
+        return []  # They wait for another link, or do not wait all the time.
+    if not is_seen:
+        active = top / rates.full_util
+    level, sent = level / active, sent / active
+    if np.nanmean(level) >= (NO_ROOM if is_seen else 1 - CLEARLY_UNEVEN):
+        return []
+    rate, possible, slowed = rates.shares(sent, lines, rates.carried(ticks) / active)
+    if not is_seen:
+        slowed &= queued & rates.queues.are_lasting()
+    alone = np.zeros(len(lines), np.bool_)
+    shared = []
+    for member in np.flatnonzero(mean >= (1 - SAME_LOAD) * top).tolist():
+        lone = only_sender(feeds, np.fmax(rates.bps[member], 0), ticks, ~alone)
+        if lone is None:
+            shared.append((member, rates.load(member, ticks) / active))
+        else:
+            alone[lone] = True
+    # Those that wait must fill these links ...
+    carried = sum(float(load.mean()) for _, load in shared)
+    if rate[slowed & queued & ~alone].sum() < ACCOUNTED * carried:
+        return []
+    found: list[FullLink] = []
+    for member, load in shared:
+        sharers = sharing(
+            sent, slowed & ~alone, load, signs, len(shared), must_be_known=not is_seen
+        )
+        on_it = sharers.slowed
+        # ... and not send most of their traffic elsewhere.
+        if held_by_link(rate, on_it).sum() < 2 or rate[on_it].sum() > ALL_ON_IT * carried:
+            continue
+        lost = lost_share(rate, possible, on_it, float(level[member]))
+        slowed_by = rates.queues.seen_at(rates.group.edges[on_it])
+        if lost >= rates.thresholds.lost_min and slowed_by:
+            found.append(
+                FullLink(
+                    row=int(rates.group.rows[member]),
+                    group=rates.group,
+                    level=level,
+                    full_ticks=TICKS,
+                    feeders=rates.group.edges[on_it],
+                    named=rates.group.edges[sharers.named],
+                    lost=lost,
+                    slowed_by=slowed_by,
+                    active=int((possible > 0).sum()),
+                    busy=active,
+                    is_inferred=not is_seen,
+                )
+            )
+    return found

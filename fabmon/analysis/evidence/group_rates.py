@@ -1,0 +1,176 @@
+"""How the parallel links of a group are loaded, and what the ports that feed it send."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import (
+    TICKS,
+    WINDOW_TICKS,
+    DetectorInput,
+    without_nan,
+)
+from fabmon.analysis.evidence.edge_queues import EdgeQueues
+from fabmon.analysis.evidence.full_link import EcmpGroupThresholds
+from fabmon.analysis.evidence.queue_signals import QueueThresholds
+from fabmon.analysis.evidence.sharing import SLOWED_BELOW, SLOWED_BELOW_TCP
+from fabmon.analysis.fabric_structure import LinkGroup, Mask
+from fabmon.fabric.snapshot import Floats
+
+_BIG, _LEAST = 0.1, 0.01
+"""Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
+in sharing a group: less is not limited by the group, and is subtracted from its capacity."""
+
+_KNOWN_FEEDERS = 0.5
+"""Share of what a group carries, 0 to 1, that the ports that feed it must bring for them to be
+known."""
+
+_HELD = 0.5
+"""Share of the fastest sender's rate, 0 to 1, from which on the link holds a sender that shares it:
+slower ones are held elsewhere, or have less to send."""
+
+_SLOWER = 1.02
+"""Ports that never send more than this many times the line rate of slower ones may wait for
+them."""
+
+_DROPPED = 0.05
+"""Share of a link's load, 0 to 1, above which what enters a switch and does not leave it was
+dropped: clocks and counters differ by less."""
+
+
+class GroupRates:
+    """The loads of one group over the last WINDOW_TICKS, oldest first.
+
+    `bps`, `util` and `known_util` are [members, WINDOW_TICKS], bits/s and shares of line rate, NaN
+    (`known_util`: 0) where not known; `is_up` and `capacity_bps` are [members]. `full_util` is the
+    share of line rate from which on a member is full, `slowed_below` that of what a port could send
+    below which it is slowed. `queues` are the signs of a queue at the hosts.
+    """
+
+    def __init__(
+        self,
+        inputs: DetectorInput,
+        t: EcmpGroupThresholds,
+        queue: QueueThresholds,
+        group: LinkGroup,
+    ) -> None:
+        self.inputs = inputs
+        self.thresholds = t
+        self.queues = EdgeQueues(inputs, queue, group)
+        self.group = group
+        lines = inputs.snapshot.line_rate_bps
+        self.bps = np.ascontiguousarray(inputs.leaving(group.rows, WINDOW_TICKS))
+        self.capacity_bps = lines[group.rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self.util: Floats = self.bps / self.capacity_bps[:, None]
+        is_up = np.isfinite(self.util[:, -TICKS:]).any(axis=1)
+        is_up &= inputs.snapshot.up[group.rows] != 0
+        self.util[~is_up] = np.nan
+        self.known_util: Floats = without_nan(self.util)
+        self.is_up = is_up
+        is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
+        self.full_util = t.full_util if is_rdma else t.full_util_tcp
+        self.slowed_below = SLOWED_BELOW if is_rdma else SLOWED_BELOW_TCP
+        self.members = int(is_up.sum())
+
+    def load(self, member: int, ticks: Mask) -> Floats:
+        """[ticks that count]: bits/s on a member; 0 where it is not known."""
+        load: Floats = np.fmax(self.bps[member][ticks], np.float32(0))
+        return load
+
+    def level(self, ticks: Mask) -> Floats:
+        """[members]: mean utilisation in some ticks, NaN where it is not known in any."""
+        known = np.isfinite(self.util) & ticks
+        with np.errstate(invalid="ignore"):
+            level: Floats = np.where(known, self.util, 0).sum(axis=1) / known.sum(axis=1)
+        return level.astype(np.float32, copy=False)
+
+    def carried(self, ticks: Mask) -> float:
+        """Bits/s on all members in some ticks."""
+        return float(np.fmax(self.bps[:, ticks], 0).mean(axis=1).sum())
+
+    def are_known(self, feeds: Floats) -> bool:
+        """Whether the ports that feed the group account for what it carries."""
+        carried = float(np.nan_to_num(self.bps[:, -TICKS:]).sum())
+        return float(feeds[:, -TICKS:].sum()) >= _KNOWN_FEEDERS * carried
+
+    def feeders(self) -> tuple[Floats, Floats]:
+        """[edges, ticks] bits/s that the switch's other ports bring to the group (or take from it,
+        for links into a switch), and what they can send [edges], bits/s: their line rates, or that
+        of slower NICs that they may wait for; 0 where not known."""
+        edges = self.group.edges
+        inputs = self.inputs
+        counted = (inputs.leaving if self.group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
+        feeds = np.ascontiguousarray(without_nan(counted))
+        lines = without_nan(inputs.snapshot.line_rate_bps[edges])
+        most = feeds.max(axis=1)
+        for slower in inputs.once(_speeds_in_full_use):
+            lines = np.where(most <= _SLOWER * slower, np.fmin(lines, slower), lines)
+        return feeds, lines
+
+    def shares(self, feeds: Floats, lines: Floats, carried: float) -> tuple[Floats, Floats, Mask]:
+        """[edges] bits/s that a port sends in the ticks of `feeds`, in which the group carries so
+        many, and that it could send: the smaller of its line rate and its fair share of the group;
+        0 for ports that send next to nothing. And whether it is slowed, most of the time."""
+        rate: Floats = feeds.mean(axis=1)
+        is_big = takes_part(rate, lines)
+        capacity = float(np.nansum(self.capacity_bps[self.is_up]))
+        fair = (capacity - float(rate[~is_big].sum())) / max(
+            self.crossing(rate, is_big, carried), 1
+        )
+        possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
+        mostly = np.fmax(rate, np.median(feeds, axis=1))
+        return rate, possible, (possible > 0) & (mostly < self.slowed_below * possible)
+
+    def crossing(self, rate: Floats, is_big: Mask, carried: float) -> float:
+        """How many of the ports that send much send it over the group, which carries so many
+        bits/s: traffic between two ports of the same switch does not."""
+        return float(is_big.sum()) * min(1.0, carried / max(float(rate.sum()), 1.0))
+
+    def dropped_bps(self, ticks: Mask, load: float) -> float:
+        """Bits/s that enter the switch of the group and do not leave it, where that is more than
+        counters differ by; 0 for links into a switch, whose drops are at other switches. Senders
+        that do not slow down (UDP) lose them."""
+        if self.group.is_inward:
+            return 0.0
+        structure = self.inputs.structure
+        own = np.flatnonzero(structure.node == structure.node[self.group.rows[0]])
+        enters, leaves = (
+            float(np.nan_to_num(of(own, WINDOW_TICKS)[:, ticks]).mean(axis=1).sum())
+            for of in (self.inputs.entering, self.inputs.leaving)
+        )
+        return enters - leaves if enters - leaves > _DROPPED * load else 0.0
+
+
+def lost_share(
+    rate: Floats, possible: Floats, sharers: Mask, util: float, dropped_bps: float = 0.0
+) -> float:
+    """1 - achieved / possible of the ports that share a link at its utilisation, 0 to 1. No link
+    carries more than the full one: 93 to 99 % of its line rate."""
+    held = held_by_link(rate, sharers)
+    achieved = max(0.0, float(rate[held].sum()) - dropped_bps)
+    return max(0.0, 1.0 - achieved / (min(1.0, util) * float(possible[held].sum())))
+
+
+def held_by_link(rate: Floats, sharers: Mask) -> Mask:
+    """[ports]: which of the ports that share a link are slowed by it: flows that have less than
+    others on it have no more to send, or are slowed elsewhere."""
+    held: Mask = sharers & (rate >= _HELD * rate[sharers].max(initial=0))
+    return held
+
+
+def _speeds_in_full_use(inputs: DetectorInput) -> tuple[np.float32, ...]:
+    """The line rates, bits/s, highest first, at which some rail sends or receives, where not all
+    rails are as fast."""
+    rail, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
+    known = lines[rail & np.isfinite(lines)]
+    if not len(known) or known.min() == known.max():
+        return ()
+    used = np.fmax(inputs.sent, inputs.received_filled).max(axis=1)
+    return tuple(np.unique(lines[rail & (used >= SLOWED_BELOW)])[::-1])
+
+
+def takes_part(rate: Floats, lines: Floats) -> Mask:
+    """[ports]: whether a port sends enough to be limited by the links that it shares."""
+    big: Mask = (rate > _BIG * rate.max(initial=0)) & (rate > _LEAST * lines) & (lines > 0)
+    return big

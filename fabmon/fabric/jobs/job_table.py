@@ -1,0 +1,104 @@
+"""The jobs on the watched nodes: what the scheduler reports, joined to the fabric's nodes.
+
+A job that the scheduler does not report, or while nobody asks it, is known by the processes that
+own queue pairs: by its number only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from fabmon.fabric.flows.queue_pairs import QueuePairs
+from fabmon.fabric.jobs.job import Job, JobReport
+from fabmon.fabric.names import natural
+
+_SAME_JOB = 0.5
+"""Share of the hosts of either that two sets of hosts have in common where they are one job."""
+
+
+class JobTable:
+    """The jobs at one time.
+
+    `report` is the scheduler's, None where none was asked. `jobs` are those with a watched node, by
+    number; their `nodes` are the scheduler's names.
+    """
+
+    def __init__(
+        self,
+        report: JobReport | None = None,
+        hosts: Iterable[str] = (),
+        processes: Mapping[str, QueuePairs] | None = None,
+    ) -> None:
+        """`hosts` are the names of the watched hosts, `processes` the queue pairs by node."""
+        self.report = report
+        watched = _NodeNames(hosts)
+        nodes_of: dict[str, list[str]] = {}
+        known: dict[str, Job] = {}
+        for job in report.jobs if report is not None else ():
+            own = [name for name in map(watched.find, job.nodes) if name is not None]
+            if own:
+                known[job.id or job.name], nodes_of[job.id or job.name] = job, own
+        by_processes: dict[str, list[str]] = {}
+        for node, pairs in (processes or {}).items():
+            for number in dict.fromkeys(each.job for each in pairs.processes if each.job):
+                by_processes.setdefault(number, []).append(node)
+        for number, nodes in by_processes.items():
+            if number not in known:
+                known[number] = Job(id=number, nodes=tuple(sorted(nodes, key=natural)))
+                nodes_of[number] = list(known[number].nodes)
+        self.jobs = tuple(sorted(known.values(), key=lambda job: natural(job.number)))
+        self._nodes_of = {key: tuple(nodes) for key, nodes in nodes_of.items()}
+        self._by_id = known
+
+    def nodes_of(self, job: Job) -> tuple[str, ...]:
+        """The watched nodes of a job, in the order of its nodes."""
+        return self._nodes_of.get(job.id or job.name, ())
+
+    def with_id(self, number: str) -> Job | None:
+        """The job with this number; None if none is known."""
+        return self._by_id.get(number)
+
+    @cached_property
+    def on_node(self) -> dict[str, tuple[Job, ...]]:
+        """The jobs on each watched node, by its name; nodes without a job are left out."""
+        found: dict[str, list[Job]] = {}
+        for job in self.jobs:
+            for node in self.nodes_of(job):
+                found.setdefault(node, []).append(job)
+        return {node: tuple(jobs) for node, jobs in found.items()}
+
+    def matching(self, hosts: Iterable[str]) -> Job | None:
+        """The job that has most of these hosts, and few others; None if none has."""
+        own = frozenset(hosts)
+        candidates = {job.number: job for host in own for job in self.on_node.get(host, ())}
+
+        def likeness(job: Job) -> float:
+            nodes = set(self.nodes_of(job))
+            return len(nodes & own) / len(nodes | own)
+
+        best = max(candidates.values(), key=likeness, default=None)
+        return best if best is not None and likeness(best) >= _SAME_JOB else None
+
+
+class _NodeNames:
+    """Finds watched hosts by the scheduler's names, which may have a domain or lack it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._exact: dict[str, str] = {}
+        short: dict[str, list[str]] = {}
+        for name in names:
+            self._exact[name.lower()] = name
+            short.setdefault(_short(name), []).append(name)
+        self._short = {key: own[0] for key, own in short.items() if len(own) == 1}
+
+    def find(self, name: str) -> str | None:
+        return self._exact.get(name.lower()) or self._short.get(_short(name))
+
+
+def _short(name: str) -> str:
+    return name.lower().partition(".")[0]
+
+
+NO_JOBS = JobTable()
+"""Where no job is known."""

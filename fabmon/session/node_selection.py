@@ -1,0 +1,150 @@
+"""Which nodes a run watches: those that are named, those of jobs, those of the job that fabmon is
+in, else this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fabmon.fabric.hosts import nodesets as node_sets
+from fabmon.fabric.hosts.host_line import Bad, Word
+from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
+from fabmon.fabric.jobs.job import HOSTFILE, Job, JobFilter, JobReport
+from fabmon.fabric.jobs.job_table import JobTable
+from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.wording import plural
+from fabmon.feeds.squeue import SqueueError, running_jobs
+from fabmon.session.errors import UsageError
+
+_SLOTS = re.compile(r"\S+(:\d+$|\s.*\bslots=\d+)")
+"""A line of a hostfile of MPI or DeepSpeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The nodes to watch, the title of the run, and the jobs that are known from these."""
+
+    hosts: list[Host]
+    title: str
+    jobs: tuple[Job, ...] = ()
+
+
+def select_nodes(
+    path: Path | None,
+    names: Sequence[str],
+    jobs: JobFilter,
+    squeue: str,
+    environment: Mapping[str, str] = os.environ,
+) -> Selection:
+    """The nodes of --hosts and --host; where jobs are selected, those on which they run and all
+    switches.
+
+    Without either, the nodes of the jobs, of the job that this process is in, or this machine.
+    `squeue` is the command that lists jobs. Raises UsageError.
+    """
+    is_named = path is not None or bool(names)
+    title = path.stem if path else ",".join(names)
+    if jobs:
+        running = _running(jobs, squeue)
+        hosts = selected_hosts(path, names) if is_named else _hosts_of(running)
+        return Selection(_with_jobs(hosts, running, jobs), f"{title} {jobs}".strip(), running)
+    own = None if is_named else _own_job(environment)
+    if own is not None:
+        return Selection(_hosts_of([own]), f"job {own.number}", (own,))
+    hosts = selected_hosts(path, names)
+    named = _job_of_hostfile(path, hosts) if path is not None else None
+    return Selection(hosts, title or socket.gethostname(), () if named is None else (named,))
+
+
+def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
+    """The nodes of --hosts and --host; this machine if neither is given. Raises UsageError."""
+    hosts: list[Host] = []
+    try:
+        if path is not None:
+            hosts += read(path)
+        if nodesets:
+            hosts += from_nodesets(list(nodesets))
+    except HostsFileError as error:
+        raise UsageError(str(error)) from None
+    counts = Counter(host.name for host in hosts)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        raise UsageError(f"{', '.join(twice)}: named by both --hosts and --host: remove one")
+    return hosts or [Host(name=socket.gethostname(), via="local")]
+
+
+def _running(wanted: JobFilter, squeue: str) -> tuple[Job, ...]:
+    """The running jobs that a filter selects, at least one."""
+    try:
+        running = asyncio.run(running_jobs(squeue))
+    except SqueueError as error:
+        said = f": {error.said}" if error.said else ""
+        raise UsageError(f"{wanted}: {error}{said}") from None
+    found = tuple(job for job in running if wanted.matches(job))
+    if not found:
+        others = f"of {plural(len(running), 'running job')}" if running else "no job runs"
+        raise UsageError(f"{wanted}: no such job runs ({others}): see squeue")
+    return found
+
+
+def _with_jobs(hosts: list[Host], jobs: Sequence[Job], wanted: JobFilter) -> list[Host]:
+    """The hosts on which jobs run, and the switches."""
+    table = JobTable(JobReport(source="squeue", jobs=tuple(jobs)), [host.name for host in hosts])
+    kept = [host for host in hosts if host.role == SWITCH or host.name in table.on_node]
+    if not any(host.role != SWITCH for host in kept):
+        raise UsageError(f"{wanted}: runs on none of these nodes: leave out --hosts and --host")
+    return kept
+
+
+def _hosts_of(jobs: Iterable[Job]) -> list[Host]:
+    """The nodes of jobs, over SSH; this machine is read directly."""
+    here = socket.gethostname().partition(".")[0]
+    names = dict.fromkeys(node for job in jobs for node in job.nodes)
+    if not names:
+        raise UsageError("the job has no nodes: see squeue")
+    return [
+        msgspec.structs.replace(host, via="local") if host.name.partition(".")[0] == here else host
+        for host in (Host(name=name, address=name) for name in names)
+    ]
+
+
+def _own_job(environment: Mapping[str, str]) -> Job | None:
+    """The Slurm job that this process is in; None if it is in none."""
+    number, listed = (environment.get(f"SLURM_JOB_{key}", "") for key in ("ID", "NODELIST"))
+    if not number.isdigit() or not listed:
+        return None
+    try:
+        nodes = tuple(node_sets.expand(Word(listed, 1)))
+    except Bad as bad:
+        raise UsageError(f"SLURM_JOB_NODELIST: {bad.text}: use --hosts or --host") from None
+    array = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
+    start = environment.get("SLURM_JOB_START_TIME", "")
+    return Job(
+        id=number,
+        shown_id="_".join(filter(None, array)) if all(array) else "",
+        name=environment.get("SLURM_JOB_NAME", ""),
+        user=environment.get("SLURM_JOB_USER", ""),
+        partition=environment.get("SLURM_JOB_PARTITION", ""),
+        nodes=nodes,
+        start_ns=int(start) * 10**9 if start.isdigit() else 0,
+    )
+
+
+def _job_of_hostfile(path: Path, hosts: Sequence[Host]) -> Job | None:
+    """The job that a hostfile of MPI or DeepSpeed is for; None for another hosts file."""
+    if not path.is_file():
+        return None  # A pipe, which has been read.
+    text = path.read_text("utf-8", "replace")
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    if not any(lines) or not all(_SLOTS.match(line) for line in lines if line):
+        return None
+    nodes = tuple(host.name for host in hosts if host.role != SWITCH)
+    return Job(scheduler=HOSTFILE, name=path.stem, nodes=nodes)

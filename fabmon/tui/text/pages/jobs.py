@@ -1,0 +1,229 @@
+"""The page of jobs: a row for each, and what is special about the one under the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.style import Style
+
+from fabmon.analysis.job_summary import JobSummary, job_summaries, placement_text
+from fabmon.fabric.jobs.job import JobReport
+from fabmon.fabric.model import HOST
+from fabmon.fabric.time_wording import SECOND_NS, duration, measured, time_of_day
+from fabmon.fabric.wording import bit_rate, byte_rate, percent_range, plural, rounded_percent
+from fabmon.tui.line import JobTarget, Line, Span, fit, line, paragraph, right
+from fabmon.tui.palette import Palette
+from fabmon.tui.text import labels
+from fabmon.tui.text.draw_context import DrawContext
+
+_LEAST_NAME, _MOST_NAME = 8, 32
+_ABSENT = "·"
+_WIDE = 100
+_MOST_DETAILS = 2
+"""Lines of each fact about the job under the cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column: its title, its width, the width of the page from which on it is shown, and the text
+    of a job."""
+
+    title: str
+    width: int
+    least_page: int
+    text: Callable[[JobSummary, DrawContext], str]
+    align: Literal["left", "right"] = "right"
+
+
+def _step(job: JobSummary, _: DrawContext) -> str:
+    return _ABSENT if job.iteration is None else measured(job.iteration.step_s)
+
+
+def _communication(job: JobSummary, _: DrawContext) -> str:
+    if job.iteration is None:
+        return _ABSENT
+    return percent_range(job.iteration.comm_low, job.iteration.comm_high)
+
+
+def _worst(job: JobSummary, ctx: DrawContext) -> str:
+    if job.worst_row is None:
+        return _ABSENT
+    port = ctx.fabric.ports[job.worst_row]
+    return f"{fit(port.display_name, 14)} {rounded_percent(job.worst_util):>5}"
+
+
+def _runs(job: JobSummary, ctx: DrawContext) -> str:
+    if not job.job.start_ns:
+        return _ABSENT
+    return duration(max(0, ctx.snapshot.time_ns - job.job.start_ns) / SECOND_NS)
+
+
+_COLUMNS = (
+    _Column("partition", 10, 120, lambda job, _: job.job.partition or _ABSENT, "left"),
+    _Column("nodes", 5, 0, lambda job, _: _count(job.nodes, job.job.nodes)),
+    _Column("leaves", 6, 0, lambda job, _: str(len(job.leaves) or _ABSENT)),
+    _Column("pods", 4, 130, lambda job, _: str(len(job.pods) or _ABSENT)),
+    _Column(
+        "traffic", 9, 0, lambda job, _: _ABSENT if job.tx_bps is None else bit_rate(job.tx_bps)
+    ),
+    _Column("step", 7, 0, _step),
+    _Column("comm", 10, 100, _communication),
+    _Column(
+        "busbw", 9, 0, lambda job, _: _ABSENT if not job.busbw_bps else byte_rate(job.busbw_bps)
+    ),
+    _Column("busiest link", 20, 110, _worst, "left"),
+    _Column("for", 11, 150, _runs),
+)
+
+
+def _count(watched: Sequence[str], every: Sequence[str]) -> str:
+    """`16`, or `12/16` where not all nodes of a job are watched."""
+    whole = len(every)
+    return str(whole) if len(watched) == whole else f"{len(watched)}/{whole}"
+
+
+def summaries(ctx: DrawContext) -> list[JobSummary]:
+    """The jobs that match the filter."""
+    matched = ctx.matched
+    return [
+        each
+        for each in job_summaries(ctx.scene)
+        if matched is None or not matched.nodes.isdisjoint(each.nodes)
+    ]
+
+
+def page(ctx: DrawContext, jobs: Sequence[JobSummary]) -> list[Line]:
+    """How many jobs run, from where that is known, and a row for each job, by number."""
+    palette, report = ctx.palette, ctx.snapshot.jobs.report
+    lines = [_summary(ctx, jobs)]
+    lines += paragraph(_reason(report), ctx.width, palette.accent, indent=1)
+    lines.append(line(("", palette.text)))
+    if not jobs:
+        is_hidden = bool(ctx.snapshot.jobs.jobs)
+        text = "No job matches the filter" if is_hidden else _why_none(report)
+        return lines + paragraph(text, ctx.width, palette.dim)
+    columns = [each for each in _COLUMNS if ctx.width >= each.least_page]
+    findings = len(_findings_title(ctx))
+    number = _widest(jobs, lambda job: job.job.number, 3, 14)
+    user = _widest(jobs, lambda job: job.job.user, 4, 10)
+    taken = 3 + number + 2 + 2 + user + sum(2 + each.width for each in columns) + 2 + findings
+    name = max(_LEAST_NAME, min(_MOST_NAME, ctx.width - taken))
+    head = f"   {fit('job', number)}  {fit('name', name)}  {fit('user', user)}"
+    for each in columns:
+        head += f"  {_aligned(each, each.title)}"
+    lines.append(line((fit(f"{head}  {_findings_title(ctx)}", ctx.width), palette.dim)))
+    return lines + [_row(ctx, job, columns, number, name, user) for job in jobs]
+
+
+def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
+    """Where a job's nodes are, if they are not together, and its first finding."""
+    palette = ctx.palette
+    label_of = {each.number: each.label for each in ctx.snapshot.jobs.jobs}
+    placed = placement_text(job, label_of)
+    lines = []
+    if placed:
+        text = f"{job.job.label}: {placed}"
+        lines += paragraph(text, ctx.width, palette.text, indent=1)[:_MOST_DETAILS]
+    if job.findings:
+        first = job.findings[0]
+        sign, accent = labels.finding_sign(first, ctx.snapshot, palette)
+        title = f" {sign} {labels.cause_title(first)}"
+        rest = f"  {labels.subject_name(first, ctx.fabric)}: {first.text}"
+        lines.append(
+            line((title, accent), (fit(rest, max(0, ctx.width - len(title))), palette.text))
+        )
+    return lines
+
+
+def _summary(ctx: DrawContext, jobs: Sequence[JobSummary]) -> Line:
+    palette = ctx.palette
+    hosts = {node.name for node in ctx.fabric.nodes if node.role == HOST}
+    busy = {node for job in jobs for node in job.nodes}
+    users = {job.job.user for job in jobs if job.job.user}
+    of = f" of {plural(len(users), 'user')}" if users else ""
+    spans: list[Span] = [
+        (f" {plural(len(jobs), 'job')}", palette.strong),
+        (f"{of} on {len(busy)} of {plural(len(hosts), 'host')}", palette.text),
+    ]
+    hurt = sum(bool(job.findings) for job in jobs)
+    if hurt:
+        spans.append((f"   ▲ {hurt} with findings", palette.accent))
+    report = ctx.snapshot.jobs.report
+    if report is not None and not report.reason:
+        spans.append((f"   from {report.source}", palette.dim))
+    return Line(tuple(spans))
+
+
+def _reason(report: JobReport | None) -> str:
+    """Why the scheduler's jobs are not known, or old; empty where they are current."""
+    if report is None or not report.reason:
+        return ""
+    if report.read_ns:
+        return f"As of {time_of_day(report.read_ns)}: {report.reason}"
+    return f"Numbers of jobs alone, from processes that use RDMA: {report.reason}"
+
+
+def _why_none(report: JobReport | None) -> str:
+    if report is not None and not report.reason:
+        return "No job runs on the watched nodes"
+    return "No process that uses RDMA belongs to a Slurm job, as far as the nodes show"
+
+
+def _row(
+    ctx: DrawContext,
+    job: JobSummary,
+    columns: Sequence[_Column],
+    number: int,
+    name: int,
+    user: int,
+) -> Line:
+    palette = ctx.palette
+    spans: list[Span] = [
+        _mark(job, ctx),
+        (f"{fit(job.job.number, number)}  ", palette.strong),
+        (f"{fit(job.job.name or _ABSENT, name)}  ", palette.text),
+        (fit(job.job.user or _ABSENT, user), palette.text),
+    ]
+    for each in columns:
+        text = each.text(job, ctx)
+        spans.append((f"  {_aligned(each, text)}", _style(each, job, text, palette)))
+    count = f"▲ {len(job.findings)}" if job.findings else _ABSENT
+    spans.append(
+        (
+            f"  {right(count, len(_findings_title(ctx)))}",
+            palette.accent if job.findings else palette.dim,
+        )
+    )
+    return line(*spans, target=JobTarget(job.job.number))
+
+
+def _findings_title(ctx: DrawContext) -> str:
+    return "findings" if ctx.width >= _WIDE else "  ▲"
+
+
+def _mark(job: JobSummary, ctx: DrawContext) -> Span:
+    """The sign of the most severe finding."""
+    if not job.findings:
+        return "   ", ctx.palette.text
+    sign, accent = labels.finding_sign(job.findings[0], ctx.snapshot, ctx.palette)
+    return f" {sign} ", accent
+
+
+def _style(column: _Column, job: JobSummary, text: str, palette: Palette) -> Style:
+    if text == _ABSENT:
+        return palette.dim
+    if column.title == "leaves" and job.least_leaves < len(job.leaves):
+        return palette.key
+    return palette.dim if column.title in ("partition", "for") else palette.text
+
+
+def _aligned(column: _Column, text: str) -> str:
+    return right(text, column.width) if column.align == "right" else fit(text, column.width)
+
+
+def _widest(
+    jobs: Sequence[JobSummary], text: Callable[[JobSummary], str], least: int, most: int
+) -> int:
+    return min(most, max(least, *(len(text(job)) for job in jobs)))

@@ -1,0 +1,100 @@
+"""The view of jobs: a row for each, what is special about one, and the overview filtered to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.jobs.job import Job, JobReport
+from fabmon.fabric.jobs.job_table import JobTable
+from fabmon.feeds.demo.scenario import Fault
+from tests.tui import golden
+from tests.tui.running import running
+from tests.tui.worlds import HEALTHY
+from tests.unit.jobs.worlds import scene_of_jobs
+
+
+@cache
+def slowed() -> Scene:
+    return scene_of_jobs(70, Fault(kind="slow_receiver", at=5, where="gpu001/r1"))
+
+
+def with_jobs(report: JobReport | None) -> Scene:
+    scene = HEALTHY.scene(70)
+    hosts = [node.name for node in scene.snapshot.fabric.nodes]
+    return replace(scene, snapshot=replace(scene.snapshot, jobs=JobTable(report, hosts)))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 48)])
+async def test_every_job_has_a_row_and_the_selected_one_its_place_and_finding(
+    size: tuple[int, int],
+) -> None:
+    async with running(size=size) as run:
+        await run.send(slowed())
+        await run.press("7")
+        golden.check(f"jobs-{size[0]}x{size[1]}", run.text)
+
+
+async def test_enter_filters_the_overview_to_the_job_and_esc_shows_all_again() -> None:
+    async with running(size=(120, 40)) as run:
+        await run.send(slowed())
+        await run.press("7", "j", "enter")
+        assert run.view == "overview"
+        assert run.app.screen_state.choices.filter == "job:8802"
+        assert "filter: job:8802" in run.text
+        await run.press("escape", "escape", "escape")
+        assert run.app.screen_state.choices.filter == ""
+
+
+async def test_a_job_is_found_by_its_name() -> None:
+    async with running(size=(120, 40)) as run:
+        await run.send(slowed())
+        await run.press("colon", *"vit", "enter")
+        assert run.app.screen_state.choices.filter == "job:8802"
+
+
+async def test_findings_name_the_jobs_that_they_affect() -> None:
+    async with running(size=(120, 40)) as run:
+        await run.send(slowed())
+        assert "job 8801 llama-70b (anna)" in run.text
+        await run.press("enter")
+        assert "Affected jobs: job 8801 llama-70b (anna)" in run.text
+
+
+async def test_only_jobs_that_match_the_filter_are_listed() -> None:
+    async with running(size=(120, 40)) as run:
+        await run.send(slowed())
+        await run.press("7", "slash", *"user:ben", "enter")
+        assert "vit-22b" in run.text
+        assert "llama-70b" not in run.text
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (None, "No process that uses RDMA belongs to a Slurm job"),
+        (JobReport(source="squeue", read_ns=1), "No job runs on the watched nodes"),
+        (
+            JobReport(source="squeue", reason="squeue is not on the PATH of this machine"),
+            "Numbers of jobs alone, from processes that use RDMA: squeue is not on the PATH",
+        ),
+        (
+            JobReport(
+                source="squeue",
+                read_ns=1_795_333_250 * 10**9,
+                reason="squeue has not answered for 20 s",
+                jobs=(Job(id="8801", name="llama", nodes=("gpu001", "gpu099")),),
+            ),
+            "As of 07:40:50Z: squeue has not answered for 20 s",
+        ),
+    ],
+)
+async def test_why_jobs_are_not_known_or_old_is_said(report: JobReport | None, said: str) -> None:
+    async with running(size=(120, 40)) as run:
+        await run.send(with_jobs(report))
+        await run.press("7")
+        assert said in run.text
+        assert ("1/2" in run.text) is (report is not None and bool(report.jobs))

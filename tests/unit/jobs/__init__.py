@@ -1,0 +1,1 @@
+"""Tests of jobs: what squeue prints, where they run, which nodes they select."""

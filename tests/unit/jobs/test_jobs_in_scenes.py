@@ -1,0 +1,153 @@
+"""Jobs in what is shown: iterations, findings, the filter, what a person asks of each job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fabmon.analysis.job_summary import job_summaries, placement_text
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.filter import index, match, parse
+from fabmon.fabric.jobs.job import Job, JobReport
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.tick import Tick
+from fabmon.feeds.demo.scenario import Fault
+from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.writer import Writer
+from tests.unit.jobs.worlds import scene_of_jobs
+
+BIG, SMALL = "job 8801 llama-70b (anna)", "job 8802 vit-22b (ben)"
+
+
+@cache
+def healthy() -> Scene:
+    return scene_of_jobs(70)
+
+
+def test_iterations_are_named_as_the_scheduler_names_the_job_on_their_hosts() -> None:
+    names = {each.name for each in healthy().iteration_report.jobs}
+
+    assert BIG in names
+
+
+def test_a_finding_at_a_host_names_the_jobs_on_it() -> None:
+    table = healthy().snapshot.jobs
+    host = table.nodes_of(table.jobs[0])[0]
+
+    scene = scene_of_jobs(70, Fault(kind="slow_receiver", at=5, where=f"{host}/r1"))
+
+    (finding,) = [each for each in scene.findings if each.cause == "slow_receiver"]
+    assert finding.jobs == (BIG,)
+
+
+def test_a_finding_between_switches_names_jobs_with_hosts_on_both_sides() -> None:
+    scene = scene_of_jobs(60, Fault(kind="degraded_link", at=5, where="leaf1/up2"))
+
+    found = [each for each in scene.findings if each.subject.startswith("leaf1/")]
+    assert found
+    assert all(BIG in each.jobs and SMALL not in each.jobs for each in found)
+
+
+def test_the_filter_of_a_job_matches_its_hosts_their_ports_and_the_uplinks_it_needs() -> None:
+    snapshot = healthy().snapshot
+    known = index(snapshot.fabric)
+    big, small = snapshot.jobs.jobs
+
+    def names(text: str) -> set[str]:
+        ports = match(parse(text), snapshot, known).ports
+        return {snapshot.fabric.ports[row].display_name for row in ports.nonzero()[0].tolist()}
+
+    every = names("job:8801")
+    assert {f"{host} r0" for host in snapshot.jobs.nodes_of(big)} <= every
+    assert {"leaf1 up1", "leaf2 up1"} <= every
+    assert not any(name.startswith("spine") for name in every)
+    local = names("job:8802")
+    assert {f"{host} r7" for host in snapshot.jobs.nodes_of(small)} <= local
+    assert not any(" up" in name for name in local)
+    assert names("user:anna") == every == names("job:llama")
+    assert names("partition:train") == every | local
+    assert not names("job:880")
+
+
+def test_the_summary_of_a_job_has_its_place_its_traffic_and_its_bus_bandwidth() -> None:
+    big, small = job_summaries(healthy())
+
+    assert set(big.leaves) == {"leaf1", "leaf2"}
+    assert (len(big.nodes), big.least_leaves) == (4, 1)
+    assert len(small.leaves) == 1
+    # 8 NICs of 400 Gb/s, of which a job's demand is 80 %: 320 GB/s.
+    assert big.busbw_bps is not None
+    assert 310e9 < big.busbw_bps / 8 < 330e9
+    assert big.tx_bps is not None
+    assert 0 < big.tx_bps < len(big.nodes) * big.busbw_bps
+    # Its collectives are shorter than a tick: a lower bound.
+    assert small.busbw_bps is not None
+    assert 100e9 < small.busbw_bps / 8 < 320e9
+    assert big.iteration is not None
+    assert big.iteration.name == BIG
+    assert not big.meets
+
+
+def test_placement_is_said_where_fewer_leaves_are_enough() -> None:
+    big, small = job_summaries(healthy())
+
+    assert placement_text(big, {}) == "spans 2 leaves where 1 is enough"
+    assert placement_text(small, {}) == ""
+
+
+def test_jobs_that_cross_the_same_leaf_are_named() -> None:
+    big, _ = job_summaries(healthy())
+    met = replace(big, least_leaves=2, meets={"8802": ("leaf1", "leaf2")})
+
+    assert placement_text(met, {"8802": SMALL}) == (
+        f"shares the uplinks of leaf1, leaf2 with {SMALL}"
+    )
+
+
+def test_redaction_covers_jobs_users_partitions_and_nodes() -> None:
+    job = Job(id="8801", name="secret-llm", user="anna", partition="pod7", nodes=("gpu001.pod7",))
+    report = JobReport(source="squeue", read_ns=5, reason="squeue ended: ctl.pod7", jobs=(job,))
+    redactor = Redactor()
+
+    found = redactor.tick(Tick(0, 0, jobs=report)).jobs
+
+    assert found is not None
+    text = msgspec.json.encode(found).decode()
+    for name in ("8801", "secret", "anna", "pod7", "gpu001"):
+        assert name not in text
+    (hidden,) = found.jobs
+    assert hidden.number == "1"
+    assert hidden.user == "user-1"
+    # The number is the same for its processes.
+    assert redactor._fact("job", "8801") == "1"
+
+
+def test_jobs_are_recorded_and_known_in_the_middle_of_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.fabrec"
+    job = Job(id="8801", name="llama-70b", user="anna", nodes=("gpu001",))
+    report = JobReport(source="squeue", read_ns=5, jobs=(job,))
+    session = SessionRecord(started_ns=0, interval_s=1.0, hosts=())
+    writer = Writer.create(path, session)
+    for seq in range(1, 30):
+        jobs = report if seq == 3 else None
+        writer.write(Tick(seq, seq * 10**9, jobs=jobs))
+    writer.close()
+
+    with Timeline([path]) as timeline:
+        all_ticks = list(timeline.ticks(0, 10**12))
+        primed = timeline.prime(20 * 10**9)
+
+    assert [tick.seq for tick in all_ticks if tick.jobs is not None] == [3]
+    assert all_ticks[2].jobs == report
+    assert [tick.jobs for tick in primed if tick.jobs is not None] == [report]
+
+
+@pytest.mark.parametrize("unknown", ["jobs:1", "users:anna"])
+def test_a_mistyped_field_names_the_right_one(unknown: str) -> None:
+    with pytest.raises(ValueError, match=r"did you mean (job|user):"):
+        parse(unknown)

@@ -1,0 +1,137 @@
+"""Which nodes are watched: by jobs, inside a job, from a hostfile."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from fabmon.fabric.jobs.job import HOSTFILE, JobFilter
+from fabmon.session.errors import UsageError
+from fabmon.session.node_selection import Selection, select_nodes
+from tests.fixtures.slurm import fake_squeue
+
+TWO_JOBS = """
+mark=${3#--format=}; mark=${mark%%|*}
+echo "$mark|8801|8801|anna|train|RUNNING|2026-11-22T07:40:50|gpu[001-002]|llama-70b"
+echo "$mark|8802|8802|ben|debug|RUNNING|2026-11-22T07:40:50|gpu003|vit-22b"
+"""
+NOBODY = JobFilter()
+
+
+def selected(
+    squeue: str,
+    jobs: JobFilter = NOBODY,
+    hosts: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> Selection:
+    return select_nodes(hosts, (), jobs, squeue, environment or {})
+
+
+def names(selection: Selection) -> list[str]:
+    return [host.name for host in selection.hosts]
+
+
+def test_the_nodes_of_a_job_are_watched_without_a_hosts_file(tmp_path: Path) -> None:
+    squeue = fake_squeue(tmp_path, TWO_JOBS)
+
+    found = selected(squeue, JobFilter(job="8801"))
+
+    assert names(found) == ["gpu001", "gpu002"]
+    assert found.title == "job 8801"
+    assert [job.name for job in found.jobs] == ["llama-70b"]
+    assert names(selected(squeue, JobFilter(user="ben"))) == ["gpu003"]
+
+
+def test_of_a_hosts_file_the_nodes_of_the_job_and_the_switches_remain(tmp_path: Path) -> None:
+    hosts = tmp_path / "pod7.txt"
+    hosts.write_text("gpu[001-016].pod7 user=ops\nleaf[1-2] role=switch\n")
+
+    found = selected(fake_squeue(tmp_path, TWO_JOBS), JobFilter(job="8801"), hosts)
+
+    assert names(found) == ["gpu001.pod7", "gpu002.pod7", "leaf1", "leaf2"]
+    assert found.hosts[0].user == "ops"
+    assert found.title == "pod7 job 8801"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "script", "text"),
+    [
+        (JobFilter(job="9"), TWO_JOBS, "job 9: no such job runs .of 2 running jobs."),
+        (JobFilter(user="x"), "true", "user x: no such job runs .no job runs."),
+        (JobFilter(job="9"), "echo down >&2; exit 1", "squeue ended with status 1: down"),
+    ],
+)
+def test_a_job_that_does_not_run_is_an_error_before_anything_is_connected_to(
+    tmp_path: Path, jobs: JobFilter, script: str, text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        selected(fake_squeue(tmp_path, script), jobs)
+
+
+def test_a_job_on_none_of_the_named_nodes_is_an_error(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu009\nleaf1 role=switch\n")
+
+    with pytest.raises(UsageError, match="none of these nodes"):
+        selected(fake_squeue(tmp_path, TWO_JOBS), JobFilter(job="8801"), hosts)
+
+
+def test_without_squeue_the_option_says_so() -> None:
+    with pytest.raises(UsageError, match="no-squeue"):
+        selected("no-squeue", JobFilter(job="8801"))
+
+
+def test_inside_a_job_its_nodes_are_watched() -> None:
+    here = socket.gethostname().partition(".")[0]
+    environment = {
+        "SLURM_JOB_ID": "8804",
+        "SLURM_JOB_NODELIST": f"gpu[001-003,020],{here}",
+        "SLURM_ARRAY_JOB_ID": "8801",
+        "SLURM_ARRAY_TASK_ID": "3",
+        "SLURM_JOB_NAME": "llama-70b",
+        "SLURM_JOB_USER": "anna",
+        "SLURM_JOB_START_TIME": "1795333250",
+    }
+
+    found = selected("squeue", environment=environment)
+
+    assert set(names(found)) == {"gpu001", "gpu002", "gpu003", "gpu020", here}
+    assert {host.name: host.via for host in found.hosts}[here] == "local"
+    (job,) = found.jobs
+    assert job.label == "job 8801_3 llama-70b (anna)"
+    assert job.start_ns == 1_795_333_250 * 10**9
+    assert found.title == "job 8801_3"
+
+
+def test_named_nodes_come_before_those_of_the_own_job(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu009\n")
+    environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "gpu001"}
+
+    assert names(selected("squeue", hosts=hosts, environment=environment)) == ["gpu009"]
+
+
+def test_without_a_job_this_machine_is_watched() -> None:
+    (host,) = selected("squeue").hosts
+
+    assert host.via == "local"
+
+
+@pytest.mark.parametrize("line", ["{} slots=8", "{}:8", "{} slots=8 max_slots=8  # first"])
+def test_a_hostfile_names_a_job(tmp_path: Path, line: str) -> None:
+    hosts = tmp_path / "llama.hosts"
+    hosts.write_text("# made by the launcher\n" + "\n".join(map(line.format, ("gpu001", "gpu002"))))
+
+    (job,) = selected("squeue", hosts=hosts).jobs
+
+    assert (job.scheduler, job.label) == (HOSTFILE, "job llama")
+    assert job.nodes == ("gpu001", "gpu002")
+
+
+def test_another_hosts_file_names_none(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu001 slots=8\ngpu002 user=ops\n")
+
+    assert selected("squeue", hosts=hosts).jobs == ()

@@ -1,0 +1,209 @@
+"""Asking squeue: one that hangs, fails, floods, or speaks another JSON costs a line, not a tick."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fabmon.fabric.jobs.job import HOSTFILE, Job, JobReport
+from fabmon.fabric.tick import Tick
+from fabmon.feeds.squeue import Squeue
+from tests.fixtures.slurm import fake_squeue
+from tests.unit.jobs.test_squeue_output import new_json
+
+LINES = """
+mark=${3#--format=}; mark=${mark%%|*}
+echo "$mark|8801|8801|anna|train|RUNNING|2026-11-22T07:40:50|gpu[001-003]|llama-70b"
+"""
+
+
+async def ticks(seconds: float, every_s: float = 0.02) -> AsyncIterator[Tick]:
+    began_s = time.monotonic()
+    seq = 0
+    while time.monotonic() - began_s < seconds:
+        await asyncio.sleep(every_s)
+        seq += 1
+        yield Tick(seq, time.time_ns())
+
+
+class Watched:
+    """What was reported while ticks passed, the longest time between two, and what was logged."""
+
+    def __init__(self, reports: list[JobReport], longest_s: float, logged: list[str]) -> None:
+        self.reports = reports
+        self.longest_s = longest_s
+        self.logged = logged
+
+
+def watched(squeue: Squeue, caplog: pytest.LogCaptureFixture, seconds: float = 1.0) -> Watched:
+    async def watch() -> tuple[list[JobReport], float]:
+        reports, longest_s, last_s = [], 0.0, time.monotonic()
+        async with squeue:
+            async for tick in squeue.with_jobs(ticks(seconds)):
+                longest_s = max(longest_s, time.monotonic() - last_s)
+                last_s = time.monotonic()
+                if tick.jobs is not None:
+                    reports.append(tick.jobs)
+        return reports, longest_s
+
+    caplog.set_level(logging.INFO, "fabmon.feeds")
+    reports, longest_s = asyncio.run(watch())
+    return Watched(reports, longest_s, [each.getMessage() for each in caplog.records])
+
+
+def asked(directory: Path) -> list[str]:
+    return (directory / "asked").read_text().splitlines()
+
+
+def test_jobs_are_reported_once_while_they_stay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watched(Squeue(fake_squeue(tmp_path, LINES), period_s=0.1), caplog)
+
+    (report,) = seen.reports
+    assert [job.label for job in report.jobs] == ["job 8801 llama-70b (anna)"]
+    assert report.read_ns > 0
+    assert not report.reason
+    assert len(asked(tmp_path)) > 2
+    assert not seen.logged
+
+
+def test_it_is_not_asked_more_often_than_every_period(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched(Squeue(fake_squeue(tmp_path, "exit 1"), period_s=0.4), caplog, 1.0)
+
+    assert len(asked(tmp_path)) <= 3
+
+
+def test_a_squeue_that_hangs_is_killed_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = f"sleep 600 & echo $! >> {tmp_path}/children; wait"
+    seen = watched(Squeue(fake_squeue(tmp_path, script), period_s=0.3, timeout_s=0.2), caplog, 1.2)
+
+    assert seen.logged == ["jobs are not known: squeue has not answered for 0.2 s"]
+    assert [each.reason for each in seen.reports] == ["squeue has not answered for 0.2 s"]
+    assert seen.longest_s < 2
+    until_s = time.monotonic() + 10
+    for child in (tmp_path / "children").read_text().split():
+        while is_running(int(child)):
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+
+
+def test_one_that_fails_keeps_the_jobs_that_were_read_and_is_logged_once_and_on_recovery(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = f"""
+n=$(wc -l < {tmp_path}/asked)
+[ $n -gt 1 ] && [ $n -lt 6 ] && echo "squeue: error: cannot contact controller" >&2 && exit 1
+{LINES}"""
+    seen = watched(Squeue(fake_squeue(tmp_path, script), period_s=0.1), caplog, 1.5)
+
+    first, failed, again = seen.reports
+    assert failed.reason == ("squeue ended with status 1: squeue: error: cannot contact controller")
+    assert failed.jobs == first.jobs == again.jobs
+    assert failed.read_ns == first.read_ns
+    assert not again.reason
+    assert seen.logged == [f"jobs are not known: {failed.reason}", "jobs are known again"]
+
+
+def test_one_that_floods_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seen = watched(Squeue(fake_squeue(tmp_path, "yes"), period_s=0.3), caplog, 1.0)
+
+    assert [each.reason for each in seen.reports] == ["squeue printed more than 8,192 KiB"]
+    assert len(seen.logged) == 1
+    assert seen.longest_s < 2
+
+
+def test_errors_without_end_are_a_flood_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watched(Squeue(fake_squeue(tmp_path, "yes >&2"), period_s=0.3), caplog, 0.6)
+
+    assert [each.reason for each in seen.reports] == ["squeue printed more than 64 KiB"]
+
+
+def test_one_that_has_json_only_is_read_at_the_next_question(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "jobs.json").write_bytes(new_json())
+    script = (
+        f'[ "$1" = --json ] && exec cat {tmp_path}/jobs.json; echo "no such option" >&2; exit 1'
+    )
+    seen = watched(Squeue(fake_squeue(tmp_path, script), period_s=0.1), caplog, 0.8)
+
+    assert [each.reason for each in seen.reports] == [
+        "squeue ended with status 1: no such option",
+        "",
+    ]
+    assert [job.id for job in seen.reports[-1].jobs] == ["8801"]
+    assert asked(tmp_path)[2:] == ["--json"] * len(asked(tmp_path)[2:])
+
+
+def test_output_that_is_no_list_of_jobs_is_a_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watched(Squeue(fake_squeue(tmp_path, "echo welcome"), period_s=0.1), caplog, 0.5)
+
+    assert [each.reason for each in seen.reports] == [
+        "squeue printed no list of jobs: squeue printed 'welcome'"
+    ]
+    assert len(seen.logged) == 1
+
+
+def test_a_machine_without_slurm_has_a_reason_and_logs_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    unconfigured = "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1"
+
+    missing = watched(Squeue("no-such-squeue", period_s=0.1), caplog, 0.3)
+    fresh = watched(Squeue(fake_squeue(tmp_path, unconfigured), period_s=0.1), caplog, 0.5)
+
+    assert [each.reason for each in missing.reports] == [
+        "no-such-squeue is not on the PATH of this machine"
+    ]
+    assert [each.reason for each in fresh.reports] == ["Slurm is not configured on this machine"]
+    assert len(asked(tmp_path)) == 1
+    assert not missing.logged
+    assert not fresh.logged
+
+
+def test_what_squeue_says_is_not_quoted_where_names_are_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    squeue = Squeue(fake_squeue(tmp_path, "echo pod7 >&2; exit 3"), quotes_errors=False)
+
+    seen = watched(squeue, caplog, 0.4)
+
+    assert [each.reason for each in seen.reports] == ["squeue ended with status 3"]
+    assert "pod7" not in "".join(seen.logged)
+
+
+def test_jobs_of_hostfiles_remain_beside_those_of_slurm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = Job(id="7", nodes=("gpu001",))
+    named = Job(scheduler=HOSTFILE, name="llama", nodes=("gpu009",))
+
+    squeue = Squeue(fake_squeue(tmp_path, LINES), known=[own, named])
+    at_first = squeue.take()
+    seen = watched(squeue, caplog, 0.5)
+
+    assert at_first is not None
+    assert [job.number for job in at_first.jobs] == ["7", "llama"]
+    assert [[job.number for job in each.jobs] for each in seen.reports] == [["8801", "llama"]]
+
+
+def is_running(process: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
