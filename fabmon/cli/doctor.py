@@ -67,18 +67,16 @@ def doctor(
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
     if prometheus is not None:
-        from fabmon.feeds.prometheus.responses import PrometheusError
         from fabmon.session.presentation import RunOptions
         from fabmon.session.watch_run import prometheus_feed
 
         named = selected_hosts(hosts, nodesets) if hosts is not None or nodesets else []
         options = RunOptions(matches=matches, token_file=token_file)
         feed = prometheus_feed(prometheus, session.settings.prometheus, options, named)
-        try:
-            record = asyncio.run(examine_prometheus(session, feed))
-        except PrometheusError as error:
-            print(f"fabmon: {error}", file=sys.stderr)
+        found = asyncio.run(examine_prometheus(session, feed))
+        if found is None:
             sys.exit(Exit.NO_NODE)
+        record = found
     else:
         watched = selected_hosts(hosts, nodesets)
         record = asyncio.run(examine_nodes(session, watched, duration))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -48,11 +49,18 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
     return examine(surveyor.survey(snapshot))
 
 
-async def examine_prometheus(session: Session, feed: PrometheusFeed) -> DoctorRecord:
-    """The doctor's record of what a Prometheus server has of each node. Raises PrometheusError."""
+async def examine_prometheus(session: Session, feed: PrometheusFeed) -> DoctorRecord | None:
+    """The doctor's record of what a Prometheus server has of each node; None where the server does
+    not answer, which is printed."""
+    from fabmon.feeds.prometheus.responses import PrometheusError
+
     surveyor = Surveyor(feed.hosts)
     async with aclosing(feed):
-        await feed.open()
+        try:
+            await feed.open()
+        except PrometheusError as error:
+            print(f"fabmon: {error}", file=sys.stderr)
+            return None
         history = session.history(feed.hosts, feed.interval_s)
         async for tick in feed.past(_PAST_TICKS * feed.interval_s):
             surveyor.accept(tick)
