@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
 
 from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.log_lines import Process
 from fabmon.analysis.job_log.places import Place, Places
 from fabmon.analysis.nccl_ras.job_status import JobStatus, Member
 from fabmon.analysis.nccl_ras.progress import LateGroup, late_groups, movement
 from fabmon.analysis.nccl_ras.wire_state import PortLoad, WireState
+from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wording import name_list
@@ -50,6 +53,9 @@ class RankNames:
     def __init__(self, places: Places, log: JobLog | None = None) -> None:
         self._places = places
         self._log = log
+        self._processes: defaultdict[int, list[Process]] = defaultdict(list)
+        for process in log.processes if log is not None else ():
+            self._processes[process.pid].append(process)
 
     def host(self, host: str) -> str:
         """The node with a name or address that RAS has; the same text where it is not known."""
@@ -71,8 +77,8 @@ class RankNames:
     def _hcas(self, member: Member, host: str) -> list[str]:
         if self._log is None:
             return []
-        for process in self._log.processes:
-            if process.pid == member.pid and process.host in (host, member.host):
+        for process in self._processes.get(member.pid, ()):
+            if process.host in (without_domain(host), host, member.host):
                 return self._log.hcas_of(process)
         return []
 

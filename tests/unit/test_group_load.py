@@ -63,6 +63,11 @@ def test_two_elephants_on_one_of_eight_uplinks_get_half_of_what_they_could() -> 
     assert finding.victims == ("leaf1/down1", "leaf1/down2")
 
 
+def test_of_two_senders_on_a_full_link_one_that_has_far_less_is_slowed_elsewhere() -> None:
+    """It would get more of this link: then the link slows one sender only."""
+    assert found(Leaf((290, 100), (), (), (), more=2)) == ()
+
+
 def test_uneven_links_and_lost_bandwidth_are_two_numbers() -> None:
     """Eight senders of 100G, hashed 5-1-1-1 onto four uplinks of 400G: five of them get 80G."""
     (finding,) = found(Leaf((78,) * 5, (98,), (98,), (98,), host_gbps=100))
@@ -121,14 +126,16 @@ def test_a_full_group_whose_hosts_count_no_cnps_slows_nobody() -> None:
     assert watched.seconds(SECONDS).findings == ()
 
 
+METRICS = ("rdma_cnp_handled", "ib_ext_tx_wait")
+
+
 def half_of_each_second(cnps_per_s: float = 0, waits: float = 0) -> Watched:
     """Exchanges of half a second in each second: four hosts of 400G share the first of four
     uplinks, each of three others has one for itself. All of them send 100 Gb/s meanwhile.
 
     The four handle CNPs, or wait for credits for a share of each second.
     """
-    metrics = ("rdma_cnp_handled", "ib_ext_tx_wait")
-    watched = Watched(LeafSpine(uplinks=4, hosts=7, rate_bps=400 * GBPS, metrics=metrics))
+    watched = Watched(LeafSpine(uplinks=4, hosts=7, rate_bps=400 * GBPS, metrics=METRICS))
     for number in range(1, 8):
         host = f"gpu{number:03}/eth0"
         watched.fabric.send(50 * GBPS, host, f"leaf1/up{max(1, number - 3)}")
@@ -145,6 +152,17 @@ def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, f
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
     assert "in bursts, " in finding.text
     assert finding.lost == pytest.approx(1 - 100 / 229, abs=0.03)
+
+
+def test_senders_that_wait_and_send_most_elsewhere_wait_for_another_link() -> None:
+    """Eight hosts wait and send 100 Gb/s each in bursts; the fullest of eight links carries 200."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=8, rate_bps=400 * GBPS, metrics=METRICS))
+    for number in range(1, 9):
+        host = f"gpu{number:03}/eth0"
+        watched.fabric.send(100 * GBPS, host)
+        watched.fabric.counted[host, "ib_ext_tx_wait"] = 0.25 * 400 * GBPS / BITS_PER_WAIT
+        watched.fabric.send((200 if number == 1 else 85) * GBPS, f"leaf1/up{number}")
+    assert watched.seconds(SECONDS).findings == ()
 
 
 def test_a_link_that_is_half_full_is_no_collision_where_nobody_waits() -> None:

@@ -43,8 +43,8 @@ class FullLink:
 
     `row` is the port that sends into it. `feeders` are the ports that it slows (edge ports of the
     switch before it, or behind it for links into a switch), `named` those whose traffic is known to
-    be on it: the others may only wait for them. `level` [members] is the mean
-    utilisation of the group's members while the link was full, NaN of those that are down.
+    be on it: the others may only wait for them. `level` [members] is the mean utilisation of the
+    group's members while the link was full, NaN of those that are down.
     `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
     slowed ports send over what they could (the smaller of their line rate and their fair share of
     the group, whose links carry as much as the full one does). `slowed_by` says how a queue was
