@@ -11,6 +11,7 @@ from fabmon.alerts.settings import AlertsConfig, BaseReceiver
 from fabmon.analysis.causes import CAUSES, title
 from fabmon.analysis.finding import SEVERITIES, Finding
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wording import plural
 
@@ -56,8 +57,9 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which findings become alerts. No `causes`: all. In quiet hours (None: there are none) only
-    those of `quiet_min_severity`; others do when they end, if they are still open."""
+    """Which findings become alerts. No `causes`, `jobs` or `users`: all. In quiet hours (None:
+    there are none) only those of `quiet_min_severity`; others do when they end, if they are still
+    open. `jobs` are numbers or names; one job of a finding has to match what is given."""
 
     min_severity: str
     causes: frozenset[str]
@@ -65,6 +67,8 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
     group_above: int
     quiet_hours: QuietHours | None = None
     quiet_min_severity: str = "critical"
+    jobs: tuple[str, ...] = ()
+    users: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, config: AlertsConfig, receiver: BaseReceiver) -> AlertRules:
@@ -79,13 +83,27 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
                 config.quiet_hours if receiver.quiet_hours is None else receiver.quiet_hours
             ),
             quiet_min_severity=receiver.quiet_min_severity or config.quiet_min_severity,
+            jobs=config.jobs if receiver.jobs is None else receiver.jobs,
+            users=frozenset(config.users if receiver.users is None else receiver.users),
         )
 
-    def admit(self, finding: Finding, time_ns: int) -> bool:
-        """Whether a finding becomes an alert at a time."""
+    def labels(self, jobs: JobTable) -> frozenset[str] | None:
+        """The labels of the jobs whose findings are wanted; None for all findings."""
+        if not self.jobs and not self.users:
+            return None
+        return frozenset(
+            job.label
+            for job in jobs.jobs
+            if (not self.jobs or any(job.is_called(each) or job.name == each for each in self.jobs))
+            and (not self.users or job.user in self.users)
+        )
+
+    def admit(self, finding: Finding, time_ns: int, labels: frozenset[str] | None = None) -> bool:
+        """Whether a finding becomes an alert at a time; `labels` as from labels()."""
         return (
             _rank(finding.severity) >= _rank(self.min_severity)
             and (not self.causes or finding.cause in self.causes)
+            and (labels is None or not labels.isdisjoint(finding.jobs))
             and time_ns - finding.since_ns >= self.open_for_s * 1e9
             and (
                 self.quiet_hours is None
@@ -113,6 +131,7 @@ class AlertBook:
         """The open alerts by id, at a scene."""
         time_ns = scene.snapshot.time_ns
         found = {f"{kind_of(each)}:{each.subject}": each for each in scene.findings}
+        labels = self._rules.labels(scene.snapshot.jobs)
         for id_ in [id_ for id_ in self._single if id_ not in found]:
             del self._single[id_]
         for members in self._grouped.values():
@@ -130,7 +149,7 @@ class AlertBook:
                     self._single[id_] = _updated(known, finding, scene.snapshot)
             elif id_ in members:
                 members[id_] = finding
-            elif self._rules.admit(finding, time_ns):
+            elif self._rules.admit(finding, time_ns, labels):
                 if counts.get(kind, 0) < self._rules.group_above:
                     counts[kind] = counts.get(kind, 0) + 1
                     self._single[id_] = _alert(id_, kind, finding, scene.snapshot)

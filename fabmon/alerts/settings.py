@@ -27,6 +27,8 @@ class BaseReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     min_severity: Severity | None = None
     causes: tuple[str, ...] | None = None
+    jobs: tuple[str, ...] | None = None
+    users: tuple[str, ...] | None = None
     quiet_hours: str | None = None
     quiet_min_severity: Severity | None = None
 
@@ -133,6 +135,8 @@ class AlertsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     link: str = ""
     min_severity: Severity = "warning"
     causes: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
     open_for_s: OpenFor = 0.0
     quiet_hours: str = ""
     quiet_min_severity: Severity = "critical"

@@ -12,12 +12,15 @@ from fabmon.cli.options import (
     config_option,
     host_option,
     hosts_option,
+    match_option,
     patience_option,
+    prometheus_option,
     report_option,
     ssh_config_option,
+    token_option,
     topology_option,
 )
-from fabmon.session.errors import Exit
+from fabmon.session.errors import Exit, UsageError
 
 _PATIENCE_S = 15.0
 
@@ -25,6 +28,9 @@ _PATIENCE_S = 15.0
 @click.command()
 @hosts_option
 @host_option
+@prometheus_option
+@match_option
+@token_option
 @report_option
 @patience_option(_PATIENCE_S)
 @topology_option
@@ -33,6 +39,9 @@ _PATIENCE_S = 15.0
 def doctor(
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    prometheus: str | None,
+    matches: tuple[str, ...],
+    token_file: Path | None,
     style: str,
     duration: float,
     topologies: tuple[Path, ...],
@@ -43,20 +52,34 @@ def doctor(
 
     For each node and source: works, absent, unsupported, not permitted (and what would help) or too
     slow. Then the audit before a run: dead rails, link speed, PCIe, MTU, PFC and ECN along each
-    rail, flaps, cabling, NUMA, shared ports. Reads the nodes directly; --prometheus is not
-    supported.
+    rail, flaps, cabling, NUMA, shared ports. With --prometheus: by what the server has of each
+    node, and which of its metrics are not read.
     """
+    if prometheus is None and (matches or token_file is not None):
+        raise UsageError("--match and --prometheus-token-file need --prometheus URL")
     from fabmon.report.doctor import doctor_table
     from fabmon.report.output import as_json
-    from fabmon.session.node_queries import examine_nodes
+    from fabmon.session.node_queries import examine_nodes, examine_prometheus
     from fabmon.session.node_selection import selected_hosts
     from fabmon.session.printing import log_to_stderr, status_of, write
     from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
-    watched = selected_hosts(hosts, nodesets)
-    record = asyncio.run(examine_nodes(session, watched, duration))
+    if prometheus is not None:
+        from fabmon.session.presentation import RunOptions
+        from fabmon.session.watch_run import prometheus_feed
+
+        named = selected_hosts(hosts, nodesets) if hosts is not None or nodesets else []
+        options = RunOptions(matches=matches, token_file=token_file)
+        feed = prometheus_feed(prometheus, session.settings.prometheus, options, named)
+        found = asyncio.run(examine_prometheus(session, feed))
+        if found is None:
+            sys.exit(Exit.NO_NODE)
+        record = found
+    else:
+        watched = selected_hosts(hosts, nodesets)
+        record = asyncio.run(examine_nodes(session, watched, duration))
     write(as_json(record) if style == "json" else doctor_table(record).encode())
     if record.nodes_up and record.to_fix:
         sys.exit(Exit.FIX_NEEDED)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.fabric.flows.queue_pairs import SOURCE
@@ -19,8 +21,14 @@ from fabmon.session.session import Session
 _DOCTOR_FRAMES = 3
 """Frames of a node before it is judged: rates need two, and a first read may be slow."""
 
+_PAST_TICKS = 4
+"""Scrapes of Prometheus before now that are read for the doctor's rates."""
+
 _FLOWS_FRAMES = 8
 """A host that reported no queue pairs by then has none: the probe looks every 5 frames."""
+
+if TYPE_CHECKING:
+    from fabmon.feeds.prometheus.feed import PrometheusFeed
 
 _GONE = (NodeState.FAILED, NodeState.LOST)
 
@@ -39,6 +47,27 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
 
     snapshot = await _listen(session, hosts, duration_s, is_settled)
     return examine(surveyor.survey(snapshot))
+
+
+async def examine_prometheus(session: Session, feed: PrometheusFeed) -> DoctorRecord | None:
+    """The doctor's record of what a Prometheus server has of each node; None where the server does
+    not answer, which is printed."""
+    from fabmon.feeds.prometheus.responses import PrometheusError
+
+    surveyor = Surveyor(feed.hosts)
+    async with aclosing(feed):
+        try:
+            await feed.open()
+        except PrometheusError as error:
+            print(f"fabmon: {error}", file=sys.stderr)
+            return None
+        history = session.history(feed.hosts, feed.interval_s)
+        async for tick in feed.past(_PAST_TICKS * feed.interval_s):
+            surveyor.accept(tick)
+            history.accept(tick)
+        tick = await feed.poll()
+        surveyor.accept(tick)
+        return examine(surveyor.survey(history.accept(tick)))
 
 
 async def collect_queue_pairs(

@@ -196,7 +196,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
 async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> Exit:
     is_named = options.hosts is not None or bool(options.nodesets)
     hosts = selected_hosts(options.hosts, options.nodesets) if is_named else []
-    feed = _prometheus_feed(url, session.settings.prometheus, options, hosts)
+    feed = prometheus_feed(url, session.settings.prometheus, options, hosts)
     redactor = Redactor(hosts) if options.redact else None
     if redactor is not None:
         redactor.node(urlsplit(url).hostname or "")
@@ -250,7 +250,7 @@ async def _show_prometheus(
     ).show()
 
 
-def _prometheus_feed(
+def prometheus_feed(
     url: str, config: PrometheusConfig, options: RunOptions, hosts: Sequence[Host]
 ) -> PrometheusFeed:
     """The feed that the options and the configuration describe. Raises UsageError."""

@@ -57,6 +57,23 @@ def test_one_report_has_rates_at_once(server: VictoriaMetrics) -> None:
     assert done.stderr == ""
 
 
+def test_doctor_names_the_metrics_of_the_server_that_are_not_read(server: VictoriaMetrics) -> None:
+    write_scrapes(server, 2)
+    stamp = round(time.time() * 1000)
+    target = 'instance="gpu001:9400",gpu="0",UUID="GPU-0"'
+    server.store(
+        [
+            f"DCGM_FI_PROF_NVLINK_TX_BYTES{{{target}}} 1000 {stamp}",
+            f"DCGM_FI_DEV_NVLINK_BRAND_NEW{{{target}}} 5 {stamp}",
+        ]
+    )
+    done = fabmon("doctor", "--prometheus", server.url)
+    assert done.returncode in (0, 5), done.stderr
+    assert "dcgm_exporter" in done.stdout
+    assert "DCGM_FI_DEV_NVLINK_BRAND_NEW" in done.stdout
+    assert "gpu002" in done.stdout
+
+
 def test_lines_are_of_now_not_of_the_past(server: VictoriaMetrics) -> None:
     write_scrapes(server, 1)
     start_s = time.time()

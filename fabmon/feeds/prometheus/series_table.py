@@ -282,7 +282,7 @@ class SeriesTable:
             if exporter in self.coverage
         ]
         if covered:
-            # Doctor does not read Prometheus: the page of the node says it.
+            # For doctor, and for the page of the node.
             known["coverage"] = [each.describe(source) for source, each in covered]
             known["limits"] = [
                 {"source": source, "text": _not_read(each)} for source, each in covered

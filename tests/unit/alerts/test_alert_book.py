@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import msgspec
@@ -14,6 +15,8 @@ from fabmon.alerts.quiet_hours import parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, JournaldReceiver, check
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.jobs.job import Job, JobReport
+from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.tick import Tick
 from fabmon.history.history import History
 
@@ -101,6 +104,32 @@ def test_quiet_hours_that_are_none_are_refused(hours: str) -> None:
     config = AlertsConfig(receivers={"log": JournaldReceiver(quiet_hours=hours)})
     with pytest.raises(SettingError):
         check(config, ())
+
+
+def test_only_findings_of_some_jobs_or_users() -> None:
+    jobs = (
+        Job(id="8801", name="llama", user="anna", nodes=("gpu1",)),
+        Job(id="8802", shown_id="8802_3", name="sweep", user="ben", nodes=("gpu2",)),
+    )
+    table = JobTable(JobReport(source="squeue", jobs=jobs), hosts=["gpu1", "gpu2"])
+    plain = scene(
+        *(
+            msgspec.structs.replace(finding(name), jobs=tuple(job.label for job in of))
+            for name, of in (("a", jobs[:1]), ("b", jobs[1:]), ("both", jobs), ("none", ()))
+        )
+    )
+    seen = replace(plain, snapshot=replace(plain.snapshot, jobs=table))
+
+    def sent(jobs: tuple[str, ...] = (), users: tuple[str, ...] = ()) -> set[str]:
+        rules = AlertRules.of(AlertsConfig(), JournaldReceiver(jobs=jobs, users=users))
+        return {alert.finding.subject for alert in AlertBook(rules).accept(seen).values()}
+
+    assert sent() == {"a", "b", "both", "none"}
+    assert sent(jobs=("8801",)) == sent(jobs=("llama",)) == sent(users=("anna",)) == {"a", "both"}
+    assert sent(jobs=("8802",)) == sent(jobs=("8802_3",)) == {"b", "both"}
+    assert sent(users=("anna", "ben")) == {"a", "b", "both"}
+    assert not sent(jobs=("8801",), users=("ben",))
+    assert not sent(jobs=("9999",))
 
 
 def test_a_receiver_has_quiet_hours_of_its_own() -> None:

@@ -103,7 +103,7 @@ class Daemon:
 
 
 class PrometheusServer(Daemon):
-    """A server that scrapes `targets` every second."""
+    """A server that scrapes `targets` every `interval_s`."""
 
     def __init__(
         self,
@@ -112,8 +112,10 @@ class PrometheusServer(Daemon):
         *,
         secret: bool = False,
         rules: Path | None = None,
+        interval_s: int = 1,
     ):
         super().__init__(directory)
+        self._interval_s = interval_s
         self._targets = list(targets)
         self._rules = rules
         self._secret = secret
@@ -148,7 +150,7 @@ class PrometheusServer(Daemon):
                 f"    labels: {{instance: '{instance}'{more}}}\n"
             )
         path.write_text(
-            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+            f"global: {{scrape_interval: {self._interval_s}s, scrape_timeout: 1s}}\n"
             + (f"rule_files: ['{self._rules}']\n" if self._rules else "")
             + f"scrape_configs:{'' if jobs else ' []'}\n"
             + "".join(jobs)

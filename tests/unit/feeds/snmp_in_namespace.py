@@ -10,6 +10,8 @@ import json
 import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from tests.unit.feeds.session_reading import read_messages, values_of
 from tests.unit.feeds.snmp_server import COMMUNITY, Snmpd
 
 FRAMES, SIZE = 2000, 1400
+PACED_FRAMES = 366
+PACED_BPS = PACED_FRAMES * SIZE * 8
 _COUNTERS = {
     "phy_tx_bytes": "tx_bytes",
     "phy_rx_bytes": "rx_bytes",
@@ -78,6 +82,39 @@ async def table(directory: Path) -> dict[str, Any]:
     return {"status": process.returncode, "out": out.decode(), "errors": errors.decode()}
 
 
+async def rates(directory: Path) -> dict[str, Any]:
+    """What fabmon shows of the switch while frames pass through it at a constant rate."""
+    agent, secret = begin(directory)
+    hosts = directory / "hosts.txt"
+    hosts.write_text(f"switch7 via=snmp address=127.0.0.1 port={agent.port} secret={secret}\n")
+    stopped = threading.Event()
+    sender = threading.Thread(target=send_paced, args=(stopped,))
+    sender.start()
+    program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts)]
+    try:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*program, "--format", "jsonl", "--duration", "30"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        stopped.set()
+        sender.join()
+        agent.kill()
+    return {"out": done.stdout}
+
+
+def send_paced(stopped: threading.Event) -> None:
+    """Send frames from swp1 at a constant rate, until stopped."""
+    began_s, sent = time.monotonic(), 0
+    while not stopped.wait(0.003):
+        due = int((time.monotonic() - began_s) * PACED_FRAMES)
+        send_frames(due - sent)
+        sent = due
+
+
 def begin(directory: Path) -> tuple[Snmpd, Path]:
     """The veths, the agent, and a file with its community."""
     set_up()
@@ -131,5 +168,5 @@ async def counters(directory: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     snmp._DETAIL_S = 1.0
-    scenes = {"counters": counters, "table": table}
+    scenes = {"counters": counters, "table": table, "rates": rates}
     print(json.dumps(asyncio.run(scenes[sys.argv[1]](Path(sys.argv[2])))))
