@@ -116,7 +116,7 @@ def test_footer_and_help_show_the_keys_of_the_user() -> None:
     line = footer("overview", 200, tones, table=table).text
     assert "F3 units" in line
     assert line.endswith("? help  Q quit")
-    assert "F5/2/3/4/5/6 views" in line
+    assert "F5/2/3/4/5/6/7 views" in line
     said = [each.text for each in help_page("overview", 100, tones, table)]
     assert any(each.startswith("   F3 ") and "Gb/s" in each for each in said)
     assert not any(each.startswith("   u ") for each in said)

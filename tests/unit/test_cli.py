@@ -154,7 +154,7 @@ def test_some_nodes_reached_is_status_4(tmp_path: Path) -> None:
         (["--format", "jsonl", "--once"], "use --format jsonl --duration"),
         (["--interval", "0"], "0.1<=x<=3600"),
         (["--hosts", "f", "doctor"], "--hosts goes after doctor: fabmon doctor --hosts FILE"),
-        (["--prometheus", "http://p", "doctor"], "fabmon doctor has no --prometheus"),
+        (["--prometheus", "http://p", "trace"], "fabmon trace has no --prometheus"),
         (["--once", "--picture", "/nowhere/now.svg"], "--picture /nowhere/now.svg: no such file"),
         (["--host", "gpu[1-"], "gpu[1-"),
         (["--dp", "8"], "--dp describes a model: add --model-params"),

@@ -70,7 +70,7 @@ def test_a_longer_step_is_one_event_and_its_previous_value_is_known() -> None:
     assert llama.best_step_s == pytest.approx(5.5, rel=0.1)
     texts = [event.text for event in scenes[-1].events if event.kind == "iteration"]
     assert len([text for text in texts if text.startswith("step time 5.5")]) == 1
-    assert all("gpu001 +7" in text for text in texts)
+    assert all("8801 llama (anna)" in text for text in texts), texts
     assert len(texts) <= 2
 
 
