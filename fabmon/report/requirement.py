@@ -239,7 +239,11 @@ def _rows(record: RequirementRecord) -> Iterator[tuple[str, str, str]]:
     group = f"{plural(record.dp, 'rank')} in {plural(record.group_nodes, 'node')}"
     groups = f"{record.groups_per_node:g}"
     yield "gradients of a GPU", byte_count(record.payload_bytes), "parameters / (tp x pp) x dtype"
-    yield "data-parallel group", group, f"{groups} of them in a node"
+    yield (
+        "data-parallel group",
+        group,
+        f"{groups} such group{'' if groups == '1' else 's'} in each node",
+    )
     yield "a node sends per step", byte_count(record.node_bytes), _formula(record)
     yield "a rail sends per step", byte_count(record.rail_bytes), f"{record.rails} rails a node"
     if record.compute_low_s is not None and record.compute_high_s is not None:

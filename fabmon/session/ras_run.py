@@ -114,7 +114,8 @@ def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
         wire=wire,
         notes=notes,
     )
-    code = Exit.FIX_NEEDED if record.needs_action else Exit.OK
+    is_sound = status.is_complete and not record.needs_action
+    code = Exit.OK if is_sound else Exit.FIX_NEEDED
     return (redacted_ras_record(record, redactor) if options.redact else record), code
 
 

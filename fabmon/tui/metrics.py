@@ -17,6 +17,8 @@ IDLE = 0.005
 """Below this share of the scale a cell is drawn as idle."""
 PEAK_S = 10
 """Cells show the highest value of this time, or of an iteration that is longer."""
+_MOST_OF_LINE_RATE = 1.1
+"""Traffic of a tick may be above the line rate by so much where samples are late."""
 _TINY = 1e-9
 
 
@@ -61,9 +63,18 @@ class HeatMetric:
             return values
         ports = range(len(snapshot.up))
         peaks = [
-            np.fmax.reduce(snapshot.window(column, ports, ticks), axis=1) for column in self.columns
+            self._peaks(snapshot.window(name, ports, ticks), snapshot) for name in self.columns
         ]
         highest: Floats = np.fmax(self._shares(greatest(peaks), snapshot.line_rate_bps), values)
+        return highest
+
+    def _peaks(self, window: Floats, snapshot: Snapshot) -> Floats:
+        """[ports]: the highest values of a window [ports, ticks]. Traffic that the line rate does
+        not allow is of a time when the link was faster: it is no share of this rate."""
+        if self.traffic:
+            most_bps = _MOST_OF_LINE_RATE * snapshot.line_rate_bps[:, None]
+            window = np.where(window > most_bps, np.nan, window)
+        highest: Floats = np.fmax.reduce(window, axis=1)
         return highest
 
     def last_values(self, snapshot: Snapshot, line_rate_bps: Floats) -> Floats:

@@ -19,7 +19,7 @@ from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.time.past_reader import RecordingAccess
 from fabmon.tui.time.player import Player
 
-_LONGEST_KEY_S = 0.3
+_LONGEST_KEY_S = 2.0
 """After this time the next key no longer waits: the widget that had the last one may be gone."""
 
 

@@ -43,6 +43,15 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["ras", *map(str, arguments)])
 
 
+def test_an_answer_that_was_cut_is_no_sound_one(tmp_path: Path) -> None:
+    whole = saved(tmp_path / "whole.txt", ras_texts.OK.encode())
+    assert run(whole).exit_code == 0
+    cut = saved(tmp_path / "cut.txt", ras_texts.OK.partition("Errors")[0].encode())
+    done = run(cut)
+    assert done.exit_code == 5
+    assert "The answer has no end" in done.output
+
+
 def reported(*arguments: object) -> dict[str, Any]:
     done = run(*arguments, "--format", "json")
     assert done.exit_code in (0, 5), f"{done.output} {done.exception}"
