@@ -249,7 +249,7 @@ def test_cells_keep_the_highest_value_of_the_last_seconds() -> None:
 def test_traffic_from_before_a_link_slowed_down_is_no_share_of_its_rate_now() -> None:
     snapshot, row = paused_after(World(), 70), row_of(World(), "gpu001/mlx5_0")
     assert UTIL.peak_values(snapshot, 10)[row] > 0.5
-    slower = replace(snapshot, line_rate_bps=snapshot.line_rate_bps / 4)
+    slower = replace(snapshot, line_rate_bps=snapshot.line_rate_bps / np.float32(4))
     assert UTIL.peak_values(slower, 10)[row] == 0
 
 
