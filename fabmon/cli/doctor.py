@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from fabmon.cli.options import (
+    check_feeds,
     config_option,
     host_option,
     hosts_option,
@@ -20,7 +21,7 @@ from fabmon.cli.options import (
     token_option,
     topology_option,
 )
-from fabmon.session.errors import Exit, UsageError
+from fabmon.session.errors import Exit
 
 _PATIENCE_S = 15.0
 
@@ -55,8 +56,7 @@ def doctor(
     rail, flaps, cabling, NUMA, shared ports. With --prometheus: by what the server has of each
     node, and which of its metrics are not read.
     """
-    if prometheus is None and (matches or token_file is not None):
-        raise UsageError("--match and --prometheus-token-file need --prometheus URL")
+    check_feeds(prometheus, matches, token_file)
     from fabmon.report.doctor import doctor_table
     from fabmon.report.output import as_json
     from fabmon.session.node_queries import examine_nodes, examine_prometheus

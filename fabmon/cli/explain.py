@@ -12,6 +12,7 @@ from fabmon.cli.options import (
     host_option,
     parse_zone,
     patience_option,
+    recording_option,
     redact_option,
     report_option,
     ssh_config_option,
@@ -23,14 +24,7 @@ _PATIENCE_S = 20.0
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...", type=click.Path(path_type=Path))
-@click.option(
-    "--recording",
-    "recordings",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Recording of that time: ports, leaves, findings and links then. May be repeated.",
-)
+@recording_option("Recording of that time: ports, leaves, findings and links then.")
 @click.option(
     "--tz",
     metavar="ZONE",

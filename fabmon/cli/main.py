@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from fabmon import __version__
 from fabmon.cli.options import (
+    check_feeds,
     check_style,
     color_option,
     config_option,
@@ -180,10 +181,7 @@ def cli(
         _refuse_misplaced(context, context.invoked_subcommand)
         return
     check_style(style, once)
-    if prometheus is None and (matches or token_file is not None):
-        raise UsageError("--match and --prometheus-token-file need --prometheus URL")
-    if prometheus is not None and sflow is not None:
-        raise UsageError("--sflow and --prometheus cannot be combined")
+    check_feeds(prometheus, matches, token_file, sflow)
     from fabmon.session.presentation import RunOptions
     from fabmon.session.watch_run import watch
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.options import Duration, LineRate, config_option, hint_options, report_option
+from fabmon.cli.options import (
+    Duration,
+    LineRate,
+    config_option,
+    hint_options,
+    recording_option,
+    report_option,
+)
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,14 +60,7 @@ _STUDIED_S = 240.0
     metavar="SHARE",
     help=f"Share of --peak-tflops while computing, without --compute.  [default: {_MFU}]",
 )
-@click.option(
-    "--recording",
-    "recordings",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Measure the step in the last minutes of this recording of the job. May be repeated.",
-)
+@recording_option("Measure the step in the last minutes of this recording of the job.")
 @report_option
 @config_option
 def need(

@@ -257,9 +257,36 @@ def patience_option(seconds: float) -> Callable[[_Command], _Command]:
     )
 
 
+def check_feeds(
+    prometheus: str | None,
+    matches: tuple[str, ...],
+    token_file: Path | None,
+    sflow: str | None = None,
+) -> None:
+    """Raise UsageError for options that do not go with the chosen source of data."""
+    if prometheus is None and (matches or token_file is not None):
+        raise UsageError("--match and --prometheus-token-file need --prometheus URL")
+    if prometheus is not None and sflow is not None:
+        raise UsageError("--sflow and --prometheus cannot be combined")
+
+
 # Recordings.
 
 _RECORDINGS = click.Path(path_type=Path)
+
+
+def recording_option(help_: str) -> Callable[[_Command], _Command]:
+    """--recording of a command that also works without one; may be repeated."""
+    return click.option(
+        "--recording",
+        "recordings",
+        type=_RECORDINGS,
+        multiple=True,
+        metavar="FILE",
+        help=f"{help_} May be repeated.",
+    )
+
+
 recordings_argument = click.argument("files", nargs=-1, metavar="FILE...", type=_RECORDINGS)
 optional_recordings_argument = click.argument(
     "files", nargs=-1, metavar="[FILE...]", type=_RECORDINGS

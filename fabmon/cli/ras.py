@@ -11,6 +11,7 @@ from fabmon.cli.options import (
     config_option,
     parse_zone,
     patience_option,
+    recording_option,
     redact_option,
     report_option,
     ssh_config_option,
@@ -53,13 +54,8 @@ _PATIENCE_S = 20.0
     metavar="SECONDS",
     help="RAS waits at most this long for processes that do not answer.",
 )
-@click.option(
-    "--recording",
-    "recordings",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Recording of that time: nodes, NICs, links, and whether they were idle, hot or paused.",
+@recording_option(
+    "Recording of that time: nodes, NICs, links, and whether they were idle, hot or paused."
 )
 @click.option("--screen", is_flag=True, help="The same from the screen that was shown last.")
 @click.option(

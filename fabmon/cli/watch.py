@@ -10,6 +10,7 @@ import click
 
 from fabmon.cli.options import (
     Duration,
+    check_feeds,
     config_option,
     host_option,
     hosts_option,
@@ -23,7 +24,6 @@ from fabmon.cli.options import (
     token_option,
     topology_option,
 )
-from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
     from fabmon.fabric.jobs.job import JobFilter
@@ -86,10 +86,7 @@ def watch(
     fabmon.toml has in [alerts]: see docs/alerts.md. Made to run as a service. Problems are printed
     to standard error. SIGTERM and ctrl+c end it.
     """
-    if prometheus is None and (matches or token_file is not None):
-        raise UsageError("--match and --prometheus-token-file need --prometheus URL")
-    if prometheus is not None and sflow is not None:
-        raise UsageError("--sflow and --prometheus cannot be combined")
+    check_feeds(prometheus, matches, token_file, sflow)
     from fabmon.session.presentation import FINDINGS, RunOptions
     from fabmon.session.watch_run import watch as watch_nodes
 

@@ -20,7 +20,7 @@ from fabmon.analysis.job_log.log_times import Clock, LogTime, clock_of
 from fabmon.analysis.job_log.nccl_tests import Rails
 from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
 from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
-from fabmon.fabric.model import RAIL, Fabric, Host
+from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time
@@ -157,7 +157,7 @@ class _RecordingLook:
             )
         else:
             assert clock is not None
-            rows = _rows(failures, played.fabric) or _rails_of(log, played.fabric)
+            rows = _rows(failures, played.fabric) or played.rails_of(_tested_hosts(log))
             found = played.at_time(window, clock.sure, rows, _hosts(failures) | _tested_hosts(log))
         rails = _rails(log, self._options, played.rail_rates)
         return explain_record(log, sources, failures, stuck, clock, found, notes, rails)
@@ -227,18 +227,6 @@ def _hosts(failures: Sequence[LocatedFailure]) -> set[str]:
 
 def _tested_hosts(log: JobLog) -> set[str]:
     return {host for run in log.tests.runs for host in run.hosts.values()}
-
-
-def _rails_of(log: JobLog, fabric: Fabric) -> list[int]:
-    """The rails of the hosts of tests."""
-    hosts = _tested_hosts(log)
-    return [
-        port.row
-        for node in fabric.nodes
-        if without_domain(node.name) in hosts
-        for port in node.ports
-        if port.role == RAIL
-    ]
 
 
 def _rows(failures: Sequence[LocatedFailure], fabric: Fabric) -> list[int]:

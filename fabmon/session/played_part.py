@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.nccl_ras.wire_state import PortLoad
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import RAIL, Fabric
+from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import utc
@@ -46,6 +47,17 @@ class PlayedPart:
         self._sums: dict[str, Floats] = {}
         self._ticks: dict[str, Floats] = {}
         self._down_s: Floats = np.zeros(0, np.float32)
+
+    def rails_of(self, hosts: Set[str]) -> list[int]:
+        """The rails of some hosts, which may be given with their domains."""
+        wanted = {without_domain(host) for host in hosts}
+        return [
+            port.row
+            for node in self.fabric.nodes
+            if without_domain(node.name) in wanted
+            for port in node.ports
+            if port.role == RAIL
+        ]
 
     def accept(self, scene: Scene) -> None:
         """Add a scene."""

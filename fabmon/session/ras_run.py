@@ -17,7 +17,7 @@ from fabmon.analysis.nccl_ras.text_status import parse_status
 from fabmon.analysis.nccl_ras.versions import Version, library_version, parse_version, refusal
 from fabmon.analysis.nccl_ras.wire_state import WireState, wire_state
 from fabmon.fabric.hosts.hosts_file import HostsFileError, read
-from fabmon.fabric.model import RAIL, UPLINK, Fabric, Host
+from fabmon.fabric.model import UPLINK, Fabric, Host
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time, utc
@@ -334,7 +334,7 @@ def _hosts_of(status: JobStatus) -> Iterator[str]:
 
 def _wire(played: PlayedPart, hosts: set[str], clock: str, window_ns: tuple[int, int]) -> Wire:
     """The state of the rails of some hosts, or else of the uplinks of their leaves."""
-    rails = _rails(played.fabric, {without_domain(host) for host in hosts})
+    rails = played.rails_of(hosts)
     if not rails:
         return Wire(clock=f"{clock}; the hosts of the answer are not in the recording")
     state, loads = wire_state([played.load(row) for row in rails])
@@ -352,16 +352,6 @@ def _wire(played: PlayedPart, hosts: set[str], clock: str, window_ns: tuple[int,
         loads=tuple(loads),
         findings=tuple(played.findings(rows, hosts)),
     )
-
-
-def _rails(fabric: Fabric, hosts: set[str]) -> list[int]:
-    return [
-        port.row
-        for node in fabric.nodes
-        if without_domain(node.name) in hosts
-        for port in node.ports
-        if port.role == RAIL
-    ]
 
 
 def _uplinks(fabric: Fabric, rails: list[int]) -> list[int]:

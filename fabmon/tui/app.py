@@ -29,9 +29,9 @@ from fabmon.tui.saving import save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
-from fabmon.tui.screens.jobs import JobsScreen
 from fabmon.tui.screens.line_screens import (
     FindingsScreen,
+    JobsScreen,
     NodesScreen,
     RetryRequested,
     SwitchesScreen,

@@ -265,7 +265,7 @@ def _condition(
     is_marked, lost, named = bool(signals.marked[row]), senders.lost, senders.named
     names = f"{len(named)} senders or more ({structure.labels(named, 3)})"
     if not len(named):
-        names = "senders that cannot be told apart from those that wait for them"
+        names = "senders that cannot be distinguished from ports that wait for them"
     unseen = ["" if edge != NONE else "the switch in front of it"]
     unseen.append("" if len(named) else "who sends to it")
     return Condition(

@@ -165,8 +165,8 @@ def _lateness(
     if 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
         return None
     lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
-    alike = (_correlation(own[None, n:], usual[: len(usual) - n])[0] for n in lags)
-    if not any(each >= _FOLLOWS for each in alike):
+    correlations = (_correlation(own[None, n:], usual[: len(usual) - n])[0] for n in lags)
+    if not any(each >= _FOLLOWS for each in correlations):
         return None
     aligned, seq = inputs.snapshot.aligned, inputs.snapshot.seq
     is_together = aligned.spread_s(moved.shape[1], seq) <= _TOGETHER_S

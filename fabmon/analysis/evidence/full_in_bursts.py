@@ -18,7 +18,7 @@ from fabmon.analysis.evidence.sharing import (
 from fabmon.fabric.snapshot import Floats
 
 _MOST_WAITING = 0.9
-"""Share of the time with traffic, 0 to 1, up to which its length can be told from what is sent."""
+"""Share of the time with traffic, 0 to 1, up to which what is sent shows its length."""
 
 BURSTS = 0.2
 """Mean utilisation of a link from which on it may be full in bursts: requests at low load queue for

@@ -79,7 +79,7 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
 class Sharers:
     """Who shares a link, both [ports]: `slowed` are ports whose loss is that of the link, `named`
     those that are known to send over it. Nobody is `named` where ports that are on it cannot be
-    told from ports that wait for them."""
+    distinguished from ports that wait for them."""
 
     slowed: Mask
     named: Mask

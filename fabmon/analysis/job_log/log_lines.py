@@ -112,7 +112,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signalled(msgspec.Struct, frozen=True):
-    """A rank that was told of the timeout of another (`by`, -1 where not named)."""
+    """A rank that received the timeout of another rank (`by`, -1 where not named)."""
 
     rank: int
     by: int

@@ -1,22 +1,24 @@
-"""The views that are one page of lines: switches, nodes, findings, one node, help."""
+"""The views that are one page of lines: switches, nodes, findings, one node, help, jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar
 
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
+from fabmon.analysis.job_summary import JobSummary
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.line import FoldTarget, Line, NodeTarget, PortTarget, Span
+from fabmon.tui.line import FoldTarget, JobTarget, Line, NodeTarget, PortTarget, Span
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.key_help import help_page
-from fabmon.tui.text.pages import findings, node, nodes, switches
-from fabmon.tui.widgets.lines import FoldRequested, LineView, OpenRequested
+from fabmon.tui.text.pages import findings, jobs, node, nodes, switches
+from fabmon.tui.widgets.lines import FoldRequested, LineView, OpenRequested, Painted
 from fabmon.tui.widgets.prompts import FilterBar
 
 
@@ -165,3 +167,45 @@ class HelpScreen(LineScreen):
     def waiting_lines(self, width: int) -> list[Line]:
         """The same: help needs no scene."""
         return help_page(self._view, width, self.palette, self.screen_state.keys, self._search)
+
+
+class JobsScreen(LineScreen):
+    """A row for each job; opening one filters the overview to it."""
+
+    VIEW = "jobs"
+
+    def __init__(self, screen_state: ScreenState) -> None:
+        """With no job known."""
+        super().__init__(screen_state)
+        self._jobs: dict[str, JobSummary] = {}
+
+    def body(self) -> ComposeResult:
+        """The table, and the job under the cursor in words."""
+        yield from super().body()
+        yield Painted(id="inspect")
+
+    def draw(self, ctx: DrawContext) -> None:
+        """Draw the table and the job under the cursor."""
+        super().draw(ctx)
+        self._draw_details(ctx)
+
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The table of jobs."""
+        found = jobs.summaries(ctx)
+        self._jobs = {each.job.number: each for each in found}
+        return jobs.page(ctx, found)
+
+    def on_highlighted(self) -> None:
+        """Draw the job under the cursor."""
+        ctx = self.context()
+        if ctx is not None:
+            self._draw_details(ctx)
+
+    def _draw_details(self, ctx: DrawContext) -> None:
+        target = self.query_one(LineView).selected
+        job = self._jobs.get(target.number) if isinstance(target, JobTarget) else None
+        lines = [] if job is None else jobs.details(ctx.sized(ctx.width - 1), job)
+        widget = self.put("#inspect", lines)
+        shown = len(lines) if widget.display else 0
+        if shown != (widget.size.height if widget.display else 0) or bool(lines) != widget.display:
+            self.resize(widget, len(lines))

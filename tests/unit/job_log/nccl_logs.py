@@ -133,7 +133,7 @@ def watchdog(rank: int, seq: int, minutes: int = 30, group: str = "default_pg") 
 
 
 def notified(rank: int, last: int, by: int) -> str:
-    """What a rank writes that was told of the timeout of another, and has enqueued less."""
+    """What a rank writes that received the timeout of another, and has enqueued less."""
     return (
         f"[rank{rank}]:[E504 19:55:28.000000515 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID"
         f" 0(default_pg) Rank {rank}] Received a dump signal due to a collective timeout from  rank"

@@ -28,7 +28,7 @@ from fabmon.analysis.job_log.places import AllPlaces
 from fabmon.analysis.job_log.status_codes import STATUS, event_meaning, status_meaning
 from tests.unit.job_log.nccl_logs import VERSIONS, Log, gid, notified, watchdog
 
-SHARED = Path(__file__).parents[4].parent / "shared"
+SHARED = Path(__file__).parents[4] / "shared"
 NOWHERE = AllPlaces(())
 
 

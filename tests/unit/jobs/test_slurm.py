@@ -112,7 +112,7 @@ def test_requeue_and_cancel_are_seen_within_a_minute(cluster: SlurmCluster) -> N
             assert watching.stdout.readline().split() == []
             assert time.monotonic() - began_s < 60
 
-            # Slurm starts it again after two minutes, or when it is told to.
+            # Slurm starts it again after two minutes, or on request.
             began_s = time.monotonic()
             cluster.run("scontrol", "update", f"jobid={requeued}", "starttime=now")
             (again,) = watching.stdout.readline().split()

@@ -106,7 +106,7 @@ def test_names_decide_between_a_core_and_a_leaf_without_hosts() -> None:
 
 
 def test_names_that_say_nothing_move_no_switch() -> None:
-    """All switches of a fabric are called alike."""
+    """All switches of a fabric have the same kind of name."""
     links = [
         (one.replace("p1-leaf", "ib1"), other.replace("p1-spine", "ib2")) for one, other in pod(1)
     ]
