@@ -255,19 +255,23 @@ class Redactor:
     def _jobs(self, report: JobReport) -> JobReport:
         # What squeue itself said, after the colon, may hold names.
         reason = self.text(report.reason.partition(":")[0])
-        jobs = tuple(self._job(job) for job in report.jobs)
+        jobs = tuple(self.job(job) for job in report.jobs)
         return msgspec.structs.replace(report, reason=reason, jobs=jobs)
 
-    def _job(self, job: Job) -> Job:
+    def job(self, job: Job) -> Job:
         """A job without its name. Its number is the one that its processes get."""
         return Job(
             scheduler=job.scheduler,
             id=self._names.of("job", job.id or job.name).rpartition("-")[2],
-            user=self._names.of("user", job.user),
-            partition=self._names.of("partition", job.partition),
+            user=self.person("user", job.user),
+            partition=self.person("partition", job.partition),
             nodes=tuple(self.node(node) for node in job.nodes),
             start_ns=job.start_ns,
         )
+
+    def person(self, kind: str, name: str) -> str:
+        """The pseudonym of a user or partition, as `kind` says; empty of an empty name."""
+        return self._names.of(kind, name)
 
     def _fact(self, key: str, value: Any) -> Any:
         if isinstance(value, Mapping):

@@ -110,7 +110,8 @@ class NodeFrames:
 class RawChunk:
     """The raw counters of many ticks, those from one time up to and including another.
 
-    `hosts` are the nodes watched, `hellos` their last hellos at its end.
+    `hosts` are the nodes watched, `hellos` their last hellos at its end. `jobs` are the scheduler's
+    reports, each with the time from which on it is the last one.
     """
 
     start_ns: int
@@ -119,3 +120,4 @@ class RawChunk:
     hosts: tuple[Host, ...]
     hellos: Mapping[str, Hello]
     frames: tuple[NodeFrames, ...]
+    jobs: tuple[tuple[int, JobReport], ...] = ()

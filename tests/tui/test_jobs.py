@@ -38,6 +38,14 @@ async def test_every_job_has_a_row_and_the_selected_one_its_place_and_finding(
         golden.check(f"jobs-{size[0]}x{size[1]}", run.text)
 
 
+async def test_the_fluctuation_of_jobs_has_the_names_of_the_scheduler() -> None:
+    async with running(size=(120, 40)) as run:
+        await run.send(slowed())
+        await run.press("6")
+        await run.shows(" Jobs  ", "job 8801 llama-70b (anna)")
+        assert "correlates" not in run.text
+
+
 async def test_enter_filters_the_overview_to_the_job_and_esc_shows_all_again() -> None:
     async with running(size=(120, 40)) as run:
         await run.send(slowed())
