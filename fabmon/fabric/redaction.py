@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
@@ -117,6 +118,7 @@ class Redactor:
             ),
             reads=tuple((self.node(node), reads) for node, reads in tick.reads),
             jobs=None if tick.jobs is None else self._jobs(tick.jobs),
+            collectives=None if tick.collectives is None else self._collectives(tick.collectives),
         )
 
     def host(self, host: Host) -> Host:
@@ -257,6 +259,23 @@ class Redactor:
         reason = self.text(report.reason.partition(":")[0])
         jobs = tuple(self.job(job) for job in report.jobs)
         return msgspec.structs.replace(report, reason=reason, jobs=jobs)
+
+    def _collectives(self, report: CollectiveReport) -> CollectiveReport:
+        """The report with pseudonyms; the number of a job is that of its processes."""
+        replace = msgspec.structs.replace
+        found = tuple(
+            replace(
+                each,
+                job=self._names.of("job", each.job).rpartition("-")[2],
+                communicator=self._names.of("communicator", each.communicator),
+                lowest_host=each.lowest_host and self.node(each.lowest_host),
+                hosts=tuple(map(self.node, each.hosts)),
+            )
+            for each in report.collectives
+        )
+        # A reason begins with the directory.
+        reason = report.reason.rpartition(": ")[2]
+        return replace(report, reason=reason, collectives=found)
 
     def job(self, job: Job) -> Job:
         """A job without its name. Its number is the one that its processes get."""
