@@ -38,6 +38,7 @@ HOURS ?= 24
 RUNS ?= 3
 SCREENSHOTS ?= screenshots
 ONLY ?=
+TARGETS ?=
 FUZZ_S ?= 3600
 SOAK_MIN ?= 60
 SEED ?= 1000
@@ -141,6 +142,13 @@ sbom: wheel $(RELEASE)/.ready # what the wheel brings with it, with licences, as
 	@sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/sbom/pyproject.toml
 	@SOURCE_DATE_EPOCH=$(EPOCH) $(RELEASE)/bin/cyclonedx-py environment build/sbom/venv/bin/python \
 	  --pyproject build/sbom/pyproject.toml --output-reproducible -o dist/fabmon-$(VERSION).cdx.json
+	@$(CHECKSUMS)
+
+.PHONY: zipapp
+zipapp: wheel ## fabmon in one file, with the wheels of TARGETS (all by default): dist/fabmon-VERSION.pyz
+	@rm -rf build/wheels dist/fabmon-*.pyz
+	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m release.zipapp dist/fabmon-$(VERSION)-*.whl \
+	  dist/fabmon-$(VERSION).pyz $(TARGETS)
 	@$(CHECKSUMS)
 
 .PHONY: soak

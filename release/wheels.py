@@ -18,6 +18,7 @@ GLIBC = (2, 28)
 """The oldest C library that the wheels run with: RHEL 8, Debian 11, Ubuntu 20.04."""
 
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][^\\\n]*(?:\\\n[^\\\n]*)*", re.MULTILINE)
+_MARKER = re.compile(r" ;[^\\\n]*(?= \\)")
 
 
 class WheelsMissing(Exception):
@@ -69,24 +70,28 @@ def target_named(name: str) -> Target:
 
 
 def locked(target: Target, lock: Path = LOCK) -> dict[str, str]:
-    """Name -> its text in the lock, with hashes, of the packages that a target needs."""
+    """Name -> its text in the lock, with hashes, of the packages that a target needs.
+
+    The markers are left out: pip would compare them with the Python that it runs on.
+    """
     found = {}
     for text in _REQUIREMENT.findall(lock.read_text(encoding="utf-8")):
         requirement = Requirement(text.partition("\\")[0].strip())
         marker = requirement.marker
         if marker is None or marker.evaluate(target.environment()):
-            found[requirement.name] = text
+            found[requirement.name] = _MARKER.sub("", text)
     return found
 
 
 def download(target: Target, into: Path) -> list[Path]:
     """Download the locked wheels of a target, checked against the hashes of the lock.
 
-    Raises WheelsMissing with what pip says of the package that has none.
+    `into` has no other wheels. Raises WheelsMissing with what pip says of a package without one.
     """
     into.mkdir(parents=True, exist_ok=True)
     requirements = into / "requirements.txt"
-    requirements.write_text("\n".join(locked(target).values()) + "\n", encoding="utf-8")
+    needed = locked(target)
+    requirements.write_text("\n".join(needed.values()) + "\n", encoding="utf-8")
     argv = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     argv += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--implementation", "cp"]
     argv += ["--python-version", target.python, "--dest", str(into), "-r", str(requirements)]
@@ -97,4 +102,7 @@ def download(target: Target, into: Path) -> list[Path]:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         raise WheelsMissing("; ".join(errors) or done.stderr.strip()[-500:])
     requirements.unlink()
-    return sorted(into.glob("*.whl"))
+    wheels = sorted(into.glob("*.whl"))
+    if len(wheels) != len(needed):
+        raise WheelsMissing(f"{len(wheels)} wheels of {len(needed)} packages")
+    return wheels

@@ -113,10 +113,9 @@ def test_its_modules_are_not_those_of_the_checkout(clean: Path, tmp_path: Path) 
 
 
 def test_what_packages_ship_is_what_was_tested() -> None:
-    tested = {
-        line for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line
-    }
+    tested = re.findall(r"(?m)^\S+==\S+", (ROOT / "requirements.lock").read_text())
     for target in targets():
-        pins = {text.partition("\n")[0] for text in locked(target).values()}
-        assert pins <= tested
+        pins = {text.split()[0]: text for text in locked(target).values()}
+        assert set(pins) <= set(tested)
         assert {"numpy", "asyncssh", "textual", "cryptography"} <= set(locked(target))
+        assert all(re.match(r"\S+ \\\n +--hash=sha256:", text) for text in pins.values())
