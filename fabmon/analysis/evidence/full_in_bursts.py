@@ -83,7 +83,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
         )
         on_it = sharers.slowed
         # ... and not send most of their traffic elsewhere.
-        if held_by_link(rate, on_it).sum() < 2 or rate[on_it].sum() > ALL_ON_IT * carried:
+        if held_by_link(rate, on_it).sum() < sharers.least or rate[on_it].sum() > ALL_ON_IT * carried:
             continue
         lost = lost_share(rate, possible, on_it, float(level[member]))
         slowed_by = rates.queues.seen_at(rates.group.edges[on_it])

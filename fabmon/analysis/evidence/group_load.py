@@ -157,7 +157,7 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             continue
         sharers = sharing(feeds[:, ticks], slowed, load, rates.queues.signs(), len(shared))
         on_it = sharers.slowed
-        if held_by_link(rate, on_it).sum() < 2:
+        if held_by_link(rate, on_it).sum() < sharers.least:
             continue
         dropped = rates.dropped_bps(ticks, float(load.mean()))
         lost = lost_share(rate, possible, on_it, float(level[member]), dropped)

@@ -79,10 +79,12 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
 class Sharers:
     """Who shares a link, both [ports]: `slowed` are ports whose loss is that of the link, `named`
     those that are known to send over it. Nobody is `named` where ports that are on it cannot be
-    distinguished from ports that wait for them."""
+    distinguished from ports that wait for them. `least` is how many ports must be slowed for the
+    link to be shared: two, and two more for each other link that they may be on."""
 
     slowed: Mask
     named: Mask
+    least: int = 2
 
 
 def sharing(
@@ -112,7 +114,7 @@ def sharing(
     total = float(rate[among].sum())
     named = nobody
     stands_out = shown.sum() < slowed.sum() or total <= ALL_ON_IT * mean
-    if (shown.any() and full_links == 1 and stands_out) or total <= mean / ACCOUNTED:
+    if full_links == 1 and ((shown.any() and stands_out) or total <= mean / ACCOUNTED):
         named = among
     elif parts.sum() == flows:
         named = parts
@@ -122,7 +124,9 @@ def sharing(
         found = parts if equal else among if may_share else nobody
     largest = sent[found].max(axis=0, initial=0)
     takes_turns = float(np.median(largest / np.maximum(load, 1.0))) >= SLOWED_BELOW
-    return Sharers(nobody, nobody) if takes_turns else Sharers(found, named & found)
+    if takes_turns:
+        return Sharers(nobody, nobody)
+    return Sharers(found, named & found, 2 if named.any() else 2 * full_links)
 
 
 def standing_out(rate: Floats, among: Mask, load: float, signs: Sequence[Floats]) -> Mask:
