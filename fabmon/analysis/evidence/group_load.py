@@ -90,8 +90,7 @@ def _group_loads(
         if whole is not None:
             groups.append(whole)
             continue
-        full = _full_links(measured) if is_full else []
-        links += full or (full_in_bursts(measured) if may_burst else [])
+        links += _full_links(measured) if is_full else full_in_bursts(measured)
     if groups:
         links = [each for each in links if not each.is_inferred]
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
