@@ -7,7 +7,7 @@ compute phases and the edges of bursts do not count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +67,8 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
     wide[1:] |= ticks[:-1]
     wide[:-1] |= ticks[1:]
     mean = max(float(load[wide].mean()), 1.0)
-    differs = np.abs(sent[:, wide].mean(axis=1) / mean - 1)
+    # As a product of matrices: there may be thousands of ports.
+    differs = np.abs(sent @ wide.astype(np.float32) / (wide.sum() * mean) - 1)
     near = np.flatnonzero(may & (differs <= _ALONE))
     full = max(float(load[ticks].mean()), 1.0)
     apart = np.abs(sent[near][:, ticks] - load[ticks]).mean(axis=1) / full
@@ -79,12 +80,16 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
 class Sharers:
     """Who shares a link, both [ports]: `slowed` are ports whose loss is that of the link, `named`
     those that are known to send over it. Nobody is `named` where ports that are on it cannot be
-    distinguished from ports that wait for them. `least` is how many ports must be slowed for the
-    link to be shared: two, and two more for each other link that they may be on."""
+    distinguished from ports that wait for them."""
 
     slowed: Mask
     named: Mask
-    least: int = 2
+
+
+def are_enough(held: Mask, of_links: Iterable[Sharers]) -> bool:
+    """Whether ports [ports] are two or more for each of the links that some of them may be on."""
+    links = sum(bool((each.slowed & held).any()) for each in of_links)
+    return int(held.sum()) >= 2 * max(links, 1)
 
 
 def sharing(
@@ -124,9 +129,7 @@ def sharing(
         found = parts if equal else among if may_share else nobody
     largest = sent[found].max(axis=0, initial=0)
     takes_turns = float(np.median(largest / np.maximum(load, 1.0))) >= SLOWED_BELOW
-    if takes_turns:
-        return Sharers(nobody, nobody)
-    return Sharers(found, named & found, 2 if named.any() else 2 * full_links)
+    return Sharers(nobody, nobody) if takes_turns else Sharers(found, named & found)
 
 
 def standing_out(rate: Floats, among: Mask, load: float, signs: Sequence[Floats]) -> Mask:
