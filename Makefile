@@ -12,6 +12,11 @@ BIN := $(VENV)/bin
 PYTHON39 ?= $(shell for p in python3.9 $$HOME/.pyenv/versions/3.9.*/bin/python3.9 pypy3; do \
   $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 9))' 2>/dev/null && { echo $$p; break; }; done)
 VENV39 := .venv39
+# The tools that make packages and pages.
+RELEASE := .venv-release
+# Packages are the same bytes whenever they are made: every time in them is that of the commit.
+EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800))
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' collectors/__init__.py)
 
 # What the lab, the tests against real daemons and login shells, and the benchmarks are made of.
 SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:openssh-server \
@@ -25,12 +30,15 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox \
   groff:groff-base
 
+CHECKSUMS = cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
 HEALTHY ?= 200
 FAULTS ?= 400
 HOURS ?= 24
 RUNS ?= 3
 SCREENSHOTS ?= screenshots
 ONLY ?=
+TARGETS ?=
 FUZZ_S ?= 3600
 SOAK_MIN ?= 60
 SEED ?= 1000
@@ -53,6 +61,12 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 $(VENV39)/.ready: requirements-node39.lock
 	@if [ -n "$(PYTHON39)" ]; then $(PYTHON39) -m venv $(VENV39) && \
 	  $(VENV39)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-node39.lock && touch $@; fi
+
+$(RELEASE)/.ready: requirements-release.lock $(VENV)/.ready
+	@echo "setting up $(RELEASE): the tools that make packages and pages" >&2
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-release.lock >&2
+	@touch $@
 
 .PHONY: setup
 setup: $(VENV)/.ready ## the virtual environment, from the locked versions
@@ -79,16 +93,22 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 
 .PHONY: test
 test: setup system $(VENV39)/.ready ## every test
-	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/lab $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
 	$(BIN)/pytest tests/lab $(PYTEST_ARGS)
 	@if [ -e $(VENV39)/.ready ]; then echo "the node half under Python 3.9:"; \
 	  $(VENV39)/bin/python -m pytest tests/unit/collectors -p no:cacheprovider $(PYTEST_ARGS); \
 	elif [ "$$FABMON_NEED_ALL" = 1 ]; then echo "FAILED: no Python 3.9 for the node half"; exit 1; \
 	else echo "SKIPPED: the node half under Python 3.9 (no python3.9 on the PATH; set PYTHON39=)"; fi
 
+.PHONY: test-packages
+test-packages: setup system $(RELEASE)/.ready ## the packages, installed as people do: needs the package registries, and root
+	$(BIN)/pytest tests/packages $(PYTEST_ARGS)
+
 .PHONY: bench
-bench: setup system ## the measurements behind the README's table, as JSON lines
-	@$(BIN)/python -m tests.bench
+bench: setup system ## the parts, as JSON lines and into docs/performance.md; 6 GB in TMPDIR, 20 minutes
+	@{ $(BIN)/python -m tests.bench; $(BIN)/python -m tests.bench.shipped --ssh --nodes 200 --runs 1; } \
+	  | tee parts.jsonl
+	@$(BIN)/python -m tests.bench.table parts.jsonl; rm -f parts.jsonl
 
 .PHONY: bench-shipped
 bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: into docs/performance.md
@@ -107,9 +127,36 @@ bench-growth: setup system ## 16 nodes streamed to 10,000 from real servers: int
 man: setup ## the manual pages, from the help, into build/man
 	$(BIN)/python -m fabmon.cli.manual build/man
 
+.PHONY: dist
+dist: wheel sbom ## the wheel, the sdist, their components (SBOM) and checksums: dist/
+
+.PHONY: wheel
+wheel: setup # the wheel and the sdist
+	@rm -f dist/fabmon-*.whl dist/fabmon-*.tar.gz
+	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m hatchling build -d dist
+	@$(CHECKSUMS)
+
+.PHONY: sbom
+sbom: wheel $(RELEASE)/.ready # what the wheel brings with it, with licences, as CycloneDX
+	@rm -rf build/sbom && mkdir -p build/sbom && $(PYTHON) -m venv build/sbom/venv
+	@build/sbom/venv/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-runtime.lock >&2
+	@build/sbom/venv/bin/pip uninstall -q -y setuptools pip
+	@sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/sbom/pyproject.toml
+	@SOURCE_DATE_EPOCH=$(EPOCH) $(RELEASE)/bin/cyclonedx-py environment build/sbom/venv/bin/python \
+	  --pyproject build/sbom/pyproject.toml --output-reproducible -o dist/fabmon-$(VERSION).cdx.json
+	@$(CHECKSUMS)
+
+.PHONY: zipapp
+zipapp: wheel ## fabmon in one file, with the wheels of TARGETS (all by default): dist/fabmon-VERSION.pyz
+	@rm -rf build/wheels dist/fabmon-*.pyz
+	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m release.zipapp dist/fabmon-$(VERSION)-*.whl \
+	  dist/fabmon-$(VERSION).pyz $(TARGETS)
+	@$(CHECKSUMS)
+
 .PHONY: soak
 soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 5 s: memory, files, delays
-	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN)
+	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN) | tee soak.jsonl
+	@$(BIN)/python -m tests.bench.table soak.jsonl; rm -f soak.jsonl
 
 .PHONY: fuzz
 fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is read or refused
@@ -140,12 +187,16 @@ screenshots: setup ## the overview at every size, theme and colour depth, as a p
 	@$(BIN)/python -m tests.pictures matrix $(SCREENSHOTS) --only "$(ONLY)"
 
 .PHONY: lock
-lock: ## resolve the versions anew (needs uv)
+lock: ## resolve the versions anew (needs uv); requirements-runtime.lock is what packages ship
 	uv pip compile -q --upgrade --no-header --no-annotate --no-emit-index-url --generate-hashes \
 	  --universal --python-version 3.11 pyproject.toml --group dev -o requirements.lock
+	uv pip compile -q --no-header --no-annotate --no-emit-index-url --generate-hashes --universal \
+	  --python-version 3.11 pyproject.toml -c requirements.lock -o requirements-runtime.lock
+	uv pip compile -q --upgrade --no-header --no-annotate --no-emit-index-url --generate-hashes \
+	  --universal --python-version 3.11 --group release -c requirements.lock -o requirements-release.lock
 	uv pip compile -q --upgrade --no-header --no-annotate --no-emit-index-url --generate-hashes \
 	  --universal --python-version 3.9 tests/unit/collectors/requirements.in -o requirements-node39.lock
 
 .PHONY: clean
 clean: ## remove what the targets made
-	rm -rf $(VENV) $(VENV39) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist
+	rm -rf $(VENV) $(VENV39) $(RELEASE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist build

@@ -1,3 +1,3 @@
 """fabmon: a live terminal view of a GPU cluster's fabric."""
 
-__version__ = "0.1.0"
+from collectors import __version__ as __version__

@@ -22,6 +22,7 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
 from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.nccl_inspector import with_collectives
 from fabmon.feeds.squeue import Squeue
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
@@ -203,7 +204,9 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
                 session.redacted(redactor),
                 options,
                 setup,
-                redacted(squeue.with_jobs(feed), redactor),
+                redacted(
+                    with_collectives(squeue.with_jobs(feed), options.nccl_inspector), redactor
+                ),
                 _hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
@@ -259,7 +262,7 @@ async def _show_prometheus(
         session,
         options,
         setup,
-        redacted(squeue.with_jobs(feed), redactor),
+        redacted(with_collectives(squeue.with_jobs(feed), options.nccl_inspector), redactor),
         _hosts(feed.hosts, redactor),
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
@@ -366,6 +369,7 @@ async def record_nodes(
     recorder: Recorder,
     duration_s: float | None,
     sflow: str | None = None,
+    nccl_inspector: Path | None = None,
 ) -> bool:
     """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
 
@@ -390,7 +394,9 @@ async def record_nodes(
     async with (
         aclosing(feed),
         session.squeue(selection.jobs) as squeue,
-        aclosing(pipeline.scenes(squeue.with_jobs(feed))) as scenes,
+        aclosing(
+            pipeline.scenes(with_collectives(squeue.with_jobs(feed), nccl_inspector))
+        ) as scenes,
     ):
         async for scene in scenes:
             states = scene.snapshot.statuses.values()

@@ -1,0 +1,35 @@
+"""Packages as people install them. They need the package registries, and some need root.
+
+`make test-packages` runs them; the ordinary suite makes the same packages without a network
+(tests/unit/release).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import installed_wheels, requirements
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _registry() -> None:
+    argv = [sys.executable, "-m", "pip", "index", "versions", "click"]
+    answered = subprocess.run(argv, capture_output=True, check=False).returncode == 0
+    requirements.need("the Python package index", answered, "a network, or pip's settings")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fabmon's wheel, from this checkout."""
+    return installed_wheels.build(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def clean_home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user with nothing in the home directory, who reaches the registries."""
+    return {**os.environ, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
