@@ -109,8 +109,10 @@ test-packages: setup system $(RELEASE)/.ready ## the packages, installed as peop
 	$(BIN)/pytest tests/packages $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: setup system ## the measurements behind the README's table, as JSON lines
-	@$(BIN)/python -m tests.bench
+bench: setup system ## the parts, as JSON lines and into docs/performance.md; 6 GB in TMPDIR, 20 minutes
+	@{ $(BIN)/python -m tests.bench; $(BIN)/python -m tests.bench.shipped --ssh --nodes 200 --runs 1; } \
+	  | tee parts.jsonl
+	@$(BIN)/python -m tests.bench.table parts.jsonl; rm -f parts.jsonl
 
 .PHONY: bench-shipped
 bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: into docs/performance.md
@@ -163,7 +165,8 @@ deb: wheel ## a Debian package for this machine's Python, or TARGETS=cp313-aarch
 
 .PHONY: soak
 soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 5 s: memory, files, delays
-	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN)
+	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN) | tee soak.jsonl
+	@$(BIN)/python -m tests.bench.table soak.jsonl; rm -f soak.jsonl
 
 .PHONY: fuzz
 fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is read or refused

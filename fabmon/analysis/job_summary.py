@@ -16,9 +16,11 @@ import numpy as np
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.jobs.collectives import Collective
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL, SWITCH, UPLINK
 from fabmon.fabric.names import natural
+from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.snapshot import WAYS, Floats, Snapshot
 from fabmon.fabric.topology.leaves import NONE
 
@@ -39,7 +41,8 @@ class JobSummary:
     with these leaves. `tx_bps` is what all of its NICs sent, the mean of the last minute,
     `busbw_bps` the bus bandwidth in bits/s, each None where unknown. `worst_row` is the busiest
     port of its NICs and of the uplinks that it crosses, at `worst_util` of line rate in the busiest
-    tick of the last 10 s.
+    tick of the last 10 s. `collectives` are what NCCL measured of it, `rails_bps` the line rates of
+    the NICs of one node together (0 unknown).
     """
 
     job: Job
@@ -54,6 +57,8 @@ class JobSummary:
     worst_util: float
     iteration: JobIteration | None
     findings: tuple[Finding, ...]
+    collectives: tuple[Collective, ...] = ()
+    rails_bps: float = 0.0
 
 
 def job_summaries(scene: Scene) -> tuple[JobSummary, ...]:
@@ -101,7 +106,26 @@ def _summary(
         worst_util=worst_util,
         iteration=next((each for each in scene.iteration_report.jobs if each.job == job), None),
         findings=tuple(each for each in scene.findings if job.label in each.jobs),
+        collectives=_collectives(snapshot, job, nodes),
+        rails_bps=float(np.nansum(snapshot.line_rate_bps[rails])) / max(len(nodes), 1),
     )
+
+
+def _collectives(snapshot: Snapshot, job: Job, nodes: Iterable[str]) -> tuple[Collective, ...]:
+    """What NCCL measured of a job: by its number, or where that is not known by its nodes, if no
+    other job runs on them."""
+    report = snapshot.collectives
+    own = {without_domain(node): len(snapshot.jobs.on_node.get(node, ())) == 1 for node in nodes}
+    return tuple(
+        each
+        for each in (report.collectives if report is not None else ())
+        if (each.job == job.id if each.job else _are_all(each.hosts, own))
+    )
+
+
+def _are_all(hosts: Iterable[str], known: Mapping[str, bool]) -> bool:
+    found = [known.get(without_domain(host), False) for host in hosts]
+    return bool(found) and all(found)
 
 
 def _busiest(snapshot: Snapshot, rows: Iterable[int]) -> tuple[int | None, float]:

@@ -25,7 +25,7 @@ from fabmon.session.errors import UsageError
 @links_option
 @click.option(
     "--by",
-    type=click.Choice(["rail", "link", "pair", "job", "hour", "weekday"]),
+    type=click.Choice(["rail", "link", "pair", "job", "user", "partition", "hour", "weekday"]),
     default="rail",
     show_default=True,
     help="What a row is.",

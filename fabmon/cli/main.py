@@ -20,6 +20,7 @@ from fabmon.cli.options import (
     hint_options,
     host_option,
     hosts_option,
+    inspector_option,
     interval_option,
     job_options,
     match_option,
@@ -130,6 +131,7 @@ class Commands(click.Group):
 @host_option
 @job_options
 @sflow_option
+@inspector_option
 @prometheus_option
 @match_option
 @token_option
@@ -154,6 +156,7 @@ def cli(
     nodesets: tuple[str, ...],
     jobs: JobFilter,
     sflow: str | None,
+    nccl_inspector: Path | None,
     prometheus: str | None,
     matches: tuple[str, ...],
     token_file: Path | None,
@@ -190,6 +193,7 @@ def cli(
         nodesets=nodesets,
         jobs=jobs,
         sflow=sflow,
+        nccl_inspector=nccl_inspector,
         prometheus=prometheus,
         matches=matches,
         token_file=token_file,

@@ -105,6 +105,12 @@ sflow_option = click.option(
     metavar="[ADDRESS]:PORT",
     help="Receive what switches sample (sFlow 5), as in :6343.",
 )
+inspector_option = click.option(
+    "--nccl-inspector",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Read what NCCL Inspector writes here: bandwidth of collectives, in the view of jobs.",
+)
 prometheus_option = click.option(
     "--prometheus",
     metavar="URL",

@@ -15,6 +15,7 @@ from fabmon.cli.options import (
     config_option,
     host_option,
     hosts_option,
+    inspector_option,
     interval_option,
     job_options,
     sflow_option,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @host_option
 @job_options
 @sflow_option
+@inspector_option
 @click.option("-o", "--output", type=FILE, required=True, help="The file, such as pod7.fabrec.")
 @click.option("--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h).")
 @click.option(
@@ -54,6 +56,7 @@ def record(
     nodesets: tuple[str, ...],
     jobs: JobFilter,
     sflow: str | None,
+    nccl_inspector: Path | None,
     output: Path,
     duration: float | None,
     rotate: str | None,
@@ -83,7 +86,7 @@ def record(
     recorder = recorder_for(output, selection.hosts, interval_s, selection.title, rotation)
     try:
         ever_up = asyncio.run(
-            record_nodes(session, selection, interval_s, recorder, duration, sflow)
+            record_nodes(session, selection, interval_s, recorder, duration, sflow, nccl_inspector)
         )
     finally:
         status = recorder.close()

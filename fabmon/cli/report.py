@@ -69,7 +69,7 @@ def report(
             played = PlayedRange(session, timeline, begin, end, "reporting", _LEAD_S)
             made = digest(played.scenes(), Bins(begin, end, timeline.interval_s))
             if session.redactor is not None:
-                fluctuation = fluctuation.renamed(session.redactor.text)
+                fluctuation = fluctuation.redacted(session.redactor)
             stream.write(page(made, _sources(timeline, redact), fluctuation).encode())
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
@@ -117,6 +118,7 @@ class Redactor:
             ),
             reads=tuple((self.node(node), reads) for node, reads in tick.reads),
             jobs=None if tick.jobs is None else self._jobs(tick.jobs),
+            collectives=None if tick.collectives is None else self._collectives(tick.collectives),
         )
 
     def host(self, host: Host) -> Host:
@@ -255,19 +257,40 @@ class Redactor:
     def _jobs(self, report: JobReport) -> JobReport:
         # What squeue itself said, after the colon, may hold names.
         reason = self.text(report.reason.partition(":")[0])
-        jobs = tuple(self._job(job) for job in report.jobs)
+        jobs = tuple(self.job(job) for job in report.jobs)
         return msgspec.structs.replace(report, reason=reason, jobs=jobs)
 
-    def _job(self, job: Job) -> Job:
+    def _collectives(self, report: CollectiveReport) -> CollectiveReport:
+        """The report with pseudonyms; the number of a job is that of its processes."""
+        replace = msgspec.structs.replace
+        found = tuple(
+            replace(
+                each,
+                job=self._names.of("job", each.job).rpartition("-")[2],
+                communicator=self._names.of("communicator", each.communicator),
+                lowest_host=each.lowest_host and self.node(each.lowest_host),
+                hosts=tuple(map(self.node, each.hosts)),
+            )
+            for each in report.collectives
+        )
+        # A reason begins with the directory.
+        reason = report.reason.rpartition(": ")[2]
+        return replace(report, reason=reason, collectives=found)
+
+    def job(self, job: Job) -> Job:
         """A job without its name. Its number is the one that its processes get."""
         return Job(
             scheduler=job.scheduler,
             id=self._names.of("job", job.id or job.name).rpartition("-")[2],
-            user=self._names.of("user", job.user),
-            partition=self._names.of("partition", job.partition),
+            user=self.person("user", job.user),
+            partition=self.person("partition", job.partition),
             nodes=tuple(self.node(node) for node in job.nodes),
             start_ns=job.start_ns,
         )
+
+    def person(self, kind: str, name: str) -> str:
+        """The pseudonym of a user or partition, as `kind` says; empty of an empty name."""
+        return self._names.of(kind, name)
 
     def _fact(self, key: str, value: Any) -> Any:
         if isinstance(value, Mapping):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.sampled import SampledTraffic
+from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job_table import NO_JOBS, JobTable
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import STALE_READS, NodeStatus
@@ -148,6 +149,7 @@ class Snapshot:
     logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
     sampled: SampledTraffic | None = None
     jobs: JobTable = NO_JOBS
+    collectives: CollectiveReport | None = None
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""

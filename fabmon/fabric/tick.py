@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.flows.sampled import FlowSamples
+from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
@@ -69,7 +70,8 @@ class Tick(msgspec.Struct, frozen=True):
     nodes that the feed has discovered; they come before any data of them. `answers` are parts of
     requested bursts and traces. `reads` are the reads before the first tick of a feed that begins
     in the middle; they apply as frames do. `sampled` are flows that switches sampled (sFlow).
-    `jobs` are the scheduler's, where they or what is known of them changed, else None.
+    `jobs` are the scheduler's, where they or what is known of them changed, else None;
+    `collectives` likewise those that NCCL Inspector measured.
     """
 
     seq: int
@@ -83,6 +85,7 @@ class Tick(msgspec.Struct, frozen=True):
     reads: tuple[tuple[str, LastReads], ...] = ()
     sampled: tuple[FlowSamples, ...] = ()
     jobs: JobReport | None = None
+    collectives: CollectiveReport | None = None
 
 
 ReadColumns = Callable[[Sequence[int]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]
@@ -110,7 +113,8 @@ class NodeFrames:
 class RawChunk:
     """The raw counters of many ticks, those from one time up to and including another.
 
-    `hosts` are the nodes watched, `hellos` their last hellos at its end.
+    `hosts` are the nodes watched, `hellos` their last hellos at its end. `jobs` are the scheduler's
+    reports, each with the time from which on it is the last one.
     """
 
     start_ns: int
@@ -119,3 +123,4 @@ class RawChunk:
     hosts: tuple[Host, ...]
     hellos: Mapping[str, Hello]
     frames: tuple[NodeFrames, ...]
+    jobs: tuple[tuple[int, JobReport], ...] = ()

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
-from fabmon.fabric.model import Fabric, Host
+from fabmon.fabric.flows.queue_pairs import QueuePairs, queue_pairs_of
+from fabmon.fabric.jobs.job_table import JobTable
+from fabmon.fabric.model import HOST, Fabric, Host
 from fabmon.fabric.object_owner import owner_of
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
@@ -52,7 +54,8 @@ class RateChunk:
     """Bits/s of every port, [ticks, ports] for each direction; NaN where unknown.
 
     Ticks are `interval_s` apart, beginning at `start_ns`. `line_rate_bps` is [ports]. Rows are
-    those of the fabric.
+    those of the fabric. `jobs` are the jobs on its nodes, each table with the time from which on it
+    is true; the first is true before that too.
     """
 
     start_ns: int
@@ -61,6 +64,7 @@ class RateChunk:
     tx_bps: Floats
     rx_bps: Floats
     line_rate_bps: Floats
+    jobs: tuple[tuple[int, JobTable], ...] = ()
 
 
 class RateChunkBuilder:
@@ -75,6 +79,8 @@ class RateChunkBuilder:
         self._nodes: dict[str, _NodeRates] = {}
         self._open: dict[tuple[int, float], _OpenChunk] = {}
         self._line_rate_bps: dict[int, float] = {}
+        self._queue_pairs: dict[str, QueuePairs] = {}
+        self._jobs: list[tuple[int, JobTable]] = []
         self.fabric: Fabric = self._builder.build([], {}, 0)
 
     def of(
@@ -83,24 +89,45 @@ class RateChunkBuilder:
         """All rate chunks between two times, in order of time, as the raw chunks have to be."""
         for raw_chunk in raw_chunks:
             yield from self._complete(raw_chunk.start_ns)
-            self._update_fabric(raw_chunk)
+            if self._update_fabric(raw_chunk) or raw_chunk.jobs:
+                self._update_jobs(raw_chunk)
             for frames in raw_chunk.frames:
                 times_ns, rates = self._node(frames).accept(frames)
                 inside = (times_ns >= from_ns) & (times_ns <= until_ns)
                 self._put(raw_chunk.interval_s, times_ns[inside], inside, rates)
         yield from self._complete(_LATEST_NS)
 
-    def _update_fabric(self, raw_chunk: RawChunk) -> None:
-        """Build the fabric again when a node has reported something new."""
+    def _update_fabric(self, raw_chunk: RawChunk) -> bool:
+        """Build the fabric again when a node has reported something new; returns whether it is."""
         hosts = {host.name: host for host in raw_chunk.hosts}
         hellos = raw_chunk.hellos.items()
         changed = {name: hello for name, hello in hellos if self._hellos.get(name) is not hello}
         if not changed and hosts.keys() <= self._hosts.keys():
-            return
+            return False
         self._hosts |= hosts
         self._hellos |= changed
+        for name, hello in changed.items():
+            pairs = queue_pairs_of(hello)
+            if pairs is not None:
+                self._queue_pairs[name] = pairs
+            else:
+                self._queue_pairs.pop(name, None)
         hosts_now = list(self._hosts.values())
         self.fabric = self._builder.build(hosts_now, self._hellos, self.fabric.version + 1)
+        return True
+
+    def _update_jobs(self, raw_chunk: RawChunk) -> None:
+        """Note the jobs of a raw chunk; those of processes are known at its end only."""
+        hosts = [node.name for node in self.fabric.nodes if node.role == HOST]
+        last = self._jobs[-1][1].report if self._jobs else None
+        for from_ns, report in raw_chunk.jobs or ((raw_chunk.start_ns, last),):
+            self._jobs.append((from_ns, JobTable(report, hosts, self._queue_pairs)))
+
+    def _jobs_between(self, start_ns: int, until_ns: int) -> tuple[tuple[int, JobTable], ...]:
+        """The tables of a time; those before it are not needed again."""
+        begun = [place for place, (from_ns, _) in enumerate(self._jobs) if from_ns <= start_ns]
+        del self._jobs[: begun[-1] if begun else 0]
+        return tuple(each for each in self._jobs if each[0] < until_ns)
 
     def _node(self, frames: NodeFrames) -> _NodeRates:
         """The rates of a node: the same object as before, unless its layout has changed."""
@@ -151,8 +178,15 @@ class RateChunkBuilder:
         reported_bps[list(self._line_rate_bps)] = list(self._line_rate_bps.values())
         line_rate_bps = line_rates(reported_bps, line_rate_overrides(self.fabric, self._hosts))
         tx_bps, rx_bps = chunk.bps
+        until_ns = chunk.start_ns + int(len(tx_bps) * chunk.interval_s * 1e9)
         return RateChunk(
-            chunk.start_ns, chunk.interval_s, self.fabric, tx_bps, rx_bps, line_rate_bps
+            chunk.start_ns,
+            chunk.interval_s,
+            self.fabric,
+            tx_bps,
+            rx_bps,
+            line_rate_bps,
+            self._jobs_between(chunk.start_ns, until_ns),
         )
 
 

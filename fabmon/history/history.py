@@ -12,6 +12,7 @@ from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
 from fabmon.fabric.flows.sampled import RecentSamples, SampledTraffic
+from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
@@ -182,6 +183,7 @@ class History:
         self._queue_pairs: dict[str, QueuePairs] = {}
         self._job_report: JobReport | None = None
         self._job_table: JobTable | None = None
+        self._collectives: CollectiveReport | None = None
 
     def accept(self, tick: Tick) -> Snapshot:
         """Take a tick. Returns the fabric at its end."""
@@ -237,6 +239,7 @@ class History:
             self._update_fabric(is_other_fabric, is_other_layout, queue_pairs_changed)
         if tick.jobs is not None:
             self._job_report, self._job_table = tick.jobs, None
+        self._collectives = tick.collectives or self._collectives
         frames = [each for each in tick.frames if each[0] in self._nodes]
         self._take_frames(frames, now_s)
         for node, reads in tick.reads:
@@ -455,6 +458,7 @@ class History:
             logs=self._logs.by_node(),
             sampled=self._sampled_traffic(),
             jobs=self._jobs(),
+            collectives=self._collectives,
             probe_cpu=self._probe_cpu(),
             columns=self._metrics,
             values=values,

@@ -9,7 +9,9 @@ from fabmon.analysis.fluctuation.results import (
     JOB,
     LINK,
     PAIR,
+    PARTITION,
     RAIL,
+    USER,
     Fluctuation,
     Foreign,
     Slot,
@@ -74,7 +76,8 @@ def _lines(found: Fluctuation, by: str) -> Iterator[str]:
 def _subjects(found: Fluctuation, by: str) -> Iterator[str]:
     subjects = found.of(by)
     if not subjects:
-        yield f"no {by} was found"
+        unknown = ": the recording has no jobs of a scheduler" if by in (USER, PARTITION) else ""
+        yield f"no {by} was found{unknown}"
         return
     has_iterations = by == JOB
     head = [by.upper(), *(["STEP TIME"] if has_iterations else []), *NUMBERS, "OVER TIME"]
@@ -168,7 +171,7 @@ def _steps(found: Fluctuation, by: str) -> Iterator[str]:
 
 def stepped_kinds(by: str) -> tuple[str, ...]:
     """The kinds of subjects whose steps and drift the table shows."""
-    return (ALL, JOB, by) if by in (RAIL, LINK, PAIR) else (ALL, JOB)
+    return (ALL, JOB, by) if by in (RAIL, LINK, PAIR, USER, PARTITION) else (ALL, JOB)
 
 
 def largest_steps(

@@ -102,7 +102,7 @@ class StudyReader(_BackgroundReader):
                     if not report(min(max(share, 0.0), 1.0)):
                         break
         found = study.result(SCREEN_KINDS)
-        return found if redactor is None else found.renamed(redactor.text)
+        return found if redactor is None else found.redacted(redactor)
 
     def _port_filter(self, ports: Collection[str] | None) -> PortFilter:
         if ports is None:

@@ -53,6 +53,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     nodesets: tuple[str, ...] = ()
     jobs: JobFilter = JobFilter()
     sflow: str | None = None
+    nccl_inspector: Path | None = None
     prometheus: str | None = None
     matches: tuple[str, ...] = ()
     token_file: Path | None = None

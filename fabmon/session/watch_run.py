@@ -21,6 +21,7 @@ from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.nccl_inspector import with_collectives
 from fabmon.feeds.squeue import Squeue
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
@@ -186,7 +187,9 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
                 session.redacted(redactor),
                 options,
                 setup,
-                redacted(squeue.with_jobs(feed), redactor),
+                redacted(
+                    with_collectives(squeue.with_jobs(feed), options.nccl_inspector), redactor
+                ),
                 _hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
@@ -242,7 +245,7 @@ async def _show_prometheus(
         session,
         options,
         setup,
-        redacted(squeue.with_jobs(feed), redactor),
+        redacted(with_collectives(squeue.with_jobs(feed), options.nccl_inspector), redactor),
         _hosts(feed.hosts, redactor),
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
@@ -349,6 +352,7 @@ async def record_nodes(
     recorder: Recorder,
     duration_s: float | None,
     sflow: str | None = None,
+    nccl_inspector: Path | None = None,
 ) -> bool:
     """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
 
@@ -373,7 +377,9 @@ async def record_nodes(
     async with (
         aclosing(feed),
         session.squeue(selection.jobs) as squeue,
-        aclosing(pipeline.scenes(squeue.with_jobs(feed))) as scenes,
+        aclosing(
+            pipeline.scenes(with_collectives(squeue.with_jobs(feed), nccl_inspector))
+        ) as scenes,
     ):
         async for scene in scenes:
             states = scene.snapshot.statuses.values()

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.feeds.demo.scenario import Fault
@@ -38,6 +39,14 @@ async def test_every_job_has_a_row_and_the_selected_one_its_place_and_finding(
         golden.check(f"jobs-{size[0]}x{size[1]}", run.text)
 
 
+async def test_the_fluctuation_of_jobs_has_the_names_of_the_scheduler() -> None:
+    async with running(size=(120, 40)) as run:
+        await run.send(slowed())
+        await run.press("6")
+        await run.shows(" Jobs  ", "job 8801 llama-70b (anna)")
+        assert "correlates" not in run.text
+
+
 async def test_enter_filters_the_overview_to_the_job_and_esc_shows_all_again() -> None:
     async with running(size=(120, 40)) as run:
         await run.send(slowed())
@@ -47,6 +56,37 @@ async def test_enter_filters_the_overview_to_the_job_and_esc_shows_all_again() -
         assert "filter: job:8802" in run.text
         await run.press("escape", "escape", "escape")
         assert run.app.screen_state.choices.filter == ""
+
+
+async def test_what_nccl_measured_is_shown_beside_the_links_that_carry_it() -> None:
+    scene = slowed()
+    latest_ns = scene.snapshot.time_ns
+    measured = Collective(
+        job="8801",
+        operation="AllReduce",
+        size="256 MiB",
+        ranks=32,
+        nodes=4,
+        time_s=0.002,
+        busbw=75e9,
+        lowest=70e9,
+        lowest_host="gpu003",
+        hosts=("gpu001", "gpu003"),
+        latest_ns=latest_ns,
+    )
+    inside = Collective(
+        job="8801", operation="AllGather", ranks=8, nodes=1, time_s=1, busbw=400e9, latest_ns=1
+    )
+    report = CollectiveReport(lost=512, unread=3, collectives=(measured, inside))
+    shown = replace(scene, snapshot=replace(scene.snapshot, collectives=report))
+    async with running(size=(120, 40)) as run:
+        await run.send(shown)
+        await run.press("7")
+        text = " ".join(run.text.split())
+        assert "NCCL Inspector: 512 records lost by full rings of communicators; 3 lines" in text
+        assert "NCCL: AllReduce 256 MiB 75.0 GB/s busbw, " in text
+        assert "% of a node's NICs, on 4 nodes, lowest gpu003 70.0 GB/s; busiest link" in text
+        assert "NCCL: AllGather 400 GB/s busbw, inside the node (8 ranks), as of 00:00:00Z" in text
 
 
 async def test_a_job_is_found_by_its_name() -> None:

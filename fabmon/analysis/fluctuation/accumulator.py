@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation.foreign_traffic import ForeignShares
+from fabmon.analysis.fluctuation.jobs import JobPart, JobRegistry
 from fabmon.analysis.fluctuation.links import PortFilter, TrafficLink, all_ports, traffic_links
+from fabmon.analysis.fluctuation.results import JOB
 from fabmon.analysis.fluctuation.samples import (
     Bools,
     SampleSums,
@@ -19,77 +21,12 @@ from fabmon.analysis.fluctuation.samples import (
     inside_phases,
     nanmean,
 )
-from fabmon.analysis.iteration.host_groups import (
-    MIN_SAMPLES,
-    SAME_JOB,
-    group_hosts,
-    host_similarity,
-)
 from fabmon.analysis.iteration.measurement import iteration_lengths
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.history.chunk_rates import RateChunk
 
 Indices = NDArray[np.intp]
-
-
-@dataclass(slots=True)
-class TrackedJob:
-    """A job: its hosts by name, the lengths of its iterations in seconds (an array a chunk), and
-    how many samples of its rails are communication and how many are known."""
-
-    hosts: frozenset[str]
-    lengths_s: list[NDArray[np.float64]] = field(default_factory=list)
-    busy: float = 0.0
-    known: float = 0.0
-
-
-class JobRegistry:
-    """Jobs over hours: groups of hosts whose traffic moves together, followed from chunk to chunk.
-
-    A group that shares at least half of its hosts with an earlier job is that job.
-    """
-
-    def __init__(self) -> None:
-        self.jobs: list[TrackedJob] = []
-
-    def names(self) -> list[str]:
-        """A unique name for each job, from its first host: `gpu001 +3`, `gpu001 +3 (2)`."""
-        named = [
-            f"{min(job.hosts)} +{len(job.hosts) - 1}" if len(job.hosts) > 1 else min(job.hosts)
-            for job in self.jobs
-        ]
-        return [
-            f"{name} ({named[:number].count(name) + 1})" if named.count(name) > 1 else name
-            for number, name in enumerate(named)
-        ]
-
-    def accept(self, names: Sequence[str], sent: Floats) -> list[tuple[int, tuple[int, ...]]]:
-        """The jobs of a chunk, from what each host sent [ticks, hosts]: number of the job, and
-        columns of its hosts."""
-        if len(sent) < MIN_SAMPLES:
-            return []
-        now: dict[int, tuple[int, ...]] = {}
-        for group in group_hosts(sent.T):
-            if len(group.members) >= 2:
-                hosts = frozenset(names[member] for member in group.members)
-                number = self._number_of(hosts, taken=now)
-                self.jobs[number].hosts = hosts
-                now[number] = group.members
-        return list(now.items())
-
-    def _number_of(self, hosts: frozenset[str], taken: Collection[int]) -> int:
-        """The number of the job with these hosts; a new one where no earlier job is similar."""
-        candidates = [
-            (host_similarity(job.hosts, hosts), -number)
-            for number, job in enumerate(self.jobs)
-            if number not in taken
-        ]
-        similarity, number = max(candidates, default=(0.0, 0))
-        if similarity >= SAME_JOB:
-            return -number
-        self.jobs.append(TrackedJob(hosts))
-        return len(self.jobs) - 1
 
 
 class SampleTotals:
@@ -103,8 +40,8 @@ class SampleTotals:
         self.cells: list[Floats] = []
         self.job_cells: list[dict[int, Floats]] = []
 
-    def add(self, rates: Floats, selected: Bools, links: Indices, ticks: int) -> Floats:
-        """Take the selected of [ticks, links] samples. Returns their cells, `ticks` a cell."""
+    def add(self, rates: Floats, selected: Bools, links: Indices, ticks: int) -> None:
+        """Take the selected of [ticks, links] samples, `ticks` a cell."""
         at = np.nonzero(selected)
         self.links.add(links[at[1]], rates[at])
         means = cell_means(rates, selected, ticks)
@@ -112,7 +49,6 @@ class SampleTotals:
         wide[:, links] = means
         self.cells.append(wide)
         self.job_cells.append({})
-        return means
 
 
 class Accumulator:
@@ -174,14 +110,16 @@ class Accumulator:
         np.add.at(self.busy, links, busy.sum(axis=0))
         np.add.at(self.known, links, known.sum(axis=0))
         for totals, selected in ((self.whole, inside_phases(phases) & known), (self.any, busy)):
-            means = totals.add(rates, selected, links, per_cell)
-            for number, ours in jobs:
-                totals.job_cells[-1][number] = nanmean(means[:, ours])
-                samples = rates[:, ours][selected[:, ours]]
-                totals.jobs.add(np.full(len(samples), number), samples)
-        for number, ours in jobs:
-            self.registry.jobs[number].busy += float(busy[:, ours].sum())
-            self.registry.jobs[number].known += float(known[:, ours].sum())
+            totals.add(rates, selected, links, per_cell)
+            for job in jobs:
+                theirs, counts = rates[:, job.links], selected[:, job.links] & job.runs
+                totals.job_cells[-1][job.number] = nanmean(cell_means(theirs, counts, per_cell))
+                samples = theirs[counts]
+                totals.jobs.add(np.full(len(samples), job.number), samples)
+        for job in jobs:
+            tracked = self.registry.jobs[job.number]
+            tracked.busy += float((busy[:, job.links] & job.runs).sum())
+            tracked.known += float((known[:, job.links] & job.runs).sum())
         cells = -(-len(rates) // per_cell)
         step_ns = int(per_cell * rate_chunk.interval_s * 1e9)
         self.times.append(rate_chunk.start_ns + np.arange(cells) * step_ns)
@@ -209,8 +147,8 @@ class Accumulator:
 
     def _jobs(
         self, rate_chunk: RateChunk, rates: Floats, line_rates: Floats
-    ) -> tuple[list[tuple[int, Indices]], Floats]:
-        """Number and links of each job, and the signal [ticks, links] that phases are judged by.
+    ) -> tuple[list[_JobSamples], Floats]:
+        """The samples of each job, and the signal [ticks, links] that phases are judged by.
 
         The signal is that of the job's mean rail, so that a rail that is slowed down is not taken
         for one that pauses; for hosts in no job, and between switches, it is the link's own.
@@ -222,20 +160,39 @@ class Accumulator:
         if not rails:
             return [], rates
         signal = rates.copy()
-        jobs: list[tuple[int, Indices]] = []
         names = list(rails)
         sent = np.stack([nanmean(rates[:, rails[name]]) for name in names], axis=1)
-        for number, hosts in self.registry.accept(names, sent):
-            ours = np.array([index for host in hosts for index in rails[names[host]]])
-            mean_rail = nanmean(rates[:, ours])
-            signal[:, ours] = mean_rail[:, None]
-            jobs.append((number, ours))
-            known = line_rates[ours][np.isfinite(line_rates[ours])]
+        parts = self.registry.accept(rate_chunk, names, sent)
+        jobs = [_samples_of(part, [rails[name] for name in names]) for part in parts]
+        for job in jobs:
+            tracked = self.registry.jobs[job.number]
+            if tracked.kind != JOB:
+                continue
+            mean_rail = nanmean(np.where(job.runs, rates[:, job.links], np.float32(np.nan)))
+            signal[:, job.links] = np.where(job.runs, mean_rail[:, None], signal[:, job.links])
+            ticks = np.flatnonzero(job.runs.any(axis=1))
+            known = line_rates[job.links][np.isfinite(line_rates[job.links])]
             ceiling_bps = float(known.mean()) if len(known) else np.inf
-            lengths_s = iteration_lengths(mean_rail, ceiling_bps) * rate_chunk.interval_s
+            while_running = mean_rail[ticks[0] : ticks[-1] + 1]
+            lengths_s = iteration_lengths(while_running, ceiling_bps) * rate_chunk.interval_s
             if len(lengths_s):
-                self.registry.jobs[number].lengths_s.append(lengths_s)
+                tracked.lengths_s.append(lengths_s)
         return jobs, signal
+
+
+@dataclass(frozen=True, slots=True)
+class _JobSamples:
+    """Which samples of a chunk are a job's: those of some links, where `runs` [ticks, links]."""
+
+    number: int
+    links: Indices
+    runs: Bools
+
+
+def _samples_of(part: JobPart, links_of_hosts: list[list[int]]) -> _JobSamples:
+    links = [(link, n) for n, host in enumerate(part.columns) for link in links_of_hosts[host]]
+    own, columns = np.array(links, np.intp).T
+    return _JobSamples(part.number, own, part.runs[:, columns])
 
 
 def _trimmed(rate_chunk: RateChunk, ticks: int) -> RateChunk:

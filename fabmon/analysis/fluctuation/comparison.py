@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation import significance
-from fabmon.analysis.fluctuation.results import ALL, JOB, KINDS, LINK, Fluctuation
+from fabmon.analysis.fluctuation.results import ALL, JOB, KINDS, LINK, PAIR, RAIL, Fluctuation
 from fabmon.analysis.fluctuation.study import ProgressCallback, Study, ignore_progress
 from fabmon.analysis.fluctuation.trends import CellSeries
 from fabmon.analysis.iteration.host_groups import SAME_JOB, host_similarity
@@ -163,7 +163,7 @@ def _subjects(runs: Sequence[StudiedRun]) -> dict[tuple[str, str], list[Values]]
     subjects: dict[tuple[str, str], list[Values]] = {}
     for run in runs:
         for each in run.result.subjects:
-            if each.spread is not None and each.kind != JOB:
+            if each.spread is not None and each.kind in (ALL, RAIL, PAIR, LINK):
                 key = (each.kind, each.key)
                 subjects.setdefault(key, []).append(run.series[key].values)
     return subjects

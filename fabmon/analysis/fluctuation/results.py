@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
+from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.redaction import Redactor
+
 ALL, RAIL, LINK, PAIR, JOB = "all", "rail", "link", "pair", "job"
-KINDS = (ALL, JOB, RAIL, PAIR, LINK)
+USER, PARTITION = "user", "partition"
+KINDS = (ALL, JOB, USER, PARTITION, RAIL, PAIR, LINK)
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,17 +80,19 @@ class Iterations(msgspec.Struct, frozen=True):
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """One rail, link, pair of switches or job, or all rails: `kind` is one of KINDS.
+    """One rail, link, pair of switches or job, all jobs of a user or partition, or all rails:
+    `kind` is one of KINDS.
 
     A link has the id of the sending port as its name (`way` tx), or of the receiving port (`rx`)
-    where the sender is not watched. `links` is the number of links in it. `spread` is None where it
-    never communicated. `strip` are medians of equal parts of the whole time, None where it did not
-    communicate.
+    where the sender is not watched. `job` is the scheduler's, None of hosts whose traffic moves
+    together. `links` is the number of links in it. `spread` is None where it never communicated.
+    `strip` are medians of equal parts of the whole time, None where it did not communicate.
     """
 
     kind: str
     name: str
     display_name: str = ""
+    job: Job | None = None
     way: str = ""
     links: int = 1
     line_rate_bps: float | None = None
@@ -146,21 +150,29 @@ class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
         """The subjects of one kind."""
         return tuple(each for each in self.subjects if each.kind == kind)
 
-    def renamed(self, text: Callable[[str], str]) -> Fluctuation:
-        """The results with other names of nodes: `text` replaces the names in a text."""
-        change = msgspec.structs.replace
-        subjects = tuple(
-            change(
-                each,
-                name=text(each.name),
-                display_name=text(each.display_name),
-                hosts=tuple(map(text, each.hosts)),
-            )
-            for each in self.subjects
-        )
+    def redacted(self, redactor: Redactor) -> Fluctuation:
+        """The results with pseudonyms of nodes, jobs, users and partitions."""
+        change, text = msgspec.structs.replace, redactor.text
         foreign = tuple(
             change(each, switch=text(each.switch), unseen=text(each.unseen))
             for each in self.foreign
         )
-        notes = tuple(map(text, self.notes))
-        return change(self, subjects=subjects, foreign=foreign, notes=notes)
+        return change(
+            self,
+            subjects=tuple(_redacted(each, redactor) for each in self.subjects),
+            foreign=foreign,
+            notes=tuple(map(text, self.notes)),
+        )
+
+
+def _redacted(subject: Subject, redactor: Redactor) -> Subject:
+    name, shown, job = subject.name, subject.display_name, subject.job
+    if job is not None:
+        job = redactor.job(job)
+        name = shown = job.label
+    elif subject.kind in (USER, PARTITION):
+        name = shown = redactor.person(subject.kind, name)
+    else:
+        name, shown = redactor.text(name), redactor.text(shown)
+    hosts = tuple(map(redactor.text, subject.hosts))
+    return msgspec.structs.replace(subject, name=name, display_name=shown, job=job, hosts=hosts)

@@ -7,6 +7,8 @@ mean over its interval: only one between two others of the same phase contains n
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,8 @@ HISTOGRAM_STEP = 0.005
 """Relative width of a histogram's bin: a quantile is exact to half of it."""
 
 _LOWEST_BPS = 1e6
+"""Bits/s at which the second bin begins; samples below are in the first."""
+
 _BINS = 3072
 
 Bools = NDArray[np.bool_]
@@ -62,16 +66,33 @@ def percentile(values: Floats, share: float, axis: int = 0) -> Floats:
     return picked.squeeze(axis)
 
 
+class PooledSamples(NamedTuple):
+    """Histogram, sum and sum of squares of samples, and the sum of those below 1 Mb/s."""
+
+    hist: NDArray[np.uint64]
+    total: float
+    squares: float
+    lowest: float
+
+    def quantile(self, share: float) -> float:
+        """Bits/s below which a share of the samples are, to half of HISTOGRAM_STEP; below 1 Mb/s
+        the mean of the samples there."""
+        total = np.cumsum(self.hist)
+        number = int(np.searchsorted(total, max(1.0, share * float(total[-1]))))
+        if not number:
+            return self.lowest / float(self.hist[0])
+        return float(_LOWEST_BPS * np.exp((number - 0.5) * HISTOGRAM_STEP))
+
+
 class SampleSums:
-    """Of each of a number of subjects: count, histogram, sum and sum of squares of its samples.
+    """Of each of a number of subjects: histogram, sum and sum of squares of its samples.
 
     Memory does not grow with the samples.
     """
 
     def __init__(self) -> None:
         self.hist = np.zeros((0, _BINS), np.uint32)
-        self.total = np.zeros(0)
-        self.squares = np.zeros(0)
+        self.total, self.squares, self.lowest = np.zeros(0), np.zeros(0), np.zeros(0)
 
     def add(self, subject: NDArray[np.intp], values: Floats) -> None:
         """Take samples (bits/s); `subject` is the index of each one's subject."""
@@ -80,32 +101,29 @@ class SampleSums:
         new = int(subject.max()) + 1 - len(self.hist)
         if new > 0:
             self.hist = np.pad(self.hist, ((0, new), (0, 0)))
-            self.total, self.squares = np.pad(self.total, (0, new)), np.pad(self.squares, (0, new))
-        bins = (np.log(np.maximum(values, _LOWEST_BPS) / _LOWEST_BPS) / HISTOGRAM_STEP).astype(
-            np.intp
-        )
-        np.add.at(self.hist, (subject, np.minimum(bins, _BINS - 1)), 1)
+            self.total, self.squares, self.lowest = (
+                np.pad(each, (0, new)) for each in (self.total, self.squares, self.lowest)
+            )
+        is_low = values < _LOWEST_BPS
+        steps = np.log(np.maximum(values, _LOWEST_BPS) / _LOWEST_BPS) / HISTOGRAM_STEP
+        bins = np.where(is_low, 0, np.minimum(steps.astype(np.intp) + 1, _BINS - 1))
+        np.add.at(self.hist, (subject, bins), 1)
         exact = values.astype(np.float64)
         self.total += np.bincount(subject, exact, len(self.total))
         self.squares += np.bincount(subject, exact * exact, len(self.total))
+        self.lowest += np.bincount(subject, np.where(is_low, exact, 0.0), len(self.total))
 
-    def pooled(self, subjects: NDArray[np.intp]) -> tuple[NDArray[np.uint64], float, float]:
-        """Histogram, sum and sum of squares of several subjects together."""
+    def pooled(self, subjects: NDArray[np.intp]) -> PooledSamples:
+        """Several subjects together."""
         known = subjects[subjects < len(self.hist)]
         hist = self.hist[known].sum(axis=0, dtype=np.uint64)
-        return hist, float(self.total[known].sum()), float(self.squares[known].sum())
+        sums = (float(each[known].sum()) for each in (self.total, self.squares, self.lowest))
+        return PooledSamples(hist, *sums)
 
     def counts(self, subjects: int) -> NDArray[np.float64]:
         """[subjects] number of samples."""
         counts = self.hist.sum(axis=1, dtype=np.float64)[:subjects]
         return np.pad(counts, (0, subjects - len(counts)))
-
-
-def histogram_quantile(hist: NDArray[np.uint64], share: float) -> float:
-    """Bits/s below which a share of a histogram's samples are, to half of HISTOGRAM_STEP."""
-    total = np.cumsum(hist)
-    number = int(np.searchsorted(total, max(1.0, share * float(total[-1]))))
-    return float(_LOWEST_BPS * np.exp((number + 0.5) * HISTOGRAM_STEP))
 
 
 def cell_ticks(interval_s: float) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.fluctuation import trends
 from fabmon.analysis.fluctuation.accumulator import Accumulator, SampleTotals
+from fabmon.analysis.fluctuation.jobs import TrackedJob
 from fabmon.analysis.fluctuation.links import PortFilter, TrafficLink, all_ports, links_by_group
 from fabmon.analysis.fluctuation.results import (
     ALL,
@@ -25,7 +26,7 @@ from fabmon.analysis.fluctuation.results import (
     Spread,
     Subject,
 )
-from fabmon.analysis.fluctuation.samples import Bools, histogram_quantile, nanmean
+from fabmon.analysis.fluctuation.samples import Bools, PooledSamples, nanmean
 from fabmon.analysis.fluctuation.trends import CellSeries, cell_series, hours, weekdays
 from fabmon.fabric.model import FABRIC
 from fabmon.fabric.snapshot import Floats, Snapshot
@@ -74,11 +75,8 @@ class Study:
 
     def lengths_s(self) -> dict[str, NDArray[np.float64]]:
         """By name of the job, the length of each iteration in seconds, where it has any."""
-        registry = self._data.registry
         return {
-            name: np.concatenate(job.lengths_s)
-            for name, job in zip(registry.names(), registry.jobs, strict=True)
-            if job.lengths_s
+            name: np.concatenate(job.lengths_s) for name, job in self._named_jobs() if job.lengths_s
         }
 
     def result(
@@ -91,7 +89,9 @@ class Study:
         data = self._data
         whole_links = self._whole_links()
         subjects = [self._group(*group, whole_links) for group in self._groups()]
-        subjects += [self._job(number) for number in range(len(data.registry.jobs))]
+        subjects += [
+            self._job(number, name, job) for number, (name, job) in enumerate(self._named_jobs())
+        ]
         for number, series in enumerate(self.series().values()):
             if subjects[number].spread is not None:
                 is_stepped = subjects[number].kind in stepped
@@ -118,9 +118,14 @@ class Study:
             (kind, name): cell_series(at_ns, _mean_of_links(cells[:, links]))
             for kind, name, links in self._groups()
         }
-        for number, name in enumerate(data.registry.names()):
-            series[JOB, name] = cell_series(at_ns, self._job_cells(number))
+        for number, (name, job) in enumerate(self._named_jobs()):
+            series[job.kind, name] = cell_series(at_ns, self._job_cells(number))
         return series
+
+    def _named_jobs(self) -> list[tuple[str, TrackedJob]]:
+        """The jobs, users and partitions with their names."""
+        registry = self._data.registry
+        return list(zip(registry.names(), registry.jobs, strict=True))
 
     def _groups(self) -> list[tuple[str, str, list[int]]]:
         """Kind, name and links of all subjects but jobs, whose hosts change."""
@@ -177,13 +182,11 @@ class Study:
             way=first.way if kind == LINK else "",
             links=len(links),
             line_rate_bps=self._line_rate(links),
-            spread=_spread(*sums.pooled(np.array(links, np.intp)), share, is_whole),
+            spread=_spread(sums.pooled(np.array(links, np.intp)), share, is_whole),
         )
 
-    def _job(self, number: int) -> Subject:
+    def _job(self, number: int, name: str, job: TrackedJob) -> Subject:
         data = self._data
-        job = data.registry.jobs[number]
-        name = data.registry.names()[number]
         totals, is_whole = self._job_totals(number)
         iterations = None
         if job.lengths_s:
@@ -193,12 +196,13 @@ class Study:
         rails = [n for n, link in enumerate(data.links) if link.rail and link.node in job.hosts]
         sums = totals.jobs.pooled(np.array([number], np.intp))
         return Subject(
-            kind=JOB,
+            kind=job.kind,
             name=name,
             display_name=name,
+            job=job.job,
             links=len(rails),
             line_rate_bps=self._line_rate(rails),
-            spread=_spread(*sums, job.busy / max(job.known, 1.0), is_whole),
+            spread=_spread(sums, job.busy / max(job.known, 1.0), is_whole),
             iterations=iterations,
             hosts=tuple(sorted(job.hosts)),
         )
@@ -251,19 +255,17 @@ def _joined(parts: Sequence[Floats], links: int) -> Floats:
     return np.concatenate(wide) if wide else np.empty((0, links), np.float32)
 
 
-def _spread(
-    hist: NDArray[np.uint64], total: float, squares: float, share: float, is_whole: bool
-) -> Spread | None:
-    """Statistics of samples, from their histogram, sum and sum of squares; None without samples."""
-    count = int(hist.sum())
+def _spread(samples: PooledSamples, share: float, is_whole: bool) -> Spread | None:
+    """Statistics of samples; None without any."""
+    count = int(samples.hist.sum())
     if not count:
         return None
-    mean = total / count
-    deviation = max(squares / count - mean * mean, 0.0) ** 0.5
+    mean = samples.total / count
+    deviation = max(samples.squares / count - mean * mean, 0.0) ** 0.5
     return Spread(
-        median_bps=histogram_quantile(hist, 0.5),
-        p5_bps=histogram_quantile(hist, 0.05),
-        p95_bps=histogram_quantile(hist, 0.95),
+        median_bps=samples.quantile(0.5),
+        p5_bps=samples.quantile(0.05),
+        p95_bps=samples.quantile(0.95),
         mean_bps=mean,
         cov=deviation / mean if mean > 0 else 0.0,
         samples=count,
@@ -304,6 +306,7 @@ class RecentTraffic:
                     tx_bps,
                     rx_bps,
                     snapshot.line_rate_bps,
+                    ((0, snapshot.jobs),),
                 )
             )
         result = study.result(SCREEN_KINDS)

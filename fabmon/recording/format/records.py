@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from fabmon.fabric.flows.sampled import FlowSamples
+from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import Host
@@ -67,12 +68,13 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
     # Left out where there are none, as in older recordings.
     sampled: tuple[FlowSamples, ...] | msgspec.UnsetType = msgspec.UNSET
     jobs: JobReport | msgspec.UnsetType = msgspec.UNSET
+    collectives: CollectiveReport | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(cls, tick: Tick) -> EventsRecord | None:
         """The events of a tick; None where it has none."""
         events = (tick.hosts, tick.hellos, tick.statuses, tick.notices, tick.sampled, tick.jobs)
-        if not any(events):
+        if not any((*events, tick.collectives)):
             return None
         return cls(
             seq=tick.seq,
@@ -83,6 +85,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             notices=tick.notices,
             sampled=tick.sampled or msgspec.UNSET,
             jobs=tick.jobs or msgspec.UNSET,
+            collectives=tick.collectives or msgspec.UNSET,
         )
 
     def tick(self, frames: tuple[tuple[str, Frame], ...] = ()) -> Tick:
@@ -97,6 +100,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             hosts=self.hosts,
             sampled=self.sampled or (),
             jobs=self.jobs or None,
+            collectives=self.collectives or None,
         )
 
 
@@ -111,6 +115,7 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[NodeStatus, ...]
     notices: tuple[tuple[str, Notice], ...]
     jobs: JobReport | msgspec.UnsetType = msgspec.UNSET
+    collectives: CollectiveReport | msgspec.UnsetType = msgspec.UNSET
 
 
 class PortRecord(msgspec.Struct, frozen=True):
@@ -201,6 +206,7 @@ class NodeMetadata:
         self.hellos: dict[str, Hello] = {}
         self.statuses: dict[str, NodeStatus] = {}
         self.jobs: JobReport | None = None
+        self.collectives: CollectiveReport | None = None
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._logs = KernelLogs()
         self._keeps_recovered = keeps_recovered
@@ -215,6 +221,7 @@ class NodeMetadata:
             self._notices.pop(node, None)
         self.statuses |= {status.node: status for status in events.statuses}
         self.jobs = events.jobs or self.jobs
+        self.collectives = events.collectives or self.collectives
         for node, notice in events.notices:
             if is_logged(notice):
                 self._logs.add(node, notice, events.time_ns)
@@ -244,6 +251,7 @@ class NodeMetadata:
             "statuses": tuple(self.statuses.values()),
             "notices": self.notices,
             "jobs": self.jobs,
+            "collectives": self.collectives,
         }
 
 
@@ -262,8 +270,9 @@ class RecordedState(NodeMetadata):
     def record(self, seq: int, time_ns: int) -> tuple[StateRecord, dict[str, Hello]]:
         """The record of this state, and the hellos that it names, by digest."""
         named = {node: self._digest(hello) for node, hello in self.hellos.items()}
-        jobs = self.jobs or msgspec.UNSET
-        fields = self.fields() | {"hellos": tuple(named.items()), "jobs": jobs}
+        fields = self.fields() | {"hellos": tuple(named.items())}
+        for name in ("jobs", "collectives"):
+            fields[name] = fields[name] or msgspec.UNSET
         record = StateRecord(session=self.session, seq=seq, time_ns=time_ns, **fields)
         return record, {name: self.hellos[node] for node, name in named.items()}
 
@@ -280,6 +289,7 @@ class RecordedState(NodeMetadata):
                 statuses=record.statuses,
                 notices=record.notices,
                 jobs=record.jobs,
+                collectives=record.collectives,
             )
         )
         return state
@@ -314,6 +324,8 @@ def with_opening_state(tick: Tick, opening: RecordedState, before: RecordedState
         statuses=(*statuses, *tick.statuses),
         notices=(*(each for each in opening.notices if each[0] in changed), *tick.notices),
         jobs=tick.jobs or (opening.jobs if opening.jobs != known.jobs else None),
+        collectives=tick.collectives
+        or (opening.collectives if opening.collectives != known.collectives else None),
     )
 
 

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeFrames, RawChunk
 from fabmon.fabric.wire.messages import Hello
@@ -35,12 +36,16 @@ def _chunks_of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChun
     hellos: dict[str, Hello] | None = None
     events_until_ns = from_ns
     for start_ns, end_ns, blocks in file.blocks(from_ns, until_ns):
+        reports: list[tuple[int, JobReport]] = []
         if hellos is None:
-            hellos, events_until_ns = dict(file.state(start_ns).hellos), start_ns
+            state = file.state(start_ns)
+            hellos, events_until_ns = dict(state.hellos), start_ns
+            reports += [(start_ns, state.jobs)] if state.jobs else []
         layouts = {node: [hello] for node, hello in hellos.items()}
         for event in file.events(events_until_ns + 1, end_ns):
             hosts |= {host.name: host for host in event.hosts}
             hellos |= dict(event.hellos)
+            reports += [(event.time_ns, event.jobs)] if event.jobs else []
             for node, hello in event.hellos:
                 known = layouts.setdefault(node, [])
                 if not known or not hello.has_same_layout(known[-1]):
@@ -48,7 +53,13 @@ def _chunks_of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChun
         events_until_ns = end_ns
         frames = tuple(each for block in blocks for each in _node_frames(block, layouts))
         yield RawChunk(
-            start_ns, end_ns, file.interval_s, tuple(hosts.values()), dict(hellos), frames
+            start_ns,
+            end_ns,
+            file.interval_s,
+            tuple(hosts.values()),
+            dict(hellos),
+            frames,
+            tuple(reports),
         )
 
 

@@ -10,7 +10,9 @@ from fabmon.analysis.fluctuation.results import (
     KINDS,
     LINK,
     PAIR,
+    PARTITION,
     RAIL,
+    USER,
     Fluctuation,
     Slot,
     Step,
@@ -153,7 +155,7 @@ def _row(
 
 def levels(found: Fluctuation) -> Markup:
     """Curves of all rails, of jobs and of what else has level changes; then the changes by time."""
-    kinds = [kind for kind in KINDS if kind != LINK]
+    kinds = [kind for kind in KINDS if kind not in (LINK, USER, PARTITION)]
     shown, more = largest_steps(found, kinds, _MOST_STEPS)
     rows = [each for kind in (ALL, JOB) for each in found.of(kind) if each.spread is not None]
     rows += [each for _, each in shown if each not in rows]

@@ -35,13 +35,23 @@ def _run(command: object, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("by", ["rail", "link", "pair", "job", "hour", "weekday"])
+@pytest.mark.parametrize(
+    "by", ["rail", "link", "pair", "job", "user", "partition", "hour", "weekday"]
+)
 def test_fluctuate(recorded: Path, by: str) -> None:
     path = str(recorded / "before.fabrec")
     printed = _run(
         fluctuate, path, "--by", by, "--mine", "gpu[001-002,005-006]", "--tz", "Europe/Berlin"
     )
     check_golden(GOLDENS / f"fluctuate-{by}.txt", printed)
+
+
+def test_a_job_is_the_same_in_a_recording_that_begins_an_hour_later(recorded: Path) -> None:
+    printed = _run(fluctuate, str(recorded), "--by", "job", "--format", "json")
+    jobs = [each for each in json.loads(printed)["subjects"] if each["kind"] == "job"]
+    assert [each["job"]["id"] for each in jobs] == ["8801", "8802"]
+    known = [hour["slot"] for hour in jobs[0]["hours"]]
+    assert len(known) == 2, "hours of both recordings"
 
 
 def test_compare(recorded: Path) -> None:

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 
 from fabmon.analysis.fluctuation.comparison import StudiedRun, compare
 from fabmon.analysis.fluctuation.results import Fluctuation
+from fabmon.analysis.fluctuation.samples import SampleSums
 from fabmon.analysis.fluctuation.study import Study
 from fabmon.analysis.fluctuation.trends import hours, weekdays
 from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.jobs.job import Job, JobReport
+from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.redaction import Redactor
 from fabmon.history.chunk_rates import RateChunk
 from tests.builders import START_NS, LeafSpine
 
@@ -127,6 +131,97 @@ def test_two_jobs_that_begin_with_the_same_host_stay_two() -> None:
     headlines = compare([run], [run]).headlines
     (same,) = (e for e in headlines if e.name == "gpu001 +3 (2)" and e.what == "bandwidth")
     assert same.before == pytest.approx(40e9, rel=0.05)
+
+
+def _runs(*parts: tuple[tuple[int, JobReport], ...]) -> Fluctuation:
+    """All hosts at 80 Gb/s while the jobs change: reports with their seconds, a chunk each."""
+    fabric = _fabric()
+    rate = np.full(len(fabric.ports), 100e9, np.float32)
+    names = [node.name for node in fabric.nodes]
+    study = Study()
+    for number, reports in enumerate(parts):
+        table = _table(fabric, {name: _training(seed=n) for n, name in enumerate(HOSTS)})
+        start_ns = (START_NS // (300 * 10**9) + number) * 300 * 10**9
+        jobs = tuple((start_ns + s * 10**9, JobTable(report, names)) for s, report in reports)
+        unknown = np.full_like(table, np.nan)
+        study.accept(RateChunk(start_ns, 1.0, fabric, table, unknown, rate, jobs))
+    return study.result()
+
+
+def _job(number: int, user: str, *hosts: int, start_ns: int = 0) -> Job:
+    nodes = tuple(f"gpu{host:03}" for host in hosts)
+    id_ = str(number)
+    return Job(id=id_, name="train", user=user, partition="a", nodes=nodes, start_ns=start_ns)
+
+
+def _report(*jobs: Job) -> JobReport:
+    return JobReport(source="squeue", read_ns=1, jobs=jobs)
+
+
+def test_a_requeued_job_is_one_job_and_others_are_grouped_by_their_traffic() -> None:
+    found = _runs(
+        ((0, _report(_job(8801, "anna", 1, 2))),),
+        ((0, _report(_job(8801, "anna", 3, 4))),),
+    )
+    requeued, first, second = found.of("job")
+    assert requeued.name == "job 8801 train (anna)"
+    assert requeued.hosts == ("gpu001", "gpu002", "gpu003", "gpu004")
+    assert requeued.job is not None
+    assert [first.hosts, second.hosts] == [("gpu003", "gpu004"), ("gpu001", "gpu002")]
+    assert requeued.spread is not None
+    assert requeued.spread.samples == pytest.approx(2 * 2 * 120, abs=12), "two hosts in each part"
+
+
+def test_users_and_partitions_are_the_sum_of_their_jobs() -> None:
+    of_anna = _job(8801, "anna", 1), _job(8802, "anna", 2)
+    found = _runs(((0, _report(*of_anna, _job(8803, "ben", 3))),))
+    assert [each.name for each in found.of("job")] == [
+        f"job {each} train ({user})"
+        for each, user in ((8801, "anna"), (8802, "anna"), (8803, "ben"))
+    ]
+    anna, ben = found.of("user")
+    assert (anna.name, anna.hosts, ben.hosts) == ("anna", ("gpu001", "gpu002"), ("gpu003",))
+    (partition,) = found.of("partition")
+    counts = [each.spread.samples for each in (anna, ben, partition) if each.spread]
+    assert counts == [pytest.approx(n, abs=6) for n in (240, 120, 360)]
+
+
+def test_two_jobs_of_a_user_on_one_node_count_its_samples_once() -> None:
+    found = _runs(((0, _report(_job(8801, "anna", 1), _job(8802, "anna", 1))),))
+    (anna,) = found.of("user")
+    assert anna.spread is not None
+    assert anna.spread.samples == pytest.approx(120, abs=6)
+
+
+def test_a_job_has_the_samples_of_the_time_in_which_it_ran() -> None:
+    start_ns = START_NS // (300 * 10**9) * 300 * 10**9
+    early, late = _job(8801, "anna", 1), _job(8802, "ben", 1, start_ns=start_ns + 200 * 10**9)
+    found = _runs(((0, _report(early)), (150, _report(late))))
+    spreads = {each.name: each.spread for each in found.of("user")}
+    assert spreads["anna"] is not None
+    assert spreads["ben"] is not None
+    assert spreads["anna"].samples == pytest.approx(60, abs=6), "150 s"
+    assert spreads["ben"].samples == pytest.approx(40, abs=6), "100 s: it began after it was queued"
+
+
+def test_jobs_users_and_partitions_are_redacted() -> None:
+    found = _runs(((0, _report(_job(8801, "anna", 1, 2))),)).redacted(Redactor())
+    text = msgspec.json.encode(found).decode()
+    assert "8801" not in text
+    assert "anna" not in text
+    assert "train" not in text
+    assert {each.kind for each in found.subjects} >= {"job", "user", "partition"}
+
+
+def test_below_a_megabit_a_quantile_is_the_mean_of_the_samples_there() -> None:
+    sums = SampleSums()
+    sums.add(np.zeros(4, np.intp), np.array([0, 3e5, 5e9, 6e9], np.float32))
+    pooled = sums.pooled(np.array([0]))
+    assert pooled.quantile(0.25) == pytest.approx(1.5e5)
+    assert pooled.quantile(0.75) == pytest.approx(5e9, rel=0.0025)
+    silent = SampleSums()
+    silent.add(np.zeros(2, np.intp), np.zeros(2, np.float32))
+    assert silent.pooled(np.array([0])).quantile(0.5) == 0.0
 
 
 def test_the_length_of_a_cell_does_not_depend_on_a_gap_after_the_first() -> None:

@@ -12,6 +12,7 @@ import pytest
 from fabmon.analysis.job_summary import job_summaries, placement_text
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import index, match, parse
+from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
@@ -125,6 +126,66 @@ def test_redaction_covers_jobs_users_partitions_and_nodes() -> None:
     assert hidden.user == "user-1"
     # The number is the same for its processes.
     assert redactor._fact("job", "8801") == "1"
+
+
+MEASURED = Collective(
+    job="8801",
+    communicator="llama DP",
+    operation="AllReduce",
+    size="256 MiB",
+    ranks=32,
+    nodes=4,
+    calls=64,
+    time_s=0.002,
+    busbw=30e9,
+    lowest=29e9,
+    lowest_host="gpu003.pod7",
+    hosts=("gpu001.pod7", "gpu003.pod7"),
+    latest_ns=1,
+)
+
+
+def test_what_nccl_measured_is_joined_to_its_job() -> None:
+    scene = healthy()
+    big, small = scene.snapshot.jobs.jobs
+    unnamed = msgspec.structs.replace(
+        MEASURED,
+        job="",
+        hosts=tuple(f"{node}.pod7" for node in scene.snapshot.jobs.nodes_of(small)),
+    )
+    elsewhere = msgspec.structs.replace(MEASURED, job="", hosts=("other",))
+    report = CollectiveReport(collectives=(MEASURED, unnamed, elsewhere))
+    with_report = replace(scene, snapshot=replace(scene.snapshot, collectives=report))
+
+    found = {each.job.id: each.collectives for each in job_summaries(with_report)}
+
+    assert found == {big.id: (MEASURED,), small.id: (unnamed,)}
+
+
+def test_redaction_covers_collectives() -> None:
+    report = CollectiveReport(reason="/home/anna/pod7: no such file", collectives=(MEASURED,))
+    found = Redactor().tick(Tick(0, 0, collectives=report)).collectives
+
+    assert found is not None
+    text = msgspec.json.encode(found).decode()
+    for name in ("8801", "llama", "gpu00", "pod7", "anna"):
+        assert name not in text
+    assert found.collectives[0].busbw == 30e9
+
+
+def test_collectives_are_recorded_and_known_in_the_middle_of_a_recording(tmp_path: Path) -> None:
+    path, report = tmp_path / "jobs.fabrec", CollectiveReport(read_ns=5, collectives=(MEASURED,))
+    writer = Writer.create(path, SessionRecord(started_ns=0, interval_s=1.0, hosts=()))
+    for seq in range(1, 30):
+        writer.write(Tick(seq, seq * 10**9, collectives=report if seq == 3 else None))
+    writer.close()
+
+    with Timeline([path]) as timeline:
+        recorded = [each.collectives for each in timeline.ticks(0, 10**12) if each.collectives]
+        primed = timeline.prime(20 * 10**9)
+
+    assert recorded == [report]
+    assert [tick.collectives for tick in primed if tick.collectives] == [report]
 
 
 def test_jobs_are_recorded_and_known_in_the_middle_of_a_recording(tmp_path: Path) -> None:

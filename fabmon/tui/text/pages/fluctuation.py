@@ -47,7 +47,7 @@ from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.draw_context import DrawContext
 
 _TITLES = {
-    JOB: "Jobs: hosts whose traffic correlates",
+    JOB: "Jobs",
     RAIL: "Rails",
     PAIR: "Pairs of switches",
     LINK: "Links, most variable first",
@@ -103,6 +103,8 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
             subjects.sort(key=lambda each: -(each.spread.cov if each.spread else 0.0))
         if kind == RAIL:
             subjects = [*(each for each in measured if each.kind == ALL), *subjects]
+        if kind == JOB and all(each.job is None for each in subjects):
+            title = f"{title}: hosts whose traffic correlates"
         if subjects:
             lines.append(_head(ctx, title, name))
             lines += [_row(ctx, each, name, rows, named) for each in subjects]

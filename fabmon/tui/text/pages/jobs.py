@@ -9,6 +9,7 @@ from typing import Literal
 from rich.style import Style
 
 from fabmon.analysis.job_summary import JobSummary, job_summaries, placement_text
+from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.model import HOST
 from fabmon.fabric.time_wording import SECOND_NS, duration, measured, time_of_day
@@ -23,6 +24,8 @@ _ABSENT = "·"
 _WIDE = 100
 _MOST_DETAILS = 2
 """Lines of each fact about the job under the cursor."""
+_OLD_S = 90
+"""Records of NCCL Inspector that are older say when they are from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ def page(ctx: DrawContext, jobs: Sequence[JobSummary]) -> list[Line]:
     """How many jobs run, from where that is known, and a row for each job, by number."""
     palette, report = ctx.palette, ctx.snapshot.jobs.report
     lines = [_summary(ctx, jobs)]
-    lines += paragraph(_reason(report), ctx.width, palette.accent, indent=1)
+    for text in (_reason(report), _inspector_problem(ctx.snapshot.collectives)):
+        lines += paragraph(text, ctx.width, palette.accent, indent=1)
     lines.append(line(("", palette.text)))
     if not jobs:
         is_hidden = bool(ctx.snapshot.jobs.jobs)
@@ -126,6 +130,8 @@ def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
     if placed:
         text = f"{job.job.label}: {placed}"
         lines += paragraph(text, ctx.width, palette.text, indent=1)[:_MOST_DETAILS]
+    for text in [_collective(each, job, ctx) for each in job.collectives[:_MOST_DETAILS]]:
+        lines += paragraph(text, ctx.width, palette.text, indent=1)[:_MOST_DETAILS]
     if job.findings:
         first = job.findings[0]
         sign, accent = labels.finding_sign(first, ctx.snapshot, palette)
@@ -135,6 +141,45 @@ def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
             line((title, accent), (fit(rest, max(0, ctx.width - len(title))), palette.text))
         )
     return lines
+
+
+def _collective(each: Collective, job: JobSummary, ctx: DrawContext) -> str:
+    """`NCCL: AllReduce 256 MiB 312 GB/s busbw, 78 % of a node's NICs, on 16 nodes, lowest gpu007
+    290 GB/s; busiest link leaf1 up5 98 %`."""
+    what = " ".join(filter(None, (each.operation, each.size)))
+    parts = [f"NCCL: {what} {_busbw(each.busbw)} busbw"]
+    is_inside = each.nodes == 1
+    if is_inside:
+        parts.append(f"inside the node ({plural(each.ranks, 'rank')})")
+    elif job.rails_bps:
+        parts.append(f"{rounded_percent(each.busbw * 8 / job.rails_bps)} of a node's NICs")
+    if each.nodes > 1:
+        parts.append(f"on {each.nodes} nodes")
+    if len(each.hosts) > 1:
+        parts.append(f"lowest {each.lowest_host} {_busbw(each.lowest)}")
+    if ctx.snapshot.time_ns - each.latest_ns > _OLD_S * SECOND_NS:
+        parts.append(f"as of {time_of_day(each.latest_ns)}")
+    link = ""
+    if not is_inside and job.worst_row is not None:
+        port = ctx.fabric.ports[job.worst_row]
+        link = f"; busiest link {port.display_name} {rounded_percent(job.worst_util)}"
+    return f"{', '.join(parts)}{link}"
+
+
+def _busbw(bytes_per_s: float) -> str:
+    return byte_rate(bytes_per_s * 8)
+
+
+def _inspector_problem(report: CollectiveReport | None) -> str:
+    """What is missing of NCCL Inspector's records; empty where nothing is."""
+    if report is None:
+        return ""
+    parts = [report.reason] if report.reason else []
+    if report.lost:
+        parts.append(f"{plural(report.lost, 'record')} lost by full rings of communicators")
+    if report.unread:
+        parts.append(f"{plural(report.unread, 'line')} or files are no records")
+    return f"NCCL Inspector: {'; '.join(parts)}" if parts else ""
 
 
 def _summary(ctx: DrawContext, jobs: Sequence[JobSummary]) -> Line:
