@@ -28,9 +28,12 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   mpicc:libopenmpi-dev ovs-vsctl:openvswitch-switch sfacctd:pmacct \
   slurmctld:slurmctld slurmd:slurmd squeue:slurm-client \
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox \
-  groff:groff-base
+  groff:groff-base man:man-db
 
 CHECKSUMS = cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
+# What installs the packages in make test-packages.
+PACKAGE_COMMANDS := lintian:lintian mmdebstrap:mmdebstrap
 
 HEALTHY ?= 200
 FAULTS ?= 400
@@ -101,6 +104,7 @@ test: setup system $(VENV39)/.ready ## every test
 	else echo "SKIPPED: the node half under Python 3.9 (no python3.9 on the PATH; set PYTHON39=)"; fi
 
 .PHONY: test-packages
+test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)
 test-packages: setup system $(RELEASE)/.ready ## the packages, installed as people do: needs the package registries, and root
 	$(BIN)/pytest tests/packages $(PYTEST_ARGS)
 
@@ -151,6 +155,12 @@ zipapp: wheel ## fabmon in one file, with the wheels of TARGETS (all by default)
 	@rm -rf build/wheels dist/fabmon-*.pyz
 	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m release.zipapp dist/fabmon-$(VERSION)-*.whl \
 	  dist/fabmon-$(VERSION).pyz $(TARGETS)
+	@$(CHECKSUMS)
+
+.PHONY: deb
+deb: wheel ## a Debian package for this machine's Python, or TARGETS=cp313-aarch64: dist/
+	@rm -rf build/wheels-deb dist/fabmon_*.deb
+	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m release.deb dist/fabmon-$(VERSION)-*.whl dist $(TARGETS)
 	@$(CHECKSUMS)
 
 .PHONY: soak
