@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabmon.cli.options import (
-    Duration,
     check_feeds,
     config_option,
+    duration_option,
     host_option,
     hosts_option,
     interval_option,
@@ -52,7 +52,7 @@ class ListenOn(click.ParamType[tuple[str, int]]):
 @prometheus_option
 @match_option
 @token_option
-@click.option("--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h).")
+@duration_option
 @interval_option
 @topology_option
 @config_option

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -72,6 +73,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[str, int] | None = None
     hints: JobHints | None = None
 
+    def nodes_options(self) -> str:
+        """`--hosts hosts.txt`: the options that name the nodes, as a shell reads them; with names
+        replaced, or without such options, a placeholder."""
+        words = [] if self.hosts is None else ["--hosts", str(self.hosts)]
+        words += [word for each in self.nodesets for word in ("--host", each)]
+        return shlex.join(words) if words and not self.redact else "--hosts FILE"
+
 
 @dataclass(frozen=True, slots=True)
 class ScreenSetup:
@@ -84,7 +92,8 @@ class ScreenSetup:
     choices of the user (None: the defaults); `keep` keeps those at the end and returns why it
     failed. `age_s` returns the age of what the feed reported at a time (None: not known). `on_open`
     is called with the name of a node of which a page is opened. `data_age_s` returns how old the
-    samples of half of the nodes are (None: a tick has them at once).
+    samples of half of the nodes are (None: a tick has them at once). `nodes_options` are the
+    options that name the nodes, for commands that the screen shows.
     """
 
     title: str
@@ -102,6 +111,7 @@ class ScreenSetup:
     age_s: Callable[[int], float] | None = None
     on_open: Callable[[str], None] | None = None
     data_age_s: Callable[[], float] | None = None
+    nodes_options: str = "--hosts FILE"
 
 
 async def load_screen() -> None:
@@ -188,6 +198,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         age_s=setup.age_s,
         on_open=setup.on_open,
         data_age_s=setup.data_age_s,
+        nodes_options=setup.nodes_options,
     )
 
 
