@@ -33,7 +33,7 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
 CHECKSUMS = cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 # What installs the packages in make test-packages.
-PACKAGE_COMMANDS := lintian:lintian mmdebstrap:mmdebstrap
+PACKAGE_COMMANDS := lintian:lintian mmdebstrap:mmdebstrap buildah:buildah
 
 HEALTHY ?= 200
 FAULTS ?= 400
@@ -161,6 +161,11 @@ zipapp: wheel ## fabmon in one file, with the wheels of TARGETS (all by default)
 deb: wheel ## a Debian package for this machine's Python, or TARGETS=cp313-aarch64: dist/
 	@rm -rf build/wheels-deb dist/fabmon_*.deb
 	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m release.deb dist/fabmon-$(VERSION)-*.whl dist $(TARGETS)
+	@$(CHECKSUMS)
+
+.PHONY: image
+image: deb ## an OCI image of the Debian package: dist/fabmon-VERSION-oci.tar (root, mmdebstrap, buildah)
+	@SOURCE_DATE_EPOCH=$(EPOCH) release/image/make.sh dist/fabmon_*.deb dist/fabmon-$(VERSION)-oci.tar
 	@$(CHECKSUMS)
 
 .PHONY: soak

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import fabmon
 from release.deb import UNITS
-from release.wheels import ROOT
 from tests import requirements
 from tests.packages import chroot
 
@@ -30,16 +27,6 @@ done
 echo 'node1 address=127.0.0.1 port=2299' > /tmp/over-ssh.txt
 fabmon --hosts /tmp/over-ssh.txt --once --format json
 """
-
-
-@pytest.fixture(scope="module")
-def deb(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("deb")
-    argv = [sys.executable, "-m", "release.deb", str(wheel), str(home)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SOURCE_DATE_EPOCH": "1700000000"}
-    subprocess.run(argv, cwd=home, env=environment, check=True, capture_output=True)
-    (made,) = home.glob("*.deb")
-    return made
 
 
 @pytest.fixture(scope="module")
