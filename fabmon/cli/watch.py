@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabmon.cli.options import (
+    FILE,
     check_feeds,
     config_option,
     duration_option,
@@ -64,6 +65,11 @@ class ListenOn(click.ParamType[tuple[str, int]]):
     metavar="[ADDRESS]:PORT",
     help="Serve findings, nodes and links to Prometheus at /metrics, as 127.0.0.1:9839.",
 )
+@click.option(
+    "--socket",
+    type=FILE,
+    help="Answer `fabmon query` here.  [default: in the user's runtime directory]",
+)
 def watch(
     hosts: Path | None,
     nodesets: tuple[str, ...],
@@ -79,6 +85,7 @@ def watch(
     ssh_config: Path | None,
     redact: bool,
     metrics: tuple[str, int] | None,
+    socket: Path | None,
 ) -> None:
     """Watch without a screen: findings only.
 
@@ -106,5 +113,6 @@ def watch(
         ssh_config=ssh_config,
         redact=redact,
         metrics=metrics,
+        socket=socket,
     )
     sys.exit(watch_nodes(options))
