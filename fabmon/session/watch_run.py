@@ -65,7 +65,8 @@ class _Run:
     """A feed that is watched: `ticks` and `hosts` have the names that are shown.
 
     `past` are ticks from before the first; they are analysed, but not shown. `speed` is in seconds
-    of the ticks a second. `cluster` names the nodes in alerts.
+    of the ticks a second. `cluster` names the nodes in alerts. `ras_hosts` are those whose jobs may
+    be asked about by NCCL's RAS.
     """
 
     session: Session
@@ -77,6 +78,7 @@ class _Run:
     past: AsyncIterator[Tick] | None = None
     speed: float = 1.0
     cluster: str = ""
+    ras_hosts: Sequence[Host] = ()
 
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
@@ -90,6 +92,11 @@ class _Run:
 
                 recording = LiveRecording(self.session, recorder, self.options.redact)
                 setup = replace(setup, recording=recording, signals=signals)
+                if self.ras_hosts:
+                    from fabmon.session.screen_ras import screen_ras
+
+                    asking = screen_ras(self.session, self.ras_hosts, recording.paths)
+                    setup = replace(setup, ask_ras=asking)
             if signals is not None or self.options.picture is not None:
                 from fabmon.session.preferences import start_screen
 
@@ -193,6 +200,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
                 _hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
+                ras_hosts=() if redactor else hosts,
             ).show()
 
 

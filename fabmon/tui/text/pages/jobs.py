@@ -121,6 +121,16 @@ def page(ctx: DrawContext, jobs: Sequence[JobSummary]) -> list[Line]:
     return lines + [_row(ctx, job, columns, number, name, user) for job in jobs]
 
 
+def ras_page(ctx: DrawContext, texts: Sequence[str]) -> list[Line]:
+    """What RAS said of a job; long lines are wrapped."""
+    return [
+        each
+        for text in texts
+        for each in paragraph(text, ctx.width, ctx.palette.text, indent=1)
+        or [line(("", ctx.palette.text))]
+    ]
+
+
 def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
     """Where a job's nodes are, if they are not together, and its first finding."""
     palette = ctx.palette
