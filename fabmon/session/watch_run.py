@@ -22,7 +22,6 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.nccl_inspector import with_collectives
-from fabmon.feeds.squeue import Squeue
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
 from fabmon.session.end_signals import EndSignals
@@ -186,7 +185,10 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
     )
     feed.redact_log(redactor)
     with redacted_log(redactor):
-        async with aclosing(feed), session.squeue(selection.jobs, options.redact) as squeue:
+        async with (
+            aclosing(feed),
+            session.with_jobs(feed, selection.jobs, options.redact) as ticks,
+        ):
             feed.start(is_screen(options))
             if is_screen(options):
                 await load_screen()
@@ -194,9 +196,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
                 session.redacted(redactor),
                 options,
                 setup,
-                redacted(
-                    with_collectives(squeue.with_jobs(feed), options.nccl_inspector), redactor
-                ),
+                redacted(with_collectives(ticks, options.nccl_inspector), redactor),
                 _hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
@@ -213,15 +213,15 @@ async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> 
         redactor.node(urlsplit(url).hostname or "")
     feed.redact_log(redactor)
     with redacted_log(redactor):
-        async with aclosing(feed), session.squeue((), options.redact) as squeue:
-            return await _show_prometheus(session, options, feed, squeue, redactor)
+        async with aclosing(feed), session.with_jobs(feed, redact=options.redact) as ticks:
+            return await _show_prometheus(session, options, feed, ticks, redactor)
 
 
 async def _show_prometheus(
     session: Session,
     options: RunOptions,
     feed: PrometheusFeed,
-    squeue: Squeue,
+    ticks: AsyncIterator[Tick],
     redactor: Redactor | None,
 ) -> Exit:
     from fabmon.feeds.prometheus.responses import PrometheusError
@@ -253,7 +253,7 @@ async def _show_prometheus(
         session,
         options,
         setup,
-        redacted(with_collectives(squeue.with_jobs(feed), options.nccl_inspector), redactor),
+        redacted(with_collectives(ticks, options.nccl_inspector), redactor),
         _hosts(feed.hosts, redactor),
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
@@ -384,10 +384,8 @@ async def record_nodes(
     ever_up = False
     async with (
         aclosing(feed),
-        session.squeue(selection.jobs) as squeue,
-        aclosing(
-            pipeline.scenes(with_collectives(squeue.with_jobs(feed), nccl_inspector))
-        ) as scenes,
+        session.with_jobs(feed, selection.jobs) as ticks,
+        aclosing(pipeline.scenes(with_collectives(ticks, nccl_inspector))) as scenes,
     ):
         async for scene in scenes:
             states = scene.snapshot.statuses.values()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tests.lab.mpi_job import JOB_NAME
 from tests.lab.mpi_life import NIC_MBPS, SLOW_HOST, STOPPED_HOST, UPLINK_MBPS, Life
 from tests.lab.playing import Played
 from tests.requirements import need_command
@@ -15,6 +18,7 @@ pytestmark = pytest.mark.timeout(600)  # The first waits for all of the job's li
 def life(played: Played) -> Life:
     need_command("mpirun", "openmpi-bin")
     need_command("mpicc", "libopenmpi-dev")
+    need_command("salloc", "slurm-client")
     assert played.mpi is not None
     return played.mpi.result()
 
@@ -43,6 +47,15 @@ def test_what_a_collision_loses_is_what_the_all_reduce_takes_longer(life: Life) 
     assert len(found) == len(life.crowded.opened) == 1, life.crowded.story
     assert found[0]["subject"].startswith("leaf1/up")
     assert found[0]["lost"] == pytest.approx(lost, abs=0.10)
+    print(found[0])
+
+
+def test_a_collision_names_the_job_its_user_and_the_hosts_of_both_ranks(life: Life) -> None:
+    (found,) = [line for line in life.crowded.opened if line["cause"] == "ecmp_collision"]
+    (job,) = found["jobs"]
+    assert re.fullmatch(rf"job \d+ {JOB_NAME} \(root\)", job)
+    victims = {each.partition("/")[0] for each in found["victims"]}
+    print(victims)
 
 
 @pytest.mark.xfail(

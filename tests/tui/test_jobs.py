@@ -109,6 +109,22 @@ async def test_hosts_have_the_colour_of_their_job_and_its_number(color: str) -> 
         await run.until(lambda: "8802 vit-22b (ben)" not in run.text)
 
 
+async def test_a_job_that_was_requeued_to_nodes_that_are_not_watched_is_named() -> None:
+    scene = slowed()
+    moved = Job(id="8807", name="bert", user="carl", nodes=("gpu101", "gpu102"))
+    jobs = scene.snapshot.jobs
+    watched = [node.name for node in scene.snapshot.fabric.nodes]
+    before = JobTable(
+        JobReport(source="squeue", jobs=(Job(id="8807", nodes=("gpu001",)),)), watched
+    )
+    report = JobReport(source="squeue", read_ns=1, jobs=(*jobs.jobs, moved))
+    table = JobTable(report, watched, before=before)
+    async with running(size=(120, 40)) as run:
+        await run.send(replace(scene, snapshot=replace(scene.snapshot, jobs=table)))
+        await run.press("7")
+        assert "job 8807 bert (carl) runs on gpu[101-102] now, which is not watched" in run.text
+
+
 async def test_a_job_is_found_by_its_name() -> None:
     async with running(size=(120, 40)) as run:
         await run.send(slowed())
