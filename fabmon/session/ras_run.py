@@ -88,7 +88,7 @@ def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
         target = _target(options.host, hosts)
         mapped = mapped_libraries(session, options, log, target[0])
         version = allowed_version(options.nccl_version, log, mapped)
-        content = send_query(session, options, target)
+        content = send_query(session, options, *target)
         asked_ns = time.time_ns()
         source = f"{target[0].name}:{target[1]}"
         if options.save is not None:
@@ -224,9 +224,8 @@ def version_notes(version: Version, status: JobStatus) -> list[str]:
     return [note if why_not is None else f"{note} Do not ask it again: {why_not}."]
 
 
-def send_query(session: Session, options: RasOptions, target: tuple[Host, int]) -> bytes:
+def send_query(session: Session, options: RasOptions, host: Host, port: int = PORT) -> bytes:
     """One query. Raises RasUnreachable."""
-    host, port = target
     if options.direct:
         opened = connected(host.address or host.name, port)
     elif host.via == "local":

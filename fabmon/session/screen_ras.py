@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.time_wording import utc
-from fabmon.feeds.nccl_ras import PORT
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.ras_records import RasRecord
@@ -33,10 +32,11 @@ def screen_ras(
     session: Session,
     hosts: Sequence[Host],
     recordings: Callable[[], Sequence[Path]],
-    port: int = PORT,
+    port: int | None = None,
 ) -> AskRas:
     """What asks RAS on the first of a job's nodes; `recordings` are the files that the screen is
-    recorded to, which show the wire at that time (none: only the answer is shown)."""
+    recorded to, which show the wire at that time (none: only the answer is shown). `port` is where
+    RAS listens, None for its usual one."""
     known = {host.name: host for host in hosts}
 
     def ask(nodes: Sequence[str], version: str) -> list[str]:
@@ -51,7 +51,7 @@ def screen_ras(
 
 
 def _asked(
-    session: Session, host: Host, port: int, version_text: str, recordings: Sequence[Path]
+    session: Session, host: Host, port: int | None, version_text: str, recordings: Sequence[Path]
 ) -> RasRecord:
     """One query, if the version allows it. Raises UsageError, RasUnreachable, RecordingError."""
     if host.via not in ("ssh", "local"):
@@ -62,7 +62,8 @@ def _asked(
     options = RasOptions(host=host.name, nccl_version=version_text or None)
     mapped = mapped_libraries(session, options, None, host)
     version = allowed_version(options.nccl_version, None, mapped)
-    status = parsed_answer(send_query(session, options, (host, port)), host.name)
+    where = (host,) if port is None else (host, port)
+    status = parsed_answer(send_query(session, options, *where), host.name)
     asked_ns, notes = time.time_ns(), version_notes(version, status)
     look = Look(session, options, status, None, asked_ns, notes)
     if recordings:
