@@ -28,9 +28,12 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   mpicc:libopenmpi-dev ovs-vsctl:openvswitch-switch sfacctd:pmacct \
   slurmctld:slurmctld slurmd:slurmd squeue:slurm-client \
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox \
-  groff:groff-base
+  groff:groff-base man:man-db
 
 CHECKSUMS = cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
+# What installs the packages in make test-packages.
+PACKAGE_COMMANDS := lintian:lintian mmdebstrap:mmdebstrap buildah:buildah
 
 HEALTHY ?= 200
 FAULTS ?= 400
@@ -101,12 +104,15 @@ test: setup system $(VENV39)/.ready ## every test
 	else echo "SKIPPED: the node half under Python 3.9 (no python3.9 on the PATH; set PYTHON39=)"; fi
 
 .PHONY: test-packages
+test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)
 test-packages: setup system $(RELEASE)/.ready ## the packages, installed as people do: needs the package registries, and root
 	$(BIN)/pytest tests/packages $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: setup system ## the measurements behind the README's table, as JSON lines
-	@$(BIN)/python -m tests.bench
+bench: setup system ## the parts, as JSON lines and into docs/performance.md; 6 GB in TMPDIR, 20 minutes
+	@{ $(BIN)/python -m tests.bench; $(BIN)/python -m tests.bench.shipped --ssh --nodes 200 --runs 1; } \
+	  | tee parts.jsonl
+	@$(BIN)/python -m tests.bench.table parts.jsonl; rm -f parts.jsonl
 
 .PHONY: bench-shipped
 bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: into docs/performance.md
@@ -151,9 +157,21 @@ zipapp: wheel ## fabmon in one file, with the wheels of TARGETS (all by default)
 	  dist/fabmon-$(VERSION).pyz $(TARGETS)
 	@$(CHECKSUMS)
 
+.PHONY: deb
+deb: wheel ## a Debian package for this machine's Python, or TARGETS=cp313-aarch64: dist/
+	@rm -rf build/wheels-deb dist/fabmon_*.deb
+	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m release.deb dist/fabmon-$(VERSION)-*.whl dist $(TARGETS)
+	@$(CHECKSUMS)
+
+.PHONY: image
+image: deb ## an OCI image of the Debian package: dist/fabmon-VERSION-oci.tar (root, mmdebstrap, buildah)
+	@SOURCE_DATE_EPOCH=$(EPOCH) release/image/make.sh dist/fabmon_*.deb dist/fabmon-$(VERSION)-oci.tar
+	@$(CHECKSUMS)
+
 .PHONY: soak
 soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 5 s: memory, files, delays
-	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN)
+	@$(BIN)/python -m tests.bench.soak --minutes $(SOAK_MIN) | tee soak.jsonl
+	@$(BIN)/python -m tests.bench.table soak.jsonl; rm -f soak.jsonl
 
 .PHONY: fuzz
 fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is read or refused

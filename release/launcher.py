@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 LISTED = "FILES.json"
 """In the cache: [path, size, time of change in ns] of each file that was unpacked."""
@@ -84,6 +84,18 @@ def _check_owner(directory: str) -> None:
         raise Refused(f"{directory} is open to other users: rm -r {directory}")
 
 
+def modules_of(wheel: zipfile.ZipFile) -> "Iterator[Tuple[List[str], zipfile.ZipInfo]]":
+    """Where each file of a wheel belongs below a directory of modules. Scripts are left out."""
+    for info in wheel.infolist():
+        parts = info.filename.split("/")
+        if parts[0].endswith(".data") and len(parts) > 2:
+            if parts[1] in NOT_UNPACKED:
+                continue
+            parts = parts[2:]
+        if not info.filename.endswith("/") and ".." not in parts and parts[0]:
+            yield parts, info
+
+
 def unpack(archive: zipfile.ZipFile, wheels: "List[List[str]]", into: str) -> None:
     """Unpack wheels, each [name, SHA-256], and list the files. Raises Refused for a damaged one."""
     listed = []
@@ -95,14 +107,7 @@ def unpack(archive: zipfile.ZipFile, wheels: "List[List[str]]", into: str) -> No
         if hashlib.sha256(content).hexdigest() != digest:
             raise Refused(f"this file is damaged: {name} has another SHA-256")
         with zipfile.ZipFile(io.BytesIO(content)) as wheel:
-            for info in wheel.infolist():
-                parts = info.filename.split("/")
-                if parts[0].endswith(".data") and len(parts) > 2:
-                    if parts[1] in NOT_UNPACKED:
-                        continue
-                    parts = parts[2:]
-                if info.filename.endswith("/") or ".." in parts or not parts[0]:
-                    continue
+            for parts, info in modules_of(wheel):
                 path = os.path.join(into, *parts)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "wb") as file:

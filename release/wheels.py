@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -54,6 +55,11 @@ class Target:
             "python_version": self.python,
             "sys_platform": "linux",
         }
+
+
+def build_time_s() -> int:
+    """Every time in a package, in seconds since 1970: SOURCE_DATE_EPOCH, or the start of 2020."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH", "1577836800"))
 
 
 def targets() -> list[Target]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import stat
 import sys
 import time
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from release import launcher
-from release.wheels import GLIBC, WheelsMissing, download, target_named, targets
+from release.wheels import GLIBC, WheelsMissing, build_time_s, download, target_named, targets
 
 SHEBANG = b"#!/usr/bin/env python3\n"
 
@@ -53,8 +52,7 @@ def write_zipapp(
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "1577836800"))
-    entry = zipfile.ZipInfo(name, time.gmtime(epoch)[:6])
+    entry = zipfile.ZipInfo(name, time.gmtime(build_time_s())[:6])
     entry.external_attr = (stat.S_IFREG | 0o644) << 16
     return entry
 

@@ -13,6 +13,8 @@ from release.wheels import ROOT, Target, locked
 
 HERE = Target(f"{sys.version_info[0]}.{sys.version_info[1]}", platform.machine())
 """What the tests run on."""
+PYTHON: str = getattr(sys, "_base_executable", sys.executable)
+"""The Python beneath the tests' environment, which has none of its packages."""
 
 
 def wheel_of(installed: Distribution, into: Path) -> Path:

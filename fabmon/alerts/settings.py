@@ -146,6 +146,20 @@ class AlertsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     receivers: dict[str, Receiver] = {}
 
 
+def receivers_text(config: AlertsConfig) -> str:
+    """`alerts to am (alertmanager at am:9093), log (journald)`: the receivers by name, with the
+    host of a URL, never the rest of it, which may be a secret."""
+    if not config.receivers:
+        return "no receiver in [alerts]: findings are only printed"
+    named = []
+    for name, receiver in config.receivers.items():
+        kind = str(receiver.__struct_config__.tag)
+        url = receiver.url if isinstance(receiver, AlertmanagerReceiver | WebhookReceiver) else ""
+        where = urlsplit(url).netloc
+        named.append(f"{name} ({kind} at {where})" if where else f"{name} ({kind})")
+    return f"alerts to {', '.join(named)}"
+
+
 def check(config: AlertsConfig, causes: Collection[str]) -> None:
     """Raise SettingError for a cause that is none of `causes`, or a URL that cannot be used."""
     _check_causes(config.causes, ("causes",), causes)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-_COMPLETE_VARIABLE = "_FABMON_COMPLETE"
+COMPLETE_VARIABLE = "_FABMON_COMPLETE"
 """Where the scripts put what they ask; click reads it under this name."""
 _HOSTS_FILE = Path("hosts.txt")
 """The names of the README's hosts file, where no `--hosts` stands before the cursor."""
@@ -41,4 +41,4 @@ def completion(context: click.Context, shell: str) -> None:
     script = get_completion_class(shell)
     assert script is not None
     root = context.find_root().command
-    click.echo(script(root, {}, "fabmon", _COMPLETE_VARIABLE).source())
+    click.echo(script(root, {}, "fabmon", COMPLETE_VARIABLE).source())

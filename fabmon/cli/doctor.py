@@ -61,7 +61,7 @@ def doctor(
     from fabmon.report.output import as_json
     from fabmon.session.node_queries import examine_nodes, examine_prometheus
     from fabmon.session.node_selection import selected_hosts
-    from fabmon.session.printing import log_to_stderr, status_of, write
+    from fabmon.session.printing import log_to_stderr, status_of, write, write_text
     from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
@@ -80,7 +80,10 @@ def doctor(
     else:
         watched = selected_hosts(hosts, nodesets)
         record = asyncio.run(examine_nodes(session, watched, duration))
-    write(as_json(record) if style == "json" else doctor_table(record).encode())
+    if style == "json":
+        write(as_json(record))
+    else:
+        write_text(doctor_table(record))
     if record.nodes_up and record.to_fix:
         sys.exit(Exit.FIX_NEEDED)
     sys.exit(status_of(record.nodes_up, record.nodes_total))

@@ -84,7 +84,7 @@ def explain(
     from fabmon.report.output import as_json
     from fabmon.session.explain_run import ExplainOptions
     from fabmon.session.explain_run import explain as explain_logs
-    from fabmon.session.printing import log_to_stderr, write
+    from fabmon.session.printing import log_to_stderr, write, write_text
     from fabmon.session.session import Session
 
     zone = None if tz is None else parse_zone(tz)
@@ -102,4 +102,7 @@ def explain(
         line_rate_bps=line_rate,
     )
     record = explain_logs(session, options)
-    write(as_json(record) if style == "json" else explain_table(record).encode())
+    if style == "json":
+        write(as_json(record))
+    else:
+        write_text(explain_table(record))

@@ -48,7 +48,7 @@ def flows(
     from fabmon.report.output import as_json
     from fabmon.session.node_queries import collect_queue_pairs
     from fabmon.session.node_selection import selected_hosts
-    from fabmon.session.printing import log_to_stderr, status_of, write
+    from fabmon.session.printing import log_to_stderr, status_of, write, write_text
     from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
@@ -56,6 +56,9 @@ def flows(
     watched = selected_hosts(hosts, nodesets)
     snapshot = asyncio.run(collect_queue_pairs(session, watched, duration))
     record = flows_record(snapshot)
-    write(as_json(record) if style == "json" else flows_table(record).encode())
+    if style == "json":
+        write(as_json(record))
+    else:
+        write_text(flows_table(record))
     up = sum(status.state is NodeState.UP for status in snapshot.statuses.values())
     sys.exit(status_of(up, len(snapshot.statuses)))

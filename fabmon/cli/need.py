@@ -87,7 +87,7 @@ def need(
     from fabmon.analysis.iteration.model_arithmetic import expected_traffic
     from fabmon.report.output import as_json
     from fabmon.report.requirement import requirement_record, requirement_table
-    from fabmon.session.printing import write
+    from fabmon.session.printing import write, write_text
 
     if hints is None:
         raise UsageError("need: describe the model with --params and --dp, as in --params 70e9")
@@ -100,7 +100,10 @@ def need(
     job = _recorded(recordings, hints, config) if recordings else None
     computing = _computing(due, compute_s, mfu, job)
     record = requirement_record(hints, rails, line_rate, computing, job)
-    write(as_json(record) if style == "json" else requirement_table(record).encode())
+    if style == "json":
+        write(as_json(record))
+    else:
+        write_text(requirement_table(record))
 
 
 def _computing(

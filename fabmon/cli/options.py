@@ -30,7 +30,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 class Duration(click.ParamType[float]):
-    """A time with a unit, such as `90s` or `1h`, in seconds."""
+    """A time such as `90s` or `1h`, in seconds; a number without a unit is seconds."""
 
     name = "duration"
 
@@ -196,10 +196,7 @@ once_option = click.option(
     "--once", is_flag=True, help="Print one report (a table, or --format json) and exit."
 )
 duration_option = click.option(
-    "--duration",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Exit after this many seconds.",
+    "--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h)."
 )
 color_option = click.option(
     "--color",
@@ -255,10 +252,10 @@ def patience_option(seconds: float) -> Callable[[_Command], _Command]:
     """--duration of a command that waits for nodes, with its default."""
     return click.option(
         "--duration",
-        type=click.FloatRange(min=0, min_open=True),
-        default=seconds,
+        type=Duration(),
+        default=f"{seconds:g}s",
         show_default=True,
-        metavar="SECONDS",
+        metavar="TIME",
         help="Wait at most this long for all nodes.",
     )
 

@@ -110,7 +110,7 @@ def ras(
     """
     from fabmon.report.output import as_json
     from fabmon.report.ras_table import ras_table
-    from fabmon.session.printing import log_to_stderr, write
+    from fabmon.session.printing import log_to_stderr, write, write_text
     from fabmon.session.ras_run import RasOptions, RasUnreachable
     from fabmon.session.ras_run import ras as ask_ras
     from fabmon.session.session import Session
@@ -138,5 +138,8 @@ def ras(
     except RasUnreachable as error:
         click.echo(f"fabmon: {error}", err=True)
         sys.exit(Exit.NO_NODE)
-    write(as_json(record) if style == "json" else ras_table(record).encode())
+    if style == "json":
+        write(as_json(record))
+    else:
+        write_text(ras_table(record))
     sys.exit(code)

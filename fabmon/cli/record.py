@@ -11,8 +11,8 @@ import click
 
 from fabmon.cli.options import (
     FILE,
-    Duration,
     config_option,
+    duration_option,
     host_option,
     hosts_option,
     inspector_option,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @sflow_option
 @inspector_option
 @click.option("-o", "--output", type=FILE, required=True, help="The file, such as pod7.fabrec.")
-@click.option("--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h).")
+@duration_option
 @click.option(
     "--rotate",
     metavar="TIME|SIZE",

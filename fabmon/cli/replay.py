@@ -22,7 +22,11 @@ from fabmon.session.errors import UsageError
 
 @click.command()
 @optional_recordings_argument
-@click.option("--at", metavar="TIME", help="Alias of --from.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Begin here, as --from; a table or JSON is of this tick.",
+)
 @from_option
 @to_option
 @click.option(
@@ -37,8 +41,8 @@ from fabmon.session.errors import UsageError
     "--format",
     "style",
     type=click.Choice(["table", "json", "jsonl"]),
-    help="Print instead of showing the screen: jsonl prints every tick, table and json the last"
-    " (--to).",
+    help="Print instead of showing the screen: jsonl prints every tick, table and json one: that of"
+    " --at, else the last (--to).",
 )
 @color_option
 @theme_option
@@ -66,15 +70,16 @@ def replay(
     recorded is replayed.
     """
     if at is not None and from_ is not None:
-        raise UsageError("--at and --from mean the same: give only one of them")
+        raise UsageError("--at and --from both say where to begin: give only one of them")
+    if at is not None and to is not None and style in ("table", "json"):
+        raise UsageError(f"--at and --to both say which tick {style} is of: give only one of them")
     pace = _speed(speed)
     from fabmon.session.replay_run import ReplayOptions
     from fabmon.session.replay_run import replay as run_replay
     from fabmon.session.session import Session
 
     session = Session.load(config, topologies)
-    start = from_ if at is None else at
-    options = ReplayOptions(files, start, to, pace, follow, style, color, theme, redact)
+    options = ReplayOptions(files, at, from_, to, pace, follow, style, color, theme, redact)
     sys.exit(run_replay(session, options))
 
 

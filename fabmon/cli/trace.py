@@ -100,7 +100,7 @@ def trace(
         trace_paths,
         traced_hosts,
     )
-    from fabmon.session.printing import log_to_stderr, write
+    from fabmon.session.printing import log_to_stderr, write, write_text
     from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
@@ -117,7 +117,7 @@ def trace(
     if style == "json":
         write(as_json(record))
     elif isinstance(record, ForwardedTraceRecord):
-        write(forwarded_trace_table(record).encode())
+        write_text(forwarded_trace_table(record))
     else:
-        write(trace_table(record).encode())
+        write_text(trace_table(record))
     sys.exit(Exit.OK if any(path.hops for path in record.paths) else Exit.FAILED)

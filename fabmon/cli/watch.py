@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabmon.cli.options import (
-    Duration,
+    FILE,
     check_feeds,
     config_option,
+    duration_option,
     host_option,
     hosts_option,
     interval_option,
@@ -52,7 +53,7 @@ class ListenOn(click.ParamType[tuple[str, int]]):
 @prometheus_option
 @match_option
 @token_option
-@click.option("--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h).")
+@duration_option
 @interval_option
 @topology_option
 @config_option
@@ -63,6 +64,11 @@ class ListenOn(click.ParamType[tuple[str, int]]):
     type=ListenOn(),
     metavar="[ADDRESS]:PORT",
     help="Serve findings, nodes and links to Prometheus at /metrics, as 127.0.0.1:9839.",
+)
+@click.option(
+    "--socket",
+    type=FILE,
+    help="Answer `fabmon query` here.  [default: in the user's runtime directory]",
 )
 def watch(
     hosts: Path | None,
@@ -79,6 +85,7 @@ def watch(
     ssh_config: Path | None,
     redact: bool,
     metrics: tuple[str, int] | None,
+    socket: Path | None,
 ) -> None:
     """Watch without a screen: findings only.
 
@@ -106,5 +113,6 @@ def watch(
         ssh_config=ssh_config,
         redact=redact,
         metrics=metrics,
+        socket=socket,
     )
     sys.exit(watch_nodes(options))

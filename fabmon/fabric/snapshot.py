@@ -114,7 +114,8 @@ class Snapshot:
     `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction.
     `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
     NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
-    since the port's last sample, `period_s` the usual time from one to the next. `saturated` is
+    since the port's last sample, `period_s` the usual time from one to the next. `rated_since` is
+    the `seq` of the tick at which the line rate changed last, 0 where it did not. `saturated` is
     True where some counter of the port is saturated; `stuck` are the flat indices of those counters
     in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
     the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
@@ -144,6 +145,7 @@ class Snapshot:
     aligned: AlignedHistory
     connections: Connections
     period_s: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    rated_since: Rows = field(default_factory=lambda: np.empty(0, np.intp))
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
     logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)

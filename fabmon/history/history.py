@@ -176,6 +176,8 @@ class History:
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._last_line_rate: Floats = np.empty(0, np.float32)
+        self._rated_since: Indices = np.empty(0, np.intp)
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._logs = KernelLogs()
         self._recent_samples = RecentSamples()
@@ -444,6 +446,7 @@ class History:
         age_s[is_slow] = now_s - self._rates.arrived_s[slow]
         period_s[is_slow] = self._rates.period_s[slow]
         self._remember(heat, up)
+        self._note_line_rates(line_rate, tick.seq)
         with np.errstate(divide="ignore", invalid="ignore"):
             tx_util = heat[HEAT.index("tx_bps")] / line_rate
             rx_util = heat[HEAT.index("rx_bps")] / line_rate
@@ -474,6 +477,7 @@ class History:
             was_up=self._was_up,
             age_s=age_s,
             period_s=period_s,
+            rated_since=self._rated_since,
             saturated=saturated,
             past=self._ring,
             aligned=self._aligned,
@@ -505,6 +509,15 @@ class History:
         np.copyto(last_heat[:, :known], self._last_heat, where=silent)
         was_up[:known] |= self._was_up
         self._last_heat, self._was_up = last_heat, was_up
+
+    def _note_line_rates(self, line_rate: Floats, seq: int) -> None:
+        """Note at which tick the line rate of each port changed last. A snapshot has the array."""
+        missing = len(line_rate) - len(self._last_line_rate)
+        before = np.pad(self._last_line_rate, (0, missing), constant_values=np.nan)
+        since = np.pad(self._rated_since, (0, missing))
+        changed = (line_rate != before) & np.isfinite(line_rate) & np.isfinite(before)
+        self._rated_since = np.where(changed, seq, since)
+        self._last_line_rate = np.where(np.isnan(line_rate), before, line_rate)
 
     def _reported_statuses(self) -> dict[str, NodeStatus]:
         """States of nodes that are reported by others: up while the sender is up, else stale."""

@@ -33,7 +33,7 @@ _MISSING = {
 }
 """What is unknown of a node without a source. Other sources are of optional devices."""
 
-_TABLE_COLUMNS = 100
+_TABLE_COLUMNS = 79
 _INDENT = 6 * " "
 
 
@@ -48,13 +48,15 @@ class PortRoleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One node: its state with the reason, and its sources, none where it never answered. `roles`
-    are those of a host's NICs, the rails first."""
+    """One node: its state with the reason and the cause (a word or two, equal for equal failures),
+    and its sources, none where it never answered. `roles` are those of a host's NICs, the rails
+    first."""
 
     node: str
     role: str
     state: NodeState
     reason: str
+    cause: str
     sources: list[SourceState]
     roles: list[PortRoleRow]
 
@@ -106,6 +108,7 @@ def examine(survey: Survey) -> DoctorRecord:
                 role=node.role,
                 state=status.state,
                 reason=status.reason,
+                cause=status.cause,
                 sources=sources,
                 roles=_roles(node),
             )
@@ -185,12 +188,16 @@ def _nodes(record: DoctorRecord) -> Iterator[str]:
     for node in record.nodes:
         sources = tuple((s.source, s.state, s.text, s.objects, s.values) for s in node.sources)
         roles = tuple((r.label, r.port, r.reason) for r in node.roles)
-        similar[node.state, node.reason, sources, roles].append(node)
+        # Reasons name the node or its address: nodes that fail for one cause are one block.
+        why = node.cause or node.reason
+        similar[node.state, why, sources, roles].append(node)
     for nodes in similar.values():
         first = nodes[0]
         yield ""
         count = f"  ({len(nodes)} nodes)" if len(nodes) > 1 else ""
-        state = "" if first.state is NodeState.UP else f"  {first.state}: {first.reason}"
+        same = all(node.reason == first.reason for node in nodes)
+        reason = first.reason if same else f"{first.cause}, for example: {first.reason}"
+        state = "" if first.state is NodeState.UP else f"  {first.state}: {reason}"
         yield f"{fold(node.node for node in nodes)}{count}{state}"
         for place, source in enumerate(first.sources):
             if source.state == ABSENT and not source.text:

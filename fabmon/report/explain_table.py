@@ -59,7 +59,7 @@ def _lines(record: ExplainRecord) -> Iterator[str]:
     yield from record.conclusions
     if record.failures:
         yield ""
-        yield from _failure_lines(record.failures)
+        yield from _failure_lines(record.failures, record.conclusions)
     for test in record.tests:
         yield ""
         yield from _test_lines(test)
@@ -85,16 +85,22 @@ def _lines(record: ExplainRecord) -> Iterator[str]:
         yield from record.notes
 
 
-def _failure_lines(failures: Sequence[FailureRecord]) -> Iterator[str]:
+def _failure_lines(failures: Sequence[FailureRecord], conclusions: Sequence[str]) -> Iterator[str]:
+    """The failures, and their meanings where no conclusion says them."""
     head = ("FAILURE", "TIMES", "FIRST AT", "REPORTED BY", "LEAF", "FAR END", "LEAF")
     yield from aligned([head, *map(_failure_row, failures[:_MOST_FAILURES])])
     if len(failures) > _MOST_FAILURES:
         yield f"and {len(failures) - _MOST_FAILURES} others: --format json"
-    yield ""
     meanings = {(each.what, each.meaning, each.check): None for each in failures}
-    for what, meaning, check in list(meanings)[:_MOST_FAILURES]:
-        yield f"{what}: {meaning}. {check}" if meaning != what else f"{what}. {check}"
+    texts = [
+        f"{what}: {meaning}. {check}" if meaning != what else f"{what}. {check}"
+        for what, meaning, check in list(meanings)[:_MOST_FAILURES]
+        if not any(check in said for said in conclusions)
+    ]
     vendor = Counter(each.vendor_error for each in failures if each.vendor_error is not None)
+    if texts or vendor:
+        yield ""
+    yield from texts
     if vendor:
         codes = ", ".join(f"{code} (0x{code:x})" for code, _ in vendor.most_common(4))
         yield f"Vendor errors: {codes}; the vendor's documentation has their meanings."

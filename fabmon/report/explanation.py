@@ -268,7 +268,7 @@ def _written(time: LogTime | None) -> str | None:
 def _at(time: LogTime | None, clock: Clock | None) -> datetime.datetime | None:
     if time is None:
         return None
-    if clock is None:
+    if clock is None or (clock.is_guess and not time.has_zone):
         return time.at if time.has_zone and time.has_year else None
     at_ns = clock.time_ns(time)
     return None if at_ns is None else utc(at_ns)

@@ -32,8 +32,8 @@ from fabmon.report.output import aligned
 
 HOUR, WEEKDAY = "hour", "weekday"
 
-NUMBERS = ("MEDIAN", "P5", "P95", "CoV", "SAMPLES", "COMM", "DRIFT/h")
-"""Columns of a subject: SAMPLES that count, and COMM, the share of time in communication."""
+NUMBERS = ("MEDIAN", "P5", "P95", "CoV", "SAMPLES", "ACTIVE", "DRIFT/h")
+"""Columns of a subject: SAMPLES that count, and ACTIVE, the share of time with traffic."""
 
 NO_STEP = "No step of the level was found."
 FOREIGN = "Share of what leaves send up that is not from our hosts"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,3 +31,32 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> Iterator[
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+_CELL = re.compile(r"(?<=\S) {2,}(?=\S)")
+"""What is between two cells of a line."""
+
+
+def folded(text: str, columns: int) -> str:
+    """A text for a terminal of so many columns: longer lines continue below, between words.
+
+    What follows is below the last cell of a line where that leaves it half the width, else it is
+    indented.
+    """
+    return "\n".join(part for line in text.split("\n") for part in _folded_line(line, columns))
+
+
+def _folded_line(line: str, columns: int) -> list[str]:
+    if len(line) <= columns:
+        return [line]
+    cells = [found.end() for found in _CELL.finditer(line)]
+    indent = len(line) - len(line.lstrip()) + 2
+    hang = max((each for each in cells if each <= columns // 2), default=indent)
+    return textwrap.wrap(
+        line,
+        columns,
+        subsequent_indent=" " * min(hang, columns // 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )

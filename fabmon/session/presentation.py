@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -18,6 +19,9 @@ from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import JobFilter
 from fabmon.fabric.wording import file_error
+from fabmon.query.answering import answer
+from fabmon.query.sources import WatchSource
+from fabmon.query.watch_socket import answering_socket, default_path
 from fabmon.session import printing
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError
@@ -47,7 +51,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
     `jobs` select nodes by what runs on them. `style` is the --format: table, json or jsonl;
-    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`.
+    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`, and answers
+    questions at `socket` (None: in the user's runtime directory).
     """
 
     hosts: Path | None = None
@@ -71,7 +76,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     record: Path | None = None
     redact: bool = False
     metrics: tuple[str, int] | None = None
+    socket: Path | None = None
     hints: JobHints | None = None
+
+    def nodes_options(self) -> str:
+        """`--hosts hosts.txt`: the options that name the nodes, as a shell reads them; with names
+        replaced, or without such options, a placeholder."""
+        words = [] if self.hosts is None else ["--hosts", str(self.hosts)]
+        words += [word for each in self.nodesets for word in ("--host", each)]
+        return shlex.join(words) if words and not self.redact else "--hosts FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +99,7 @@ class ScreenSetup:
     and returns why it failed. `age_s` returns the age of what the feed reported at a time (None:
     not known). `on_open` is called with the name of a node of which a page is opened. `data_age_s`
     returns how old the samples of half of the nodes are (None: a tick has them at once).
+    `nodes_options` are the options that name the nodes, for commands that the screen shows.
     """
 
     title: str
@@ -104,6 +118,7 @@ class ScreenSetup:
     age_s: Callable[[int], float] | None = None
     on_open: Callable[[str], None] | None = None
     data_age_s: Callable[[], float] | None = None
+    nodes_options: str = "--hosts FILE"
 
 
 async def load_screen() -> None:
@@ -124,9 +139,7 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
         return await printing.print_lines(scenes, options.duration_s)
     if options.style == FINDINGS:
         printing.log_to_stderr()
-        if options.metrics is None:
-            return await printing.print_findings(scenes, options.duration_s)
-        return await _serve_findings(scenes, options.metrics, options.duration_s)
+        return await _serve_findings(scenes, options, setup.title)
     if options.picture is None and (options.once or not can_draw()):
         printing.log_to_stderr()
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
@@ -136,20 +149,47 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
     return await show_screen(scenes, setup, options.duration_s)
 
 
-async def _serve_findings(
-    scenes: AsyncIterator[Scene], address: tuple[str, int], duration_s: float | None
-) -> Exit:
+async def _serve_findings(scenes: AsyncIterator[Scene], options: RunOptions, title: str) -> Exit:
+    """Print findings; serve metrics and answer questions, as the options say."""
+    source = WatchSource(title)
+    takers: list[Callable[[Scene], None]] = [source.take]
+    async with AsyncExitStack() as stack:
+        if options.metrics is not None:
+            takers.append(await _metrics(stack, *options.metrics))
+        await _answer_questions(stack, source, options.socket)
+
+        def take(scene: Scene) -> None:
+            for taker in takers:
+                taker(scene)
+
+        return await printing.print_findings(scenes, options.duration_s, take)
+
+
+async def _metrics(stack: AsyncExitStack, host: str, port: int) -> Callable[[Scene], None]:
     from fabmon.alerts.metrics_server import metrics_server
 
-    host, port = address
-    async with AsyncExitStack() as stack:
-        try:
-            publish = await stack.enter_async_context(metrics_server(host, port))
-        except OSError as error:
-            # asyncio's own text of an address in use has the address twice.
-            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise UsageError(f"--metrics {host}:{port}: {why}") from None
-        return await printing.print_findings(scenes, duration_s, publish)
+    try:
+        return await stack.enter_async_context(metrics_server(host, port))
+    except OSError as error:
+        # asyncio's own text of an address in use has the address twice.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise UsageError(f"--metrics {host}:{port}: {why}") from None
+
+
+async def _answer_questions(
+    stack: AsyncExitStack, source: WatchSource, wanted: Path | None
+) -> None:
+    """Answer `fabmon query` while the stack is open. Without a directory for the socket a line says
+    so; a path that the user gave must be usable."""
+    path = wanted
+    try:
+        path = wanted or default_path()
+        await stack.enter_async_context(answering_socket(path, lambda q: answer(source, q)))
+    except OSError as error:
+        why = f"{path or error.filename or ''}: {error.strerror or error}".lstrip(": ")
+        if wanted is not None:
+            raise UsageError(f"--socket {why}") from None
+        print(f"fabmon: no questions are answered: {why}", file=sys.stderr)
 
 
 async def show_screen(
@@ -191,6 +231,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         age_s=setup.age_s,
         on_open=setup.on_open,
         data_age_s=setup.data_age_s,
+        nodes_options=setup.nodes_options,
     )
 
 

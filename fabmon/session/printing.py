@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,6 +23,7 @@ from fabmon.fabric.model import Node
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wording import file_error
+from fabmon.report.output import folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError
@@ -113,7 +115,10 @@ def _print_report(scene: Scene | None, style: str) -> Exit:
     """Print a scene; the exit status says how many of its nodes are up."""
     if scene is None:
         return Exit.NO_NODE
-    write(report_json(scene) if style == "json" else (table(scene) + "\n").encode())
+    if style == "json":
+        write(report_json(scene))
+    else:
+        write_text(table(scene) + "\n")
     return status_of(nodes_up(scene), len(scene.snapshot.fabric.nodes))
 
 
@@ -186,6 +191,19 @@ def write(data: bytes) -> bool:
     return True
 
 
+def write_text(text: str) -> bool:
+    """Like `write`, of a report for people: on a terminal its lines are broken between words."""
+    if sys.stdout.isatty():
+        text = folded(text, shutil.get_terminal_size().columns)
+    return write(text.encode())
+
+
+def new_file(path: Path) -> IO[bytes]:
+    """A new file that only its owner may read: what fabmon writes names hosts and users. Raises
+    OSError."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
 @contextmanager
 def output(path: Path | None) -> Iterator[IO[bytes]]:
     """A new file, or standard output without a path. A file that is not finished is removed.
@@ -203,7 +221,7 @@ def output(path: Path | None) -> Iterator[IO[bytes]]:
             _abandon_output(error)
         return
     try:
-        stream = path.open("xb")
+        stream = new_file(path)
     except FileExistsError:
         raise UsageError(f"{path}: this file exists already") from None
     except OSError as error:

@@ -38,6 +38,7 @@ from fabmon.session.log_files import read_logs
 from fabmon.session.nccl_version import THIS_MACHINE, allowed_version, mapped_versions
 from fabmon.session.node_queries import collect_fabric
 from fabmon.session.played_part import PlayedPart, play_part
+from fabmon.session.printing import new_file
 from fabmon.session.recorder_setup import last_ring
 from fabmon.session.replay_run import open_recordings
 from fabmon.session.session import Session
@@ -168,7 +169,7 @@ def parsed_answer(content: bytes, source: str) -> JobStatus:
 
 def _write(path: Path, content: bytes) -> None:
     try:
-        with path.open("xb") as stream:
+        with new_file(path) as stream:
             stream.write(content)
     except FileExistsError:
         raise UsageError(f"{path}: this file exists already") from None

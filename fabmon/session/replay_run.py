@@ -30,16 +30,21 @@ from fabmon.session.printing import Progress, log_to_stderr, print_last, print_l
 from fabmon.session.recorder_setup import DEMO_MARK, last_ring
 from fabmon.session.session import Session
 
+_LEAD_NS = 120 * 10**9
+"""Played before the tick of --at that is printed."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """What to replay, and how; `from_` and `to` are times as the user writes them.
 
-    `speed` is in recorded seconds a second, None for as fast as possible. With `follow` the replay
-    waits at the end for what is still being recorded. `style` is the --format, None for the screen.
+    `at` is like `from_`, and the tick that a table or JSON is of. `speed` is in recorded seconds a
+    second, None for as fast as possible. With `follow` the replay waits at the end for what is
+    still being recorded. `style` is the --format, None for the screen.
     """
 
     files: tuple[Path, ...]
+    at: str | None = None
     from_: str | None = None
     to: str | None = None
     speed: float | None = 1.0
@@ -60,10 +65,14 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
     with open_recordings(files) as timeline:
         timeline.warm()
         session = session.for_recording(timeline, options.redact)
-        from_ns, until_ns = time_range(timeline, options.from_, options.to)
+        begin, option = (options.from_, "--from") if options.at is None else (options.at, "--at")
+        from_ns, until_ns = time_range(timeline, begin, options.to, option)
         style = options.style
         if style is None and not can_draw():
             style = "table"
+        if style in ("table", "json") and options.at is not None and from_ns is not None:
+            # The ticks before it are played, so that findings that began earlier are detected.
+            from_ns, until_ns = max(timeline.start_ns, from_ns - _LEAD_NS), from_ns
         is_demo = timeline.files[0].sessions[-1].title.startswith(DEMO_MARK)
         if is_demo and style is not None:
             warn_of_simulation()
@@ -148,12 +157,13 @@ def _last_screen(config: RecordingConfig) -> Path:
 
 
 def time_range(
-    timeline: Timeline, from_: str | None, to: str | None
+    timeline: Timeline, from_: str | None, to: str | None, from_option: str = "--from"
 ) -> tuple[int | None, int | None]:
-    """The times (ns) that --from and --to mean in a timeline. Raises UsageError."""
+    """The times (ns) that --from and --to mean in a timeline. Raises UsageError, which names the
+    option of the start."""
     events = [note.time_ns for note in timeline.notes() if note.change in ("", "open")]
     found: list[int | None] = []
-    for option, text in (("--from", from_), ("--to", to)):
+    for option, text in ((from_option, from_), ("--to", to)):
         at = (
             None if text is None else parse_time(text, timeline.start_ns, timeline.until_ns, events)
         )
@@ -162,7 +172,7 @@ def time_range(
         found.append(at)
     begin, end = found
     if begin is not None and begin > timeline.until_ns:
-        raise UsageError(f"--from {from_} is after the end of the recording")
+        raise UsageError(f"{from_option} {from_} is after the end of the recording")
     if begin is not None:
         begin = max(begin, timeline.start_ns)
     if end is not None and end < (begin or timeline.start_ns):

@@ -20,6 +20,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.time_wording import interval
+from fabmon.fabric.wording import plural
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.nccl_inspector import with_collectives
 from fabmon.recording.writing.recorder import Recorder
@@ -82,6 +83,8 @@ class _Run:
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
         sys.setswitchinterval(_SWITCH_S)
+        if self.options.style == FINDINGS:
+            print(f"fabmon: {self._what_is_watched()}", file=sys.stderr, flush=True)
         # The signals are handled until the recorder is closed: none of them cuts off its end.
         signals = EndSignals() if is_screen(self.options) else None
         with signals or nullcontext(), self._recorder() as recorder:
@@ -114,6 +117,19 @@ class _Run:
             )
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
                 return await show(scenes, self.options, setup)
+
+    def _what_is_watched(self) -> str:
+        """One line: which nodes, how often, and where findings are sent."""
+        from fabmon.alerts.settings import receivers_text
+
+        metrics = self.options.metrics
+        parts = [
+            f"watching {plural(len(self.hosts), 'node')} ({self.setup.title})"
+            f" every {interval(self.interval_s)}",
+            receivers_text(self.session.settings.alerts),
+            *([] if metrics is None else [f"metrics at {metrics[0]}:{metrics[1]}"]),
+        ]
+        return "; ".join(parts)
 
     def _alerts(self) -> Alerts | None:
         """Alerts of real nodes, where somebody watches: not of single reports and pictures."""
@@ -181,6 +197,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
         options.color or settings.color,
         ask_burst=_burst(feed, redactor),
         ask_retry=feed.retry,
+        nodes_options=options.nodes_options(),
         age_s=feed.age_s,
     )
     feed.redact_log(redactor)

@@ -107,7 +107,8 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
     ticks are missing. `age_s` returns the age of what a feed reported at a time, None where that is
     not known. `on_open` is called with the name of a node of which a page is opened. `data_age_s`
     returns how old the samples of half of the nodes are, None where a tick has them at once.
-    `preferences` are the choices of the user to begin with.
+    `preferences` are the choices of the user to begin with. `nodes_options` are the options that
+    name the nodes.
     """
 
     CSS_PATH = "screen.tcss"
@@ -134,6 +135,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         on_open: Callable[[str], None] | None = None,
         data_age_s: Callable[[], float] | None = None,
         preferences: Preferences | None = None,
+        nodes_options: str = "--hosts FILE",
     ) -> None:
         """Nothing is shown before `run_async`."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
@@ -149,6 +151,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             choices=preferences.choices,
             keys=preferences.keys,
             terminal_theme=theme_without_answer(os.environ),
+            nodes_options=nodes_options,
         )
         self._scenes = scenes
         self._ask_burst = ask_burst

@@ -27,7 +27,7 @@ LEVEL = 0x7F
 FLAGGED = 0x80
 STALE = 0x100
 ABSENT = 0x200
-"""No value: not supported, not permitted, or not yet read."""
+"""No value: not supported, not permitted, or not measured yet."""
 DOWN = 0x201
 """The link has no carrier."""
 UNRATED = 0x202
@@ -36,6 +36,8 @@ NOTHING = 0x203
 """There is no port at this place."""
 STUCK = 0x204
 """The counter is saturated: the true value is at least the maximum."""
+READING = 0x205
+"""No value yet: it is being read from the recording."""
 
 FULL = "#"
 """The digit of a cell at 100 % that has no room for the number."""
@@ -257,7 +259,7 @@ class Look:
         return self.levels.shades[level - 1]
 
 
-_MARKS = {ABSENT: "·", STUCK: "≥", UNRATED: "?"}
+_MARKS = {ABSENT: "·", STUCK: "≥", UNRATED: "?", READING: "…"}
 
 
 def _placed(text: str, mark: str, width: int) -> str:

@@ -9,6 +9,11 @@ _TEXT = """
 absent ·
     no value: the device has no such counter, permission is missing, or nothing has been read yet.
     Never zero.
+active
+    share of the time in which a link, rail or job had traffic, over hours: more than 30 % of its
+    95th percentile.
+being read …
+    a value of the past that is recorded, and is being read from the recording.
 bookmark ◆
     a tick that someone marked with `b`, and its text; `{` and `}` go there.
 burst

@@ -69,11 +69,16 @@ class HeatMetric:
         return highest
 
     def _peaks(self, window: Floats, snapshot: Snapshot) -> Floats:
-        """[ports]: the highest values of a window [ports, ticks]. Traffic that the line rate does
-        not allow is of a time when the link was faster: it is no share of this rate."""
+        """[ports]: the highest values of a window [ports, ticks]. Traffic from before the line rate
+        changed, or that it does not allow, is no share of this rate."""
         if self.traffic:
             most_bps = _MOST_OF_LINE_RATE * snapshot.line_rate_bps[:, None]
-            window = np.where(window > most_bps, np.nan, window)
+            other = window > most_bps
+            ticks = window.shape[1]
+            first_seq = snapshot.seq - ticks + 1
+            if np.any(snapshot.rated_since >= first_seq):
+                other |= np.arange(first_seq, first_seq + ticks) <= snapshot.rated_since[:, None]
+            window = np.where(other, np.nan, window)
         highest: Floats = np.fmax.reduce(window, axis=1)
         return highest
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -99,7 +100,9 @@ async def _cancellable(
 
 
 def _write(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
+    # It names hosts and users.
+    private = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(private, "wb") as file:
         try:
             file.write(data)
             file.flush()

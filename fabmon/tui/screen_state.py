@@ -74,7 +74,8 @@ class ScreenState:
     without a tick, `delay_s` the age of the newest scene, 0 while that is normal, `data_age_s` that
     of its samples, 0 where ticks are short. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
-    returns why there are no nodes, empty if that is not known. `follows_first`: the first finding
+    returns why there are no nodes, empty if that is not known. `nodes_options` are the options that
+    name the nodes, for commands that texts show. `follows_first`: the first finding
     is selected, until the user moves. `unfolded` are the keys of the groups of findings that are
     listed. `terminal_theme` fits the terminal's background.
     """
@@ -95,6 +96,7 @@ class ScreenState:
     mark: str = ""
     captions: Tips = field(default_factory=Tips)
     nothing: Callable[[], str] = str
+    nodes_options: str = "--hosts FILE"
     follows_first: bool = True
     _selected_key: str = ""
     unfolded: frozenset[str] = frozenset()
@@ -381,6 +383,7 @@ class ScreenState:
             no_nodes_reason=self.nothing(),
             time=self.time_context(),
             keys=self.keys,
+            nodes_options=self.nodes_options,
         )
 
     def matched(self, scene: Scene) -> Matched | None:

@@ -6,6 +6,7 @@ switches have, 128 hosts a leaf, and eight to one above.
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +112,8 @@ def main() -> None:
             history = History(hosts)
             analyst = Analyst(load(Path("/dev/null")).thresholds)
             garbage = GarbageSchedule()
-            taken, at_hello, ports, found = [], [], 0, 0
+            taken, ports, found = [], 0, 0
+            history_s: dict[bool, list[float]] = {False: [], True: []}
             hello: tuple[str, Hello] | None = None
             for number in range(TICKS):
                 tick = of(feed.step(), names)
@@ -124,8 +126,8 @@ def main() -> None:
                 garbage.accept(tick)
                 begin = time.process_time()
                 snapshot = history.accept(tick)
-                if is_hello:
-                    at_hello.append(time.process_time() - begin)
+                if number >= FROM:
+                    history_s[is_hello].append(time.process_time() - begin)
                 if case == ERRORS:
                     snapshot = replace(snapshot, aligned=Damaged(snapshot.aligned))
                 begin = time.process_time()
@@ -135,8 +137,9 @@ def main() -> None:
                 ports, found = len(snapshot.up), len(scene.findings)
             figures = {"switches": size, "case": case, "ports": ports, "open": found}
             tell("analysis_tick", figures, taken)
-            if at_hello:
-                tell("history_hello", figures, at_hello)
+            if history_s[True]:
+                usual_ms = statistics.median(history_s[False]) * 1e3
+                tell("history_hello", {**figures, "usual_ms": usual_ms}, history_s[True])
 
 
 if __name__ == "__main__":

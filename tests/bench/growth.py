@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -20,14 +19,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fabmon import __version__
 from fabmon.analysis.analyst import Analyst
 from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
 from fabmon.feeds.prometheus.feed import PrometheusFeed
 from fabmon.history.history import History
 from fabmon.session.config import load
+from tests.bench.measure import about
 from tests.bench.process import cpu_s, rss_mb
-from tests.bench.shipped import HEIGHT, WIDTH, commit, started, watch
+from tests.bench.shipped import HEIGHT, WIDTH, started, watch
 from tests.bench.site import OVERVIEW, PORTS, SCRAPE_S, Site, store_past, writer
 from tests.terminals import Tmux
 from tests.unit.feeds.prometheus_servers import Prometheus, PrometheusServer, VictoriaMetrics
@@ -119,18 +118,15 @@ def main() -> None:
         figures = asyncio.run(measure_ticks(server, options.nodes, options.ticks))
         figures |= measure_shipped(options.server, server.url, options.nodes, options.seconds)
         figures["server_rss_mb"] = rss_mb(server.pid)
-    about = {
+    line = {
         "bench": "growth",
         "server": options.server,
         "nodes": options.nodes,
         "series": options.nodes * PORTS * len(OVERVIEW),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "version": __version__,
-        "commit": commit(),
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load_before": round(load_before, 1),
+        **about(load_before),
+        **{key: round(value, 3) for key, value in figures.items()},
     }
-    print(json.dumps(about | {key: round(value, 3) for key, value in figures.items()}), flush=True)
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

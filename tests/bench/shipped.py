@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import shlex
 import statistics
@@ -24,9 +23,9 @@ from contextlib import contextmanager, nullcontext
 from getpass import getuser
 from pathlib import Path
 
-from fabmon import __version__
 from tests.bench import ssh
 from tests.bench.agents import address
+from tests.bench.measure import about
 from tests.bench.process import cpu_s, rss_mb
 from tests.terminals import Tmux
 
@@ -59,7 +58,8 @@ def watched(nodes: int, restart_s: float = 0.0, is_ssh: bool = False) -> Iterato
         sshd = ssh.server(ssh.find_sshd() or "sshd", home, PORT) if is_ssh else nullcontext()
         with sshd, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agents:
             assert agents.stdout is not None
-            agents.stdout.readline()
+            if not agents.stdout.readline():
+                raise SystemExit(f"the agents did not start: is port {PORT} in use?")
             options = ["--hosts", f"{name}/hosts.txt"]
             options += ["--ssh-config", f"{name}/ssh_config"] if is_ssh else []
             screen = Tmux(started(options, name), WIDTH, HEIGHT)
@@ -151,12 +151,6 @@ def watch(screen: Tmux, seconds: float, settle_s: float) -> dict[str, float]:
     }
 
 
-def commit() -> str:
-    """The short hash of the commit that is checked out."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def main() -> None:
     """Print a line of JSON: the medians of some runs, and where and when they were."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -165,20 +159,18 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--ssh", action="store_true", help="through a real sshd on loopback")
     options = parser.parse_args()
+    load_before = os.getloadavg()[0]
     runs = [measure(options.nodes, options.seconds, options.ssh) for _ in range(options.runs)]
     medians = {key: statistics.median(each[key] for each in runs) for key in runs[0]}
-    about = {
+    line = {
         "bench": "shipped over ssh" if options.ssh else "shipped",
         "nodes": options.nodes,
         "runs": options.runs,
         "seconds": options.seconds,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "version": __version__,
-        "commit": commit(),
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "load_before": round(os.getloadavg()[0], 1),
+        **about(load_before),
+        **{key: round(value, 3) for key, value in medians.items()},
     }
-    print(json.dumps(about | {key: round(value, 3) for key, value in medians.items()}), flush=True)
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from pathlib import Path
 
+from tests.bench.measure import about
 from tests.bench.process import cpu_s, rss_mb
 from tests.bench.shipped import lag_s, watched
 
@@ -28,6 +30,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=10)
     parser.add_argument("--restart-s", type=float, default=5, help="of one node in 32")
     options = parser.parse_args()
+    load_before = os.getloadavg()[0]
     with watched(options.nodes, options.restart_s) as screen:
         screen.until(r"\d+/\d+ nodes")
         pid, begun_s = screen.pid, time.monotonic()
@@ -42,7 +45,7 @@ def main() -> None:
             line = {
                 "bench": "soak",
                 "nodes": options.nodes,
-                "minutes": round((time.monotonic() - begun_s) / 60, 1),
+                "minutes": round((time.monotonic() - begun_s) / 60),
                 "rss_mb": round(statistics.median(sizes_mb), 1),
                 "rss_most_mb": round(max(sizes_mb), 1),
                 "files": _count(pid, "fd"),
@@ -50,6 +53,7 @@ def main() -> None:
                 "cores": round((cpu_s(pid) - cpu_before_s) / (time.monotonic() - part_s), 3),
                 "shown_time_p99_s": round(lags_s[int(len(lags_s) * 0.99)], 2),
                 "shown_time_most_s": round(lags_s[-1], 2),
+                **about(load_before),
             }
             print(json.dumps(line), flush=True)
 

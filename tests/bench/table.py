@@ -1,8 +1,8 @@
 """Writes the kept measurements of tests/bench/*.json into docs/performance.md.
 
-`python -m tests.bench.table [LINES]`: LINES is a file with JSON lines of `make bench-shipped` and
-`make bench-growth`; each replaces the line with the same number of nodes and the same server.
-Without it only the page is written again.
+`python -m tests.bench.table [LINES]`: LINES is a file with JSON lines of `make bench`, `soak`,
+`bench-shipped` or `bench-growth`; each replaces the line of the same benchmark and case, those of a
+soak all of the last one. Without it only the page is written again.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+
+from tests.bench.parts_table import Measured, parts_table, soak_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/performance.md"
-BENCHES = ("shipped", "growth")
+BENCHES = ("shipped", "growth", "parts", "soak")
 """Each has its measurements in tests/bench/NAME.json, and a table between marks on the page."""
 
 _SHIPPED_NODES = (256, 1024)
@@ -34,7 +35,8 @@ _ROWS = (
 
 _SERVERS = {"": "streamed", "victoria-metrics": "VictoriaMetrics", "prometheus": "Prometheus"}
 
-Measured = dict[str, Any]
+_CASE = ("bench", "nodes", "server", "switches", "case", "of", "jobs", "changing", "minutes")
+"""What distinguishes the lines of one benchmark."""
 
 
 def results(bench: str) -> list[Measured]:
@@ -94,25 +96,42 @@ def _note(each: Measured) -> str:
 
 def page(text: str) -> str:
     """The page with the tables between their marks."""
-    shipped, scraped = map(results, BENCHES)
-    for bench, made in (("shipped", table(shipped)), ("growth", growth_table(shipped + scraped))):
+    shipped, scraped, parts, soak = map(results, BENCHES)
+    made = (table(shipped), growth_table(shipped + scraped), parts_table(parts), soak_table(soak))
+    for bench, tables in zip(BENCHES, made, strict=True):
         begin, end = (f"<!-- {bench}: {mark} -->\n" for mark in ("begin", "end"))
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(end)
-        text = f"{before}{begin}\n{made}\n{end}{after}"
+        text = f"{before}{begin}\n{tables}\n{end}{after}"
     return text
+
+
+def merged(bench: str, kept: list[Measured], lines: list[Measured]) -> list[Measured]:
+    """The measurements of a bench: those of `lines` replace the kept ones of the same case."""
+    new = [each for each in lines if _bench(each) == bench and "skipped" not in each]
+    if bench == "soak" and new:
+        kept = []
+    by_case = {_case(each): each for each in (*kept, *new)}
+    return [by_case[case] for case in sorted(by_case)]
+
+
+def _bench(each: Measured) -> str:
+    """Which of the kept files a line is for."""
+    return str(each["bench"]) if each["bench"] in BENCHES else "parts"
+
+
+def _case(each: Measured) -> tuple[str, ...]:
+    values = (each.get(name, "") for name in _CASE)
+    return tuple(f"{value:09}" if isinstance(value, int | float) else value for value in values)
 
 
 def main() -> None:
     """Keep new measurements, and write the page."""
-    lines = [line for name in sys.argv[1:] for line in Path(name).read_text().splitlines()]
+    names = sys.argv[1:]
+    lines = [json.loads(line) for name in names for line in Path(name).read_text().splitlines()]
     for bench in BENCHES:
-        kept = {(each.get("server", ""), each["nodes"]): each for each in results(bench)}
-        for measured in map(json.loads, lines):
-            if measured.get("bench") == bench:
-                kept[measured.get("server", ""), measured["nodes"]] = measured
-        ordered = sorted(kept.values(), key=lambda each: (each["nodes"], each.get("server", "")))
-        _kept(bench).write_text(json.dumps(ordered, indent=1) + "\n")
+        measured = merged(bench, results(bench), lines)
+        _kept(bench).write_text(json.dumps(measured, indent=1) + "\n")
     PAGE.write_text(page(PAGE.read_text()))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from release.wheels import ROOT
 from tests import installed_wheels, requirements
 
 
@@ -33,3 +34,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def clean_home(tmp_path: Path) -> dict[str, str]:
     """The environment of a user with nothing in the home directory, who reaches the registries."""
     return {**os.environ, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+
+
+@pytest.fixture(scope="session")
+def deb(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Debian package, with wheels of the package index."""
+    home = tmp_path_factory.mktemp("deb")
+    argv = [sys.executable, "-m", "release.deb", str(wheel), str(home)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SOURCE_DATE_EPOCH": "1700000000"}
+    subprocess.run(argv, cwd=home, env=environment, check=True, capture_output=True)
+    (made,) = home.glob("*.deb")
+    return made

@@ -50,7 +50,7 @@ def score(played: Played) -> Score:
     hosts_only = played.plan.topology == HOSTS_ONLY
     first: dict[int, float] = {}
     for reported in played.reported:
-        matching = [t for t in played.truths if states(reported, t, hosts_only)]
+        matching = [t for t in played.truths if states(reported, t, played.truths, hosts_only)]
         if not matching:
             result.wrong.append(reported)
             continue
@@ -84,13 +84,18 @@ def _distinguishable(truths: list[Truth], hosts_only: bool) -> list[list[Truth]]
                 (hosts_only and truth.inside and known[0].inside)
                 or _carries_the_same_flows(truth, known[0])
             )
-            and any(t.start_s <= truth.end_s and truth.start_s <= t.end_s for t in known)
+            and any(_overlap(truth, t) for t in known)
         ]
         if near:
             near[0].append(truth)
         else:
             sets.append([truth])
     return sets
+
+
+def _overlap(one: Truth, other: Truth) -> bool:
+    """Whether two truths held at the same time."""
+    return one.start_s <= other.end_s and other.start_s <= one.end_s
 
 
 def _carries_the_same_flows(one: Truth, other: Truth) -> bool:
@@ -104,8 +109,8 @@ def _carries_the_same_flows(one: Truth, other: Truth) -> bool:
     return bool(fewer) and fewer <= more
 
 
-def states(reported: Reported, truth: Truth, hosts_only: bool) -> bool:
-    """Whether a finding says what is true."""
+def states(reported: Reported, truth: Truth, truths: list[Truth], hosts_only: bool) -> bool:
+    """Whether a finding says what is true, as one of all `truths`."""
     closed = reported.closed_s if reported.closed_s is not None else float("inf")
     if not truth.start_s - EARLY_S <= reported.opened_s <= truth.end_s + LATE_S:
         before = truth.start_s - reported.opened_s
@@ -116,9 +121,14 @@ def states(reported: Reported, truth: Truth, hosts_only: bool) -> bool:
     vague = cause == CONGESTED_PATH and hosts_only and truth.inside
     if cause not in truth.names and not vague:
         return False
-    if hosts_only and truth.inside:
-        return _is_about_affected(reported, truth)
-    return _is_at(reported, truth)
+    if not hosts_only or not truth.inside:
+        return _is_at(reported, truth)
+    affected = truth.affected
+    if vague:
+        # It is about all queues between switches, of whatever rail.
+        near = [t for t in truths if t.inside and _overlap(t, truth)]
+        affected = set().union(*(t.affected for t in near))
+    return _is_about_affected(reported, truth, affected)
 
 
 def _is_at(reported: Reported, truth: Truth) -> bool:
@@ -132,12 +142,14 @@ def _is_at(reported: Reported, truth: Truth) -> bool:
     return node in truth.nodes and not truth.ports.isdisjoint(reported.ports)
 
 
-def _is_about_affected(reported: Reported, truth: Truth) -> bool:
-    """Whether its ports are mostly those of the flows that are slowed."""
+def _is_about_affected(reported: Reported, truth: Truth, affected: set[str]) -> bool:
+    """Whether its ports are mostly those of the flows that are slowed, some of them by `truth`."""
     if _is_at(reported, truth):
         return True
     shown = set(reported.ports) | {v for v in reported.victims if "/" in v}
     nodes = {port.partition("/")[0] for port in truth.affected}
+    if shown and shown.isdisjoint(truth.affected):
+        return False
     if shown:
-        return len(shown & truth.affected) * 2 >= min(len(shown), len(truth.affected))
+        return len(shown & affected) * 2 >= min(len(shown), len(affected))
     return reported.subject.partition("/")[0] in nodes

@@ -82,6 +82,17 @@ def test_from_hosts_alone_only_the_congested_path_is_right() -> None:
     assert judged([congested], [truth()]).wrong == [congested]
 
 
+def test_a_congested_path_may_be_about_the_queues_of_several_rails() -> None:
+    rails = [truth(port=f"leaf{rail}/swp17") for rail in range(4)]
+    for rail, each in enumerate(rails):
+        each.affected = {f"gpu{host}/mlx5_{rail}" for host in range(16)}
+    congested = finding("congested_path", "paths between hosts")
+    congested.ports = [f"gpu{host}/mlx5_{rail}" for host in range(4) for rail in range(4)]
+    assert not judged([congested], rails, HOSTS_ONLY).wrong
+    congested.ports = [f"gpu{host}/mlx5_7" for host in range(16)]
+    assert judged([congested], rails, HOSTS_ONLY).wrong == [congested]
+
+
 def test_two_links_with_the_same_flows_need_one_finding() -> None:
     result = judged([finding()], [truth(), truth(port="spine1/swp2")])
     assert len(result.found) == 1

@@ -253,6 +253,18 @@ def test_traffic_from_before_a_link_slowed_down_is_no_share_of_its_rate_now() ->
     assert UTIL.peak_values(slower, 10)[row] == 0
 
 
+def test_a_rate_that_just_changed_is_not_divided_into_older_traffic() -> None:
+    """Also where the old traffic would fit: 60 Gb/s of 400 are not 60 % of 100."""
+    snapshot, row = paused_after(World(), 70), row_of(World(), "gpu001/mlx5_0")
+    since = np.zeros(len(snapshot.up), np.intp)
+    since[row] = snapshot.seq
+    changed = replace(snapshot, rated_since=since)
+    assert UTIL.peak_values(changed, 10)[row] == 0
+    assert UTIL.peak_values(changed, 10)[row + 1] > 0.5
+    later = replace(changed, rated_since=since - 30)
+    assert UTIL.peak_values(later, 10)[row] > 0.5
+
+
 class Unread:
     """A past of which nothing has been read yet."""
 

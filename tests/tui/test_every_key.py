@@ -178,8 +178,11 @@ async def test_every_name_of_the_list_in_every_view(view: str) -> None:
         assert isinstance(port.opens, PortTarget)
         kinds = {each.kind for each in names}
         assert {"view", "command", "metric", "finding"} <= kinds
+        # Metrics differ in their values only: all in the overview, one elsewhere.
+        first = next(each for each in names if each.kind == "metric")
         for entry in (*names, node, port):
-            if entry.opens in _QUIT:
+            is_other_metric = entry.kind == "metric" and entry is not first
+            if entry.opens in _QUIT or (is_other_metric and view != "overview"):
                 continue
             await _open(run, view)
             await _choose(run, entry)

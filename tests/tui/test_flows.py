@@ -146,7 +146,7 @@ def test_what_to_run_next_has_the_names_of_two_hosts() -> None:
         lines = flows.next_step(screen_state.draw_context(scene, 79), scene.findings[0])
         return "".join(line.text for line in lines)
 
-    said = "`fabmon trace {} {}` shows the link of each of their flows."
+    said = "`fabmon trace {} {} --hosts FILE` shows the link of each flow."
     assert next_of(TALKING) == " Next: " + said.format("gpu004", "gpu005")
     assert next_of(replace(COLLISION, notices=NOTICES)) == " Next: " + said.format(
         "gpu002", "gpu005"

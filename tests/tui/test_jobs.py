@@ -59,6 +59,15 @@ async def test_enter_filters_the_overview_to_the_job_and_esc_shows_all_again() -
         assert run.app.screen_state.choices.filter == ""
 
 
+async def test_nothing_that_is_said_of_a_job_is_cut() -> None:
+    async with running(size=(80, 24)) as run:
+        await run.send(slowed())
+        await run.press("7")
+        said = " ".join("".join(run.text.splitlines()[-5:-1]).split())
+        assert "…" not in said
+        assert "Slow receiver: gpu001 r1 cannot keep up" in said
+
+
 async def test_what_nccl_measured_is_shown_beside_the_links_that_carry_it() -> None:
     scene = slowed()
     latest_ns = scene.snapshot.time_ns

@@ -13,6 +13,7 @@ from fabmon.fabric.snapshot import HEAT
 from fabmon.fabric.time_wording import MINUS
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.writing.writer import Writer
+from fabmon.tui.cells import ABSENT, READING
 from fabmon.tui.screens.finding import WaterfallScreen
 from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.text.pages.waterfall import LongWaterfall
@@ -75,6 +76,24 @@ async def test_a_day_in_the_waterfall(tmp_path: Path, size: tuple[int, int]) -> 
         await run.press(*"+++++", "+")
         await run.shows(f"{MINUS}10 min")
         assert "highest of each" not in run.lines[1]
+
+
+async def test_what_is_still_being_read_is_not_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with after_a_day(tmp_path, (120, 40)) as run:
+        await run.press("4", "enter", "w")
+        screen = run.app.screen
+        assert isinstance(screen, WaterfallScreen)
+        assert screen.loader is not None
+        monkeypatch.setattr(screen.loader, "is_reading", lambda: True)
+        await run.press(*"--------")
+        assert (drawn(run).codes == READING).any()
+        monkeypatch.undo()
+        await all_is_read(run)
+        await run.press("left")
+        assert (drawn(run).codes == ABSENT).any()
+        assert not (drawn(run).codes == READING).any()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

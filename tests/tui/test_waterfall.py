@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.time_wording import MINUS
-from fabmon.tui.cells import ABSENT
+from fabmon.tui.cells import ABSENT, READING
 from fabmon.tui.palette import RAMPS, Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages.waterfall import Waterfall
@@ -124,6 +124,22 @@ def test_what_is_not_known_is_absent() -> None:
     made = fall(World(collides=30), 40, minutes=10)
     assert (made.codes[:, 0] == ABSENT).all()
     assert (made.codes[:, -1] != ABSENT).all()
+
+
+def test_what_is_being_read_is_not_absent() -> None:
+    """After a seek only the tick itself is there, until the minutes before it are analysed."""
+    scene, screen_state = World(collides=30).scene(40), ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(scene)
+    screen_state.show(scene)
+    screen_state.cursor.is_settled = False
+    made = Waterfall(screen_state.draw_context(scene, 119), scene.findings[0], 10)
+    assert (made.codes[:, 0] == READING).all()
+    assert "being read from the recording" in str(made.cell_text((0, 0)))
+    assert made.look.picture(READING, 1)[0] == "…"
+    screen_state.cursor.is_settled = True
+    made = Waterfall(screen_state.draw_context(scene, 119), scene.findings[0], 10)
+    assert (made.codes[:, 0] == ABSENT).all()
+    assert "no data" in str(made.cell_text((0, 0)))
 
 
 BIG = big()

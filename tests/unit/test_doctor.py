@@ -259,6 +259,27 @@ def test_the_table_has_faults_first_and_groups_identical_nodes() -> None:
     check_golden(GOLDENS / "doctor.txt", doctor_table(record_of_a_rack()))
 
 
+def test_nodes_that_fail_for_one_cause_are_one_block() -> None:
+    """Their reasons differ: each names its node."""
+    names = [f"gpu{number}" for number in range(1, 5)]
+    hosts = [Host(name=name) for name in names]
+    history, surveyor = History(hosts), Surveyor(hosts)
+    heard = tick(
+        0,
+        statuses=[
+            *(
+                NodeStatus(name, NodeState.FAILED, START_NS, f"no address for {name}", "unknown")
+                for name in names[:3]
+            ),
+            NodeStatus("gpu4", NodeState.FAILED, START_NS, "refused by 10.0.0.4:22", "refused"),
+        ],
+    )
+    surveyor.accept(heard)
+    said = doctor_table(examine(surveyor.survey(history.accept(heard))))
+    assert "gpu[1-3]  (3 nodes)  failed: unknown, for example: no address for gpu1\n" in said
+    assert "gpu4  failed: refused by 10.0.0.4:22\n" in said
+
+
 async def test_the_table_says_what_is_not_known_without_the_sources_that_a_node_lacks(
     tmp_path: Path,
 ) -> None:

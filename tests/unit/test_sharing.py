@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fabmon.analysis.evidence.sharing import last_ticks, only_sender, sharing
+from fabmon.analysis.evidence.sharing import Sharers, are_enough, last_ticks, only_sender, sharing
 from fabmon.fabric.snapshot import Floats
 
 TICKS = 6
@@ -72,6 +72,15 @@ def test_nobody_is_named_where_senders_of_two_full_links_show_the_same_queue() -
     cnps = (200.0,) * 4
     slowed, named = shared(steady(195, 195, 195, 195), 390, cnps, full_links=2)
     assert (slowed, named) == ([0, 1, 2, 3], [])
+
+
+def test_ports_that_may_be_on_several_links_are_two_for_each() -> None:
+    first, last = np.array([1, 1, 0, 0], np.bool_), np.array([0, 0, 1, 1], np.bool_)
+    on_first, on_last, on_any = (Sharers(each, each) for each in (first, last, first | last))
+    assert are_enough(first, [on_first, on_last])
+    assert not are_enough(first, [on_first, on_first])
+    assert are_enough(first | last, [on_any, on_any])
+    assert not are_enough(first | last, [on_any, on_any, on_any])
 
 
 def test_senders_that_take_turns_share_nothing() -> None:

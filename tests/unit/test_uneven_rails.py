@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -73,21 +74,30 @@ def test_a_finding_keeps_its_name_when_another_rail_is_left_out_too() -> None:
     assert changes == ["open rails r3", "close rails r3"]
 
 
-def sends(*gbps: float, hosts: int = 8, even_s: int = 0, receives: bool = True) -> list[str]:
-    """What opens where each rail of 400G sends at these rates, Gb/s, for a minute, after all of
-    them sent at the first rate for `even_s`; it `receives` as much, or nothing in this minute."""
+class Phase(NamedTuple):
+    """So many seconds in which the rails of every host send and receive at these rates, Gb/s."""
+
+    seconds: int
+    sent: tuple[float, ...]
+    received: tuple[float, ...]
+
+
+def opens(*phases: Phase, hosts: int = 8) -> list[str]:
+    """What opens where each rail is of 400G."""
     names = [f"gpu{number:03}" for number in range(1, hosts + 1)]
-    rails = [f"mlx5_{rail}" for rail in range(len(gbps))]
+    rails = [f"mlx5_{rail}" for rail in range(len(phases[0].sent))]
     metrics = ("ib_state", "ib_tx_bytes", "ib_rx_bytes")
     ports = [Object(each, "infiniband", each, {}, metrics) for each in rails]
     pipeline = new_pipeline([Host(name=name, speeds=(("*", 400e9),)) for name in names])
     opened = []
-    sent = received = [0.0] * len(gbps)
-    for second in range(60 + even_s):
-        rates = [gbps[0]] * len(gbps) if second <= even_s else gbps
-        sent = [count + rate * 1e9 / 8 for count, rate in zip(sent, rates, strict=True)]
-        received = sent if receives or second <= even_s else received
-        values = [v for pair in zip(sent, received, strict=True) for v in (4, *map(int, pair))]
+    counts = [(0.0, 0.0)] * len(rails)
+    every_second = (phase for phase in phases for _ in range(phase.seconds))
+    for second, phase in enumerate(every_second):
+        counts = [
+            (sent + tx * 1e9 / 8, received + rx * 1e9 / 8)
+            for (sent, received), tx, rx in zip(counts, phase.sent, phase.received, strict=True)
+        ]
+        values = [value for pair in counts for value in (4, *map(int, pair))]
         heard = tick(
             second,
             {name: frame(second, *values) for name in names},
@@ -96,6 +106,13 @@ def sends(*gbps: float, hosts: int = 8, even_s: int = 0, receives: bool = True) 
         )
         opened += [each.key for change, each in pipeline.accept(heard).changes if change == "open"]
     return opened
+
+
+def sends(*gbps: float, even_s: int = 0, receives: bool = True) -> list[str]:
+    """What opens where each rail sends at these rates, Gb/s, for a minute, after all of them sent
+    at the first rate for `even_s`; it `receives` as much, or nothing in this minute."""
+    even, nothing = (gbps[0],) * len(gbps), (0.0,) * len(gbps)
+    return opens(Phase(even_s + 1, even, even), Phase(59, gbps, gbps if receives else nothing))
 
 
 def test_rails_of_inference_are_not_judged() -> None:
@@ -122,6 +139,16 @@ def test_a_checkpoint_over_some_rails_is_not_judged() -> None:
     """Hosts that only send write to a file system."""
     assert sends(350, 350, 20, 20, even_s=50, receives=False) == []
     assert sends(350, 350, 20, 20, even_s=50) == ["uneven_rails:rails r2, r3"]
+
+
+def test_a_nic_that_begins_to_write_while_the_rails_are_silent_is_no_rail() -> None:
+    """It serves storage: it receives data to train on, and sends a checkpoint."""
+    trains, silent, loads = (350.0,) * 4, (0.0,) * 4, 12.0
+    assert not opens(
+        Phase(60, (*trains, 0.0), (*trains, loads)),
+        Phase(12, (*silent, 0.0), (*silent, loads)),
+        Phase(8, (*silent, 25.0), (*silent, loads)),
+    )
 
 
 def test_half_of_the_rails_may_be_left_out_on_purpose() -> None:

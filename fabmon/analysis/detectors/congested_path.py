@@ -51,9 +51,9 @@ queue to look for."""
 _MOST = 0.6
 """Share of what a sender sent, 0 to 1, during which it was slowed."""
 
-_CLEARLY, _ABOVE_MEDIAN = 4.0, 2.0
-"""How many times `cnps_per_gbit`, and the median of all that send, `min_senders` must have: where
-5 % of all packets are marked, background differs by that much between NICs."""
+_CLEARLY = 4.0
+"""How many times `cnps_per_gbit` `min_senders` must have, and `rise` times the median of all that
+send: where 5 % of all packets are marked, background differs by nearly that much between NICs."""
 
 _MAX_VICTIMS = 64
 """Receivers listed in a finding."""
@@ -95,7 +95,7 @@ def congested_paths(
     senders = np.flatnonzero((by_cnps | paused) & signals.slowed & unwatched)
     senders = senders[_lasting(inputs, t, senders)]
     usual = median(signals.cnps[signals.sends]) if signals.sends.any() else 0.0
-    clearly = signals.cnps >= max(_CLEARLY * t.cnps_per_gbit, _ABOVE_MEDIAN * usual)
+    clearly = signals.cnps >= max(_CLEARLY * t.cnps_per_gbit, queue.rise * usual)
     if (paused | clearly)[senders].sum() < t.min_senders:
         return
     by_pause = bool(paused[senders].mean() > 0.5)

@@ -131,7 +131,11 @@ class UnevenRails:
         self, inputs: DetectorInput, rows: Rows, by_most: set[int]
     ) -> Iterator[tuple[Rows, Floats]]:
         """The rails in use of the uneven ones of some hosts [hosts, rails], and their levels."""
-        sent, received = (inputs.filled(of).mean(axis=1)[rows] for of in ("tx_bps", "rx_bps"))
+        # The seconds of `_levels`: a NIC for storage begins to send while the rails are silent.
+        sent, received = (
+            without_nan(inputs.series(of, rows, WINDOW_TICKS)).mean(axis=-1)
+            for of in ("tx_bps", "rx_bps")
+        )
         busy = sent >= self._t.low * sent.max(axis=1, keepdims=True)
         # A NIC for storage sends checkpoints, or receives what is loaded.
         busy &= received >= _EXCHANGED * sent

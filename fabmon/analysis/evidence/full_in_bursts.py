@@ -11,6 +11,7 @@ from fabmon.analysis.evidence.group_rates import GroupRates, held_by_link, lost_
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
     ALL_ON_IT,
+    are_enough,
     last_ticks,
     only_sender,
     sharing,
@@ -77,13 +78,16 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     if rate[slowed & queued & ~alone].sum() < ACCOUNTED * carried:
         return []
     found: list[FullLink] = []
-    for member, load in shared:
-        sharers = sharing(
-            sent, slowed & ~alone, load, signs, len(shared), must_be_known=not is_seen
-        )
+    of_links = [
+        sharing(sent, slowed & ~alone, load, signs, len(shared), must_be_known=not is_seen)
+        for _, load in shared
+    ]
+    for (member, _), sharers in zip(shared, of_links, strict=True):
         on_it = sharers.slowed
         # ... and not send most of their traffic elsewhere.
-        if held_by_link(rate, on_it).sum() < 2 or rate[on_it].sum() > ALL_ON_IT * carried:
+        if not are_enough(held_by_link(rate, on_it), of_links):
+            continue
+        if rate[on_it].sum() > ALL_ON_IT * carried:
             continue
         lost = lost_share(rate, possible, on_it, float(level[member]))
         slowed_by = rates.queues.seen_at(rates.group.edges[on_it])

@@ -31,7 +31,13 @@ from fabmon.analysis.evidence.group_rates import (
     takes_part,
 )
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
-from fabmon.analysis.evidence.sharing import ACCOUNTED, last_ticks, only_sender, sharing
+from fabmon.analysis.evidence.sharing import (
+    ACCOUNTED,
+    are_enough,
+    last_ticks,
+    only_sender,
+    sharing,
+)
 from fabmon.analysis.fabric_structure import Mask
 from fabmon.fabric.snapshot import Floats
 
@@ -90,8 +96,7 @@ def _group_loads(
         if whole is not None:
             groups.append(whole)
             continue
-        full = _full_links(measured) if is_full else []
-        links += full or (full_in_bursts(measured) if may_burst else [])
+        links += _full_links(measured) if is_full else full_in_bursts(measured)
     if groups:
         links = [each for each in links if not each.is_inferred]
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
@@ -147,6 +152,16 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             shared.append((member, ticks, rate, possible))
         else:
             alone.add(lone)
+    of_links = {
+        member: sharing(
+            feeds[:, ticks],
+            by_ticks[ticks.tobytes()][2],
+            rates.load(member, ticks),
+            rates.queues.signs(),
+            len(shared),
+        )
+        for member, ticks, *_ in shared
+    }
     for member, ticks, rate, possible in shared:
         level, load = rates.level(ticks), rates.load(member, ticks)
         has_room = np.nanmin(level) < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
@@ -155,9 +170,9 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         free[list(alone)] = False
         if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
             continue
-        sharers = sharing(feeds[:, ticks], slowed, load, rates.queues.signs(), len(shared))
+        sharers = of_links[member]
         on_it = sharers.slowed
-        if held_by_link(rate, on_it).sum() < 2:
+        if not are_enough(held_by_link(rate, on_it), of_links.values()):
             continue
         dropped = rates.dropped_bps(ticks, float(load.mean()))
         lost = lost_share(rate, possible, on_it, float(level[member]), dropped)

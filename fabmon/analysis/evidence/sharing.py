@@ -7,7 +7,7 @@ compute phases and the edges of bursts do not count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +67,8 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
     wide[1:] |= ticks[:-1]
     wide[:-1] |= ticks[1:]
     mean = max(float(load[wide].mean()), 1.0)
-    differs = np.abs(sent[:, wide].mean(axis=1) / mean - 1)
+    # As a product of matrices: there may be thousands of ports.
+    differs = np.abs(sent @ wide.astype(np.float32) / (wide.sum() * mean) - 1)
     near = np.flatnonzero(may & (differs <= _ALONE))
     full = max(float(load[ticks].mean()), 1.0)
     apart = np.abs(sent[near][:, ticks] - load[ticks]).mean(axis=1) / full
@@ -83,6 +84,12 @@ class Sharers:
 
     slowed: Mask
     named: Mask
+
+
+def are_enough(held: Mask, of_links: Iterable[Sharers]) -> bool:
+    """Whether ports [ports] are two or more for each of the links that some of them may be on."""
+    links = sum(bool((each.slowed & held).any()) for each in of_links)
+    return int(held.sum()) >= 2 * max(links, 1)
 
 
 def sharing(
@@ -112,7 +119,7 @@ def sharing(
     total = float(rate[among].sum())
     named = nobody
     stands_out = shown.sum() < slowed.sum() or total <= ALL_ON_IT * mean
-    if (shown.any() and full_links == 1 and stands_out) or total <= mean / ACCOUNTED:
+    if full_links == 1 and ((shown.any() and stands_out) or total <= mean / ACCOUNTED):
         named = among
     elif parts.sum() == flows:
         named = parts

@@ -74,12 +74,13 @@ def _offset(zone: str | None) -> timedelta:
 class Clock(msgspec.Struct, frozen=True):
     """How the times of a log become UTC: add `offset_s`, and take `year` where none is written.
 
-    `sure` says how this is known.
+    `sure` says how this is known. `is_guess`: other zones would do, too.
     """
 
     offset_s: float
     year: int | None
     sure: str
+    is_guess: bool = False
 
     def time_ns(self, time: LogTime) -> int | None:
         """UTC in ns since 1970; None where the year is unknown."""
@@ -120,7 +121,9 @@ def clock_of(
     if not fitting:
         return None
     best = fitting[0]
-    return msgspec.structs.replace(best, sure=_sureness(times, best, len(fitting), given))
+    sure = _sureness(times, best, len(fitting), given)
+    is_guess = given is None and len(fitting) > 1 and not all(time.has_zone for time in times)
+    return msgspec.structs.replace(best, sure=sure, is_guess=is_guess)
 
 
 def _sureness(times: Sequence[LogTime], best: Clock, fitting: int, given: timedelta | None) -> str:

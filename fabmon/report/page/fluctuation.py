@@ -251,7 +251,7 @@ def fluctuation(found: Fluctuation) -> Markup:
                 "p",
                 "Bars are from the 5th to the 95th percentile, with the median marked; the full "
                 "width is line rate, or the 95th percentile where that is not known. CoV is the "
-                "standard deviation divided by the mean, COMM the share of time in communication.",
+                "standard deviation divided by the mean, ACTIVE the share of time with traffic.",
                 class_="muted",
             ),
             _table(found, JOB),

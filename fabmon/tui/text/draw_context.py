@@ -136,7 +136,8 @@ class DrawContext:
     selected group, while it is open; `selected_key` is its key or that of the group.
     `line_rate_bps` is [ports]: the last known line rate of each. `events` are all known ones by
     time; `closed` the last findings that closed, the latest first. `no_nodes_reason` says why no
-    node is there, empty where that is not known. `keys` are those of the user.
+    node is there, empty where that is not known. `keys` are those of the user. `nodes_options` are
+    the options of a command that name the nodes.
     """
 
     scene: Scene
@@ -160,6 +161,7 @@ class DrawContext:
     no_nodes_reason: str
     time: TimeContext
     keys: tuple[Key, ...] = KEYS
+    nodes_options: str = ""
 
     def key(self, name: str) -> str:
         """The key of the action with this name in fabmon.toml."""

@@ -84,7 +84,8 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     pair = _likely_pair(ctx.scene, found, finding)
     if pair is None:
         return []
-    text = f"`fabmon trace {pair[0]} {pair[1]}` shows the link of each of their flows."
+    command = f"fabmon trace {pair[0]} {pair[1]} {ctx.nodes_options}".strip()
+    text = f"`{command}` shows the link of each flow."
     first, *rest = wrap(text, ctx.width - 8)
     return [
         line((" Next: ", ctx.palette.strong), (first, ctx.palette.text)),

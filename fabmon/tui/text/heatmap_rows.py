@@ -421,14 +421,18 @@ def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed
         made.append((part.curve[0], fit(texts.job, min(part.curve[1], cell_len(texts.job))), tone))
     elif texts.curve:
         tone = palette.rule if texts.muted else palette.tx
-        made.append((part.curve[0], texts.curve, tone))
+        # The latest ticks of a curve that a long note leaves less room.
+        before, text, _ = made[-1]
+        over = max(0, before + cell_len(text) + 1 - part.curve[0])
+        if over < len(texts.curve):
+            made.append((part.curve[0] + over, texts.curve[over:], tone))
     return made
 
 
 def _note(part: GridPart, texts: _Texts, palette: Palette) -> _Placed:
     """The busiest port and the findings, as far as there is room."""
     x, room = part.note
-    end = x + room
+    end = max(x + room, sum(part.curve) if room and not texts.curve else 0)
     made: _Placed = []
     if not texts.value or room < _VALUE:
         return made

@@ -28,7 +28,8 @@ _LEAST_PROGRESS = 0.05
 class Trend:
     """A range of time to show; `ends_now`: it ends at the newest snapshot and moves with it.
 
-    `known(query, now_ns)` returns the part of a tier that has been read from the recording.
+    `known(query, now_ns)` returns the part of a tier that has been read from the recording, and
+    starts to read the rest; `is_reading()`: that has not ended.
     """
 
     from_ns: int
@@ -36,6 +37,7 @@ class Trend:
     ends_now: bool
     newest: Snapshot
     known: Callable[[TierQuery, int], Tier | None]
+    is_reading: Callable[[], bool]
 
     def of(
         self, ports: Sequence[Port], columns: Sequence[str], of_line_rate: bool, most_bins: int
@@ -81,7 +83,7 @@ def trend(
     ends_now = (
         live is not None and screen_state.shown is None and window[1] == live.snapshot.time_ns
     )
-    return Trend(*window, ends_now, newest, reading.known)
+    return Trend(*window, ends_now, newest, reading.known, reading.is_reading)
 
 
 def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
@@ -146,6 +148,10 @@ class TrendLoader:
         if self._is_wrong:
             return "the recording cannot be read"
         return "" if self._doing is None else f"reading, {rounded_percent(self._share)}"
+
+    def is_reading(self) -> bool:
+        """Whether the recording is being read."""
+        return self._doing is not None
 
     def known(self, wanted: TierQuery, now_ns: int) -> Tier | None:
         """The bins of a query that have been read; starts reading what is missing."""

@@ -10,6 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.alerts.settings import (
+    AlertmanagerReceiver,
+    AlertsConfig,
+    JournaldReceiver,
+    WebhookReceiver,
+    receivers_text,
+)
 from fabmon.session.config import load
 from fabmon.session.errors import Exit, UsageError
 from tests.requirements import heeding_signals
@@ -33,9 +40,25 @@ def test_it_watches_without_a_terminal_and_sigterm_ends_it_in_order(tmp_path: Pa
     assert watch.poll() is None
     watch.send_signal(signal.SIGTERM)
     out, errors = watch.communicate(timeout=30)
-    assert errors == ""
+    assert errors == (
+        "fabmon: watching 1 node (hosts) every 1 s; no receiver in [alerts]: findings are only"
+        " printed\n"
+    )
     assert watch.returncode in (Exit.OK, Exit.NO_NODE)
     assert all(line[:4].isdigit() for line in out.splitlines())
+
+
+def test_at_its_start_it_names_receivers_without_what_may_be_secret() -> None:
+    config = AlertsConfig(
+        receivers={
+            "am": AlertmanagerReceiver(url="http://am:9093/prefix"),
+            "chat": WebhookReceiver(url="https://hooks.example/T0/SECRET"),
+            "log": JournaldReceiver(),
+        }
+    )
+    assert receivers_text(config) == (
+        "alerts to am (alertmanager at am:9093), chat (webhook at hooks.example), log (journald)"
+    )
 
 
 @pytest.mark.parametrize(

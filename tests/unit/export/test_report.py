@@ -45,6 +45,10 @@ def page(pod7: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_only_its_owner_may_read_it(page: Path) -> None:
+    assert page.stat().st_mode & 0o777 == 0o600
+
+
 def words(html: str) -> str:
     """The text of the page without its elements."""
     text = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)

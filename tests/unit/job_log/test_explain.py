@@ -6,13 +6,16 @@ import gzip
 import io
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -31,6 +34,7 @@ from tests.builders import hello, port, tick, up
 from tests.goldens import check_golden
 from tests.unit.job_log.conftest import START_S
 from tests.unit.job_log.nccl_logs import Log, watchdog
+from tests.unit.recording.builders import write
 
 DOCS = Path(__file__).parents[3] / "docs"
 GOLDENS = Path(__file__).parent / "goldens"
@@ -278,13 +282,41 @@ def test_a_clock_in_several_zones_says_that_it_is_not_sure() -> None:
     assert clock is not None
     assert clock.offset_s == 0
     assert "--tz says which" in clock.sure
+    assert clock.is_guess
+    given = clock_of([found], START_S * 10**9 - day_ns, START_S * 10**9 + day_ns, UTC)
+    assert given is not None
+    assert not given.is_guess
     zoned = find_time("2026-05-04T20:00:30Z")
     assert zoned is not None
     clock = clock_of([zoned], START_S * 10**9, START_S * 10**9 + day_ns, None)
     assert clock is not None
     assert clock.sure == "the log's times have a zone"
+    assert not clock.is_guess
     leap = LogTime(found.at.replace(year=2000, month=2, day=29), False, False)
     assert clock_of([leap], START_S * 10**9, START_S * 10**9 + day_ns, None) is None
+
+
+def test_a_guessed_zone_makes_no_time_in_utc(job: Path, tmp_path: Path) -> None:
+    """With a recording of a day several zones would do: times stay as the log has them."""
+    recording = tmp_path / "day.fabrec"
+    begin = START_S - 12 * 3600
+    write(
+        recording,
+        [msgspec.structs.replace(tick(n), time_ns=(begin + n * 3600) * 10**9) for n in range(25)],
+    )
+    found = explained(job, "--recording", recording)
+    assert "--tz says which" in found["recording"]["clock"]
+    assert found["failures"][0]["time"] is None
+    text = run(job, "--recording", recording).output
+    assert not re.search(r"\d\d:\d\d:\d\dZ +(gpu|rank)", text)
+    sure = explained(job, "--recording", recording, "--tz", "UTC")
+    assert sure["failures"][0]["time"] is not None
+
+
+def test_advice_is_printed_once(job: Path) -> None:
+    text = run(job).output
+    for advice in re.findall(r"Check [^.]*\.", text):
+        assert text.count(advice) == 1, advice
 
 
 def blocks_of(content: bytes) -> list[bytes]:

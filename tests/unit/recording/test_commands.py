@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,19 @@ def test_a_recorded_session_replays_to_the_same_lines(tmp_path: Path) -> None:
     again = fabmon("replay", str(path), "--speed", "max", "--format", "jsonl")
     assert again.stdout == live.stdout
     assert "1/1 nodes up" in fabmon("replay", str(path), "--format", "table").stdout
+
+
+def test_a_table_or_json_of_a_recording_is_of_the_time_of_at(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(30))
+    for style in ("table", "json"):
+        whole, early, late = (
+            fabmon("replay", str(path), "--format", style, *options).stdout
+            for options in ((), ("--at", "+5s"), ("--at", "-1s"))
+        )
+        clock = re.compile(r"\d\d:\d\d:\d\d")
+        times = [clock.findall(text)[0] for text in (whole, early, late)]
+        assert times == ["04:40:29", "04:40:05", "04:40:28"]
 
 
 def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
@@ -140,8 +154,9 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("replay", "FILE", "--at", "noon"), "--from noon: write a time such as 14:03"),
+        (("replay", "FILE", "--at", "noon"), "--at noon: write a time such as 14:03"),
         (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give only one of them"),
+        (("replay", "FILE", "--at", "+1s", "--to", "+2s", "--format", "json"), "only one of them"),
         (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
         (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
         (

@@ -7,7 +7,6 @@ import json
 import os
 import stat
 import subprocess
-import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -20,11 +19,9 @@ from release.wheels import GLIBC
 from release.zipapp import write_zipapp
 from tests import requirements
 from tests.fixtures.interpreters import interpreter
-from tests.installed_wheels import HERE
+from tests.installed_wheels import HERE, PYTHON
 
 VERSION = f"fabmon, version {fabmon.__version__}\n"
-PYTHON = getattr(sys, "_base_executable", sys.executable)
-"""The Python beneath the tests' environment, which has none of its packages."""
 
 
 @pytest.fixture(scope="module")

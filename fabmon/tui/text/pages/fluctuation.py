@@ -119,7 +119,7 @@ def _legend(ctx: DrawContext) -> Line:
     parts = (
         f"{inner} p5 to p95  {mark} median",
         "CoV deviation/mean",
-        "comm time with traffic",
+        "active time with traffic",
         "curve 0 to its maximum",
     )
     text = ""
@@ -133,7 +133,7 @@ def _head(ctx: DrawContext, title: str, name: int) -> Line:
     bar = f"0{'p5 to p95':^{_BAR - 4}}max"
     if len(title) > name + 1:
         title = title.partition(":")[0]
-    columns = f"{right('median', RATE)}  {bar:<{_BAR}} {right('CoV', _COV)} {right('comm', _COV)}"
+    columns = f"{right('median', RATE)}  {bar:<{_BAR}} {right('CoV', _COV)} {right('active', _COV)}"
     return line(
         (f" {fit(title, name + 1)} ", ctx.palette.strong),
         (fit(f"{columns}  over time", max(0, ctx.width - name - 3)), ctx.palette.dim),

@@ -15,7 +15,7 @@ from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import HOST
 from fabmon.fabric.time_wording import SECOND_NS, duration, measured, time_of_day
 from fabmon.fabric.wording import bit_rate, byte_rate, percent_range, plural, rounded_percent
-from fabmon.tui.line import JobTarget, Line, Span, fit, line, paragraph, right
+from fabmon.tui.line import JobTarget, Line, Span, fit, line, paragraph, right, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
@@ -23,7 +23,7 @@ from fabmon.tui.text.draw_context import DrawContext
 _LEAST_NAME, _MOST_NAME = 8, 32
 _ABSENT = "·"
 _WIDE = 100
-_MOST_DETAILS = 2
+_MOST_DETAILS = 3
 """Lines of each fact about the job under the cursor."""
 _OLD_S = 90
 """Records of NCCL Inspector that are older say when they are from."""
@@ -147,11 +147,10 @@ def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
     if job.findings:
         first = job.findings[0]
         sign, accent = labels.finding_sign(first, ctx.snapshot, palette)
-        title = f" {sign} {labels.cause_title(first)}"
-        rest = f"  {labels.subject_name(first, ctx.fabric)}: {first.text}"
-        lines.append(
-            line((title, accent), (fit(rest, max(0, ctx.width - len(title))), palette.text))
-        )
+        head = f"{sign} {labels.cause_title(first)}:"
+        start, *more = wrap(f"{head} {first.text}", ctx.width - 4)
+        lines.append(line((f" {head}", accent), (start.removeprefix(head), palette.text)))
+        lines += [line((f"   {text}", palette.text)) for text in more[:_MOST_DETAILS]]
     return lines
 
 

@@ -29,7 +29,7 @@ from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.fabric.time_wording import MINUS, SECOND_NS, duration, interval, time_of_day
 from fabmon.fabric.wording import per_second, percent
 from fabmon.recording.reading.rate_tiers import Tier
-from fabmon.tui.cells import ABSENT, CellBlock, CellRow, Codes, Look, scale
+from fabmon.tui.cells import ABSENT, READING, CellBlock, CellRow, Codes, Look, scale
 from fabmon.tui.line import Line, Span, fit, line, right
 from fabmon.tui.metrics import HeatMetric, heat_metric
 from fabmon.tui.palette import Depth
@@ -215,8 +215,13 @@ class Waterfall:
     def codes(self) -> Codes:
         """[ports, columns]: the codes of the cells."""
         codes = self.look.levels.levels_of(self.values)
-        codes[np.isnan(self.values)] = ABSENT
+        codes[np.isnan(self.values)] = READING if self.is_reading else ABSENT
         return codes
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether values that are not known are being read from the recording."""
+        return self.ctx.time.shown is not None and not self.ctx.time.cursor.is_settled
 
     @property
     def rows(self) -> tuple[CellRow, ...]:
@@ -271,10 +276,12 @@ class Waterfall:
         when = time_of_day(self.began_ns(cell[1]))
         most = "" if self.is_tick else " at most"
         known = f"{self.metric.name} {self.say(value)}{most}"
+        if np.isnan(value):
+            known = "being read from the recording …" if self.is_reading else "no data"
         return line(
             (f" {labels.both_ends(port, self.ctx.fabric)}  ", palette.strong),
             (f"{when}, {self.each}: ", palette.dim),
-            ("no data" if np.isnan(value) else known, palette.text),
+            (known, palette.text),
         )
 
 
@@ -299,6 +306,11 @@ class LongWaterfall(Waterfall):
     def columns(self) -> int:
         """The number of bins."""
         return self.tier.wanted.bins
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether bins that are not known are being read from the recording."""
+        return self.trend.is_reading()
 
     @property
     def each(self) -> str:

@@ -22,6 +22,7 @@ _ERRORS, _FLAPS = ("errors", "damage"), ("carrier changes", "flaps")
 _CHANGES_CARRIER = causes_with(Trait.STOPS_PAUSE_FRAMES)
 """Causes of which carrier changes are drawn; of the others, errors."""
 _NAME = 18
+_STATE = 12
 _STRIP = 30
 _MOST_TIMES = 3
 
@@ -65,6 +66,9 @@ def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
     down = canvas.is_down(port.row)
     tx, rx = (bit_rate(snapshot.column(f"{direction}_bps")[port.row]) for direction in ("tx", "rx"))
     rates = f"  line rate {bit_rate(snapshot.line_rate_bps[port.row])}  tx {tx}  rx {rx}"
+    room = max(0, width - 3 - _NAME - _STATE)
+    if len(rates) > room:
+        rates = rates.replace("  line rate", "  of")
     values = canvas.window(column, [port.row], _LOOK_BACK_S)[0]
     columns = min(_STRIP, max(8, width - 48))
     top = float(np.nan_to_num(values).max(initial=0.0)) or 1.0
@@ -75,10 +79,10 @@ def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
             (" ✖ " if down else " ▲ ", palette.gone if down else palette.accent),
             (fit(port.display_name, _NAME), palette.strong),
             (
-                fit(port_state(canvas.ctx.scene, port.row), 12),
+                fit(port_state(canvas.ctx.scene, port.row), _STATE),
                 palette.gone if down else palette.dim,
             ),
-            (fit(rates, max(0, width - 3 - _NAME - 12)), palette.text),
+            (fit(rates, room), palette.text),
             target=target,
         ),
         line(
