@@ -16,6 +16,7 @@ import shlex
 import shutil
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Self
 
 import msgspec
@@ -65,7 +66,11 @@ _OPTIONS = ["get", "pods", "--all-namespaces", "--field-selector=status.phase=Ru
 
 
 class Kubectl:
-    """Asks `kubectl` while it is entered; `command` is how it is started, as in a shell."""
+    """Asks `kubectl` while it is entered; `command` is how it is started, as in a shell.
+
+    `kubectl` alone is asked only where its configuration exists: without one it would ask a server
+    on this machine.
+    """
 
     def __init__(
         self, command: str = "kubectl", period_s: float = PERIOD_S, timeout_s: float = _TIMEOUT_S
@@ -84,7 +89,8 @@ class Kubectl:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        if self._command and shutil.which(self._command[0]):
+        is_configured = self._command != ["kubectl"] or _has_configuration()
+        if self._command and is_configured and shutil.which(self._command[0]):
             self._task = asyncio.create_task(self._ask_again())
         return self
 
@@ -137,6 +143,14 @@ class Kubectl:
                 self._is_new |= jobs != self.jobs or not self._read_ns
                 self.jobs, self._read_ns = jobs, time.time_ns()
             await asyncio.sleep(max(0.0, self._period_s - (time.monotonic() - began_s)))
+
+
+def _has_configuration() -> bool:
+    try:
+        usual = Path.home() / ".kube" / "config"
+    except RuntimeError:
+        return bool(os.environ.get("KUBECONFIG"))
+    return bool(os.environ.get("KUBECONFIG")) or usual.is_file()
 
 
 def jobs_of_pods(text: str) -> tuple[Job, ...]:

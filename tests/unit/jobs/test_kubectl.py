@@ -133,6 +133,23 @@ def _asked(directory: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+@pytest.mark.parametrize("is_configured", [False, True])
+async def test_the_usual_kubectl_is_asked_only_where_it_is_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_configured: bool
+) -> None:
+    fake_kubectl(tmp_path, "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    if is_configured:
+        (tmp_path / ".kube").mkdir()
+        (tmp_path / ".kube/config").write_text("apiVersion: v1")
+    async with Kubectl() as kubectl:
+        async for _ in kubectl.with_pods(_ticks(*[None] * 100)):
+            pass
+    assert bool(_asked(tmp_path)) == is_configured
+
+
 async def test_a_machine_without_kubectl_asks_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async with Kubectl("/no/such/kubectl") as kubectl:
         ticks = [tick async for tick in kubectl.with_pods(_ticks(None, None))]
