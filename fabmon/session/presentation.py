@@ -19,9 +19,6 @@ from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import JobFilter
 from fabmon.fabric.wording import file_error
-from fabmon.query.answering import answer
-from fabmon.query.sources import WatchSource
-from fabmon.query.watch_socket import answering_socket, default_path
 from fabmon.session import printing
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError
@@ -30,6 +27,7 @@ from fabmon.session.recorder_setup import DEMO_MARK
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
+    from fabmon.query.sources import WatchSource
     from fabmon.tui.app import AskBurst, AskRetry, FabmonApp
     from fabmon.tui.choices import Choices, Preferences
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
@@ -51,8 +49,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
     `jobs` select nodes by what runs on them. `style` is the --format: table, json or jsonl;
-    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`, and answers
-    questions at `socket` (None: in the user's runtime directory).
+    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`, writes
+    a page into the directory `page`, and answers questions at `socket` (None: in the user's runtime
+    directory).
     """
 
     hosts: Path | None = None
@@ -76,6 +75,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     record: Path | None = None
     redact: bool = False
     metrics: tuple[str, int] | None = None
+    page: Path | None = None
     socket: Path | None = None
     hints: JobHints | None = None
 
@@ -151,11 +151,19 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
 
 async def _serve_findings(scenes: AsyncIterator[Scene], options: RunOptions, title: str) -> Exit:
     """Print findings; serve metrics and answer questions, as the options say."""
+    from fabmon.query.sources import WatchSource
+
     source = WatchSource(title)
     takers: list[Callable[[Scene], None]] = [source.take]
     async with AsyncExitStack() as stack:
         if options.metrics is not None:
             takers.append(await _metrics(stack, *options.metrics))
+        if options.page is not None:
+            from fabmon.session.live_page import LivePage
+
+            written = LivePage(options.page, title)
+            stack.push_async_callback(written.close)
+            takers.append(written.take)
         await _answer_questions(stack, source, options.socket)
 
         def take(scene: Scene) -> None:
@@ -181,6 +189,9 @@ async def _answer_questions(
 ) -> None:
     """Answer `fabmon query` while the stack is open. Without a directory for the socket a line says
     so; a path that the user gave must be usable."""
+    from fabmon.query.answering import answer
+    from fabmon.query.watch_socket import answering_socket, default_path
+
     path = wanted
     try:
         path = wanted or default_path()
