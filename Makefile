@@ -42,6 +42,7 @@ RUNS ?= 3
 SCREENSHOTS ?= screenshots
 ONLY ?=
 TARGETS ?=
+SITE ?= build/site
 FUZZ_S ?= 3600
 SOAK_MIN ?= 60
 SEED ?= 1000
@@ -126,6 +127,14 @@ bench-growth: setup system ## 16 nodes streamed to 10,000 from real servers: int
 	  for nodes in 1024 4096 10000; do for server in victoria-metrics prometheus; do \
 	  $(BIN)/python -m tests.bench.growth --server $$server --nodes $$nodes; done; done; } | tee growth.jsonl
 	@$(BIN)/python -m tests.bench.table growth.jsonl; rm -f growth.jsonl
+
+.PHONY: docs
+docs: $(RELEASE)/.ready ## the documentation as static pages with search, in build/site (index.html)
+	@rm -rf $(SITE)
+	@PYTHONPATH=. SOURCE_DATE_EPOCH=$(EPOCH) $(RELEASE)/bin/sphinx-build -q -E -n -W --keep-going -b html \
+	  -d build/site-cache -c release/site . $(SITE)
+	@cp -r docs/pictures $(SITE)/docs/ && cp $(SITE)/README.html $(SITE)/index.html
+	@echo "$(SITE)/index.html"
 
 .PHONY: man
 man: setup ## the manual pages, from the help, into build/man

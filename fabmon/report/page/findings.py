@@ -71,6 +71,7 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
         _labelled("Advice", finding.advice),
         _labelled("Also affected", _victims(reported.victims)),
         _labelled("Not observable", finding.unseen),
+        _labelled("Rule and limits", causes.documentation(finding.cause)),
         class_=f"finding {finding.severity}",
         id=f"finding-{number}",
     )
