@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fabmon.tui.choices import Choices, Preferences
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
     from fabmon.tui.tips import Tip
+    from fabmon.tui.widgets.ras_question import AskRas
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
@@ -91,14 +92,14 @@ class ScreenSetup:
     """What the screen shows besides scenes.
 
     `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
-    ports (None: no node can be asked). `nothing` returns why there are no nodes. `recording` is the
-    recording of the scenes; with `start` the screen begins by playing it. `signals` are those that
-    end the run, if something besides the screen has to be closed then. `preferences` are the
-    choices of the user (None: the defaults); `keep` keeps those at the end and returns why it
-    failed. `age_s` returns the age of what the feed reported at a time (None: not known). `on_open`
-    is called with the name of a node of which a page is opened. `data_age_s` returns how old the
-    samples of half of the nodes are (None: a tick has them at once). `nodes_options` are the
-    options that name the nodes, for commands that the screen shows.
+    ports, `ask_ras` asks NCCL's RAS (None: no node can be asked). `nothing` returns why there are
+    no nodes. `recording` is the recording of the scenes; with `start` the screen begins by playing
+    it. `signals` are those that end the run, if something besides the screen has to be closed then.
+    `preferences` are the choices of the user (None: the defaults); `keep` keeps those at the end
+    and returns why it failed. `age_s` returns the age of what the feed reported at a time (None:
+    not known). `on_open` is called with the name of a node of which a page is opened. `data_age_s`
+    returns how old the samples of half of the nodes are (None: a tick has them at once).
+    `nodes_options` are the options that name the nodes, for commands that the screen shows.
     """
 
     title: str
@@ -107,6 +108,7 @@ class ScreenSetup:
     captions: Sequence[Tip] = ()
     ask_burst: AskBurst | None = None
     ask_retry: AskRetry | None = None
+    ask_ras: AskRas | None = None
     nothing: Callable[[], str] = str
     recording: RecordingAccess | None = None
     start: ReplayStart | None = None
@@ -232,6 +234,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         captions=setup.captions,
         ask_burst=setup.ask_burst,
         ask_retry=setup.ask_retry,
+        ask_ras=setup.ask_ras,
         nothing=setup.nothing,
         recording=setup.recording,
         start=setup.start,

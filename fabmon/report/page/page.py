@@ -124,6 +124,7 @@ def jobs(digest: Digest) -> Markup | None:
         return None
     rows = [
         (
+            job.name,
             fold(job.hosts),
             measured(job.step_s),
             percent_range(job.comm_low, job.comm_high),
@@ -135,7 +136,7 @@ def jobs(digest: Digest) -> Markup | None:
         [
             tag("h2", "Jobs"),
             tag("p", "Hosts whose traffic correlates, as last measured.", class_="muted"),
-            table(("hosts", "step", "in communication", "bound by"), rows),
+            table(("job", "hosts", "step", "in communication", "bound by"), rows),
         ]
     )
 
