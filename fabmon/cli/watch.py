@@ -67,7 +67,7 @@ class ListenOn(click.ParamType[tuple[str, int]]):
 )
 @click.option(
     "--page",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Write the report page of the last hour to index.html in this directory, every minute.",
 )
 @click.option(
