@@ -17,6 +17,8 @@ from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.kubectl import Kubectl, jobs_of_pods
+from tests.requirements import need_command
+from tests.unit.jobs.kubernetes_api import kubernetes_api, pod
 from tests.unit.jobs.worlds import pairs_of_pod
 
 UIDS = [f"3f2a91c{number}-0b1c-4d2e-8f3a-5b6c7d8e9f00" for number in range(4)]
@@ -48,6 +50,25 @@ def test_pods_with_the_label_of_a_job_are_one_job_and_those_without_gpus_are_non
     assert llama == LLAMA
     assert llama.label == "job research/llama-70b"
     assert (notebook.id, notebook.nodes) == ("default/notebook", ("gpu003",))
+
+
+async def test_a_real_kubectl_prints_the_lines_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_command("kubectl", "kubernetes-client")
+    monkeypatch.setenv("HOME", str(tmp_path))  # Its cache.
+    label = {"training.kubeflow.org/job-name": "llama-70b"}
+    pods = [
+        pod(UIDS[0], "research", "llama-worker-0", "gpu001", 8, **label),
+        pod(UIDS[1], "research", "llama-worker-1", "gpu002", 8, **label),
+        pod(UIDS[2], "default", "notebook", "gpu003", 1),
+        pod(UIDS[3], "kube-system", "node-exporter-x", "gpu001"),
+    ]
+    with kubernetes_api(pods) as address:
+        notebook, llama = await Kubectl(f"kubectl --server={address}").ask()
+
+    assert llama == LLAMA
+    assert notebook.id == "default/notebook"
 
 
 @given(st.lists(st.sampled_from([*"|\n\x1bé", UIDS[0], "gpu", PODS, PODS[:90]])))
