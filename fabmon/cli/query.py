@@ -41,6 +41,11 @@ socket_option = click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help="Of history. May be repeated."
 )
 @click.option("--points", type=int, metavar="N", help="Of history: parts of the range, at most.")
+@click.option(
+    "--analyse/--no-analyse",
+    default=None,
+    help="Of jobs and job: read the minutes before, for the step time.  [default: up to 128 nodes]",
+)
 @click.option("--limit", type=int, metavar="N", help="Items of the answer, at most 1000.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the answers.")
 @socket_option

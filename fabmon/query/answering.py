@@ -50,6 +50,11 @@ from fabmon.report.json_records import link_state, rounded_or_none
 
 _USUAL_S = 600
 """The range of a question about a job without a start."""
+_MOST_ANALYSED = 128
+"""Nodes of a recording of which the minutes before a time are analysed unasked."""
+_NOT_ANALYSED = (
+    "step time is null, and traffic is that of one tick: `analyse` reads the minutes before too"
+)
 _MOST_REASONS = 50
 _MOST_PORTS = 100
 """Ports and victims of a finding, and nodes of a job, at most."""
@@ -152,7 +157,7 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
 
 async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
     at_ns = await _time(source, question.at, "at")
-    scene = await source.scene(at_ns, is_analysed=True)
+    scene, unknown = await _scene_of_jobs(source, at_ns, question.analyse)
     every = job_summaries(scene)
     found = [each for each in every if not question.job or _is_meant(each.job, question.job)]
     if question.job and not found:
@@ -164,14 +169,16 @@ async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
         at=utc(scene.snapshot.time_ns),
         jobs=items,
         left_out=left_out,
-        notes=_more(left_out, question.limit, "name a job") + _why_no_jobs(scene.snapshot),
+        notes=_more(left_out, question.limit, "name a job")
+        + _why_no_jobs(scene.snapshot)
+        + unknown,
     )
 
 
 async def _job(source: Source, question: JobQuestion) -> JobAnswer:
     start = question.from_ or f"-{_USUAL_S}s"
     from_ns, to_ns = await _range(source, start, question.to)
-    scene = await source.scene(to_ns, is_analysed=True)
+    scene, unknown = await _scene_of_jobs(source, to_ns, question.analyse)
     summary = _summary(scene, question.job)
     nodes = set(summary.nodes)
     found = [
@@ -193,7 +200,8 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
         links=_conspicuous(scene, rows, question.limit),
         left_out=left_out,
         notes=_more(left_out, question.limit, "name a shorter time")
-        + ([] if found else ["no finding affects the job or is on its nodes in this time"]),
+        + ([] if found else ["no finding affects the job or is on its nodes in this time"])
+        + unknown,
     )
 
 
@@ -226,6 +234,18 @@ async def _history(source: Source, question: HistoryQuestion) -> HistoryAnswer:
             for place, name in enumerate(columns)
         },
     )
+
+
+async def _scene_of_jobs(
+    source: Source, at_ns: int, analyse: bool | None
+) -> tuple[Scene, list[str]]:
+    """The scene of a time, and what is not known where the minutes before it are not analysed."""
+    scene = await source.scene(at_ns, is_analysed=False)
+    if source.is_live:
+        return scene, []
+    if analyse or (analyse is None and len(scene.snapshot.statuses) <= _MOST_ANALYSED):
+        return await source.scene(at_ns, is_analysed=True), []
+    return scene, [_NOT_ANALYSED]
 
 
 async def _time(source: Source, text: str | None, field: str) -> int:
@@ -419,6 +439,7 @@ def _job_item(scene: Scene, summary: JobSummary) -> JobItem:
         name=job.name,
         user=job.user,
         partition=job.partition,
+        nodes_total=len(summary.nodes),
         nodes=list(summary.nodes[:_MOST_PORTS]),
         leaves=sorted(summary.leaves, key=natural)[:_MOST_PORTS],
         spans=placement_text(summary, labels),

@@ -14,8 +14,8 @@ class FindingItem(msgspec.Struct, frozen=True, kw_only=True):
     """A finding as it was last in the range. `lost` and `confidence` are 0 to 1.
 
     `subject` and `ports` are ids (`leaf1/swp5`), the port at fault first; `victims` are ports that
-    it slows, `jobs` the affected jobs, as `job 8801 llama-70b (anna)`. `until` is null where it was
-    open at the end of the range.
+    it slows, 100 at most of each, `jobs` the affected jobs, as `job 8801 llama-70b (anna)`.
+    `until` is null where it was open at the end of the range.
     """
 
     key: str
@@ -65,7 +65,8 @@ class LinkItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A job at one time; `nodes` are its watched ones, null is not known.
+    """A job at one time; `nodes` are its watched ones, 100 at most of `nodes_total`. Null is not
+    known.
 
     `tx_bps` is what its NICs sent, the mean of the last minute; `busbw_bps` the bus bandwidth as
     nccl-tests defines it, in bits/s. `step_s` is the time of an iteration, `step_was_s` that before
@@ -78,6 +79,7 @@ class JobItem(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     user: str
     partition: str
+    nodes_total: int
     nodes: list[str]
     leaves: list[str]
     spans: str

@@ -28,6 +28,13 @@ Time = Annotated[
 JobName = Annotated[
     Text, msgspec.Meta(description="Number, name or user of a job of the scheduler: 8801, llama.")
 ]
+Analyse = Annotated[
+    bool | None,
+    msgspec.Meta(
+        description="Of a recording: analyse the minutes before, for step time and bus bandwidth."
+        " Takes a minute with 1,024 nodes; without it, it is done for up to 128 nodes."
+    ),
+]
 NodeName = Annotated[Text, msgspec.Meta(description="Name of a node: gpu003, leaf1.")]
 METRICS: tuple[str, ...] = HEAT
 
@@ -101,6 +108,7 @@ class JobsQuestion(_Question, frozen=True, kw_only=True, tag="jobs"):
 
     at: Time = None
     job: JobName = ""
+    analyse: Analyse = None
     limit: Limit = 50
 
 
@@ -114,6 +122,7 @@ class JobQuestion(_Question, frozen=True, kw_only=True, tag="job"):
     job: JobName
     from_: Time = None
     to: Time = None
+    analyse: Analyse = None
     limit: Limit = 20
 
 

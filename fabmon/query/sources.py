@@ -55,6 +55,10 @@ class Source(Protocol):
     def name(self) -> str:
         """What is asked: the name of a file, or the title of the watch."""
 
+    @property
+    def is_live(self) -> bool:
+        """Whether all scenes are analysed as they come."""
+
     async def range_ns(self) -> tuple[int, int]:
         """The first and the last time that can be asked about."""
 
@@ -94,6 +98,11 @@ class WatchSource:
     def name(self) -> str:
         """The title of the watch."""
         return f"watch of {self._title}"
+
+    @property
+    def is_live(self) -> bool:
+        """True."""
+        return True
 
     @property
     def _scene(self) -> Scene:
@@ -167,6 +176,11 @@ class RecordedSource:
     def name(self) -> str:
         """The name of the recording."""
         return self._name
+
+    @property
+    def is_live(self) -> bool:
+        """False: a scene is analysed on request."""
+        return False
 
     async def range_ns(self) -> tuple[int, int]:
         """The times of the first and the last tick."""

@@ -19,9 +19,6 @@ from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import JobFilter
 from fabmon.fabric.wording import file_error
-from fabmon.query.answering import answer
-from fabmon.query.sources import WatchSource
-from fabmon.query.watch_socket import answering_socket, default_path
 from fabmon.session import printing
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError
@@ -30,10 +27,12 @@ from fabmon.session.recorder_setup import DEMO_MARK
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
+    from fabmon.query.sources import WatchSource
     from fabmon.tui.app import AskBurst, AskRetry, FabmonApp
     from fabmon.tui.choices import Choices, Preferences
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
     from fabmon.tui.tips import Tip
+    from fabmon.tui.widgets.ras_question import AskRas
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
@@ -50,8 +49,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
     `jobs` select nodes by what runs on them. `style` is the --format: table, json or jsonl;
-    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`, and answers
-    questions at `socket` (None: in the user's runtime directory).
+    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`, writes
+    a page into the directory `page`, and answers questions at `socket` (None: in the user's runtime
+    directory).
     """
 
     hosts: Path | None = None
@@ -75,6 +75,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     record: Path | None = None
     redact: bool = False
     metrics: tuple[str, int] | None = None
+    page: Path | None = None
     socket: Path | None = None
     hints: JobHints | None = None
 
@@ -91,14 +92,14 @@ class ScreenSetup:
     """What the screen shows besides scenes.
 
     `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
-    ports (None: no node can be asked). `nothing` returns why there are no nodes. `recording` is the
-    recording of the scenes; with `start` the screen begins by playing it. `signals` are those that
-    end the run, if something besides the screen has to be closed then. `preferences` are the
-    choices of the user (None: the defaults); `keep` keeps those at the end and returns why it
-    failed. `age_s` returns the age of what the feed reported at a time (None: not known). `on_open`
-    is called with the name of a node of which a page is opened. `data_age_s` returns how old the
-    samples of half of the nodes are (None: a tick has them at once). `nodes_options` are the
-    options that name the nodes, for commands that the screen shows.
+    ports, `ask_ras` asks NCCL's RAS (None: no node can be asked). `nothing` returns why there are
+    no nodes. `recording` is the recording of the scenes; with `start` the screen begins by playing
+    it. `signals` are those that end the run, if something besides the screen has to be closed then.
+    `preferences` are the choices of the user (None: the defaults); `keep` keeps those at the end
+    and returns why it failed. `age_s` returns the age of what the feed reported at a time (None:
+    not known). `on_open` is called with the name of a node of which a page is opened. `data_age_s`
+    returns how old the samples of half of the nodes are (None: a tick has them at once).
+    `nodes_options` are the options that name the nodes, for commands that the screen shows.
     """
 
     title: str
@@ -107,6 +108,7 @@ class ScreenSetup:
     captions: Sequence[Tip] = ()
     ask_burst: AskBurst | None = None
     ask_retry: AskRetry | None = None
+    ask_ras: AskRas | None = None
     nothing: Callable[[], str] = str
     recording: RecordingAccess | None = None
     start: ReplayStart | None = None
@@ -149,11 +151,19 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
 
 async def _serve_findings(scenes: AsyncIterator[Scene], options: RunOptions, title: str) -> Exit:
     """Print findings; serve metrics and answer questions, as the options say."""
+    from fabmon.query.sources import WatchSource
+
     source = WatchSource(title)
     takers: list[Callable[[Scene], None]] = [source.take]
     async with AsyncExitStack() as stack:
         if options.metrics is not None:
             takers.append(await _metrics(stack, *options.metrics))
+        if options.page is not None:
+            from fabmon.session.live_page import LivePage
+
+            written = LivePage(options.page, title)
+            stack.push_async_callback(written.close)
+            takers.append(written.take)
         await _answer_questions(stack, source, options.socket)
 
         def take(scene: Scene) -> None:
@@ -179,6 +189,9 @@ async def _answer_questions(
 ) -> None:
     """Answer `fabmon query` while the stack is open. Without a directory for the socket a line says
     so; a path that the user gave must be usable."""
+    from fabmon.query.answering import answer
+    from fabmon.query.watch_socket import answering_socket, default_path
+
     path = wanted
     try:
         path = wanted or default_path()
@@ -221,6 +234,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         captions=setup.captions,
         ask_burst=setup.ask_burst,
         ask_retry=setup.ask_retry,
+        ask_ras=setup.ask_ras,
         nothing=setup.nothing,
         recording=setup.recording,
         start=setup.start,

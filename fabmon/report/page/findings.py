@@ -68,6 +68,7 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
         )
         if worst.evidence
         else None,
+        _labelled("Affected jobs", ", ".join(finding.jobs)),
         _labelled("Advice", finding.advice),
         _labelled("Also affected", _victims(reported.victims)),
         _labelled("Not observable", finding.unseen),

@@ -104,6 +104,9 @@ def test_jobs_at_a_time(recorded: Path) -> None:
     assert (found["number"], found["name"], found["user"]) == ("8801", "train", "anna")
     assert len(found["nodes"]) == 4
     assert found["tx_bps"] > 0
+    quick = asked(recorded, "jobs", analyse=False)
+    assert "step time is null" in quick["notes"][0]
+    assert quick["jobs"][0]["step_s"] is None
 
 
 def test_the_history_of_a_port(recorded: Path) -> None:
