@@ -33,7 +33,7 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
 CHECKSUMS = cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 # What installs the packages in make test-packages.
-PACKAGE_COMMANDS := lintian:lintian mmdebstrap:mmdebstrap
+PACKAGE_COMMANDS := lintian:lintian mmdebstrap:mmdebstrap buildah:buildah
 
 HEALTHY ?= 200
 FAULTS ?= 400
@@ -42,6 +42,7 @@ RUNS ?= 3
 SCREENSHOTS ?= screenshots
 ONLY ?=
 TARGETS ?=
+SITE ?= build/site
 FUZZ_S ?= 3600
 SOAK_MIN ?= 60
 SEED ?= 1000
@@ -127,6 +128,14 @@ bench-growth: setup system ## 16 nodes streamed to 10,000 from real servers: int
 	  $(BIN)/python -m tests.bench.growth --server $$server --nodes $$nodes; done; done; } | tee growth.jsonl
 	@$(BIN)/python -m tests.bench.table growth.jsonl; rm -f growth.jsonl
 
+.PHONY: docs
+docs: $(RELEASE)/.ready ## the documentation as static pages with search, in build/site (index.html)
+	@rm -rf $(SITE)
+	@PYTHONPATH=. SOURCE_DATE_EPOCH=$(EPOCH) $(RELEASE)/bin/sphinx-build -q -E -n -W --keep-going -b html \
+	  -d build/site-cache -c release/site . $(SITE)
+	@cp -r docs/pictures $(SITE)/docs/ && cp $(SITE)/README.html $(SITE)/index.html
+	@echo "$(SITE)/index.html"
+
 .PHONY: man
 man: setup ## the manual pages, from the help, into build/man
 	$(BIN)/python -m fabmon.cli.manual build/man
@@ -161,6 +170,11 @@ zipapp: wheel ## fabmon in one file, with the wheels of TARGETS (all by default)
 deb: wheel ## a Debian package for this machine's Python, or TARGETS=cp313-aarch64: dist/
 	@rm -rf build/wheels-deb dist/fabmon_*.deb
 	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m release.deb dist/fabmon-$(VERSION)-*.whl dist $(TARGETS)
+	@$(CHECKSUMS)
+
+.PHONY: image
+image: deb ## an OCI image of the Debian package: dist/fabmon-VERSION-oci.tar (root, mmdebstrap, buildah)
+	@SOURCE_DATE_EPOCH=$(EPOCH) release/image/make.sh dist/fabmon_*.deb dist/fabmon-$(VERSION)-oci.tar
 	@$(CHECKSUMS)
 
 .PHONY: soak

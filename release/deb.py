@@ -80,7 +80,7 @@ def _programs(usr: Path) -> None:
 
 
 def _documents(wheels: list[Path], full: str, doc: Path) -> None:
-    """Licences, changelogs and examples."""
+    """Licences, changelogs, the documentation and examples."""
     _write(doc / "copyright", _template("copyright") + _licences(wheels))
     _write(doc / "changelog.gz", _gzip(_read(ROOT / "CHANGELOG.md")))
     entry = f"fabmon ({full}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n"
@@ -88,6 +88,8 @@ def _documents(wheels: list[Path], full: str, doc: Path) -> None:
     _write(doc / "changelog.Debian.gz", _gzip(entry))
     for name in ("hosts.example.txt", "fabmon.example.toml", "thresholds.toml"):
         _write(doc / "examples" / name, _read(ROOT / "config" / name))
+    for path in sorted(ROOT.glob("docs/*.md")):
+        _write(doc / "docs" / path.name, _read(path))
     for folder in ("grafana", "prometheus"):
         for path in sorted((ROOT / "config" / folder).iterdir()):
             _write(doc / "examples" / folder / path.name, _read(path))

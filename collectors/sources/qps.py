@@ -9,8 +9,9 @@ There are no counters here. Each RDMA port has one object of the kind `queue_pai
     sq_psn      packet sequence numbers, sent and received, when the set was last seen to change:
     rq_psn      they change with every packet, which alone does not count as a change
     process     the position of its owner in `processes`
-    processes   {pid, comm[, job][, numa_node]}; without a pid the kernel's own; job is Slurm's, by
-                the cgroup; numa_node is the one that all CPUs belong to on which it may run
+    processes   {pid, comm[, job][, pod][, numa_node]}; without a pid the kernel's own; job is
+                Slurm's, pod the uid of Kubernetes', by the cgroup; numa_node is the one that
+                all CPUs belong to on which it may run
 
 `count` is 0 where nothing is connected; a node that cannot be queried has no such objects, and a
 notice says why. Every queue pair costs the device a query, so that the command runs at the start
@@ -42,6 +43,10 @@ _CONNECTED = ("RC", "UC")
 _BITS = 0xFFFFFF
 """Queue pair and packet sequence numbers have 24 bits. iWARP connections have no remote number."""
 _JOB = re.compile(r"/job_(\d{1,18})(?:/|$)", re.MULTILINE)
+_POD = re.compile(
+    r"/(?:kubepods[^/\n]*-)?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?/"
+)
+"""A pod's directory: cgroupfs has the uid as it is, systemd with `_` in place of `-`."""
 _CPUS = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 _MOST_CPUS = 65_535
 _NUMA = "sys/devices/system/node"
@@ -94,7 +99,7 @@ class QueuePairSource(BackgroundSource[List[Pair]]):
         if not found:
             raise NoData("no RDMA device")
         pids = {pair.pid for pair in facts} - {0}
-        jobs = {pid: self._job(pid) for pid in pids}
+        owners = {pid: self._owner(pid) for pid in pids}
         cpus = _cpus_of_nodes(self.host)
         bound = {pid: _numa_node(self.host, pid, cpus) for pid in pids}
         numa = {pid: node for pid, node in bound.items() if node is not None}
@@ -105,7 +110,7 @@ class QueuePairSource(BackgroundSource[List[Pair]]):
                 f"qps/{port.name}",
                 "queue_pairs",
                 None,
-                _info(port.name, each, most, jobs, numa),
+                _info(port.name, each, most, owners, numa),
                 (),
             )
             for port, each in zip(found, of_ports)
@@ -115,10 +120,14 @@ class QueuePairSource(BackgroundSource[List[Pair]]):
         """Whether a queue pair appeared, went away or changed its owner."""
         return [pair[:7] for pair in known] != [pair[:7] for pair in facts]
 
-    def _job(self, pid: int) -> str:
-        """The Slurm job of a process; empty when it is in none, or not visible."""
-        match = _JOB.search(self.host.text("proc", str(pid), "cgroup") or "")
-        return match[1] if match else ""
+    def _owner(self, pid: int) -> Dict[str, str]:
+        """The Slurm job and the Kubernetes pod of a process, as far as it is in one, visibly."""
+        cgroup = self.host.text("proc", str(pid), "cgroup") or ""
+        job, pod = _JOB.search(cgroup), _POD.search(cgroup)
+        found = {"job": job[1]} if job else {}
+        if pod:
+            found["pod"] = pod[1].replace("_", "-")
+        return found
 
 
 def _cpus_of_nodes(fs: HostFS) -> Dict[int, FrozenSet[int]]:
@@ -177,7 +186,11 @@ def pairs(text: str) -> List[Pair]:
 
 
 def _info(
-    port: str, found: List[Pair], most: int, jobs: Dict[int, str], numa_nodes: Dict[int, int]
+    port: str,
+    found: List[Pair],
+    most: int,
+    owners_of: Dict[int, Dict[str, str]],
+    numa_nodes: Dict[int, int],
 ) -> Dict[str, Any]:
     kept = found[:most]
     owners: Dict[Tuple[int, str], int] = {}
@@ -187,8 +200,7 @@ def _info(
         process: Dict[str, Any] = {"comm": comm}
         if pid:
             process["pid"] = pid
-        if jobs.get(pid):
-            process["job"] = jobs[pid]
+        process.update(owners_of.get(pid, {}))
         if pid in numa_nodes:
             process["numa_node"] = numa_nodes[pid]
         processes.append(process)

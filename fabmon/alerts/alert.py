@@ -13,10 +13,11 @@ from fabmon.analysis.finding import SEVERITIES, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.wording import plural
+from fabmon.fabric.wording import name_list, plural
 
 _MOST_NAMED = 10
 """Subjects that the text of a group names."""
+_MOST_JOBS = 3
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +26,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     `kind` is the family of the cause, or the cause where it has none; with the subject it makes
     `id`, which stays the same while the cause changes within the family, and after a restart.
     `severity` only rises while an alert is open. `node` and `port` are empty where the subject is
-    neither. `ports` are ids. `others` are further findings that the alert stands for. `until_ns` is
-    None while it is open.
+    neither. `ports` are ids. `others` are further findings that the alert stands for. `users` are
+    those of the finding's jobs. `until_ns` is None while it is open.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     port: str = ""
     ports: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
     until_ns: int | None = None
 
     @property
@@ -48,9 +50,10 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The finding in a sentence, or the subjects of a group."""
+        """The finding in a sentence with its jobs, or the subjects of a group."""
         if not self.others:
-            return self.finding.text
+            jobs = name_list(self.finding.jobs, _MOST_JOBS)
+            return f"{self.finding.text} (affects {jobs})" if jobs else self.finding.text
         named = ", ".join(self.others[:_MOST_NAMED])
         rest = len(self.others) - _MOST_NAMED
         return f"{named} and {rest} more" if rest > 0 else named
@@ -201,13 +204,23 @@ def _alert(id_: str, kind: str, finding: Finding, snapshot: Snapshot) -> Alert:
         node=node,
         port=port,
         ports=_ids(finding.rows, snapshot),
+        users=_users(finding, snapshot),
     )
 
 
 def _updated(alert: Alert, finding: Finding, snapshot: Snapshot) -> Alert:
     severity = max(alert.severity, finding.severity, key=_rank)
     ports = _ids(finding.rows, snapshot)
-    return msgspec.structs.replace(alert, severity=severity, finding=finding, ports=ports)
+    users = _users(finding, snapshot)
+    return msgspec.structs.replace(
+        alert, severity=severity, finding=finding, ports=ports, users=users
+    )
+
+
+def _users(finding: Finding, snapshot: Snapshot) -> tuple[str, ...]:
+    """The users of the jobs that a finding names, each once."""
+    found = [job.user for job in snapshot.jobs.jobs if job.label in finding.jobs and job.user]
+    return tuple(dict.fromkeys(found))
 
 
 def _ids(rows: Sequence[int], snapshot: Snapshot) -> tuple[str, ...]:

@@ -90,6 +90,8 @@ def posted_alert(alert: Alert, cluster: str, link: str, expires_ns: int) -> dict
         "ports": ", ".join(alert.ports[:_MOST_PORTS]),
         "affected": ", ".join(finding.victims[:_MOST_PORTS]),
         "not_observable": finding.unseen,
+        "jobs": ", ".join(finding.jobs),
+        "users": ", ".join(alert.users),
         "findings": str(len(alert.others)) if alert.others else "",
     }
     posted = {

@@ -57,6 +57,8 @@ def values(change: Change, alert: Alert, cluster: str, link: str) -> dict[str, V
         "text": alert.text,
         "advice": finding.advice,
         "ports": ", ".join(alert.ports),
+        "jobs": ", ".join(finding.jobs),
+        "users": ", ".join(alert.users),
     }
     return {
         name: text[:_MOST_CHARACTERS] if isinstance(text, str) else text

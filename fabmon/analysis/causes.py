@@ -139,6 +139,12 @@ def title(cause: str) -> str:
     return cause.replace("_", " ").capitalize()
 
 
+def documentation(cause: str) -> str:
+    """Where the rule of a cause is explained; empty for a name that is not declared."""
+    declared = CAUSES.get(cause)
+    return declared.documentation if declared is not None else ""
+
+
 def causes_with(trait: Trait) -> frozenset[str]:
     """Names of the causes that have a trait."""
     return frozenset(name for name, cause in CAUSES.items() if trait in cause.traits)

@@ -62,6 +62,12 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     traits: tuple[Trait, ...] = ()
     family: str = ""
 
+    @property
+    def documentation(self) -> str:
+        """Where its rule, thresholds and limits are explained, as `docs/PAGE.md#HEADING`."""
+        heading = f"{self.title} {self.name}".lower().replace(" ", "-")
+        return f"docs/findings.md#{heading}"
+
 
 class Evidence(msgspec.Struct, frozen=True):
     """One number behind a finding, in its unit (`%`, `bps`, `links`, `s`, empty for a text)."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabmon.cli.options import (
+    FILE,
     check_feeds,
     config_option,
     duration_option,
@@ -64,6 +65,16 @@ class ListenOn(click.ParamType[tuple[str, int]]):
     metavar="[ADDRESS]:PORT",
     help="Serve findings, nodes and links to Prometheus at /metrics, as 127.0.0.1:9839.",
 )
+@click.option(
+    "--page",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the report page of the last hour to index.html in this directory, every minute.",
+)
+@click.option(
+    "--socket",
+    type=FILE,
+    help="Answer `fabmon query` here.  [default: in the user's runtime directory]",
+)
 def watch(
     hosts: Path | None,
     nodesets: tuple[str, ...],
@@ -79,6 +90,8 @@ def watch(
     ssh_config: Path | None,
     redact: bool,
     metrics: tuple[str, int] | None,
+    page: Path | None,
+    socket: Path | None,
 ) -> None:
     """Watch without a screen: findings only.
 
@@ -106,5 +119,7 @@ def watch(
         ssh_config=ssh_config,
         redact=redact,
         metrics=metrics,
+        page=page,
+        socket=socket,
     )
     sys.exit(watch_nodes(options))

@@ -35,7 +35,7 @@ _NAME_KEYS = {
 _PORT_KEYS = frozenset({"port", "peer_port", "peer_port_name", "port_name", "alias"})
 """Facts with the name or description of a port."""
 
-_PEOPLE_KEYS = frozenset({"comm", "job"})
+_PEOPLE_KEYS = frozenset({"comm", "job", "pod"})
 """Facts about what a user runs; only a number is kept."""
 
 _TABLES = "tables"
@@ -286,6 +286,7 @@ class Redactor:
             partition=self.person("partition", job.partition),
             nodes=tuple(self.node(node) for node in job.nodes),
             start_ns=job.start_ns,
+            pods=tuple(self._names.of("pod", pod).rpartition("-")[2] for pod in job.pods),
         )
 
     def person(self, kind: str, name: str) -> str:

@@ -105,7 +105,9 @@ class Squeue:
         mark = secrets.token_hex(4)
         options = ["--json"] if self._wants_json else squeue_output.line_options(mark)
         try:
-            output = await _run([*_arguments(self._command), *options], self._timeout_s)
+            inherited = squeue_output.environment(dict(os.environ))
+            arguments = [*_arguments(self._command), *options]
+            output = await run_command(arguments, self._timeout_s, inherited, "squeue")
             # Node lists of large jobs take milliseconds each.
             parsed = await asyncio.to_thread(squeue_output.parse, output, mark)
         except SqueueError:
@@ -181,7 +183,8 @@ class _Answer(asyncio.SubprocessProtocol):
     """What a process prints: `done` when it and all that hold its pipes have ended, or when it has
     printed too much: `problem` says so then."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.printed = {1: bytearray(), 2: bytearray()}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.exited = asyncio.Event()
@@ -196,7 +199,7 @@ class _Answer(asyncio.SubprocessProtocol):
         self.printed[fd] += data
         most = _MAX_BYTES if fd == 1 else _MAX_ERROR_BYTES
         if len(self.printed[fd]) > most and not self.done.done():
-            self.problem = f"squeue printed more than {most >> 10:,} KiB"
+            self.problem = f"{self._name} printed more than {most >> 10:,} KiB"
             self.done.set_result(None)
             self.kill()
 
@@ -214,14 +217,17 @@ class _Answer(asyncio.SubprocessProtocol):
             os.killpg(self._process, signal.SIGKILL)
 
 
-async def _run(arguments: list[str], timeout_s: float) -> bytes:
-    """What a command prints. Raises SqueueError. None of its processes is left then."""
+async def run_command(
+    arguments: list[str], timeout_s: float, environment: dict[str, str], name: str
+) -> bytes:
+    """What a command prints, which errors call by a name. Raises SqueueError. None of its processes
+    is left then."""
     try:
         transport, answer = await asyncio.get_running_loop().subprocess_exec(
-            _Answer,
+            lambda: _Answer(name),
             *arguments,
             stdin=subprocess.DEVNULL,
-            env=squeue_output.environment(dict(os.environ)),
+            env=environment,
             start_new_session=True,
         )
     except OSError as error:
@@ -230,7 +236,7 @@ async def _run(arguments: list[str], timeout_s: float) -> bytes:
         async with asyncio.timeout(timeout_s):
             await answer.done
     except TimeoutError:
-        raise SqueueError(f"squeue has not answered for {timeout_s:g} s") from None
+        raise SqueueError(f"{name} has not answered for {timeout_s:g} s") from None
     finally:
         answer.kill()
         # A process in an uninterruptible read of a file system does not end when it is killed.
@@ -247,5 +253,5 @@ async def _run(arguments: list[str], timeout_s: float) -> bytes:
             raise NotConfigured("Slurm is not configured on this machine")
         how = f"signal {-status}" if status < 0 else f"status {status}"
         last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise SqueueError(f"squeue ended with {how}", clean(last))
+        raise SqueueError(f"{name} ended with {how}", clean(last))
     return bytes(answer.printed[1])

@@ -185,6 +185,7 @@ class History:
         self._queue_pairs: dict[str, QueuePairs] = {}
         self._job_report: JobReport | None = None
         self._job_table: JobTable | None = None
+        self._jobs_before: JobTable | None = None
         self._collectives: CollectiveReport | None = None
 
     def accept(self, tick: Tick) -> Snapshot:
@@ -332,7 +333,9 @@ class History:
         """The jobs on the fabric as it is now."""
         if self._job_table is None:
             hosts = [node.name for node in self._fabric.nodes if node.role == HOST]
-            self._job_table = JobTable(self._job_report, hosts, self._queue_pairs)
+            before = self._jobs_before
+            self._job_table = JobTable(self._job_report, hosts, self._queue_pairs, before)
+            self._jobs_before = self._job_table
         return self._job_table
 
     def _note(self, node: str, notice: Notice) -> None:

@@ -64,6 +64,7 @@ class JobsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [jobs] of fabmon.toml."""
 
     squeue: str = "squeue"
+    kubectl: str = "kubectl"
 
 
 class ScreenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

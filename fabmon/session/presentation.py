@@ -27,10 +27,12 @@ from fabmon.session.recorder_setup import DEMO_MARK
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
+    from fabmon.query.sources import WatchSource
     from fabmon.tui.app import AskBurst, AskRetry, FabmonApp
     from fabmon.tui.choices import Choices, Preferences
     from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
     from fabmon.tui.tips import Tip
+    from fabmon.tui.widgets.ras_question import AskRas
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
@@ -47,7 +49,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
     `jobs` select nodes by what runs on them. `style` is the --format: table, json or jsonl;
-    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`.
+    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`, writes
+    a page into the directory `page`, and answers questions at `socket` (None: in the user's runtime
+    directory).
     """
 
     hosts: Path | None = None
@@ -71,6 +75,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     record: Path | None = None
     redact: bool = False
     metrics: tuple[str, int] | None = None
+    page: Path | None = None
+    socket: Path | None = None
     hints: JobHints | None = None
 
     def nodes_options(self) -> str:
@@ -86,14 +92,14 @@ class ScreenSetup:
     """What the screen shows besides scenes.
 
     `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
-    ports (None: no node can be asked). `nothing` returns why there are no nodes. `recording` is the
-    recording of the scenes; with `start` the screen begins by playing it. `signals` are those that
-    end the run, if something besides the screen has to be closed then. `preferences` are the
-    choices of the user (None: the defaults); `keep` keeps those at the end and returns why it
-    failed. `age_s` returns the age of what the feed reported at a time (None: not known). `on_open`
-    is called with the name of a node of which a page is opened. `data_age_s` returns how old the
-    samples of half of the nodes are (None: a tick has them at once). `nodes_options` are the
-    options that name the nodes, for commands that the screen shows.
+    ports, `ask_ras` asks NCCL's RAS (None: no node can be asked). `nothing` returns why there are
+    no nodes. `recording` is the recording of the scenes; with `start` the screen begins by playing
+    it. `signals` are those that end the run, if something besides the screen has to be closed then.
+    `preferences` are the choices of the user (None: the defaults); `keep` keeps those at the end
+    and returns why it failed. `age_s` returns the age of what the feed reported at a time (None:
+    not known). `on_open` is called with the name of a node of which a page is opened. `data_age_s`
+    returns how old the samples of half of the nodes are (None: a tick has them at once).
+    `nodes_options` are the options that name the nodes, for commands that the screen shows.
     """
 
     title: str
@@ -102,6 +108,7 @@ class ScreenSetup:
     captions: Sequence[Tip] = ()
     ask_burst: AskBurst | None = None
     ask_retry: AskRetry | None = None
+    ask_ras: AskRas | None = None
     nothing: Callable[[], str] = str
     recording: RecordingAccess | None = None
     start: ReplayStart | None = None
@@ -132,9 +139,7 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
         return await printing.print_lines(scenes, options.duration_s)
     if options.style == FINDINGS:
         printing.log_to_stderr()
-        if options.metrics is None:
-            return await printing.print_findings(scenes, options.duration_s)
-        return await _serve_findings(scenes, options.metrics, options.duration_s)
+        return await _serve_findings(scenes, options, setup.title)
     if options.picture is None and (options.once or not can_draw()):
         printing.log_to_stderr()
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
@@ -144,20 +149,58 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
     return await show_screen(scenes, setup, options.duration_s)
 
 
-async def _serve_findings(
-    scenes: AsyncIterator[Scene], address: tuple[str, int], duration_s: float | None
-) -> Exit:
+async def _serve_findings(scenes: AsyncIterator[Scene], options: RunOptions, title: str) -> Exit:
+    """Print findings; serve metrics and answer questions, as the options say."""
+    from fabmon.query.sources import WatchSource
+
+    source = WatchSource(title)
+    takers: list[Callable[[Scene], None]] = [source.take]
+    async with AsyncExitStack() as stack:
+        if options.metrics is not None:
+            takers.append(await _metrics(stack, *options.metrics))
+        if options.page is not None:
+            from fabmon.session.live_page import LivePage
+
+            written = LivePage(options.page, title)
+            stack.push_async_callback(written.close)
+            takers.append(written.take)
+        await _answer_questions(stack, source, options.socket)
+
+        def take(scene: Scene) -> None:
+            for taker in takers:
+                taker(scene)
+
+        return await printing.print_findings(scenes, options.duration_s, take)
+
+
+async def _metrics(stack: AsyncExitStack, host: str, port: int) -> Callable[[Scene], None]:
     from fabmon.alerts.metrics_server import metrics_server
 
-    host, port = address
-    async with AsyncExitStack() as stack:
-        try:
-            publish = await stack.enter_async_context(metrics_server(host, port))
-        except OSError as error:
-            # asyncio's own text of an address in use has the address twice.
-            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise UsageError(f"--metrics {host}:{port}: {why}") from None
-        return await printing.print_findings(scenes, duration_s, publish)
+    try:
+        return await stack.enter_async_context(metrics_server(host, port))
+    except OSError as error:
+        # asyncio's own text of an address in use has the address twice.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise UsageError(f"--metrics {host}:{port}: {why}") from None
+
+
+async def _answer_questions(
+    stack: AsyncExitStack, source: WatchSource, wanted: Path | None
+) -> None:
+    """Answer `fabmon query` while the stack is open. Without a directory for the socket a line says
+    so; a path that the user gave must be usable."""
+    from fabmon.query.answering import answer
+    from fabmon.query.watch_socket import answering_socket, default_path
+
+    path = wanted
+    try:
+        path = wanted or default_path()
+        await stack.enter_async_context(answering_socket(path, lambda q: answer(source, q)))
+    except OSError as error:
+        why = f"{path or error.filename or ''}: {error.strerror or error}".lstrip(": ")
+        if wanted is not None:
+            raise UsageError(f"--socket {why}") from None
+        print(f"fabmon: no questions are answered: {why}", file=sys.stderr)
 
 
 async def show_screen(
@@ -191,6 +234,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         captions=setup.captions,
         ask_burst=setup.ask_burst,
         ask_retry=setup.ask_retry,
+        ask_ras=setup.ask_ras,
         nothing=setup.nothing,
         recording=setup.recording,
         start=setup.start,

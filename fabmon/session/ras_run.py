@@ -87,19 +87,19 @@ def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
     source, asked_ns = str(options.answers[-1]) if options.answers else "", None
     if options.host is not None:
         target = _target(options.host, hosts)
-        mapped = _mapped(session, options, log, target[0])
+        mapped = mapped_libraries(session, options, log, target[0])
         version = allowed_version(options.nccl_version, log, mapped)
-        content = _ask(session, options, target)
+        content = send_query(session, options, *target)
         asked_ns = time.time_ns()
         source = f"{target[0].name}:{target[1]}"
         if options.save is not None:
             _write(options.save, content)
-        statuses.append(_parsed(content, source))
-        notes += _version_notes(version, statuses[-1])
+        statuses.append(parsed_answer(content, source))
+        notes += version_notes(version, statuses[-1])
     status, before = statuses[-1], statuses[-2] if len(statuses) > 1 else None
     if not status.is_complete:
         notes.append("The answer has no end: it was cut, or not all of it was saved.")
-    look = _Look(session, options, status, log, asked_ns, notes)
+    look = Look(session, options, status, log, asked_ns, notes)
     if options.recordings or options.screen:
         with open_recordings(_recordings(session, options)) as timeline:
             names, wire, redactor = look.recorded(timeline)
@@ -159,7 +159,8 @@ def _read_answer(path: Path) -> JobStatus:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _parsed(content: bytes, source: str) -> JobStatus:
+def parsed_answer(content: bytes, source: str) -> JobStatus:
+    """The status in an answer. Raises RasUnreachable."""
     try:
         return parse_status(content)
     except RasError as error:
@@ -198,7 +199,7 @@ def _target(text: str, hosts: list[Host]) -> tuple[Host, int]:
     return host, int(port)
 
 
-def _mapped(
+def mapped_libraries(
     session: Session, options: RasOptions, log: JobLog | None, host: Host
 ) -> Mapping[str, Version | None]:
     """The libraries that processes have mapped on this machine; on a node only where nothing else
@@ -214,7 +215,8 @@ def _mapped(
     return {path: library_version(Path(path).name, [text.encode()]) for path, text in found.items()}
 
 
-def _version_notes(version: Version, status: JobStatus) -> list[str]:
+def version_notes(version: Version, status: JobStatus) -> list[str]:
+    """What to say where the answer has another version than was known before."""
     answered = parse_version(status.version)
     if answered is None or answered == version:
         return []
@@ -223,9 +225,8 @@ def _version_notes(version: Version, status: JobStatus) -> list[str]:
     return [note if why_not is None else f"{note} Do not ask it again: {why_not}."]
 
 
-def _ask(session: Session, options: RasOptions, target: tuple[Host, int]) -> bytes:
+def send_query(session: Session, options: RasOptions, host: Host, port: int = PORT) -> bytes:
     """One query. Raises RasUnreachable."""
-    host, port = target
     if options.direct:
         opened = connected(host.address or host.name, port)
     elif host.via == "local":
@@ -258,7 +259,7 @@ def _recordings(session: Session, options: RasOptions) -> tuple[Path, ...]:
     return (ring,)
 
 
-class _Look:
+class Look:
     """Looks up ranks, and the wire at the time of the answer."""
 
     def __init__(

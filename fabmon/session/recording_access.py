@@ -38,6 +38,10 @@ class RunRecording(RecordingAccess):
         self._paths = paths
         self._past = past
 
+    def paths(self) -> Sequence[Path]:
+        """The recordings as they are now; none where nothing is recorded."""
+        return self._paths()
+
     @property
     def reader(self) -> PastReader | None:
         """Reads the recorded ticks; None if nothing is recorded."""

@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.feeds.kubectl import Kubectl
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.squeue import Squeue
 from fabmon.history.chunk_rates import RateChunkBuilder
@@ -116,6 +117,18 @@ class Session:
     def squeue(self, known: Sequence[Job] = (), redact: bool = False) -> Squeue:
         """What asks the scheduler for jobs; `known` are those that are known before."""
         return Squeue(self.settings.jobs.squeue, known=known, quotes_errors=not redact)
+
+    @asynccontextmanager
+    async def with_jobs(
+        self, ticks: AsyncIterator[Tick], known: Sequence[Job] = (), redact: bool = False
+    ) -> AsyncIterator[AsyncIterator[Tick]]:
+        """The ticks with the jobs of Slurm and Kubernetes, which are asked for meanwhile; `known`
+        are those that are known before."""
+        async with (
+            self.squeue(known, redact) as squeue,
+            Kubectl(self.settings.jobs.kubectl) as kubectl,
+        ):
+            yield kubectl.with_pods(squeue.with_jobs(ticks))
 
     def history(self, hosts: Sequence[Host], interval_s: float = 1.0) -> History:
         """A new history of some nodes."""

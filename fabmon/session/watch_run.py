@@ -23,7 +23,6 @@ from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.nccl_inspector import with_collectives
-from fabmon.feeds.squeue import Squeue
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
 from fabmon.session.end_signals import EndSignals
@@ -66,7 +65,8 @@ class _Run:
     """A feed that is watched: `ticks` and `hosts` have the names that are shown.
 
     `past` are ticks from before the first; they are analysed, but not shown. `speed` is in seconds
-    of the ticks a second. `cluster` names the nodes in alerts.
+    of the ticks a second. `cluster` names the nodes in alerts. `ras_hosts` are those whose jobs may
+    be asked about by NCCL's RAS.
     """
 
     session: Session
@@ -78,6 +78,7 @@ class _Run:
     past: AsyncIterator[Tick] | None = None
     speed: float = 1.0
     cluster: str = ""
+    ras_hosts: Sequence[Host] = ()
 
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
@@ -93,6 +94,11 @@ class _Run:
 
                 recording = LiveRecording(self.session, recorder, self.options.redact)
                 setup = replace(setup, recording=recording, signals=signals)
+                if self.ras_hosts:
+                    from fabmon.session.screen_ras import screen_ras
+
+                    asking = screen_ras(self.session, self.ras_hosts, recording.paths)
+                    setup = replace(setup, ask_ras=asking)
             if signals is not None or self.options.picture is not None:
                 from fabmon.session.preferences import start_screen
 
@@ -196,7 +202,10 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
     )
     feed.redact_log(redactor)
     with redacted_log(redactor):
-        async with aclosing(feed), session.squeue(selection.jobs, options.redact) as squeue:
+        async with (
+            aclosing(feed),
+            session.with_jobs(feed, selection.jobs, options.redact) as ticks,
+        ):
             feed.start(is_screen(options))
             if is_screen(options):
                 await load_screen()
@@ -204,12 +213,11 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
                 session.redacted(redactor),
                 options,
                 setup,
-                redacted(
-                    with_collectives(squeue.with_jobs(feed), options.nccl_inspector), redactor
-                ),
+                redacted(with_collectives(ticks, options.nccl_inspector), redactor),
                 _hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
+                ras_hosts=() if redactor else hosts,
             ).show()
 
 
@@ -222,15 +230,15 @@ async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> 
         redactor.node(urlsplit(url).hostname or "")
     feed.redact_log(redactor)
     with redacted_log(redactor):
-        async with aclosing(feed), session.squeue((), options.redact) as squeue:
-            return await _show_prometheus(session, options, feed, squeue, redactor)
+        async with aclosing(feed), session.with_jobs(feed, redact=options.redact) as ticks:
+            return await _show_prometheus(session, options, feed, ticks, redactor)
 
 
 async def _show_prometheus(
     session: Session,
     options: RunOptions,
     feed: PrometheusFeed,
-    squeue: Squeue,
+    ticks: AsyncIterator[Tick],
     redactor: Redactor | None,
 ) -> Exit:
     from fabmon.feeds.prometheus.responses import PrometheusError
@@ -262,7 +270,7 @@ async def _show_prometheus(
         session,
         options,
         setup,
-        redacted(with_collectives(squeue.with_jobs(feed), options.nccl_inspector), redactor),
+        redacted(with_collectives(ticks, options.nccl_inspector), redactor),
         _hosts(feed.hosts, redactor),
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
@@ -393,10 +401,8 @@ async def record_nodes(
     ever_up = False
     async with (
         aclosing(feed),
-        session.squeue(selection.jobs) as squeue,
-        aclosing(
-            pipeline.scenes(with_collectives(squeue.with_jobs(feed), nccl_inspector))
-        ) as scenes,
+        session.with_jobs(feed, selection.jobs) as ticks,
+        aclosing(pipeline.scenes(with_collectives(ticks, nccl_inspector))) as scenes,
     ):
         async for scene in scenes:
             states = scene.snapshot.statuses.values()

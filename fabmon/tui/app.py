@@ -33,6 +33,7 @@ from fabmon.tui.screens.line_screens import (
     FindingsScreen,
     JobsScreen,
     NodesScreen,
+    RasRequested,
     RetryRequested,
     SwitchesScreen,
 )
@@ -48,6 +49,7 @@ from fabmon.tui.time.time_keys import TimeKeys
 from fabmon.tui.tips import Tip, Tips
 from fabmon.tui.view_keys import ViewKeys
 from fabmon.tui.widgets.prompts import SaveMenu
+from fabmon.tui.widgets.ras_question import YES, AskRas, RasNotAsked, RasQuestion
 
 _TOAST_EVERY_S = 3
 """Between messages of new findings, in the time of the scenes."""
@@ -63,6 +65,7 @@ _SILENT_TICKS = 3
 _INTERRUPTED = 130
 _SAVE = "save"
 _SCENES = "scenes"
+_RAS = "ras"
 
 AskRetry = Callable[[], str]
 """Connects to lost nodes; returns what it does."""
@@ -98,13 +101,14 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
 
     `scenes` are the live scenes, None for a replay. `color` is `auto`, `truecolor`, `256`, `16` or
     `none`. `mark` is a word that always stays in the header. `captions` are tips. `ask_burst`
-    requests fast samples, None where that is impossible. `nothing` returns why there are no nodes.
-    `recording` is the access to the recording of what is shown; `start` says how to begin to play
-    it. `clock` returns seconds; it is only used to notice that ticks are missing. `age_s` returns
-    the age of what a feed reported at a time, None where that is not known. `on_open` is called
-    with the name of a node of which a page is opened. `data_age_s` returns how old the samples
-    of half of the nodes are, None where a tick has them at once. `preferences` are the choices of
-    the user to begin with. `nodes_options` are the options that name the nodes.
+    requests fast samples, `ask_ras` asks NCCL's RAS; None where that is impossible. `nothing`
+    returns why there are no nodes. `recording` is the access to the recording of what is shown;
+    `start` says how to begin to play it. `clock` returns seconds; it is only used to notice that
+    ticks are missing. `age_s` returns the age of what a feed reported at a time, None where that is
+    not known. `on_open` is called with the name of a node of which a page is opened. `data_age_s`
+    returns how old the samples of half of the nodes are, None where a tick has them at once.
+    `preferences` are the choices of the user to begin with. `nodes_options` are the options that
+    name the nodes.
     """
 
     CSS_PATH = "screen.tcss"
@@ -122,6 +126,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         captions: Sequence[Tip] = (),
         ask_burst: AskBurst | None = None,
         ask_retry: AskRetry | None = None,
+        ask_ras: AskRas | None = None,
         nothing: Callable[[], str] = str,
         recording: RecordingAccess | None = None,
         start: ReplayStart | None = None,
@@ -151,6 +156,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self._scenes = scenes
         self._ask_burst = ask_burst
         self._ask_retry = ask_retry
+        self._ask_ras = ask_ras
         self._clock = clock
         self._received_s = clock()
         self._data_age_s = data_age_s
@@ -298,6 +304,35 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             self.say("not connected: these nodes are simulated or recorded")
         else:
             self.say(self._ask_retry())
+
+    def on_ras_requested(self, event: RasRequested) -> None:
+        """Ask the user whether NCCL's RAS is to be asked; nothing is sent before."""
+        if self._ask_ras is None:
+            self.say("no RAS: these nodes are simulated, recorded or redacted; see fabmon ras")
+        elif self.screen_state.shown is not None:
+            self.say("no RAS: the screen shows the past")
+        elif any(each.group == _RAS and not each.is_finished for each in self.workers):
+            self.say("no RAS: the query before is not answered yet")
+        elif not event.nodes:
+            self.say("no RAS: no node of this job is watched")
+        else:
+            question = RasQuestion(event.job, event.nodes[0], self.screen_state.palette)
+            self.push_screen(question, lambda answer: self._ask(self._ask_ras, event, answer))
+
+    def _ask(self, ask: AskRas | None, event: RasRequested, answer: str | None) -> None:
+        if ask is not None and answer is not None:
+            version = "" if answer.strip() == YES else answer.strip()
+            asking = self._ask_for_status(ask, event, version)
+            self.run_worker(asking, group=_RAS, exit_on_error=False)
+
+    async def _ask_for_status(self, ask: AskRas, event: RasRequested, version: str) -> None:
+        self.say(f"asking RAS on {event.nodes[0]}", 6)
+        try:
+            texts = await asyncio.to_thread(ask, event.nodes, version)
+        except RasNotAsked as error:
+            texts = [str(error)]
+        screen = self.get_screen(JobsScreen.VIEW, JobsScreen)
+        screen.show_ras([f"{event.job.label}: NCCL's RAS. esc goes back to the jobs", "", *texts])
 
     def action_interrupt(self) -> None:
         """Quit with the exit status of ctrl+c."""

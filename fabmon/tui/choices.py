@@ -28,6 +28,7 @@ class Choices:
     metric: str = "util"
     digits: bool = False
     peaks: bool = True
+    job_colours: bool = False
     ramp: str = RAMPS[0].name
     theme: Theme | None = None
     findings_share: int = 0
@@ -67,6 +68,10 @@ class Choices:
     def toggle_peaks(self) -> Choices:
         """Show the highest value of the last seconds in the cells, or that of the tick."""
         return replace(self, peaks=not self.peaks)
+
+    def toggle_job_colours(self) -> Choices:
+        """Show the names of hosts in the colours of their jobs, or in that of text."""
+        return replace(self, job_colours=not self.job_colours)
 
     def with_filter(self, text: str) -> Choices:
         """Set the filter. Raises FilterError if it cannot be parsed."""

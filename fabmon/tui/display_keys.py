@@ -50,13 +50,15 @@ class DisplayKeys(ScreenApp):
         self.repaint()
 
     def action_display(self, what: str) -> None:
-        """Change the `unit`, the `digits`, the `peaks` of the cells, or the `ramp` of colours."""
+        """Change the `unit`, the `digits`, the `peaks` of the cells, the `ramp` of colours, or
+        whether hosts have the colours of their `jobs`."""
         choices = self.screen_state.choices
         changes = {
             "unit": choices.next_unit,
             "digits": choices.toggle_digits,
             "peaks": choices.toggle_peaks,
             "ramp": choices.next_ramp,
+            "jobs": choices.toggle_job_colours,
         }
         self._choose(changes[what]())
 

@@ -15,6 +15,7 @@ STRIP = "strip"
 FINDING = "finding"
 WATERFALL = "waterfall"
 FLUCTUATION = "fluctuation"
+JOBS = "jobs"
 SAVE = "save"
 JUMP = "jump"
 METRICS = "metrics"
@@ -45,6 +46,7 @@ _NAMES = {
     "share(-5)": "fewer_findings",
     "began": "finding_start",
     "display('ramp')": "palette",
+    "display('jobs')": "job_colours",
     "display('unit')": "units",
 }
 """Names of actions with numbers, and of those that fabmon.toml and the screen call otherwise."""

@@ -164,6 +164,24 @@ _IDLE = {
 }
 _DENSITY = "░▒▓█"
 
+_PLAIN_JOBS = ("default", "underline", "italic", "bold", "underline italic", "bold underline")
+_SIXTEEN_JOBS = ("cyan", "magenta", "blue", "bright_cyan", "bright_magenta", "bright_blue")
+_JOBS = {
+    Theme.DARK: {
+        Depth.TRUECOLOR: ("#7cc4f0", "#c7a0ff", "#8fd9b6", "#e3d26f", "#f2a7c3", "#b0bec5"),
+        Depth.EIGHT_BIT: tuple(f"color({n})" for n in (117, 183, 115, 186, 218, 250)),
+        Depth.SIXTEEN: _SIXTEEN_JOBS,
+        Depth.NONE: _PLAIN_JOBS,
+    },
+    Theme.LIGHT: {
+        Depth.TRUECOLOR: ("#0b5fa5", "#6a3fb5", "#14694a", "#6b5d00", "#a3386f", "#455a64"),
+        Depth.EIGHT_BIT: tuple(f"color({n})" for n in (25, 61, 29, 58, 132, 240)),
+        Depth.SIXTEEN: _SIXTEEN_JOBS,
+        Depth.NONE: _PLAIN_JOBS,
+    },
+}
+"""Neither the colours of findings nor those of links that are gone."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Palette:
@@ -173,7 +191,8 @@ class Palette:
 
     `levels` rise with the value; `faded` are the same for stale samples. `inked` and `faded_ink`
     are for numbers on a background in these colours. `idle` is for the zero of a port without
-    traffic, `hot` for the block of a flagged port. `glyphs` fill the cells of each level.
+    traffic, `hot` for the block of a flagged port. `glyphs` fill the cells of each level. `jobs`
+    distinguish jobs, whose numbers are beside them.
     """
 
     depth: Depth
@@ -197,6 +216,7 @@ class Palette:
     inked: tuple[Style, ...]
     faded_ink: tuple[Style, ...]
     glyphs: str
+    jobs: tuple[Style, ...]
 
     @property
     def selection_mark(self) -> str:
@@ -234,6 +254,7 @@ def palette(depth: Depth, ramp: str = RAMPS[0].name, theme: Theme = Theme.DARK) 
         inked=_inked(colours, depth),
         faded_ink=_faded_ink(faded, depth),
         glyphs="█" * len(levels) if depth.rgb else _DENSITY,
+        jobs=tuple(paper + Style.parse(each) for each in _JOBS[theme][depth]),
         **roles,
     )
 

@@ -370,6 +370,7 @@ class ScreenState:
             metric=self.metric,
             digits=self.choices.digits,
             peaks=self.choices.peaks,
+            job_colours=self.choices.job_colours,
             terms=self.choices.terms,
             matched=self.matched(scene),
             groups=self.groups(scene),

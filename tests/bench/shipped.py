@@ -58,7 +58,8 @@ def watched(nodes: int, restart_s: float = 0.0, is_ssh: bool = False) -> Iterato
         sshd = ssh.server(ssh.find_sshd() or "sshd", home, PORT) if is_ssh else nullcontext()
         with sshd, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agents:
             assert agents.stdout is not None
-            agents.stdout.readline()
+            if not agents.stdout.readline():
+                raise SystemExit(f"the agents did not start: is port {PORT} in use?")
             options = ["--hosts", f"{name}/hosts.txt"]
             options += ["--ssh-config", f"{name}/ssh_config"] if is_ssh else []
             screen = Tmux(started(options, name), WIDTH, HEIGHT)

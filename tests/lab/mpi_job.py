@@ -20,12 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.fixtures.slurm import SlurmCluster
 from tests.lab import Lab, LabError, netns
 from tests.lab.hashing import FlowPath
 
 _SOURCE = Path(__file__).with_name("mpi_job.c")
 _ESTABLISHED = "01"
 _SEEDS = range(1, 2000)
+
+JOB_NAME = "ring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,18 @@ class _Flow:
 class MpiJob:
     """`mpirun` with a rank on each of `hosts`, in this order around the ring of the all-reduce.
 
-    `steps` grows while it runs: those that all ranks have finished.
+    `steps` grows while it runs: those that all ranks have finished. With `slurm` it runs inside an
+    allocation of nodes with the hosts' names.
     """
 
     def __init__(
-        self, lab: Lab, hosts: Sequence[str], compute_s: float, megabytes: float, late_s: float
+        self,
+        lab: Lab,
+        hosts: Sequence[str],
+        compute_s: float,
+        megabytes: float,
+        late_s: float,
+        slurm: SlurmCluster | None = None,
     ) -> None:
         self.hosts = list(hosts)
         self.steps: list[Step] = []
@@ -69,11 +79,12 @@ class MpiJob:
         numbers = [f"{compute_s * 1e3:g}", f"{megabytes:g}", f"{late_s * 1e3:g}"]
         self._process: subprocess.Popen[str] = lab.popen(
             "console",
-            [*_mpirun(lab, self.hosts), str(program), *numbers],
+            [*_allocation(slurm, self.hosts), *_mpirun(lab, self.hosts), str(program), *numbers],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            env=None if slurm is None else slurm.environment,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -165,11 +176,23 @@ def _compile(lab: Lab) -> Path:
     return program
 
 
+def _allocation(slurm: SlurmCluster | None, hosts: Sequence[str]) -> list[str]:
+    """What runs a command inside an allocation of these nodes."""
+    if slurm is None:
+        return []
+    wanted = [f"-N{len(hosts)}", f"-w{','.join(hosts)}", f"-J{JOB_NAME}"]
+    # The command ends with the allocation.
+    return ["salloc", *wanted, "--quiet", "--kill-command=TERM"]
+
+
 def _mpirun(lab: Lab, hosts: Sequence[str]) -> list[str]:
     sessions = lab.directory / "mpi"
     sessions.mkdir()
     sessions.chmod(0o1777)  # Of the lab's user on the hosts, of root on the console.
     options = {
+        # Ranks are where --host says, in its order, also inside an allocation of Slurm.
+        "plm": "rsh",
+        "ras": "^slurm",
         "plm_rsh_agent": f"ssh -F {lab.ssh_config}",
         "plm_rsh_no_tree_spawn": "1",  # Hosts have no key to log in to each other.
         "oob_tcp_if_include": "10.99.0.0/16",

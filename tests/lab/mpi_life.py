@@ -7,7 +7,9 @@ import statistics
 import time
 from dataclasses import dataclass
 
+from tests.fixtures.slurm import slurm_cluster
 from tests.lab import Lab
+from tests.lab.layout import CONSOLE
 from tests.lab.mpi_job import MpiJob, Step
 from tests.lab.watching import Line, Watch
 
@@ -81,13 +83,24 @@ class _Phases:
         return Phase(steps, said)
 
 
+def _in_console(lab: Lab) -> list[str]:
+    """What runs a command in the console's network, with this machine's /sys: slurmd needs cgroups,
+    which `ip netns exec` hides."""
+    return ["nsenter", f"--net=/run/netns/{lab.ns(CONSOLE)}"]
+
+
 def live() -> Life:
-    """A job whose connections are spread evenly, then crowded; then a rank is late, one stops."""
-    with Lab(4, 2, 4, NIC_MBPS, uplink_mbps=UPLINK_MBPS) as lab, Watch(lab) as watch:
+    """A job of Slurm whose connections are spread evenly, then crowded; then a rank is late, one
+    stops."""
+    with (
+        Lab(4, 2, 4, NIC_MBPS, uplink_mbps=UPLINK_MBPS) as lab,
+        slurm_cluster(8, _in_console(lab)) as slurm,
+        Watch(lab, environment=slurm.environment) as watch,
+    ):
         first, second = (lab.layout.hosts_of(leaf) for leaf in lab.layout.leaves)
         ring = [host for pair in zip(first, second, strict=True) for host in pair]
         watch.until_all_up(120)
-        with MpiJob(lab, ring, COMPUTE_S, MEGABYTES, LATE_S) as job:
+        with MpiJob(lab, ring, COMPUTE_S, MEGABYTES, LATE_S, slurm) as job:
             job.until_steps(1)
             even, crowded = job.find_seeds("leaf1", SPREAD, CROWDED)
             lab.set_hash_seed("leaf1", even)

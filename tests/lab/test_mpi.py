@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tests.lab.mpi_job import JOB_NAME
 from tests.lab.mpi_life import NIC_MBPS, SLOW_HOST, STOPPED_HOST, UPLINK_MBPS, Life
 from tests.lab.playing import Played
 from tests.requirements import need_command
@@ -15,6 +18,7 @@ pytestmark = pytest.mark.timeout(600)  # The first waits for all of the job's li
 def life(played: Played) -> Life:
     need_command("mpirun", "openmpi-bin")
     need_command("mpicc", "libopenmpi-dev")
+    need_command("salloc", "slurm-client")
     assert played.mpi is not None
     return played.mpi.result()
 
@@ -43,6 +47,18 @@ def test_what_a_collision_loses_is_what_the_all_reduce_takes_longer(life: Life) 
     assert len(found) == len(life.crowded.opened) == 1, life.crowded.story
     assert found[0]["subject"].startswith("leaf1/up")
     assert found[0]["lost"] == pytest.approx(lost, abs=0.10)
+
+
+def test_a_collision_names_the_job_and_its_user_whose_hosts_are_those_of_the_ranks(
+    life: Life,
+) -> None:
+    """Hosts without queue pairs do not show which of the job's flows share the link."""
+    (found,) = [line for line in life.crowded.opened if line["cause"] == "ecmp_collision"]
+    (job,) = found["jobs"]
+    assert re.fullmatch(rf"job \d+ {JOB_NAME} \(root\)", job)
+    said = [line for line in life.even.said if line["type"] == "rhythm" and line["job"] == job]
+    assert said, "its iterations are not named"
+    assert said[-1]["hosts"] == [f"gpu{number:03}" for number in range(1, 9)]
 
 
 @pytest.mark.xfail(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,22 @@ Line = dict[str, Any]
 
 class Watch:
     """`fabmon --format jsonl` on the lab. `lines` grows while it runs; each has `at_s`, the time
-    since the start when it was read."""
+    since the start when it was read. `environment` is added to that of the tests."""
 
-    def __init__(self, lab: Lab, *options: str, hosts: Path | None = None) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        *options: str,
+        hosts: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         command = [FABMON, "--hosts", str(hosts or lab.hosts_file)]
         command += ["--ssh-config", str(lab.ssh_config), "--format", "jsonl", *options]
         self.lines: list[Line] = []
         self.start_s = time.monotonic()
         self.process = subprocess.Popen(
             lab.console_argv(heeding_signals(command)),
+            env={**os.environ, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )

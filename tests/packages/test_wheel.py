@@ -13,7 +13,7 @@ import fabmon
 from tests.unit.recording.builders import quiet_ticks, write
 
 VERSION = f"fabmon, version {fabmon.__version__}\n"
-EXTRAS = "parquet,gnmi,snmp"
+EXTRAS = "parquet,gnmi,snmp,mcp"
 
 
 def installed(home: Path, what: str) -> Path:
@@ -43,7 +43,7 @@ def test_extras_work_when_they_are_asked_for(wheel: Path, tmp_path: Path) -> Non
     export = ["export", "a.fabrec", "--format", "parquet", "-o", "a.parquet"]
     subprocess.run([programs / "fabmon", *export], cwd=tmp_path, check=True)
     assert (tmp_path / "a.parquet").read_bytes().startswith(b"PAR1")
-    needed = "import grpc, pygnmi.spec.v080.gnmi_pb2, pysnmp.hlapi.v3arch.asyncio"
+    needed = "import grpc, mcp, pygnmi.spec.v080.gnmi_pb2, pysnmp.hlapi.v3arch.asyncio"
     subprocess.run([programs / "python", "-c", needed], check=True)
 
 

@@ -74,6 +74,7 @@ async def replayed(path: Path, theme: Theme) -> AsyncIterator[Running]:
         ) as run:
             await run.until(lambda: run.app.screen_state.scene is not None)
             await run.press("space")
+            await run.until(lambda: run.app.screen_state.cursor.is_settled)
             await run.until(lambda: any("▆" in line for line in run.lines[-4:]))
             yield run
 

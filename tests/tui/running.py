@@ -16,6 +16,7 @@ from fabmon.tui.app import AskBurst, FabmonApp
 from fabmon.tui.choices import Preferences
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.tips import Tip
+from fabmon.tui.widgets.ras_question import AskRas
 from tests.tui import golden
 from tests.tui.scenes import World
 
@@ -135,6 +136,7 @@ async def running(
     mark: str = "",
     captions: Sequence[Tip] = (),
     ask_burst: AskBurst | None = None,
+    ask_ras: AskRas | None = None,
     recording: RecordingAccess | None = None,
     start: ReplayStart | None = None,
     live: bool = True,
@@ -159,6 +161,7 @@ async def running(
         mark=mark,
         captions=captions,
         ask_burst=ask_burst,
+        ask_ras=ask_ras,
         recording=recording,
         start=start,
         clock=lambda: 0.0,

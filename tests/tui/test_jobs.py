@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from rich.style import Style
 
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
@@ -13,7 +14,7 @@ from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.feeds.demo.scenario import Fault
 from tests.tui import golden
-from tests.tui.running import running
+from tests.tui.running import Running, running
 from tests.tui.worlds import HEALTHY
 from tests.unit.jobs.worlds import scene_of_jobs
 
@@ -96,6 +97,41 @@ async def test_what_nccl_measured_is_shown_beside_the_links_that_carry_it() -> N
         assert "NCCL: AllReduce 256 MiB 75.0 GB/s busbw, " in text
         assert "% of a node's NICs, on 4 nodes, lowest gpu003 70.0 GB/s; busiest link" in text
         assert "NCCL: AllGather 400 GB/s busbw, inside the node (8 ranks), as of 00:00:00Z" in text
+
+
+def style_of(run: Running, host: str) -> Style | None:
+    """The style of a host's name in the heatmap."""
+    strips = run.app.screen._compositor.render_strips()
+    return next(part.style for strip in strips for part in strip if part.text.strip() == host)
+
+
+@pytest.mark.parametrize("color", ["truecolor", "256", "16", "none"])
+async def test_hosts_have_the_colour_of_their_job_and_its_number(color: str) -> None:
+    async with running(size=(160, 48), color=color) as run:
+        await run.send(slowed())
+        assert "8802 vit-22b (ben)" not in run.text
+        await run.press("J")
+        await run.shows("8801 llama-70b (anna)", "8802 vit-22b (ben)")
+        assert style_of(run, "gpu001") == style_of(run, "gpu002")
+        assert style_of(run, "gpu001") != style_of(run, "gpu003")
+        await run.press("J")
+        await run.until(lambda: "8802 vit-22b (ben)" not in run.text)
+
+
+async def test_a_job_that_was_requeued_to_nodes_that_are_not_watched_is_named() -> None:
+    scene = slowed()
+    moved = Job(id="8807", name="bert", user="carl", nodes=("gpu101", "gpu102"))
+    jobs = scene.snapshot.jobs
+    watched = [node.name for node in scene.snapshot.fabric.nodes]
+    before = JobTable(
+        JobReport(source="squeue", jobs=(Job(id="8807", nodes=("gpu001",)),)), watched
+    )
+    report = JobReport(source="squeue", read_ns=1, jobs=(*jobs.jobs, moved))
+    table = JobTable(report, watched, before=before)
+    async with running(size=(120, 40)) as run:
+        await run.send(replace(scene, snapshot=replace(scene.snapshot, jobs=table)))
+        await run.press("7")
+        assert "job 8807 bert (carl) runs on gpu[101-102] now, which is not watched" in run.text
 
 
 async def test_a_job_is_found_by_its_name() -> None:

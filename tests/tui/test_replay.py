@@ -446,3 +446,15 @@ async def test_a_time_can_be_typed_while_the_minutes_before_are_analysed(
         await run.press("t")
         await run.shows("go to")
         assert not begun.is_set()
+
+
+async def test_what_is_stopped_right_at_its_start_is_analysed_all_the_same(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    """Else it says for ever that it is being read."""
+    async with replaying(recording[0], from_s=40, speed=1.0) as run:
+        await run.until(lambda: run.app.screen_state.scene is not None)
+        await run.press("space")
+        await run.until(lambda: run.app.screen_state.cursor.is_settled)
+        assert "reading …" not in run.lines[0]
+        assert not run.app.screen_state.cursor.playing

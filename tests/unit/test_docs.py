@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.analysis.causes import CAUSES
+from fabmon.analysis.finding import Cause
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -44,6 +47,12 @@ def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "README.md"
     known = {(index.parent / link.partition("#")[0]).resolve() for link in _links(index)}
     assert {page.resolve() for page in ROOT.glob("docs/*.md")} <= known | {index.resolve()}
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda cause: cause.name)
+def test_a_finding_links_to_its_rule(cause: Cause) -> None:
+    page, _, anchor = cause.documentation.partition("#")
+    assert anchor in _anchors(ROOT / page)
 
 
 def test_the_readme_is_short() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fabmon.analysis.finding import Finding
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from tests.builders import LeafSpine, Watched
 
 GBPS = 1e9
@@ -31,6 +33,57 @@ class Leaf(Watched):
         super().__init__(fabric)
         for number, (uplink, gbps) in enumerate(placed, start=1):
             fabric.send(gbps * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{uplink}")
+
+
+class ReadLate(Leaf):
+    """A leaf whose switch and hosts are read `late_s` later than its spines."""
+
+    def __init__(self, *flows: tuple[float, ...], late_s: int, more: int = 0) -> None:
+        super().__init__(*flows, more=more)
+        self._fabric_step, self._late_s = self.fabric.step, late_s
+        self.fabric.step = self._step  # type: ignore[method-assign]
+
+    def _step(self) -> Tick:
+        seq, hellos = self.fabric.seq, self.fabric.hellos()
+        made = self._fabric_step()
+        late = [node for node in hellos if not node.startswith("spine")]
+        if seq < self._late_s:
+            frames = tuple(each for each in made.frames if each[0] not in late)
+            made = msgspec.structs.replace(made, frames=frames)
+        if seq == 0:
+            first = tuple(each for each in made.hellos if each[0] not in late)
+            states = [
+                (node, NodeState.STARTING if node in late else NodeState.UP) for node in hellos
+            ]
+        elif seq == self._late_s:
+            first = tuple((node, hellos[node]) for node in late)
+            states = [(node, NodeState.UP) for node in late]
+        else:
+            return made
+        statuses = tuple(NodeStatus(node, state, made.time_ns) for node, state in states)
+        return msgspec.structs.replace(made, hellos=first, statuses=statuses)
+
+
+@pytest.mark.parametrize("late_s", [1, 4, 8, 15])
+def test_a_leaf_is_not_judged_by_the_counters_of_spines_that_were_read_earlier(
+    late_s: int,
+) -> None:
+    """Two elephants come down over two spines; for some seconds nobody knows who gets them."""
+    leaf = ReadLate((), (), (), (), late_s=late_s, more=2)
+    for number in (1, 2):
+        leaf.fabric.send(390 * GBPS, f"spine{number}/swp1", f"leaf1/down{number}")
+    leaf.seconds(40)
+    assert leaf.opened() == []
+
+
+def test_a_collision_into_a_leaf_that_is_read_late_is_found_by_its_receivers() -> None:
+    leaf = ReadLate((), (), (), (), late_s=4, more=2)
+    for number in (1, 2):
+        leaf.fabric.send(195 * GBPS, "spine1/swp1", f"leaf1/down{number}")
+    leaf.seconds(20)
+    assert leaf.opened() == ["ecmp_collision spine1/swp1"]
+    (finding,) = leaf.seconds(1).findings
+    assert finding.victims == ("leaf1/down1", "leaf1/down2")
 
 
 def found(leaf: Leaf) -> tuple[Finding, ...]:

@@ -131,7 +131,8 @@ def _has_room_at_times(rates: GroupRates, full: Mask) -> bool:
 def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLink]:
     feeds, lines = rates.feeders()
     if not rates.are_known(feeds):
-        yield from _by_load_alone(rates, hot, full)
+        if not rates.may_be_known_soon():
+            yield from _by_load_alone(rates, hot, full)
         return
     alone: set[int] = set()
     shared: list[tuple[int, Mask, Floats, Floats]] = []

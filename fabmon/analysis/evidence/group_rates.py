@@ -16,6 +16,7 @@ from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.evidence.sharing import SLOWED_BELOW, SLOWED_BELOW_TCP
 from fabmon.analysis.fabric_structure import LinkGroup, Mask
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.tick import NodeState
 
 _BIG, _LEAST = 0.1, 0.01
 """Share of what the largest sender sends, and of line rate, 0 to 1, above which a port takes part
@@ -36,6 +37,8 @@ them."""
 _DROPPED = 0.05
 """Share of a link's load, 0 to 1, above which what enters a switch and does not leave it was
 dropped: clocks and counters differ by less."""
+
+_NOT_READ = (NodeState.STALE, NodeState.LOST, NodeState.FAILED)
 
 
 class GroupRates:
@@ -94,15 +97,30 @@ class GroupRates:
         carried = float(np.nan_to_num(self.bps[:, -TICKS:]).sum())
         return float(feeds[:, -TICKS:].sum()) >= _KNOWN_FEEDERS * carried
 
+    def may_be_known_soon(self) -> bool:
+        """Whether what feeds the group is not known yet: its switch has no rates so far, or was
+        first read after the other ends of the links, whose counters say what these carry."""
+        fed = np.isfinite(self._fed(TICKS)).any(axis=0)
+        if not fed.any():
+            switch = self.inputs.snapshot.statuses.get(self.group.node)
+            return (
+                len(self.group.edges) > 0 and switch is not None and switch.state not in _NOT_READ
+            )
+        carried = np.isfinite(self.bps[:, -TICKS:]).any(axis=0)
+        return int(fed.argmax()) > int(carried.argmax())
+
+    def _fed(self, ticks: int) -> Floats:
+        """[edges, ticks] bits/s that the switch's other ports bring or take; NaN: not known."""
+        of = self.inputs.leaving if self.group.is_inward else self.inputs.entering
+        return of(self.group.edges, ticks)
+
     def feeders(self) -> tuple[Floats, Floats]:
         """[edges, ticks] bits/s that the switch's other ports bring to the group (or take from it,
         for links into a switch), and what they can send [edges], bits/s: their line rates, or that
         of slower NICs that they may wait for; 0 where not known."""
-        edges = self.group.edges
         inputs = self.inputs
-        counted = (inputs.leaving if self.group.is_inward else inputs.entering)(edges, WINDOW_TICKS)
-        feeds = np.ascontiguousarray(without_nan(counted))
-        lines = without_nan(inputs.snapshot.line_rate_bps[edges])
+        feeds = np.ascontiguousarray(without_nan(self._fed(WINDOW_TICKS)))
+        lines = without_nan(inputs.snapshot.line_rate_bps[self.group.edges])
         most = feeds.max(axis=1)
         for slower in inputs.once(_speeds_in_full_use):
             lines = np.where(most <= _SLOWER * slower, np.fmin(lines, slower), lines)

@@ -27,12 +27,13 @@ _Places = Annotated[list[_Count], Meta(max_length=MOST_PAIRS)]
 
 
 class Process(msgspec.Struct, frozen=True):
-    """The owner of a queue pair. `pid` is 0 for the kernel; `job` is Slurm's, empty when
-    unknown."""
+    """The owner of a queue pair. `pid` is 0 for the kernel; `job` is Slurm's, `pod` the uid of that
+    of Kubernetes, each empty when unknown."""
 
     comm: str = ""
     pid: _Count = 0
     job: str = ""
+    pod: str = ""
 
     @property
     def label(self) -> str:

@@ -6,7 +6,8 @@ import msgspec
 
 SLURM = "slurm"
 HOSTFILE = "hostfile"
-"""Schedulers: Slurm, or none but a hostfile of MPI or DeepSpeed that names the job."""
+KUBERNETES = "kubernetes"
+"""Schedulers: Slurm, Kubernetes, or none but a hostfile of MPI or DeepSpeed that names the job."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -15,7 +16,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `id` is its number: the one in the cgroups of its processes. A task of an array or a part of a
     heterogeneous job has a `shown_id` besides (`8801_3`, `8801+1`). `nodes` have the scheduler's
     names. `start_ns` is the wall clock of its last start, 0 where unknown: a requeued job keeps its
-    number.
+    number. A job of Kubernetes has its namespace and name as `id`, and the uids of its `pods`.
     """
 
     scheduler: str = SLURM
@@ -26,6 +27,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partition: str = ""
     nodes: tuple[str, ...] = ()
     start_ns: int = 0
+    pods: tuple[str, ...] = ()
 
     @property
     def number(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from fabmon.fabric.flows.queue_pairs import QueuePairs
-from fabmon.fabric.jobs.job import Job, JobReport
+from fabmon.fabric.jobs.job import KUBERNETES, Job, JobReport
 from fabmon.fabric.names import natural
 
 _SAME_JOB = 0.5
@@ -21,7 +21,8 @@ class JobTable:
     """The jobs at one time.
 
     `report` is the scheduler's, None where none was asked. `jobs` are those with a watched node, by
-    number; their `nodes` are the scheduler's names.
+    number; their `nodes` are the scheduler's names. `moved` are jobs that ran on watched nodes
+    before, and now run on others only: a requeue may do that.
     """
 
     def __init__(
@@ -29,27 +30,39 @@ class JobTable:
         report: JobReport | None = None,
         hosts: Iterable[str] = (),
         processes: Mapping[str, QueuePairs] | None = None,
+        before: JobTable | None = None,
     ) -> None:
-        """`hosts` are the names of the watched hosts, `processes` the queue pairs by node."""
+        """`hosts` are the names of the watched hosts, `processes` the queue pairs by node, `before`
+        is the table that this one replaces."""
         self.report = report
         watched = _NodeNames(hosts)
         nodes_of: dict[str, list[str]] = {}
         known: dict[str, Job] = {}
+        earlier = set() if before is None else {job.id for job in (*before.jobs, *before.moved)}
+        moved: list[Job] = []
         for job in report.jobs if report is not None else ():
             own = [name for name in map(watched.find, job.nodes) if name is not None]
             if own:
                 known[job.id or job.name], nodes_of[job.id or job.name] = job, own
+            elif job.id in earlier and job.nodes:
+                moved.append(job)
+        job_of = {pod: job.id for job in known.values() for pod in job.pods}
         by_processes: dict[str, list[str]] = {}
+        pods: set[str] = set()
         for node, pairs in (processes or {}).items():
-            for number in dict.fromkeys(each.job for each in pairs.processes if each.job):
+            pods |= {each.pod for each in pairs.processes if each.pod and not each.job}
+            owners = (each.job or job_of.get(each.pod, each.pod) for each in pairs.processes)
+            for number in dict.fromkeys(filter(None, owners)):
                 by_processes.setdefault(number, []).append(node)
         for number, nodes in by_processes.items():
             if number not in known:
-                known[number] = Job(id=number, nodes=tuple(sorted(nodes, key=natural)))
+                known[number] = _unnamed(number, number in pods, nodes)
                 nodes_of[number] = list(known[number].nodes)
-        self.jobs = tuple(sorted(known.values(), key=lambda job: natural(job.number)))
+        ordered = sorted(known.values(), key=lambda job: natural(job.number))
+        self.jobs: tuple[Job, ...] = tuple(ordered)
         self._nodes_of = {key: tuple(nodes) for key, nodes in nodes_of.items()}
         self._by_id = known
+        self.moved: tuple[Job, ...] = tuple(moved)
 
     def nodes_of(self, job: Job) -> tuple[str, ...]:
         """The watched nodes of a job, in the order of its nodes."""
@@ -79,6 +92,14 @@ class JobTable:
 
         best = max(candidates.values(), key=likeness, default=None)
         return best if best is not None and likeness(best) >= _SAME_JOB else None
+
+
+def _unnamed(number: str, is_pod: bool, nodes: Iterable[str]) -> Job:
+    """A job that processes are in, or a pod, by the head of its uid."""
+    ordered = tuple(sorted(nodes, key=natural))
+    if not is_pod:
+        return Job(id=number, nodes=ordered)
+    return Job(scheduler=KUBERNETES, id=number, shown_id=f"pod {number[:8]}", nodes=ordered)
 
 
 class _NodeNames:

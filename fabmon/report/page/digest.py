@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,11 @@ class Bins:
         """The start of a bin."""
         return self.from_ns + place * self.width_ns
 
+    def move(self, by: int) -> None:
+        """Move the time by so many bins."""
+        self.from_ns += by * self.width_ns
+        self.until_ns += by * self.width_ns
+
 
 class PortBins:
     """Mean and highest value by port row and bin; NaN where none is known."""
@@ -50,7 +56,7 @@ class PortBins:
     def __init__(self, bins: Bins) -> None:
         self._bins = bins
         self._sums: NDArray[np.float64] = np.zeros((0, bins.count))
-        self._counts: NDArray[np.int64] = np.zeros((0, bins.count), np.int64)
+        self._counts: NDArray[np.int32] = np.zeros((0, bins.count), np.int32)
         self._highest: Floats = np.full((0, bins.count), np.nan, np.float32)
 
     def add(self, values: Floats, time_ns: int) -> None:
@@ -65,6 +71,20 @@ class PortBins:
         self._sums[rows, at] += values[rows]
         self._counts[rows, at] += 1
         self._highest[rows, at] = np.fmax(self._highest[rows, at], values[rows])
+
+    def move(self, by: int) -> None:
+        """Leave out the first `by` bins, and begin as many at the end."""
+        for values, empty in ((self._sums, 0), (self._counts, 0), (self._highest, np.nan)):
+            kept = max(0, values.shape[1] - by)
+            values[:, :kept] = values[:, by:].copy()
+            values[:, kept:] = empty
+
+    def copy(self, bins: Bins) -> PortBins:
+        """The same values, which do not change."""
+        made = PortBins(bins)
+        made._sums, made._counts = self._sums.copy(), self._counts.copy()
+        made._highest = self._highest.copy()
+        return made
 
     @property
     def mean(self) -> Floats:
@@ -128,25 +148,60 @@ class Digest:
     jobs: tuple[JobIteration, ...] = ()
     left_out_findings: int = 0
     left_out_events: int = 0
+    _carries: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    @classmethod
+    def empty(cls, bins: Bins) -> Digest:
+        """Of no scene yet."""
+        return cls(bins, PortBins(bins), PortBins(bins))
+
+    def add(self, scene: Scene) -> None:
+        """Add a scene, whose time is in the bins."""
+        snapshot = scene.snapshot
+        if snapshot.fabric is not self.fabric:
+            fabric = snapshot.fabric
+            self._carries = np.array([is_drawn(port, fabric) for port in fabric.ports])
+        self.fabric, self.last = snapshot.fabric, snapshot
+        busy = np.fmax(snapshot.tx_util, snapshot.rx_util)
+        pause = np.fmax(*(snapshot.heat[HEAT.index(name)] for name in ("pause_rx", "pause_tx")))
+        self.busy.add(np.where(self._carries, busy, np.nan), snapshot.time_ns)
+        self.paused.add(np.where(self._carries, pause, np.nan), snapshot.time_ns)
+        _findings(self, scene, first=self.ticks == 0)
+        _events(self, scene)
+        self.jobs = scene.iteration_report.jobs or self.jobs
+        self.ticks += 1
+
+    def move(self, by: int) -> None:
+        """Move the time by so many bins: what ended before it is left out."""
+        self.bins.move(by)
+        self.busy.move(by)
+        self.paused.move(by)
+        begin_ns = self.bins.from_ns
+        self.findings = {
+            key: each
+            for key, each in self.findings.items()
+            if each.finding.until_ns is None or each.finding.until_ns >= begin_ns
+        }
+        self.events = [event for event in self.events if event.time_ns >= begin_ns]
+
+    def copy(self) -> Digest:
+        """The same, which another thread can read while scenes are added to this one."""
+        bins = copy.copy(self.bins)
+        return replace(
+            self,
+            bins=bins,
+            busy=self.busy.copy(bins),
+            paused=self.paused.copy(bins),
+            findings={key: copy.copy(each) for key, each in self.findings.items()},
+            events=list(self.events),
+        )
 
 
 def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
     """The contents of a page about these scenes, which are read once."""
-    made = Digest(bins, PortBins(bins), PortBins(bins))
-    carries: Mask = np.zeros(0, np.bool_)
+    made = Digest.empty(bins)
     for scene in scenes:
-        snapshot = scene.snapshot
-        if snapshot.fabric is not made.fabric:
-            carries = np.array([is_drawn(port, snapshot.fabric) for port in snapshot.fabric.ports])
-        made.fabric, made.last = snapshot.fabric, snapshot
-        busy = np.fmax(snapshot.tx_util, snapshot.rx_util)
-        pause = np.fmax(*(snapshot.heat[HEAT.index(name)] for name in ("pause_rx", "pause_tx")))
-        made.busy.add(np.where(carries, busy, np.nan), snapshot.time_ns)
-        made.paused.add(np.where(carries, pause, np.nan), snapshot.time_ns)
-        _findings(made, scene, first=made.ticks == 0)
-        _events(made, scene)
-        made.jobs = scene.iteration_report.jobs or made.jobs
-        made.ticks += 1
+        made.add(scene)
     return made
 
 

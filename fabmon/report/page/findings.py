@@ -68,9 +68,11 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
         )
         if worst.evidence
         else None,
+        _labelled("Affected jobs", ", ".join(finding.jobs)),
         _labelled("Advice", finding.advice),
         _labelled("Also affected", _victims(reported.victims)),
         _labelled("Not observable", finding.unseen),
+        _labelled("Rule and limits", causes.documentation(finding.cause)),
         class_=f"finding {finding.severity}",
         id=f"finding-{number}",
     )

@@ -124,6 +124,7 @@ def jobs(digest: Digest) -> Markup | None:
         return None
     rows = [
         (
+            job.name,
             fold(job.hosts),
             measured(job.step_s),
             percent_range(job.comm_low, job.comm_high),
@@ -135,7 +136,7 @@ def jobs(digest: Digest) -> Markup | None:
         [
             tag("h2", "Jobs"),
             tag("p", "Hosts whose traffic correlates, as last measured.", class_="muted"),
-            table(("hosts", "step", "in communication", "bound by"), rows),
+            table(("job", "hosts", "step", "in communication", "bound by"), rows),
         ]
     )
 
@@ -191,8 +192,16 @@ def _tiers(fabric: Fabric) -> str:
     )
 
 
-def page(digest: Digest, sources: Sequence[ReportSource], steady: Fluctuation) -> str:
-    """The page as HTML. Its policy allows only its own script, whatever the names of nodes are."""
+def page(
+    digest: Digest,
+    sources: Sequence[ReportSource],
+    steady: Fluctuation | None,
+    refresh_s: int | None = None,
+) -> str:
+    """The page as HTML. Its policy allows only its own script, whatever the names of nodes are.
+
+    Without `steady` it has no fluctuation; with `refresh_s` a browser loads it again.
+    """
     style, script = _asset("style.css"), _asset("heatmap.js")
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -206,14 +215,15 @@ def page(digest: Digest, sources: Sequence[ReportSource], steady: Fluctuation) -
         "Timeline": timeline(digest),
         "Findings": findings(digest),
         "Load of every link": heatmap(digest),
-        "Fluctuation": fluctuation(steady),
+        **({} if steady is None else {"Fluctuation": fluctuation(steady)}),
         "Events": joined([events(digest), jobs(digest)]),
         "Fabric": topology(digest),
-        "Recording": recording(digest, sources),
+        **({"Recording": recording(digest, sources)} if steady is not None else {}),
     }
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="refresh", content=str(refresh_s)) if refresh_s else None,
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),

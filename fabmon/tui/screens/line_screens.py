@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from fabmon.analysis.job_summary import JobSummary
+from fabmon.fabric.jobs.job import Job
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.line import FoldTarget, JobTarget, Line, NodeTarget, PortTarget, Span
@@ -169,15 +170,27 @@ class HelpScreen(LineScreen):
         return help_page(self._view, width, self.palette, self.screen_state.keys, self._search)
 
 
+class RasRequested(Message):
+    """NCCL's RAS is to be asked for a job, which runs on some watched nodes."""
+
+    def __init__(self, job: Job, nodes: tuple[str, ...]) -> None:
+        super().__init__()
+        self.job = job
+        self.nodes = nodes
+
+
 class JobsScreen(LineScreen):
-    """A row for each job; opening one filters the overview to it."""
+    """A row for each job; opening one filters the overview to it. What RAS said of one is shown in
+    their place, until it is left."""
 
     VIEW = "jobs"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.JOBS)]
 
     def __init__(self, screen_state: ScreenState) -> None:
         """With no job known."""
         super().__init__(screen_state)
         self._jobs: dict[str, JobSummary] = {}
+        self._ras: list[str] = []
 
     def body(self) -> ComposeResult:
         """The table, and the job under the cursor in words."""
@@ -191,9 +204,32 @@ class JobsScreen(LineScreen):
 
     def lines(self, ctx: DrawContext) -> list[Line]:
         """The table of jobs."""
+        if self._ras:
+            return jobs.ras_page(ctx, self._ras)
         found = jobs.summaries(ctx)
         self._jobs = {each.job.number: each for each in found}
         return jobs.page(ctx, found)
+
+    def action_ras(self) -> None:
+        """Request that NCCL's RAS is asked for the job under the cursor."""
+        target = self.query_one(LineView).selected
+        job = self._jobs.get(target.number) if isinstance(target, JobTarget) else None
+        if job is not None:
+            self.post_message(RasRequested(job.job, job.nodes))
+
+    def show_ras(self, texts: list[str]) -> None:
+        """Show what RAS said."""
+        self._ras = texts
+        self.query_one(LineView).scroll_home(animate=False, immediate=True)
+        self.paint()
+
+    def go_back(self) -> bool:
+        """Leave what RAS said."""
+        if not self._ras:
+            return False
+        self._ras = []
+        self.paint()
+        return True
 
     def on_highlighted(self) -> None:
         """Draw the job under the cursor."""

@@ -148,6 +148,7 @@ class DrawContext:
     metric: HeatMetric
     digits: bool
     peaks: bool
+    job_colours: bool
     terms: tuple[Term, ...]
     matched: Matched | None
     groups: tuple[FindingGroup, ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,6 +14,7 @@ from rich.style import Style
 
 from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
+from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import SWITCH
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.tick import NodeState
@@ -39,6 +42,8 @@ _GONE = (NodeState.LOST, NodeState.FAILED)
 _IS_DOWN, _IS_FLAGGED, _IS_SELECTED, _IS_MUTED, _IS_MATCHED = 1, 2, 4, 8, 16
 _VALUE = 6
 """Columns of a value: `98.2 %`."""
+_LEAST_JOB = 4
+"""Columns for the job of a host, where its curve is otherwise."""
 _PORT = 5
 """Columns of the name of an uplink."""
 _MOST_SAMPLES = 400_000
@@ -85,6 +90,8 @@ class _Texts(NamedTuple):
     finding: str = ""
     curve: str = ""
     muted: bool = False
+    job: str = ""
+    job_style: int = 0
 
 
 _Noted = tuple[list[int], NDArray[np.intp], NDArray[np.intp]]
@@ -163,6 +170,7 @@ class HeatmapRows:
         found = self._found(ctx, peaks)
         made = []
         mark = self._palette.selection_mark
+        jobs = ctx.snapshot.jobs.on_node if ctx.job_colours else {}
         statuses = ctx.snapshot.statuses
         for number, part in enumerate(self._parts):
             if part.kind in (Kind.TEXT, Kind.CAPTION):
@@ -188,6 +196,7 @@ class HeatmapRows:
                     found.get(number, ""),
                     curves.get(number, ""),
                     bit & (_IS_MUTED | _IS_MATCHED) == _IS_MUTED,
+                    *_job_of(jobs.get(node.name, ()) if node is not None else ()),
                 )
             )
         return made
@@ -342,6 +351,17 @@ class HeatmapRows:
 _EMPTY = _Texts()
 
 
+def _job_of(jobs: Sequence[Job]) -> tuple[str, int]:
+    """The numbers of a node's jobs, with the name and user of one that is alone; and the style of
+    the first, the same for as long as it runs. Empty without a job."""
+    if not jobs:
+        return "", 0
+    text = jobs[0].label if len(jobs) == 1 else f"jobs {', '.join(job.number for job in jobs)}"
+    id_ = jobs[0].id or jobs[0].name
+    number = int(id_) if id_.isdecimal() else zlib.crc32(id_.encode())
+    return text.removeprefix("job "), number
+
+
 def _brief(findings: list[Finding], ctx: DrawContext, beside: str) -> str:
     """`ECMP collision up5, 46 % lost, 2 more`; without the port where it is the one `beside`."""
     first = findings[0]
@@ -372,6 +392,9 @@ def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed
     sign = texts.mark[-1]
     accent = {"✖": palette.gone, "▲": palette.accent}.get(sign, palette.text)
     style = palette.text if part.kind is Kind.NODE else palette.strong
+    job_style = palette.jobs[texts.job_style % len(palette.jobs)]
+    if texts.job:
+        style = job_style
     if texts.muted:
         accent = style = palette.rule
     made = [
@@ -393,6 +416,9 @@ def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed
         made.append((part.curve[0], fit(stale, min(part.curve[1], len(stale))), palette.dim))
     elif texts.age and part.kind is Kind.NODE and part.note[1]:
         made.append((part.note[0], right(texts.age, part.note[1]), palette.dim))
+    elif texts.job and part.curve[1] > _LEAST_JOB:
+        tone = palette.rule if texts.muted else job_style
+        made.append((part.curve[0], fit(texts.job, min(part.curve[1], cell_len(texts.job))), tone))
     elif texts.curve:
         tone = palette.rule if texts.muted else palette.tx
         # The latest ticks of a curve that a long note leaves less room.

@@ -59,6 +59,9 @@ class Player:
             state.freeze()
         elif state.cursor.playing:
             self._stop()
+            if not state.cursor.is_settled:
+                # The minutes before the tick are analysed, too, where it is stopped at.
+                self._run(self.moves.settle())
         elif state.is_frozen_now:
             self.now()
         else:

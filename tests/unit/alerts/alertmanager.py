@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,7 +29,8 @@ class Posts:
 
 
 @contextmanager
-def posts() -> Iterator[Posts]:
+def posts(seen: Callable[[bytes], None] = lambda _: None) -> Iterator[Posts]:
+    """A server on loopback; `seen` is called with each body, from the server's thread."""
     kept = Posts()
 
     class Handler(BaseHTTPRequestHandler):
@@ -37,6 +38,7 @@ def posts() -> Iterator[Posts]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if kept.status == 200:
                 kept.bodies.append(body)
+                seen(body)
                 kept.headers.append(dict(self.headers))
             self.send_response(kept.status)
             self.end_headers()

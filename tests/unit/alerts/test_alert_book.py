@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
+from fabmon.alerts.alertmanager import posted_alert
 from fabmon.alerts.errors import SettingError
 from fabmon.alerts.outbox import Outbox
 from fabmon.alerts.quiet_hours import parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, JournaldReceiver, check
-from fabmon.analysis.finding import Finding
+from fabmon.alerts.template import values
+from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
@@ -130,6 +132,29 @@ def test_only_findings_of_some_jobs_or_users() -> None:
     assert sent(users=("anna", "ben")) == {"a", "b", "both"}
     assert not sent(jobs=("8801",), users=("ben",))
     assert not sent(jobs=("9999",))
+
+
+def test_receivers_are_told_the_jobs_that_are_affected_and_their_users() -> None:
+    jobs = tuple(
+        Job(id=str(8800 + number), name="llama", user=user, nodes=("gpu1",))
+        for number, user in enumerate(("anna", "ben", "anna", ""))
+    )
+    labels = tuple(job.label for job in jobs)
+    plain = scene(msgspec.structs.replace(finding("gpu1"), jobs=labels))
+    table = JobTable(JobReport(source="squeue", jobs=jobs), hosts=["gpu1"])
+    seen = replace(plain, snapshot=replace(plain.snapshot, jobs=table))
+
+    (alert,) = AlertBook(RULES).accept(seen).values()
+
+    assert alert.text == (
+        "gpu1 has a problem (affects job 8800 llama (anna), job 8801 llama (ben), "
+        "job 8802 llama (anna) and 1 more)"
+    )
+    assert alert.users == ("anna", "ben")
+    posted = posted_alert(alert, "lab", "", 10**18)["annotations"]
+    assert posted["jobs"] == ", ".join(labels)
+    assert posted["users"] == "anna, ben"
+    assert values(Change.OPEN, alert, "lab", "")["users"] == "anna, ben"
 
 
 def test_a_receiver_has_quiet_hours_of_its_own() -> None:

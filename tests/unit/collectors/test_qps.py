@@ -92,6 +92,30 @@ def test_a_process_is_in_the_slurm_job_of_its_cgroup(tmp_path: Path, line: str, 
 
 
 @pytest.mark.parametrize(
+    ("line", "pod"),
+    [
+        (
+            "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-"
+            "pod3f2a91c0_0b1c_4d2e_8f3a_5b6c7d8e9f00.slice/cri-containerd-12ab.scope",
+            "3f2a91c0-0b1c-4d2e-8f3a-5b6c7d8e9f00",
+        ),
+        (
+            "4:memory:/kubepods/besteffort/pod3f2a91c0-0b1c-4d2e-8f3a-5b6c7d8e9f00/12ab",
+            "3f2a91c0-0b1c-4d2e-8f3a-5b6c7d8e9f00",
+        ),
+        ("0::/user.slice/podman-77.scope", None),
+        ("0::/machine.slice/libpod-3f2a91c0.scope", None),
+    ],
+)
+def test_a_process_is_in_the_kubernetes_pod_of_its_cgroup(
+    tmp_path: Path, line: str, pod: Any
+) -> None:
+    tree = hosts.roce_host(tmp_path, hcas=1)
+    tree.write("proc/4711/cgroup", line)
+    assert ask("qps", tmp_path).info("qps/mlx5_0")["processes"][0].get("pod") == pod
+
+
+@pytest.mark.parametrize(
     ("allowed", "node"), [("0-3", 0), ("6,4", 1), ("3-4", None), ("", None), ("junk", None)]
 )
 def test_a_process_that_is_bound_to_one_numa_node(

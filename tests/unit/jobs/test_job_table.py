@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fabmon.fabric.jobs.job import Job, JobFilter, JobReport
@@ -73,6 +74,27 @@ def test_hosts_that_move_together_are_the_job_that_has_most_of_them(
     job = table.matching(hosts)
 
     assert (job.id if job is not None else None) == found
+
+
+def test_a_job_that_moved_to_nodes_that_are_not_watched_is_known_as_long_as_it_runs() -> None:
+    watched = ["gpu001", "gpu002"]
+    elsewhere = msgspec.structs.replace(LLAMA, nodes=("gpu101", "gpu102"))
+    foreign = Job(id="9001", name="other", nodes=("gpu103",))
+
+    first = JobTable(report(LLAMA, foreign), watched)
+    moved = JobTable(report(elsewhere, foreign), watched, before=first)
+    still = JobTable(report(elsewhere, foreign), watched, before=moved)
+    back = JobTable(report(LLAMA), watched, before=still)
+    ended = JobTable(report(foreign), watched, before=still)
+
+    assert [table.moved for table in (first, moved, still, back, ended)] == [
+        (),
+        (elsewhere,),
+        (elsewhere,),
+        (),
+        (),
+    ]
+    assert moved.jobs == ()
 
 
 def test_a_filter_selects_jobs_by_all_that_it_has() -> None:

@@ -31,7 +31,15 @@ def scene_of_jobs(ticks: int, *faults: Fault) -> Scene:
 
 def pairs_of(job: str) -> QueuePairs:
     """One queue pair, of a process of a job."""
+    return _pairs_of(Process("python3", 4711, job))
+
+
+def pairs_of_pod(uid: str) -> QueuePairs:
+    """One queue pair, of a process in a pod."""
+    return _pairs_of(Process("python3", 4711, pod=uid))
+
+
+def _pairs_of(process: Process) -> QueuePairs:
     one = np.ones(1, np.int64)
     zero = np.zeros(1, np.int64)
-    process = Process("python3", 4711, job)
     return QueuePairs(("mlx5_0",), zero, one, one, one, one, zero, (process,), 1)

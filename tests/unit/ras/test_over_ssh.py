@@ -120,12 +120,12 @@ def test_what_a_node_has_mapped_decides(
 
     asked: list[str] = []
 
-    def ask_it(session: Session, options: RasOptions, target: tuple[Host, int]) -> bytes:
-        asked.append(target[0].name)
+    def ask_it(session: Session, options: RasOptions, host: Host, port: int) -> bytes:
+        asked.append(host.name)
         return ANSWER
 
     monkeypatch.setattr("fabmon.session.ras_run.mapped_over_ssh", search)
-    monkeypatch.setattr("fabmon.session.ras_run._ask", ask_it)
+    monkeypatch.setattr("fabmon.session.ras_run.send_query", ask_it)
     done = CliRunner().invoke(cli, ["ras", "--host", "gpu001"])
     assert asked == (["gpu001"] if is_asked else [])
     assert is_asked or "RAS was not asked" in str(done.exception)

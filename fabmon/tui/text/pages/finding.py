@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from fabmon.analysis.causes import documentation
 from fabmon.analysis.finding import Finding, sentence
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value, loss_and_confidence
@@ -35,6 +36,7 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         *_victims(ctx, finding),
         *flows.of_finding(ctx, finding),
         *_section(ctx, "Not observable", finding.unseen),
+        *_section(ctx, "Rule and limits", documentation(finding.cause)),
     ]
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 from rich.style import Style
 
 from fabmon.analysis.job_summary import JobSummary, job_summaries, placement_text
+from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
-from fabmon.fabric.jobs.job import JobReport
+from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import HOST
 from fabmon.fabric.time_wording import SECOND_NS, duration, measured, time_of_day
 from fabmon.fabric.wording import bit_rate, byte_rate, percent_range, plural, rounded_percent
@@ -101,7 +102,8 @@ def page(ctx: DrawContext, jobs: Sequence[JobSummary]) -> list[Line]:
     """How many jobs run, from where that is known, and a row for each job, by number."""
     palette, report = ctx.palette, ctx.snapshot.jobs.report
     lines = [_summary(ctx, jobs)]
-    for text in (_reason(report), _inspector_problem(ctx.snapshot.collectives)):
+    moved = map(_moved, ctx.snapshot.jobs.moved[:_MOST_DETAILS])
+    for text in (_reason(report), *moved, _inspector_problem(ctx.snapshot.collectives)):
         lines += paragraph(text, ctx.width, palette.accent, indent=1)
     lines.append(line(("", palette.text)))
     if not jobs:
@@ -119,6 +121,16 @@ def page(ctx: DrawContext, jobs: Sequence[JobSummary]) -> list[Line]:
         head += f"  {_aligned(each, each.title)}"
     lines.append(line((fit(f"{head}  {_findings_title(ctx)}", ctx.width), palette.dim)))
     return lines + [_row(ctx, job, columns, number, name, user) for job in jobs]
+
+
+def ras_page(ctx: DrawContext, texts: Sequence[str]) -> list[Line]:
+    """What RAS said of a job; long lines are wrapped."""
+    return [
+        each
+        for text in texts
+        for each in paragraph(text, ctx.width, ctx.palette.text, indent=1)
+        or [line(("", ctx.palette.text))]
+    ]
 
 
 def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
@@ -207,6 +219,11 @@ def _reason(report: JobReport | None) -> str:
     if report.read_ns:
         return f"As of {time_of_day(report.read_ns)}: {report.reason}"
     return f"Numbers of jobs alone, from processes that use RDMA: {report.reason}"
+
+
+def _moved(job: Job) -> str:
+    """Where a job is that was requeued to nodes that are not watched."""
+    return f"{job.label} runs on {fold(job.nodes)} now, which is not watched: add it to --hosts"
 
 
 def _why_none(report: JobReport | None) -> str:

@@ -1,0 +1,503 @@
+"""Answers questions from a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+import numpy as np
+
+from fabmon.analysis.causes import title
+from fabmon.analysis.finding import list_order
+from fabmon.analysis.fluctuation.links import port_filter
+from fabmon.analysis.job_summary import JobSummary, job_summaries, placement_text
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.model import RAIL, UPLINK, Port
+from fabmon.fabric.names import natural
+from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.tick import NodeState
+from fabmon.fabric.time_wording import SECOND_NS, date_time, utc
+from fabmon.fabric.wording import name_list, plural
+from fabmon.query.answers import (
+    Answer,
+    Curve,
+    FindingItem,
+    FindingsAnswer,
+    HistoryAnswer,
+    JobAnswer,
+    JobItem,
+    JobsAnswer,
+    LinkItem,
+    LinksAnswer,
+    StatusAnswer,
+)
+from fabmon.query.questions import (
+    METRICS,
+    MOST_ITEMS,
+    FindingsQuestion,
+    HistoryQuestion,
+    JobQuestion,
+    JobsQuestion,
+    LinksQuestion,
+    QueryError,
+    Question,
+    StatusQuestion,
+)
+from fabmon.query.sources import KnownFinding, Source
+from fabmon.recording.reading.time_parsing import parse_time, parse_time_near
+from fabmon.report.json_records import link_state, rounded_or_none
+
+_USUAL_S = 600
+"""The range of a question about a job without a start."""
+_MOST_ANALYSED = 128
+"""Nodes of a recording of which the minutes before a time are analysed unasked."""
+_NOT_ANALYSED = (
+    "step time is null, and traffic is that of one tick: `analyse` reads the minutes before too"
+)
+_MOST_REASONS = 50
+_MOST_PORTS = 100
+"""Ports and victims of a finding, and nodes of a job, at most."""
+_JOB_PARTS = 60
+_SLACK_NS = 60 * SECOND_NS
+"""A time that is outside of what is known by less than this means its start or its end."""
+_ORDERS = {
+    "util": ("tx_util", "rx_util"),
+    "pause": ("pause_rx", "pause_tx"),
+    "ecn": ("ecn", "cnp"),
+    "errors": ("errors",),
+    "drops": ("drops",),
+}
+
+
+async def answer(source: Source, question: Question) -> Answer:
+    """The answer to a question. Raises QueryError."""
+    match question:
+        case StatusQuestion():
+            return await _status(source)
+        case FindingsQuestion():
+            return await _findings(source, question)
+        case LinksQuestion():
+            return await _links(source, question)
+        case JobsQuestion():
+            return await _jobs(source, question)
+        case JobQuestion():
+            return await _job(source, question)
+        case HistoryQuestion():
+            return await _history(source, question)
+    assert_never(question)
+
+
+async def _status(source: Source) -> StatusAnswer:
+    from_ns, to_ns = await source.range_ns()
+    scene = await source.scene(to_ns, is_analysed=False)
+    snapshot = scene.snapshot
+    silent = {
+        name: status.reason or status.cause or str(status.state)
+        for name, status in snapshot.statuses.items()
+        if status.state is not NodeState.UP
+    }
+    return StatusAnswer(
+        source=source.name,
+        from_=utc(from_ns),
+        to=utc(to_ns),
+        interval_s=snapshot.interval_s,
+        nodes_up=sum(each.state is NodeState.UP for each in snapshot.statuses.values()),
+        nodes_total=len(snapshot.fabric.nodes) or len(snapshot.statuses),
+        not_answering=dict(list(silent.items())[:_MOST_REASONS]),
+        left_out=max(0, len(silent) - _MOST_REASONS),
+        ports=len(snapshot.fabric.ports),
+        open_findings=len(scene.findings),
+        findings=len(await source.findings(to_ns)),
+        jobs=len(snapshot.jobs.jobs),
+    )
+
+
+async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswer:
+    from_ns, to_ns = await _range(source, question.from_, question.to)
+    found = [
+        each
+        for each in await _between(source, from_ns, to_ns)
+        if (not question.job or any(_is_job(label, question.job) for label in each.finding.jobs))
+        and (not question.node or question.node in _nodes(each))
+        and question.cause in ("", each.finding.cause)
+    ]
+    shown = found[: question.limit]
+    left_out = len(found) - len(shown)
+    return FindingsAnswer(
+        source=source.name,
+        from_=utc(from_ns),
+        to=utc(to_ns),
+        findings=[_finding_item(each, to_ns) for each in shown],
+        left_out=left_out,
+        notes=_more(left_out, question.limit, "name a job, a node, a cause or a shorter time"),
+    )
+
+
+async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
+    at_ns = await _time(source, question.at, "at")
+    scene = await source.scene(at_ns, is_analysed=False)
+    wanted = port_filter(question.ports)
+    rows = [port.row for port in scene.snapshot.fabric.ports if wanted(port)]
+    if question.job:
+        used = set(_rows_of(scene, _summary(scene, question.job)))
+        rows = [row for row in rows if row in used]
+    if not rows and question.ports:
+        raise QueryError(f"no port matches {name_list(question.ports, 3)}")
+    items = _link_items(scene, rows, question.by, question.limit)
+    left_out = len(rows) - len(items)
+    return LinksAnswer(
+        source=source.name,
+        at=utc(scene.snapshot.time_ns),
+        links=items,
+        left_out=left_out,
+        notes=_more(left_out, question.limit, "name ports or a job"),
+    )
+
+
+async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
+    at_ns = await _time(source, question.at, "at")
+    scene, unknown = await _scene_of_jobs(source, at_ns, question.analyse)
+    every = job_summaries(scene)
+    found = [each for each in every if not question.job or _is_meant(each.job, question.job)]
+    if question.job and not found:
+        raise _no_job(scene, question.job)
+    items = [_job_item(scene, each) for each in found[: question.limit]]
+    left_out = len(found) - len(items)
+    return JobsAnswer(
+        source=source.name,
+        at=utc(scene.snapshot.time_ns),
+        jobs=items,
+        left_out=left_out,
+        notes=_more(left_out, question.limit, "name a job")
+        + _why_no_jobs(scene.snapshot)
+        + unknown,
+    )
+
+
+async def _job(source: Source, question: JobQuestion) -> JobAnswer:
+    start = question.from_ or f"-{_USUAL_S}s"
+    from_ns, to_ns = await _range(source, start, question.to)
+    scene, unknown = await _scene_of_jobs(source, to_ns, question.analyse)
+    summary = _summary(scene, question.job)
+    nodes = set(summary.nodes)
+    found = [
+        each
+        for each in await _between(source, from_ns, to_ns)
+        if summary.job.label in each.finding.jobs or not nodes.isdisjoint(_nodes(each))
+    ]
+    rows = _rows_of(scene, summary)
+    sent_bps, before_bps = await _sent(source, scene.snapshot, summary, from_ns, to_ns)
+    left_out = max(0, len(found) - question.limit)
+    return JobAnswer(
+        source=source.name,
+        from_=utc(from_ns),
+        to=utc(to_ns),
+        job=_job_item(scene, summary),
+        sent_bps=sent_bps,
+        sent_before_bps=before_bps,
+        findings=[_finding_item(each, to_ns) for each in found[: question.limit]],
+        links=_conspicuous(scene, rows, question.limit),
+        left_out=left_out,
+        notes=_more(left_out, question.limit, "name a shorter time")
+        + ([] if found else ["no finding affects the job or is on its nodes in this time"])
+        + unknown,
+    )
+
+
+async def _history(source: Source, question: HistoryQuestion) -> HistoryAnswer:
+    from_ns, to_ns = await _range(source, question.from_, question.to)
+    if from_ns == to_ns:
+        raise QueryError("the range is empty: `to` is the same time as `from`")
+    snapshot = (await source.scene((await source.range_ns())[1], is_analysed=False)).snapshot
+    port = _port(snapshot, question.port)
+    columns = tuple(dict.fromkeys(question.metrics))
+    unknown = [each for each in columns if each not in METRICS]
+    if unknown:
+        raise QueryError(f"no metric {unknown[0][:40]!r}: ask for {', '.join(METRICS)}")
+    series = await source.series((port.id,), columns, (from_ns, to_ns), question.points)
+    parts = series.highest.shape[-1]
+    return HistoryAnswer(
+        source=source.name,
+        from_=utc(from_ns),
+        to=utc(to_ns),
+        port=port.display_name,
+        id=port.id,
+        line_rate_bps=rounded_or_none(snapshot.line_rate_bps[port.row]),
+        part_s=series.part_ns / SECOND_NS,
+        times=[utc(series.from_ns + part * series.part_ns) for part in range(parts)],
+        metrics={
+            name: Curve(
+                highest=[rounded_or_none(value) for value in series.highest[place, 0]],
+                mean=[rounded_or_none(value) for value in series.mean[place, 0]],
+            )
+            for place, name in enumerate(columns)
+        },
+    )
+
+
+async def _scene_of_jobs(
+    source: Source, at_ns: int, analyse: bool | None
+) -> tuple[Scene, list[str]]:
+    """The scene of a time, and what is not known where the minutes before it are not analysed."""
+    scene = await source.scene(at_ns, is_analysed=False)
+    if source.is_live:
+        return scene, []
+    if analyse or (analyse is None and len(scene.snapshot.statuses) <= _MOST_ANALYSED):
+        return await source.scene(at_ns, is_analysed=True), []
+    return scene, [_NOT_ANALYSED]
+
+
+async def _time(source: Source, text: str | None, field: str) -> int:
+    """The time that a text means; the end without one. `14:03` is the latest such time."""
+    start_ns, until_ns = await source.range_ns()
+    if text is None:
+        return until_ns
+    events_ns = await source.events_ns()
+    if text.strip().startswith("+"):
+        at_ns = parse_time(text, start_ns, until_ns, events_ns)
+    else:
+        at_ns = parse_time_near(text, until_ns, start_ns, until_ns, events_ns)
+    if at_ns is None:
+        raise QueryError(
+            f"{field} {text[:40]!r}: write a time such as 14:03 (UTC), -10m, +1h or event 3"
+        )
+    is_early, is_late = at_ns < start_ns - _SLACK_NS, at_ns > until_ns + _SLACK_NS
+    if (is_early and field != "from") or (is_late and field != "to"):
+        known = f"{date_time(start_ns)} to {date_time(until_ns)}"
+        raise QueryError(f"{field} {text[:40]!r} is not in what is known: {known}")
+    return min(max(at_ns, start_ns), until_ns)
+
+
+async def _range(source: Source, begin: str | None, end: str | None) -> tuple[int, int]:
+    start_ns, _ = await source.range_ns()
+    from_ns = start_ns if begin is None else await _time(source, begin, "from")
+    to_ns = await _time(source, end, "to")
+    if to_ns < from_ns:
+        raise QueryError(f"`to` ({date_time(to_ns)}) is before `from` ({date_time(from_ns)})")
+    return from_ns, to_ns
+
+
+async def _between(source: Source, from_ns: int, to_ns: int) -> list[KnownFinding]:
+    """The findings that were open in a range of time, most severe first."""
+    found = [
+        each
+        for each in await source.findings(to_ns)
+        if each.finding.until_ns is None or each.finding.until_ns >= from_ns
+    ]
+    return sorted(found, key=lambda each: list_order(each.finding))
+
+
+def _more(left_out: int, limit: int, how: str) -> list[str]:
+    if not left_out:
+        return []
+    larger = f"raise the limit (at most {MOST_ITEMS}) or " if limit < MOST_ITEMS else ""
+    return [f"{plural(left_out, 'item')} left out: {larger}{how}"]
+
+
+def _is_job(label: str, text: str) -> bool:
+    """Whether a label such as `job 8801 llama-70b (anna)` is of the job that a text names."""
+    words = label.replace("(", "").replace(")", "").split()[1:]
+    return text in words
+
+
+def _is_meant(job: Job, text: str) -> bool:
+    return job.is_called(text) or text in (job.name, job.user, job.label)
+
+
+def _nodes(known: KnownFinding) -> set[str]:
+    finding = known.finding
+    ids = (finding.subject, *known.ports, *finding.victims)
+    return {each.partition("/")[0].partition(" ")[0] for each in ids}
+
+
+def _summary(scene: Scene, text: str) -> JobSummary:
+    """The job that a text names. Raises QueryError where there is none, or several."""
+    found = [each for each in job_summaries(scene) if _is_meant(each.job, text)]
+    if not found:
+        raise _no_job(scene, text)
+    if len(found) > 1:
+        named = name_list([each.job.label for each in found], 5)
+        raise QueryError(f"{text[:80]!r} names {len(found)} jobs: {named}")
+    return found[0]
+
+
+def _no_job(scene: Scene, text: str) -> QueryError:
+    jobs = [job.label for job in scene.snapshot.jobs.jobs]
+    known = f"these run: {name_list(jobs, 10)}" if jobs else "; ".join(_why_no_jobs(scene.snapshot))
+    return QueryError(f"no job {text[:80]!r} runs at that time; {known}")
+
+
+def _why_no_jobs(snapshot: Snapshot) -> list[str]:
+    if snapshot.jobs.jobs:
+        return []
+    report = snapshot.jobs.report
+    reason = f": {report.reason}" if report is not None and report.reason else ""
+    return [f"no job of a scheduler is known at that time{reason}"]
+
+
+def _rows_of(scene: Scene, summary: JobSummary) -> list[int]:
+    """The NICs of a job, and the uplinks of its leaves where it runs on several."""
+    nodes, leaves = set(summary.nodes), set(summary.leaves)
+    crossed = leaves if len(leaves) > 1 else set()
+    return [
+        port.row
+        for port in scene.snapshot.fabric.ports
+        if (port.role == RAIL and port.node in nodes)
+        or (port.role == UPLINK and port.node in crossed)
+    ]
+
+
+def _values(snapshot: Snapshot, by: str) -> Floats:
+    """[ports]: what the order of links is by; absent values are below all others."""
+    parts = [
+        getattr(snapshot, name) if name.endswith("_util") else snapshot.column(name)
+        for name in _ORDERS[by]
+    ]
+    values: Floats = np.nan_to_num(np.fmax.reduce(parts), nan=-1.0)
+    return values
+
+
+def _link_items(scene: Scene, rows: Sequence[int], by: str, limit: int) -> list[LinkItem]:
+    values = _values(scene.snapshot, by)
+    order = sorted(rows, key=lambda row: -float(values[row]))[:limit]
+    return [_link_item(scene, scene.snapshot.fabric.ports[row]) for row in order]
+
+
+def _conspicuous(scene: Scene, rows: Sequence[int], limit: int) -> list[LinkItem]:
+    """Links with a finding, then those with the most errors, drops, pauses, ECN marks, traffic."""
+    snapshot = scene.snapshot
+    flagged = {row for finding in scene.findings for row in finding.rows}
+    chosen = dict.fromkeys(row for row in rows if row in flagged)
+    for by in ("errors", "drops", "pause", "ecn", "util"):
+        values = _values(snapshot, by)
+        known = [row for row in rows if values[row] > 0]
+        known.sort(key=lambda row: -float(values[row]))
+        chosen |= dict.fromkeys(known[: limit // 4 + 1])
+    return [_link_item(scene, snapshot.fabric.ports[row]) for row in list(chosen)[:limit]]
+
+
+def _link_item(scene: Scene, port: Port) -> LinkItem:
+    snapshot, row = scene.snapshot, port.row
+
+    def heat(name: str) -> float | None:
+        return rounded_or_none(snapshot.column(name)[row])
+
+    return LinkItem(
+        name=port.display_name,
+        id=port.id,
+        peer=None if port.peer is None else snapshot.fabric.ports[port.peer].id or None,
+        role=port.role,
+        state=link_state(snapshot, port),
+        line_rate_bps=rounded_or_none(snapshot.line_rate_bps[row]),
+        tx_bps=heat("tx_bps"),
+        rx_bps=heat("rx_bps"),
+        tx_util=rounded_or_none(snapshot.tx_util[row]),
+        rx_util=rounded_or_none(snapshot.rx_util[row]),
+        paused=heat("pause_rx"),
+        pausing=heat("pause_tx"),
+        stalled=heat("stall"),
+        ecn=heat("ecn"),
+        errors=heat("errors"),
+        drops=heat("drops"),
+        findings=[finding.key for finding in scene.findings if row in finding.rows],
+    )
+
+
+def _finding_item(known: KnownFinding, to_ns: int) -> FindingItem:
+    finding = known.finding
+    is_over = finding.until_ns is not None and finding.until_ns <= to_ns
+    return FindingItem(
+        key=finding.key,
+        cause=finding.cause,
+        title=title(finding.cause),
+        severity=finding.severity,
+        subject=finding.subject,
+        ports=list(known.ports[:_MOST_PORTS]),
+        victims=list(finding.victims[:_MOST_PORTS]),
+        jobs=list(finding.jobs[:_MOST_PORTS]),
+        text=finding.text,
+        evidence=list(finding.evidence),
+        advice=finding.advice,
+        unseen=finding.unseen,
+        lost=round(finding.lost, 4),
+        confidence=finding.confidence,
+        since=utc(finding.since_ns),
+        until=utc(finding.until_ns) if is_over and finding.until_ns is not None else None,
+    )
+
+
+def _job_item(scene: Scene, summary: JobSummary) -> JobItem:
+    job, its = summary.job, summary.iteration
+    ports = scene.snapshot.fabric.ports
+    was = None if its is None else its.step_was
+    worst = summary.worst_row
+    labels = {each.number: each.label for each in scene.snapshot.jobs.jobs}
+    return JobItem(
+        job=job.label,
+        number=job.number,
+        name=job.name,
+        user=job.user,
+        partition=job.partition,
+        nodes_total=len(summary.nodes),
+        nodes=list(summary.nodes[:_MOST_PORTS]),
+        leaves=sorted(summary.leaves, key=natural)[:_MOST_PORTS],
+        spans=placement_text(summary, labels),
+        tx_bps=_rounded(summary.tx_bps),
+        busbw_bps=_rounded(summary.busbw_bps),
+        step_s=None if its is None else round(its.step_s, 3),
+        step_was_s=None if was is None else round(was.was, 3),
+        step_changed=None if was is None else utc(was.at_ns),
+        comm_low=None if its is None else round(its.comm_low, 3),
+        comm_high=None if its is None else round(its.comm_high, 3),
+        busiest_link=None if worst is None else ports[worst].display_name,
+        busiest_util=None if worst is None else _rounded(summary.worst_util),
+        findings=[each.key for each in summary.findings],
+    )
+
+
+async def _sent(
+    source: Source, snapshot: Snapshot, summary: JobSummary, from_ns: int, to_ns: int
+) -> tuple[float | None, float | None]:
+    """What the NICs of a job sent together, the mean of a range and of as much time before it."""
+    nodes = set(summary.nodes)
+    rails = tuple(p.id for p in snapshot.fabric.ports if p.role == RAIL and p.node in nodes)
+    if not rails or to_ns <= from_ns:
+        return None, None
+    begin_ns = from_ns - (to_ns - from_ns)
+    series = await source.series(rails, ("tx_bps",), (begin_ns, to_ns), _JOB_PARTS)
+    starts_ns = series.from_ns + np.arange(series.mean.shape[-1]) * series.part_ns
+    is_known = np.isfinite(series.mean[0]).any(axis=0)
+    together = np.where(is_known, np.nansum(series.mean[0], axis=0), np.nan)
+    is_after = starts_ns >= from_ns
+    return _mean(together[is_after & (starts_ns < to_ns)]), _mean(together[~is_after])
+
+
+def _mean(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return _rounded(float(known.mean())) if len(known) else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _port(snapshot: Snapshot, text: str) -> Port:
+    """The port with an id or a name. Raises QueryError with similar names."""
+    ports = snapshot.fabric.ports
+    wanted = " ".join(text.split())
+    for port in ports:
+        if wanted in (port.id, port.display_name):
+            return port
+    near = _nearest(wanted, (name for port in ports for name in (port.display_name, port.id)))
+    hint = f": did you mean {near}?" if near else ": `links` lists ports"
+    raise QueryError(f"no port {wanted[:80]!r}{hint}")
+
+
+def _nearest(text: str, names: Iterable[str]) -> str:
+    """The most similar of some names, of those that begin alike; empty if none is similar."""
+    import difflib
+
+    head = text[:3]
+    close = difflib.get_close_matches(text, [each for each in names if each[:3] == head], n=1)
+    return close[0] if close else ""

@@ -1,0 +1,259 @@
+"""What questions are answered from: a recording, or the scenes of a running watch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from fabmon.analysis.finding import NOT_STORED, Change, Finding
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.history.history import RING_TICKS
+from fabmon.query.questions import QueryError
+from fabmon.recording.format.records import Note
+from fabmon.recording.reading.rate_tiers import TierQuery, choose_bins
+from fabmon.tui.time.past_reader import PastError, PastReader, RecordingContents
+
+_MOST_CLOSED = 1000
+"""Closed findings that a watch keeps."""
+_NOW_S = 10.0
+"""A running watch answers for a time that is at most so long ago."""
+
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFinding:
+    """A finding and the ids of its ports, as last known."""
+
+    finding: Finding
+    ports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values of some ports in equal parts of time: `highest` and `mean` are [columns, ports,
+    parts], NaN where nothing is known; part n begins at `from_ns` + n * `part_ns`."""
+
+    from_ns: int
+    part_ns: int
+    highest: Floats
+    mean: Floats
+
+
+class Source(Protocol):
+    """Scenes, findings and curves. All methods raise QueryError."""
+
+    @property
+    def name(self) -> str:
+        """What is asked: the name of a file, or the title of the watch."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether all scenes are analysed as they come."""
+
+    async def range_ns(self) -> tuple[int, int]:
+        """The first and the last time that can be asked about."""
+
+    async def events_ns(self) -> list[int]:
+        """The times of the numbered events (`event 3`)."""
+
+    async def findings(self, until_ns: int) -> list[KnownFinding]:
+        """All findings that opened up to a time, as they were last then."""
+
+    async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
+        """The last tick up to a time; with `is_analysed` with the rates of the minutes before."""
+
+    async def series(
+        self, ports: Names, columns: Names, range_ns: tuple[int, int], parts: int
+    ) -> Series:
+        """Columns of HEAT of some ports (ids) over a range of time, in at most `parts` parts."""
+
+
+class WatchSource:
+    """The scenes of a running watch: it keeps the last one, and the findings that closed."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._last: Scene | None = None
+        self._first_ns = 0
+        self._closed: deque[KnownFinding] = deque(maxlen=_MOST_CLOSED)
+
+    def take(self, scene: Scene) -> None:
+        """Take the next scene."""
+        self._first_ns = self._first_ns or scene.snapshot.time_ns
+        self._last = scene
+        for change, finding in scene.changes:
+            if change is Change.CLOSE:
+                self._closed.append(_known(finding, scene.snapshot))
+
+    @property
+    def name(self) -> str:
+        """The title of the watch."""
+        return f"watch of {self._title}"
+
+    @property
+    def is_live(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def _scene(self) -> Scene:
+        if self._last is None:
+            raise QueryError("nothing has been received yet: ask again in some seconds")
+        return self._last
+
+    async def range_ns(self) -> tuple[int, int]:
+        """Since the watch was started."""
+        return self._first_ns or self._scene.snapshot.time_ns, self._scene.snapshot.time_ns
+
+    async def events_ns(self) -> list[int]:
+        """None: events are numbered in recordings."""
+        return []
+
+    async def findings(self, until_ns: int) -> list[KnownFinding]:
+        """Those open now, and the last ones that closed."""
+        scene = self._scene
+        now = [_known(finding, scene.snapshot) for finding in scene.findings]
+        return [each for each in (*self._closed, *now) if each.finding.since_ns <= until_ns]
+
+    async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
+        """The newest scene."""
+        newest_ns = self._scene.snapshot.time_ns
+        if at_ns < newest_ns - _NOW_S * SECOND_NS:
+            raise QueryError(
+                "a running watch knows links and jobs of now: leave out the time, ask for the"
+                " history of a port, or ask a recording"
+            )
+        return self._scene
+
+    async def series(
+        self, ports: Names, columns: Names, range_ns: tuple[int, int], parts: int
+    ) -> Series:
+        """From the rates in memory, 15 minutes at one tick a second."""
+        snapshot = self._scene.snapshot
+        row_of = {port.id: port.row for port in snapshot.fabric.ports}
+        rows = [row_of[port] for port in ports if port in row_of]
+        tick_ns = max(1, int(snapshot.interval_s * SECOND_NS))
+        from_ns = max(range_ns[0], snapshot.time_ns - RING_TICKS * tick_ns)
+        skipped = max(0, (snapshot.time_ns - range_ns[1]) // tick_ns)
+        ticks = int(max(1, min(RING_TICKS, (snapshot.time_ns - from_ns) // tick_ns)))
+        windows = np.stack([snapshot.window(column, rows, ticks) for column in columns])
+        windows = windows[..., : max(1, ticks - skipped)]
+        each = -(-windows.shape[-1] // parts)
+        missing = -windows.shape[-1] % each
+        padded = np.pad(windows, ((0, 0), (0, 0), (missing, 0)), constant_values=np.nan)
+        blocks = padded.reshape(*padded.shape[:2], -1, each)
+        known = np.isfinite(blocks)
+        with np.errstate(invalid="ignore"):
+            mean = np.where(known, blocks, 0).sum(axis=-1) / np.where(
+                known.any(axis=-1), known.sum(axis=-1), np.nan
+            )
+        end_ns = snapshot.time_ns - skipped * tick_ns
+        return Series(
+            end_ns - (padded.shape[-1] - 1) * tick_ns,
+            each * tick_ns,
+            np.fmax.reduce(blocks, axis=-1),
+            mean.astype(np.float32),
+        )
+
+
+class RecordedSource:
+    """A recording, read by a PastReader."""
+
+    def __init__(self, name: str, past: PastReader) -> None:
+        self._name = name
+        self._past = past
+
+    @property
+    def name(self) -> str:
+        """The name of the recording."""
+        return self._name
+
+    @property
+    def is_live(self) -> bool:
+        """False: a scene is analysed on request."""
+        return False
+
+    async def range_ns(self) -> tuple[int, int]:
+        """The times of the first and the last tick."""
+        found = await self._look()
+        return found.start_ns, found.until_ns
+
+    async def events_ns(self) -> list[int]:
+        """The times of findings that opened, and of bookmarks."""
+        return (await self._look()).marks_ns()
+
+    async def findings(self, until_ns: int) -> list[KnownFinding]:
+        """As they were recorded."""
+        found = await self._look()
+        return list(_recorded(found.notes, found.runs_ns, until_ns))
+
+    async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
+        """The last tick up to a time, with the findings that were recorded or computed again."""
+        try:
+            scene = await self._past.seek(at_ns)
+            if scene is not None and is_analysed:
+                scene = await self._past.settle(scene.snapshot.time_ns) or scene
+        except PastError as error:
+            raise QueryError(str(error)) from None
+        if scene is None:
+            raise QueryError("no tick of the recording can be read at that time")
+        return scene
+
+    async def series(
+        self, ports: Names, columns: Names, range_ns: tuple[int, int], parts: int
+    ) -> Series:
+        """From the recorded minutes, whose parts are 10 s long."""
+        bins = choose_bins(*range_ns, parts)
+        try:
+            tier = await self._past.tier(TierQuery(ports, columns, False, *bins), lambda done: None)
+        except PastError as error:
+            raise QueryError(str(error)) from None
+        return Series(tier.wanted.from_ns, tier.wanted.bin_ns, tier.highest, tier.mean)
+
+    async def _look(self) -> RecordingContents:
+        try:
+            found = await self._past.look()
+        except PastError as error:
+            raise QueryError(str(error)) from None
+        if not found.start_ns:
+            raise QueryError("the recording is empty")
+        return found
+
+
+def _known(finding: Finding, snapshot: Snapshot) -> KnownFinding:
+    ports = snapshot.fabric.ports
+    return KnownFinding(finding, tuple(ports[row].id for row in finding.rows if row < len(ports)))
+
+
+def _recorded(
+    notes: tuple[Note, ...], runs_ns: tuple[int, ...], until_ns: int
+) -> Iterator[KnownFinding]:
+    """The findings of notes, each as it was last up to a time, by the time of their last note. One
+    that was open when the recorder was started again ended then."""
+    latest: dict[tuple[str, object], Note] = {}
+    for note in notes:
+        if note.kind == "finding" and note.time_ns <= until_ns:
+            cause = note.finding.get("opened_as") or note.finding.get("cause")
+            key = f"{cause}:{note.finding.get('subject')}", note.finding.get("since_ns")
+            latest[key] = note
+    for note in latest.values():
+        stored = {key: note.finding[key] for key in note.finding if key not in NOT_STORED}
+        try:
+            finding = msgspec.convert(stored, Finding)
+        except msgspec.ValidationError:
+            continue  # Recorded by a fabmon with another format of findings.
+        if finding.until_ns is None:
+            restart_ns = next((each for each in runs_ns if each > note.time_ns), None)
+            ended_ns = note.time_ns if note.change == "close" else restart_ns
+            if ended_ns is not None and ended_ns <= until_ns:
+                finding = msgspec.structs.replace(finding, until_ns=ended_ns)
+        yield KnownFinding(finding, note.ports)

@@ -1,0 +1,92 @@
+"""`fabmon watch --page DIR`: the report page of the last hour, written anew every minute."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from fabmon import __version__
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.fabric.wording import file_error
+from fabmon.report.page.digest import Bins, Digest
+from fabmon.report.page.page import ReportSource, page
+from fabmon.session.errors import UsageError
+from fabmon.session.printing import new_file
+
+EVERY_S = 60
+_SHOWN_S = 3600
+_BIN_S = 30.0
+_LOG = logging.getLogger("fabmon.page")
+
+
+class LivePage:
+    """Takes scenes and writes `index.html` into a directory, in a thread: at the first scene with
+    rates, then every minute.
+
+    The page is complete at any time: a new one takes the place of the last. A new file may be read
+    by its owner alone; where there is one already, its mode is kept.
+    """
+
+    def __init__(self, directory: Path, title: str) -> None:
+        """Raises UsageError for a directory that cannot be written to."""
+        self._path = directory / "index.html"
+        self._new = directory / ".index.html.new"
+        self._title = title
+        self._digest: Digest | None = None
+        self._due_s = 0.0
+        self._writing: asyncio.Task[None] | None = None
+        self._is_failing = False
+        try:
+            self._open_new().close()
+            self._new.unlink()
+        except OSError as error:
+            raise UsageError(f"--page {directory}: {file_error(error)}") from None
+
+    def take(self, scene: Scene) -> None:
+        """Take a scene; write the page where that is due."""
+        now_ns, bin_s = scene.snapshot.time_ns, max(_BIN_S, scene.snapshot.interval_s)
+        if self._digest is None:
+            self._digest = Digest.empty(Bins(now_ns - _SHOWN_S * SECOND_NS, now_ns, bin_s))
+        bins = self._digest.bins
+        late = (now_ns - bins.from_ns) // bins.width_ns - (bins.count - 1)
+        if late > 0:
+            self._digest.move(late)
+        self._digest.add(scene)
+        is_free = self._writing is None or self._writing.done()
+        if is_free and self._digest.ticks > 1 and time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + EVERY_S
+            made = self._digest.copy()
+            made.ticks = min(made.ticks, round(_SHOWN_S / scene.snapshot.interval_s))
+            self._writing = asyncio.create_task(asyncio.to_thread(self._write, made))
+
+    async def close(self) -> None:
+        """Wait for the page that is being written."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    def _write(self, made: Digest) -> None:
+        source = ReportSource("", 0, f"fabmon {__version__}", "", self._title, ())
+        try:
+            data = page(made, [source], None, EVERY_S).encode()
+            with self._open_new() as file:
+                file.write(data)
+            with suppress(FileNotFoundError):
+                self._new.chmod(self._path.stat().st_mode & 0o666)
+            self._new.replace(self._path)
+        except OSError as error:
+            if not self._is_failing:
+                _LOG.warning("--page: %s: %s", self._path, file_error(error))
+            self._is_failing = True
+            return
+        if self._is_failing:
+            _LOG.warning("--page: %s: written again", self._path)
+        self._is_failing = False
+
+    def _open_new(self) -> IO[bytes]:
+        self._new.unlink(missing_ok=True)
+        return new_file(self._new)

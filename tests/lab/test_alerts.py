@@ -1,0 +1,47 @@
+"""A collision on the kernel's own fabric arrives at a real Alertmanager, once, and ends there."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.lab import Lab
+from tests.lab.alerting import Alerting
+from tests.requirements import need_command
+
+_FIRES_S, _RESOLVES_S = 8.0, 30.0
+"""From the beginning and the end of a collision to the notification, while traffic flows."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_a_collision_is_notified_once_through_restarts_of_both_sides(lab: Lab) -> None:
+    need_command("prometheus-alertmanager", "prometheus-alertmanager")
+    with Alerting(lab) as alerting:
+        alerting.until(lambda event: "all_up" in event, 120)
+        lab.spread(20, "leaf2")
+        time.sleep(5)
+        begun_s = time.monotonic()
+        flows = lab.collide("leaf1", "up3", mbps=80)
+        fired = alerting.until(lambda event: event.get("status") == "firing", 60)
+        assert fired["finding"] == "ecmp_collision:leaf1/up3"
+
+        for command in ("kill-watch", "kill-watch", "restart-alertmanager"):
+            alerting.carry_out(command)
+            time.sleep(10)
+            assert alerting.notifications() == [("firing", "ecmp_collision:leaf1/up3")]
+
+        ended_s = time.monotonic()
+        for flow in flows:
+            flow.stop()
+        resolved = alerting.until(lambda event: event.get("status") == "resolved", 120)
+        time.sleep(5)
+        assert alerting.notifications() == [
+            ("firing", "ecmp_collision:leaf1/up3"),
+            ("resolved", "ecmp_collision:leaf1/up3"),
+        ]
+    took_s, ends_s = fired["at_s"] - begun_s, resolved["at_s"] - ended_s
+    print(f"notified after {took_s:.1f} s, of its end after {ends_s:.1f} s")
+    assert took_s <= _FIRES_S
+    assert ends_s <= _RESOLVES_S

@@ -1,0 +1,182 @@
+"""Questions to a recording: the answers of the program, their schema, their bounds, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from fabmon.query.answers import Answer, schema
+from fabmon.query.questions import question_of
+from fabmon.session.config import load
+from fabmon.session.errors import UsageError
+from fabmon.session.query_run import query
+from fabmon.session.session import Session
+from tests.goldens import check_golden
+from tests.unit.test_cli import fabmon
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def asked(recording: Path, name: str, redact: bool = False, **fields: Any) -> dict[str, Any]:
+    """The answer to one question, checked against the schema."""
+    given = {key.rstrip("_"): value for key, value in fields.items()}
+    question = question_of(name, given)
+    found: Answer = asyncio.run(query(Session(load(None)), (recording,), None, redact, question))
+    record: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    jsonschema.validate(record, json.loads(schema()))
+    assert record["answer"] == name
+    return record
+
+
+def test_the_schema_that_is_committed_is_that_of_the_code() -> None:
+    check_golden(DOCS / "query.schema.json", schema().decode())
+    assert json.loads(fabmon("query", "--schema").stdout) == json.loads(schema())
+
+
+def test_status_says_what_there_is_to_ask_about(recorded: Path) -> None:
+    found = asked(recorded, "status")
+    assert (found["from"], found["to"]) == ("2026-11-21T14:06:40Z", "2026-11-21T14:08:19Z")
+    assert (found["nodes_up"], found["nodes_total"], found["jobs"]) == (10, 10, 1)
+    assert found["source"] == "incident.fabrec"
+    assert found["findings"] == 1
+
+
+def test_a_finding_has_its_evidence_its_jobs_and_its_end(recorded: Path) -> None:
+    (found,) = asked(recorded, "findings")["findings"]
+    assert (found["cause"], found["title"]) == ("ecmp_collision", "ECMP collision")
+    assert found["ports"][0] == "leaf1/swp35" or found["subject"] in found["ports"]
+    assert found["jobs"] == ["job 8801 train (anna)"]
+    assert found["evidence"]
+    assert found["advice"]
+    assert found["since"] < found["until"] <= "2026-11-21T14:08:20Z"
+    during = asked(recorded, "findings", to="+40s")
+    assert during["findings"][0]["until"] is None, "it was open then"
+
+
+def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> None:
+    def count(**fields: Any) -> int:
+        return len(asked(recorded, "findings", **fields)["findings"])
+
+    assert count(job="8801") == count(job="train") == count(job="anna") == 1
+    assert count(job="880") == 0
+    assert count(node="leaf1") == count(cause="ecmp_collision") == 1
+    assert count(node="leaf") == count(cause="incast") == 0
+    assert count(to="+10s") == count(from_="-5s") == 0
+
+
+def test_links_are_those_of_the_time_the_busiest_first(recorded: Path) -> None:
+    found = asked(recorded, "links", at="+40s", ports=["leaf1/*"], limit=3)
+    assert found["at"] == "2026-11-21T14:07:20Z"
+    assert found["links"][0]["name"] == "leaf1 up3"
+    busiest = found["links"][0]
+    assert busiest["tx_util"] > 0.9
+    assert busiest["peer"].startswith("spine")
+    assert busiest["findings"] == ["ecmp_collision:" + busiest["id"]]
+    assert busiest["stalled"] is None, "absent is null, not 0"
+    assert len(found["links"]) == 3
+    assert found["left_out"] > 0
+    assert "left out: raise the limit" in found["notes"][0]
+    later = asked(recorded, "links", ports=["leaf1/*"], limit=1000)
+    assert later["left_out"] == 0
+    assert not any(each["findings"] for each in later["links"])
+
+
+def test_why_a_job_is_slow(recorded: Path) -> None:
+    found = asked(recorded, "job", job="8801", from_="+20s", to="+40s")
+    assert found["job"]["job"] == "job 8801 train (anna)"
+    assert [each["cause"] for each in found["findings"]] == ["ecmp_collision"]
+    assert found["sent_bps"] > 0
+    assert found["sent_before_bps"] > 0
+    assert "leaf1 up3" in [each["name"] for each in found["links"]]
+    quiet = asked(recorded, "job", job="8801", from_="-10s")
+    assert quiet["findings"] == []
+    assert "no finding affects the job" in quiet["notes"][0]
+
+
+def test_jobs_at_a_time(recorded: Path) -> None:
+    (found,) = asked(recorded, "jobs")["jobs"]
+    assert (found["number"], found["name"], found["user"]) == ("8801", "train", "anna")
+    assert len(found["nodes"]) == 4
+    assert found["tx_bps"] > 0
+    quick = asked(recorded, "jobs", analyse=False)
+    assert "step time is null" in quick["notes"][0]
+    assert quick["jobs"][0]["step_s"] is None
+
+
+def test_the_history_of_a_port(recorded: Path) -> None:
+    by_name = asked(recorded, "history", port="leaf1 up3", points=20, metrics=["tx_bps", "errors"])
+    by_id = asked(recorded, "history", port=by_name["id"], points=20, metrics=["tx_bps", "errors"])
+    assert by_name == by_id
+    assert by_name["part_s"] == 10
+    assert list(by_name["metrics"]) == ["tx_bps", "errors"]
+    curve = by_name["metrics"]["tx_bps"]
+    assert len(curve["highest"]) == len(curve["mean"]) == len(by_name["times"]) <= 20
+    share = [None if v is None else v / by_name["line_rate_bps"] for v in curve["highest"]]
+    full = [time for time, v in zip(by_name["times"], share, strict=True) if v and v > 0.95]
+    assert full
+    assert all("14:06:50" <= time[11:19] <= "14:07:30" for time in full)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "complaint"),
+    [
+        ("links", {"limit": 0}, "limit"),
+        ("links", {"limit": 1001}, "limit"),
+        ("links", {"by": "colour"}, "Invalid enum value 'colour'"),
+        ("links", {"path": "/etc/passwd"}, "unknown field `path`"),
+        ("links", {"ports": ["a"] * 33}, "length"),
+        ("findings", {"job": "x" * 201}, "length"),
+        ("findings", {"from": "noon"}, "from 'noon': write a time such as 14:03"),
+        ("findings", {"from": "-1s", "to": "+1s"}, "is before `from`"),
+        ("links", {"at": "2001-01-01T00:00Z"}, "is not in what is known: 2026-11-21 14:06:40Z"),
+        ("links", {"ports": ["nosuch*"]}, "no port matches nosuch"),
+        ("job", {}, "missing required field `job`"),
+        ("job", {"job": "8802"}, "no job '8802' runs at that time; these run: job 8801 train"),
+        ("history", {"port": "leaf1 up33"}, "no port 'leaf1 up33': did you mean leaf1 up3"),
+        ("history", {"port": "leaf1 up3", "metrics": ["tx"]}, "no metric 'tx': ask for tx_bps"),
+        ("history", {"port": "leaf1 up3", "points": 1}, "points"),
+        ("history", {"port": "leaf1 up3", "from": "-0s"}, "the range is empty"),
+        ("delete", {}, "no question 'delete': ask one of status, findings"),
+        ("status", {"question": "links"}, "is the name of the question"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    recorded: Path, name: str, fields: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(Exception, match=r".") as refused:
+        asyncio.run(query(Session(load(None)), (recorded,), None, False, question_of(name, fields)))
+    assert complaint in str(refused.value)
+
+
+def test_names_are_replaced_on_request(recorded: Path) -> None:
+    text = json.dumps([asked(recorded, name, redact=True) for name in ("status", "findings")])
+    text += json.dumps(asked(recorded, "links", redact=True, limit=1000))
+    assert "gpu00" not in text
+    assert "anna" not in text
+    assert "incident" not in text
+
+
+def test_the_program_prints_the_answer_and_changes_nothing(recorded: Path) -> None:
+    before = recorded.read_bytes(), sorted(recorded.parent.iterdir())
+    done = fabmon("query", "job", str(recorded), "--job", "8801", "--from", "14:07")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["from"] == "2026-11-21T14:07:00Z"
+    assert (recorded.read_bytes(), sorted(recorded.parent.iterdir())) == before
+    wrong = fabmon("query", "links", str(recorded), "--by", "colour")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert fabmon("query").stderr.startswith("fabmon: ask something: status, findings, links")
+
+
+def test_two_sources_are_not_asked_at_once(recorded: Path) -> None:
+    with pytest.raises(UsageError, match="not both"):
+        asyncio.run(
+            query(
+                Session(load(None)), (recorded,), Path("x.sock"), False, question_of("status", {})
+            )
+        )

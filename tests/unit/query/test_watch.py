@@ -1,0 +1,213 @@
+"""Questions to a running watch, over a socket that only its own user can use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fabmon.query.answering import answer
+from fabmon.query.answers import Answer, FindingsAnswer, HistoryAnswer, LinksAnswer, StatusAnswer
+from fabmon.query.questions import (
+    FindingsQuestion,
+    HistoryQuestion,
+    JobQuestion,
+    LinksQuestion,
+    QueryError,
+    Question,
+    StatusQuestion,
+)
+from fabmon.query.sources import WatchSource
+from fabmon.query.watch_socket import (
+    NoWatch,
+    answering_socket,
+    ask_watch,
+    default_path,
+    running_watches,
+    the_watch,
+)
+from tests.requirements import heeding_signals
+from tests.tui.recordings import Watching
+from tests.unit.alerts.test_alertmanager import until
+from tests.unit.test_cli import fabmon
+
+
+@pytest.fixture(scope="module")
+def source() -> WatchSource:
+    """A watch of 70 s: a collision opened and closed."""
+    watching, made = Watching(), WatchSource("pod7")
+    for _ in range(70):
+        made.take(watching.next())
+    return made
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's runtime directory."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+@asynccontextmanager
+async def answering(source: WatchSource, path: Path) -> AsyncIterator[Path]:
+    async def ask(question: Question) -> Answer:
+        return await answer(source, question)
+
+    async with answering_socket(path, ask):
+        yield path
+
+
+async def test_it_answers_of_now_and_of_what_it_has_in_memory(
+    source: WatchSource, runtime: Path
+) -> None:
+    async with answering(source, default_path()) as path:
+        status = await ask_watch(path, StatusQuestion())
+        assert isinstance(status, StatusAnswer)
+        assert (status.source, status.nodes_up, status.findings) == ("watch of pod7", 10, 1)
+        findings = await ask_watch(path, FindingsQuestion())
+        assert isinstance(findings, FindingsAnswer)
+        assert findings.findings[0].until is not None, "it has closed"
+        links = await ask_watch(path, LinksQuestion(ports=("leaf1/*",), limit=2))
+        assert isinstance(links, LinksAnswer)
+        assert (len(links.links), links.left_out > 0) == (2, True)
+        curve = await ask_watch(path, HistoryQuestion(port="leaf1 up3", points=7))
+        assert isinstance(curve, HistoryAnswer)
+        highest = curve.metrics["tx_bps"].highest
+        assert len(highest) <= 7
+        full = [place for place, value in enumerate(highest) if value and value > 0.95 * 400e9]
+        assert full
+        assert max(full) < len(highest) - 1, "the collision is over"
+        with pytest.raises(QueryError, match="or ask a recording"):
+            await ask_watch(path, LinksQuestion(at="-30s"))
+        with pytest.raises(QueryError, match="no job '99'"):
+            await ask_watch(path, JobQuestion(job="99"))
+
+
+async def test_it_is_the_users_alone(source: WatchSource, runtime: Path) -> None:
+    async with answering(source, default_path()) as path:
+        assert path.lstat().st_mode & 0o777 == 0o600
+        assert path.parent.lstat().st_mode & 0o777 == 0o700
+        path.chmod(0o666)
+        with pytest.raises(NoWatch, match="others can write to it"):
+            await ask_watch(path, StatusQuestion())
+    assert not path.exists()
+
+
+async def test_a_directory_of_somebody_else_is_refused(runtime: Path) -> None:
+    elsewhere = runtime / "elsewhere"
+    elsewhere.mkdir()
+    (runtime / "fabmon").symlink_to(elsewhere)
+    with pytest.raises(PermissionError, match="somebody else"):
+        default_path()
+    (runtime / "fabmon").unlink()
+    (runtime / "fabmon").mkdir(mode=0o777)
+    (runtime / "fabmon").chmod(0o777)
+    with pytest.raises(PermissionError, match="others can write"):
+        default_path()
+
+
+async def test_another_user_gets_no_answer(
+    source: WatchSource, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.query.watch_socket._peer_uid", lambda connection: 65_534)
+    async with answering(source, default_path()) as path:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b'{"question": "status"}\n')
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(NoWatch, match="another user listens"):
+            await ask_watch(path, StatusQuestion())
+
+
+@pytest.mark.parametrize(
+    ("sent", "complaint"),
+    [
+        (b"\n", "no question"),
+        (b"x" * 100_000 + b"\n", "longer than"),
+        (b'{"question": "status", "path": "/etc/passwd"}\n', "unknown field"),
+        (b'{"question": "write"}\n', "Invalid value"),
+        (b'\xff\xfe{"question": "status"}\n', "no question"),
+    ],
+)
+async def test_garbage_is_refused_and_the_watch_goes_on(
+    source: WatchSource, runtime: Path, sent: bytes, complaint: str
+) -> None:
+    async with answering(source, default_path()) as path:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(sent)
+        said = msgspec.json.decode(await reader.read())
+        writer.close()
+        assert said["answer"] == "error"
+        assert complaint in said["text"]
+        assert (await ask_watch(path, StatusQuestion())).source == "watch of pod7"
+
+
+async def test_a_few_at_once_are_answered_and_more_are_refused(
+    source: WatchSource, runtime: Path
+) -> None:
+    async with answering(source, default_path()) as path:
+        silent = [await asyncio.open_unix_connection(path) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(QueryError, match="too many questions at once"):
+            await ask_watch(path, StatusQuestion())
+        for _, writer in silent:
+            writer.close()
+        await asyncio.sleep(0.1)
+        assert (await ask_watch(path, StatusQuestion())).source == "watch of pod7"
+
+
+async def test_sockets_that_were_left_behind_are_passed_over(
+    source: WatchSource, runtime: Path
+) -> None:
+    with pytest.raises(NoWatch, match="no `fabmon watch` of this user runs"):
+        await the_watch()
+    left = default_path().with_name("watch-1.sock")
+    async with answering(source, left):
+        kept = left.with_name("x")
+        os.link(left, kept)
+    kept.rename(left)
+    async with answering(source, default_path()) as path:
+        assert len(running_watches()) == 2
+        assert await the_watch() == path
+        async with answering(source, path.with_name("watch-2.sock")):
+            with pytest.raises(NoWatch, match="several watches run: choose one with --socket"):
+                await the_watch()
+
+
+def test_the_program_asks_the_running_watch(tmp_path: Path, runtime: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("here via=local\n")
+    watch = subprocess.Popen(
+        heeding_signals([sys.executable, "-m", "fabmon", "watch", "--hosts", str(hosts)]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: watch.poll() is not None or bool(running_watches()), 60)
+
+        def answers() -> bool:
+            done = fabmon("query", "status")
+            return done.returncode == 0 and json.loads(done.stdout)["nodes_up"] == 1
+
+        until(answers, 60)
+        done = fabmon("query", "status")
+        assert json.loads(done.stdout)["source"] == "watch of hosts"
+    finally:
+        watch.send_signal(signal.SIGTERM)
+        _, errors = watch.communicate(timeout=30)
+    assert watch.returncode == 0, errors
+    assert running_watches() == []
+    asked = fabmon("query", "status")
+    assert asked.returncode == 2
+    assert "name a recording" in asked.stderr

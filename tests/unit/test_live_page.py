@@ -1,0 +1,98 @@
+"""`fabmon watch --page`: the report page of the last hour, complete at any time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fabmon.analysis.scene import Scene
+from fabmon.session.errors import UsageError
+from fabmon.session.live_page import LivePage
+from tests.tui.recordings import Watching
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    """70 s with a collision from 20 to 45 s."""
+    watching = Watching()
+    return [watching.next() for _ in range(70)]
+
+
+def later(scene: Scene, seconds: float) -> Scene:
+    """A scene with another time, and no news."""
+    time_ns = scene.snapshot.time_ns + int(seconds * 1e9)
+    snapshot = replace(scene.snapshot, time_ns=time_ns)
+    return replace(scene, snapshot=snapshot, findings=(), changes=(), events=())
+
+
+async def written(page: LivePage, *scenes: Scene) -> None:
+    """Take scenes, of which the last is due to be written."""
+    for scene in scenes[:-1]:
+        page.take(scene)
+    await page.close()
+    page._due_s = 0.0
+    page.take(scenes[-1])
+    await page.close()
+
+
+async def test_it_has_the_findings_of_the_last_hour(tmp_path: Path, scenes: list[Scene]) -> None:
+    page = LivePage(tmp_path, "pod7")
+    await written(page, *scenes)
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert html.endswith("</html>\n")
+    assert '<meta http-equiv="refresh" content="60">' in html
+    assert "ECMP collision" in html
+    assert "2026-11-21 13:07:4" in html
+    await written(page, later(scenes[-1], 3500), later(scenes[-1], 3700))
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert "14:09:" in re.findall(r"\d\d:\d\d:\d\dZ to", html)[0]
+    assert "ECMP collision" not in html, "it ended more than an hour ago"
+    assert not page._new.exists(), "nothing else is left"
+
+
+async def test_its_values_stay_at_their_time(tmp_path: Path, scenes: list[Scene]) -> None:
+    page = LivePage(tmp_path, "pod7")
+    for scene in scenes:
+        page.take(scene)
+    await page.close()
+    assert page._digest is not None
+    before = page._digest.busy.highest[:, -1].copy()
+    page.take(later(scenes[-1], 90))
+    await page.close()
+    page._digest.ticks = 90_000
+    await written(page, later(scenes[-1], 91))
+    assert "<b>3,600</b><span>ticks</span>" in (tmp_path / "index.html").read_text("utf-8")
+    assert (page._digest.busy.highest[:, -4] == before)[before == before].all()
+
+
+async def test_its_owner_alone_may_read_it_until_he_says_otherwise(
+    tmp_path: Path, scenes: list[Scene]
+) -> None:
+    page, path = LivePage(tmp_path, "pod7"), tmp_path / "index.html"
+    await written(page, *scenes[:10])
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    before = path.stat().st_ino
+    await written(page, scenes[10])
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_ino != before, "a reader of the old page has all of it"
+
+
+async def test_a_directory_that_goes_costs_one_line(
+    tmp_path: Path, scenes: list[Scene], caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "www"
+    with pytest.raises(UsageError, match=r"--page .*www: no such file"):
+        LivePage(directory, "pod7")
+    directory.mkdir()
+    page = LivePage(directory, "pod7")
+    directory.rmdir()
+    await written(page, *scenes[:5])
+    await written(page, scenes[5])
+    assert len(caplog.messages) == 1
+    directory.mkdir()
+    await written(page, scenes[6])
+    assert "written again" in caplog.messages[1]
