@@ -61,6 +61,7 @@ class LivePage:
         if is_free and self._digest.ticks > 1 and time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + EVERY_S
             made = self._digest.copy()
+            made.ticks = min(made.ticks, round(_SHOWN_S / scene.snapshot.interval_s))
             self._writing = asyncio.create_task(asyncio.to_thread(self._write, made))
 
     async def close(self) -> None:

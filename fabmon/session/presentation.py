@@ -255,7 +255,7 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
         await asyncio.sleep(_PICTURE_AFTER_S if after_s is None else after_s)
         await pilot.pause()
         try:
-            await asyncio.to_thread(path.write_text, app.picture(), "utf-8")
+            await asyncio.to_thread(_write_picture, path, app.picture())
         except OSError as error:
             failure = error
         app.exit()
@@ -264,6 +264,13 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
     if failure is not None:
         raise OutputError(f"{path}: {file_error(failure)}")
     return Exit.OK
+
+
+def _write_picture(path: Path, svg: str) -> None:
+    """Write a picture; a new file may only be read by its owner, since it names hosts and users."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(svg)
 
 
 def warn_of_simulation() -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from release.wheels import ROOT
+from release.wheels import ROOT, targets
 from tests import installed_wheels, requirements
+from tests.packages import chroot
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,3 +46,28 @@ def deb(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(argv, cwd=home, env=environment, check=True, capture_output=True)
     (made,) = home.glob("*.deb")
     return made
+
+
+@pytest.fixture(scope="session")
+def zipapp(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The single file, with the wheels of every target."""
+    home = tmp_path_factory.mktemp("zipapp")
+    argv = [sys.executable, "-m", "release.zipapp", str(wheel), str(home / "fabmon.pyz")]
+    made = subprocess.run(
+        argv,
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert all(target.name in made.stdout for target in targets()), made.stderr
+    return home / "fabmon.pyz"
+
+
+@pytest.fixture(scope="session")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Debian without fabmon, with Python, an ssh server, man and three shells."""
+    root = tmp_path_factory.mktemp("debian") / "root"
+    chroot.make(root, *chroot.INCLUDED)
+    return root

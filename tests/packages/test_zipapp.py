@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import fabmon
-from release.wheels import PYTHONS, ROOT, targets
+from release.wheels import PYTHONS, targets
 from tests import requirements
 from tests.fixtures.interpreters import interpreter
-
-
-@pytest.fixture(scope="module")
-def zipapp(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("zipapp")
-    argv = [sys.executable, "-m", "release.zipapp", str(wheel), str(home / "fabmon.pyz")]
-    made = subprocess.run(
-        argv,
-        cwd=home,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert all(target.name in made.stdout for target in targets()), made.stderr
-    return home / "fabmon.pyz"
 
 
 @pytest.mark.timeout(600)

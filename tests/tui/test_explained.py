@@ -225,6 +225,15 @@ async def test_one_who_waits_is_shown_inside_its_root() -> None:
         assert "  └ ▲ Congested path  spine1" in run.text
 
 
+def test_the_rates_of_a_link_are_not_cut_at_80_columns() -> None:
+    scene = COLLISION.scene(70)
+    finding = msgspec.structs.replace(scene.findings[0], cause="degraded_link")
+    for width in (72, 79):
+        rates = [line for line in lines_of(scene, finding, width, 24) if " 400 Gb/s  tx " in line]
+        assert len(rates) == 2
+        assert all(line.rstrip().endswith("b/s") for line in rates)
+
+
 BIG = big()
 
 

@@ -110,6 +110,7 @@ def test_a_picture_has_our_colours_whatever_the_terminal_does(
     path = tmp_path / "now.svg"
     done = fabmon("demo", "--hosts", "4", "--duration", "3", "--picture", str(path), *options)
     assert done.returncode == 0, done.stderr
+    assert path.stat().st_mode & 0o777 == 0o600
     background = palette(Depth.TRUECOLOR).text.bgcolor
     assert background is not None
     assert (background.get_truecolor().hex in path.read_text()) is is_ours

@@ -62,6 +62,9 @@ async def test_its_values_stay_at_their_time(tmp_path: Path, scenes: list[Scene]
     before = page._digest.busy.highest[:, -1].copy()
     page.take(later(scenes[-1], 90))
     await page.close()
+    page._digest.ticks = 90_000
+    await written(page, later(scenes[-1], 91))
+    assert "<b>3,600</b><span>ticks</span>" in (tmp_path / "index.html").read_text("utf-8")
     assert (page._digest.busy.highest[:, -4] == before)[before == before].all()
 
 
