@@ -4,6 +4,7 @@ The archive has `manifest.json` and the wheels of every target. This module need
 standard library, and Python 3.6 understands it, so that an older one gets a clear error.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -65,9 +66,8 @@ def cache_directory() -> str:
     cache = os.path.join(home, "fabmon-zipapp")
     try:
         os.makedirs(home, exist_ok=True)
-        os.mkdir(cache, 0o700)
-    except FileExistsError:
-        pass
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(cache, 0o700)
     except OSError as error:
         text = "{}: {}; set XDG_CACHE_HOME to a directory of yours with 150 MB"
         raise Refused(text.format(error.filename, error.strerror)) from error

@@ -134,6 +134,9 @@ class Kubectl:
             except SqueueError as error:
                 # Its own words may have addresses of the cluster.
                 jobs, reason = self.jobs, str(error)
+            except Exception as error:
+                _LOG.exception("internal error while asking kubectl")
+                jobs, reason = self.jobs, f"internal error: {type(error).__name__}"
             if reason and not self._reason:
                 _LOG.warning("pods are not known: %s", reason)
             elif self._reason and not reason:
@@ -175,7 +178,7 @@ def jobs_of_pods(text: str) -> tuple[Job, ...]:
             partition=namespace,
             nodes=tuple(dict.fromkeys(node for _, node, _ in own)),
             pods=tuple(uid for uid, _, _ in own),
-            start_ns=min(start_ns for _, _, start_ns in own),
+            start_ns=min((start_ns for _, _, start_ns in own if start_ns), default=0),
         )
         for (namespace, name), own in sorted(pods.items())
     )
@@ -187,4 +190,5 @@ def _time_ns(text: str) -> int:
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
         return 0
-    return int(at.timestamp()) * 1_000_000_000 if at.tzinfo is not None else 0
+    # What Go prints of no time is in the year 1.
+    return max(0, int(at.timestamp())) * 1_000_000_000 if at.tzinfo is not None else 0

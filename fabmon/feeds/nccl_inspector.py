@@ -38,7 +38,7 @@ PERIOD_S = 10.0
 _WINDOW_NS = 60 * 1_000_000_000
 _SECOND_NS = 1_000_000_000
 _TAIL_BYTES = 1 << 18
-"""What is read of a file that is there when fabmon starts: its end."""
+"""What is read of a file when it is first seen: its end."""
 _MOST_BYTES = 4 << 20
 _MOST_ROUND = 64 << 20
 _MOST_LINE = 1 << 20
@@ -116,8 +116,9 @@ class InspectorFiles:
         self._logs: dict[str, _LogFile] = {}
         self._metrics: dict[str, _MetricsFile] = {}
         self._means: dict[Operation, _Means] = {}
-        self._unread = 0
-        self._is_first = True
+        self._failed: set[str] = set()
+        self._gone_lost = self._gone_unread = 0
+        self._begin_after = ""
 
     def report(self) -> CollectiveReport:
         """Read what is new, and report the last minute of each operation."""
@@ -127,20 +128,28 @@ class InspectorFiles:
         except OSError as error:
             reason = f"{self._directory}: {file_error(error)}"
             return self._made(reason)
-        for path, job in found[:_MOST_FILES]:
+        found = _changed_last(found)
+        self._drop({path for path, _ in found})
+        # The first files of one round are not the first of the next: each gets its share.
+        found.sort(key=lambda each: (each[0] <= self._begin_after, each[0]))
+        for path, job in found:
+            if left <= 0:
+                break
+            self._begin_after = path
             try:
                 if path.endswith(".log"):
-                    log = self._logs.setdefault(path, _LogFile(path, job, self._is_first))
+                    log = self._logs.setdefault(path, _LogFile(path, job))
                     records = log.read(min(left, _MOST_BYTES))
                     left = max(0, left - log.size_read)
                 else:
                     records = self._metrics.setdefault(path, _MetricsFile(path)).read()
+            except FileNotFoundError:
+                continue
             except (OSError, Misbehaved):
-                self._unread += 1
+                self._failed.add(path)
                 continue
             for each in records:
                 self._add(each)
-        self._is_first = False
         self._forget()
         if not found:
             reason = f"{self._directory}: no file of NCCL Inspector (HOST-pidPID.log, or .prom)"
@@ -166,6 +175,17 @@ class InspectorFiles:
             if _LOG_NAME.fullmatch(entry.name) or _METRICS_NAME.fullmatch(entry.name):
                 yield entry.path, job
 
+    def _drop(self, found: set[str]) -> None:
+        """Forget files that are gone, as those of jobs that ended, but not what they lost."""
+        for path in self._logs.keys() - found:
+            log = self._logs.pop(path).log
+            self._gone_lost += log.lost
+            self._gone_unread += log.unread
+        for path in self._metrics.keys() - found:
+            self._gone_lost += self._metrics.pop(path).lost
+        self._gone_unread += len(self._failed - found)
+        self._failed &= found
+
     def _add(self, each: Measured) -> None:
         self._means.setdefault(each.operation, _Means()).add(each)
 
@@ -182,10 +202,25 @@ class InspectorFiles:
         return CollectiveReport(
             read_ns=time.time_ns(),
             reason=reason,
-            lost=sum(each.log.lost for each in logs) + sum(each.lost for each in metrics),
-            unread=self._unread + sum(each.log.unread for each in logs),
+            lost=self._gone_lost
+            + sum(each.log.lost for each in logs)
+            + sum(each.lost for each in metrics),
+            unread=self._gone_unread + len(self._failed) + sum(each.log.unread for each in logs),
             collectives=tuple(found[:_MOST_REPORTED]),
         )
+
+
+def _changed_last(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """As many files as are read: where there are more, those that were written to last."""
+    if len(found) <= _MOST_FILES:
+        return found
+
+    def changed_ns(each: tuple[str, str]) -> int:
+        with contextlib.suppress(OSError):
+            return Path(each[0]).stat().st_mtime_ns
+        return 0
+
+    return sorted(found, key=changed_ns)[-_MOST_FILES:]
 
 
 class _Means:
@@ -232,12 +267,12 @@ class _Means:
 class _LogFile:
     """A file of JSON lines, and how much of it was read."""
 
-    def __init__(self, path: str, job: str, is_old: bool) -> None:
+    def __init__(self, path: str, job: str) -> None:
         self.log = InspectorLog(job)
         self.size_read = 0
         self._path = path
         self._job = job
-        self._is_old = is_old
+        self._is_old = True
         self._offset = 0
         self._rest = b""
         self._inode = 0
@@ -264,7 +299,7 @@ class _LogFile:
         return list(self.log.records(lines))
 
     def _begin(self, status: os.stat_result) -> None:
-        """Begin at the start of another file; of one that was there before fabmon, at its end."""
+        """Begin at the start of a file that took the place of another; of the first, at its end."""
         lost, unread = self.log.lost, self.log.unread
         self._is_old = self._is_old and status.st_size > _TAIL_BYTES
         self.log = InspectorLog(self._job, is_cut=self._is_old)
@@ -291,12 +326,13 @@ class _MetricsFile:
             page = os.pread(stream, _MOST_BYTES, 0)
         self._written_ns = status.st_mtime_ns
         decoded = PageDecoder().decode(page)
+        before, self._dropped = self._dropped, {}
         series, values = decoded.layout.series(), decoded.values().tolist()
         samples = [(s.name, s.labels, value) for s, value in zip(series, values, strict=True)]
         for name, labels, value in samples:
             if name in DROPPED and 0 <= value < 1 << 53:
                 key = (name, str(sorted(labels.items())))
-                self.lost += max(0, int(value - self._dropped.get(key, value)))
+                self.lost += max(0, int(value - before.get(key, value)))
                 self._dropped[key] = value
         return of_metrics(samples, status.st_mtime_ns)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import assert_never
 
 import numpy as np
 
-from fabmon.analysis.causes import title
 from fabmon.analysis.finding import list_order
 from fabmon.analysis.fluctuation.links import port_filter
-from fabmon.analysis.job_summary import JobSummary, job_summaries, placement_text
+from fabmon.analysis.job_summary import JobSummary, job_summaries
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL, UPLINK, Port
-from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, date_time, utc
@@ -22,16 +20,14 @@ from fabmon.fabric.wording import name_list, plural
 from fabmon.query.answers import (
     Answer,
     Curve,
-    FindingItem,
     FindingsAnswer,
     HistoryAnswer,
     JobAnswer,
-    JobItem,
     JobsAnswer,
-    LinkItem,
     LinksAnswer,
     StatusAnswer,
 )
+from fabmon.query.items import conspicuous_links, finding_item, job_item, link_items, rounded
 from fabmon.query.questions import (
     METRICS,
     MOST_ITEMS,
@@ -46,7 +42,7 @@ from fabmon.query.questions import (
 )
 from fabmon.query.sources import KnownFinding, Source
 from fabmon.recording.reading.time_parsing import parse_time, parse_time_near
-from fabmon.report.json_records import link_state, rounded_or_none
+from fabmon.report.json_records import rounded_or_none
 
 _USUAL_S = 600
 """The range of a question about a job without a start."""
@@ -56,18 +52,9 @@ _NOT_ANALYSED = (
     "step time is null, and traffic is that of one tick: `analyse` reads the minutes before too"
 )
 _MOST_REASONS = 50
-_MOST_PORTS = 100
-"""Ports and victims of a finding, and nodes of a job, at most."""
 _JOB_PARTS = 60
 _SLACK_NS = 60 * SECOND_NS
 """A time that is outside of what is known by less than this means its start or its end."""
-_ORDERS = {
-    "util": ("tx_util", "rx_util"),
-    "pause": ("pause_rx", "pause_tx"),
-    "ecn": ("ecn", "cnp"),
-    "errors": ("errors",),
-    "drops": ("drops",),
-}
 
 
 async def answer(source: Source, question: Question) -> Answer:
@@ -128,7 +115,7 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
         source=source.name,
         from_=utc(from_ns),
         to=utc(to_ns),
-        findings=[_finding_item(each, to_ns) for each in shown],
+        findings=[finding_item(each, to_ns) for each in shown],
         left_out=left_out,
         notes=_more(left_out, question.limit, "name a job, a node, a cause or a shorter time"),
     )
@@ -144,7 +131,7 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
         rows = [row for row in rows if row in used]
     if not rows and question.ports:
         raise QueryError(f"no port matches {name_list(question.ports, 3)}")
-    items = _link_items(scene, rows, question.by, question.limit)
+    items = link_items(scene, rows, question.by, question.limit)
     left_out = len(rows) - len(items)
     return LinksAnswer(
         source=source.name,
@@ -162,7 +149,7 @@ async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
     found = [each for each in every if not question.job or _is_meant(each.job, question.job)]
     if question.job and not found:
         raise _no_job(scene, question.job)
-    items = [_job_item(scene, each) for each in found[: question.limit]]
+    items = [job_item(scene, each) for each in found[: question.limit]]
     left_out = len(found) - len(items)
     return JobsAnswer(
         source=source.name,
@@ -193,11 +180,11 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
         source=source.name,
         from_=utc(from_ns),
         to=utc(to_ns),
-        job=_job_item(scene, summary),
+        job=job_item(scene, summary),
         sent_bps=sent_bps,
         sent_before_bps=before_bps,
-        findings=[_finding_item(each, to_ns) for each in found[: question.limit]],
-        links=_conspicuous(scene, rows, question.limit),
+        findings=[finding_item(each, to_ns) for each in found[: question.limit]],
+        links=conspicuous_links(scene, rows, question.limit),
         left_out=left_out,
         notes=_more(left_out, question.limit, "name a shorter time")
         + ([] if found else ["no finding affects the job or is on its nodes in this time"])
@@ -348,114 +335,6 @@ def _rows_of(scene: Scene, summary: JobSummary) -> list[int]:
     ]
 
 
-def _values(snapshot: Snapshot, by: str) -> Floats:
-    """[ports]: what the order of links is by; absent values are below all others."""
-    parts = [
-        getattr(snapshot, name) if name.endswith("_util") else snapshot.column(name)
-        for name in _ORDERS[by]
-    ]
-    values: Floats = np.nan_to_num(np.fmax.reduce(parts), nan=-1.0)
-    return values
-
-
-def _link_items(scene: Scene, rows: Sequence[int], by: str, limit: int) -> list[LinkItem]:
-    values = _values(scene.snapshot, by)
-    order = sorted(rows, key=lambda row: -float(values[row]))[:limit]
-    return [_link_item(scene, scene.snapshot.fabric.ports[row]) for row in order]
-
-
-def _conspicuous(scene: Scene, rows: Sequence[int], limit: int) -> list[LinkItem]:
-    """Links with a finding, then those with the most errors, drops, pauses, ECN marks, traffic."""
-    snapshot = scene.snapshot
-    flagged = {row for finding in scene.findings for row in finding.rows}
-    chosen = dict.fromkeys(row for row in rows if row in flagged)
-    for by in ("errors", "drops", "pause", "ecn", "util"):
-        values = _values(snapshot, by)
-        known = [row for row in rows if values[row] > 0]
-        known.sort(key=lambda row: -float(values[row]))
-        chosen |= dict.fromkeys(known[: limit // 4 + 1])
-    return [_link_item(scene, snapshot.fabric.ports[row]) for row in list(chosen)[:limit]]
-
-
-def _link_item(scene: Scene, port: Port) -> LinkItem:
-    snapshot, row = scene.snapshot, port.row
-
-    def heat(name: str) -> float | None:
-        return rounded_or_none(snapshot.column(name)[row])
-
-    return LinkItem(
-        name=port.display_name,
-        id=port.id,
-        peer=None if port.peer is None else snapshot.fabric.ports[port.peer].id or None,
-        role=port.role,
-        state=link_state(snapshot, port),
-        line_rate_bps=rounded_or_none(snapshot.line_rate_bps[row]),
-        tx_bps=heat("tx_bps"),
-        rx_bps=heat("rx_bps"),
-        tx_util=rounded_or_none(snapshot.tx_util[row]),
-        rx_util=rounded_or_none(snapshot.rx_util[row]),
-        paused=heat("pause_rx"),
-        pausing=heat("pause_tx"),
-        stalled=heat("stall"),
-        ecn=heat("ecn"),
-        errors=heat("errors"),
-        drops=heat("drops"),
-        findings=[finding.key for finding in scene.findings if row in finding.rows],
-    )
-
-
-def _finding_item(known: KnownFinding, to_ns: int) -> FindingItem:
-    finding = known.finding
-    is_over = finding.until_ns is not None and finding.until_ns <= to_ns
-    return FindingItem(
-        key=finding.key,
-        cause=finding.cause,
-        title=title(finding.cause),
-        severity=finding.severity,
-        subject=finding.subject,
-        ports=list(known.ports[:_MOST_PORTS]),
-        victims=list(finding.victims[:_MOST_PORTS]),
-        jobs=list(finding.jobs[:_MOST_PORTS]),
-        text=finding.text,
-        evidence=list(finding.evidence),
-        advice=finding.advice,
-        unseen=finding.unseen,
-        lost=round(finding.lost, 4),
-        confidence=finding.confidence,
-        since=utc(finding.since_ns),
-        until=utc(finding.until_ns) if is_over and finding.until_ns is not None else None,
-    )
-
-
-def _job_item(scene: Scene, summary: JobSummary) -> JobItem:
-    job, its = summary.job, summary.iteration
-    ports = scene.snapshot.fabric.ports
-    was = None if its is None else its.step_was
-    worst = summary.worst_row
-    labels = {each.number: each.label for each in scene.snapshot.jobs.jobs}
-    return JobItem(
-        job=job.label,
-        number=job.number,
-        name=job.name,
-        user=job.user,
-        partition=job.partition,
-        nodes_total=len(summary.nodes),
-        nodes=list(summary.nodes[:_MOST_PORTS]),
-        leaves=sorted(summary.leaves, key=natural)[:_MOST_PORTS],
-        spans=placement_text(summary, labels),
-        tx_bps=_rounded(summary.tx_bps),
-        busbw_bps=_rounded(summary.busbw_bps),
-        step_s=None if its is None else round(its.step_s, 3),
-        step_was_s=None if was is None else round(was.was, 3),
-        step_changed=None if was is None else utc(was.at_ns),
-        comm_low=None if its is None else round(its.comm_low, 3),
-        comm_high=None if its is None else round(its.comm_high, 3),
-        busiest_link=None if worst is None else ports[worst].display_name,
-        busiest_util=None if worst is None else _rounded(summary.worst_util),
-        findings=[each.key for each in summary.findings],
-    )
-
-
 async def _sent(
     source: Source, snapshot: Snapshot, summary: JobSummary, from_ns: int, to_ns: int
 ) -> tuple[float | None, float | None]:
@@ -475,11 +354,7 @@ async def _sent(
 
 def _mean(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
-    return _rounded(float(known.mean())) if len(known) else None
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
+    return rounded(float(known.mean())) if len(known) else None
 
 
 def _port(snapshot: Snapshot, text: str) -> Port:

@@ -8,6 +8,7 @@ other is.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -84,7 +85,7 @@ def _is_of(connection: socket.socket, uid: int) -> bool:
 
 @asynccontextmanager
 async def answering_socket(path: Path, ask: Ask) -> AsyncIterator[None]:
-    """Answer at a path, which must not exist yet. Raises OSError."""
+    """Answer at a path, at which no other watch answers. Raises OSError."""
     clients: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -102,11 +103,8 @@ async def answering_socket(path: Path, ask: Ask) -> AsyncIterator[None]:
             await _close(writer)
             del clients[task]
 
-    before = os.umask(0o177)
-    try:
-        server = await asyncio.start_unix_server(serve, path, limit=_MOST_QUESTION_BYTES)
-    finally:
-        os.umask(before)
+    own = _bound(path)
+    server = await asyncio.start_unix_server(serve, sock=own, limit=_MOST_QUESTION_BYTES)
     try:
         yield
     finally:
@@ -118,6 +116,39 @@ async def answering_socket(path: Path, ask: Ask) -> AsyncIterator[None]:
         await asyncio.gather(*waiting, return_exceptions=True)
         with suppress(OSError):
             os.unlink(path)  # noqa: PTH108 - a local socket; nothing waits for it.
+
+
+def _bound(path: Path) -> socket.socket:
+    """A socket at a path that its user alone can connect to. One that a killed watch left there is
+    replaced. Raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Linux gives the file this mode. A umask would be that of all other files that are made.
+        os.fchmod(made.fileno(), 0o600)
+        try:
+            made.bind(str(path))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_left(path):
+                raise
+            path.unlink()
+            made.bind(str(path))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a path is a socket at which nobody listens."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
+        try:
+            client.connect(str(path))
+        except ConnectionRefusedError:
+            return stat.S_ISSOCK(path.lstat().st_mode)
+        except OSError:
+            pass
+    return False
 
 
 async def _reply(reader: asyncio.StreamReader, ask: Ask) -> bytes:
@@ -181,6 +212,13 @@ async def ask_watch(path: Path, question: Question) -> Answer:
 
 async def the_watch() -> Path:
     """The socket of the only watch of this user that runs. Raises NoWatch."""
+    try:
+        # Root may ask another user's watch, but not one that only pretends to be root's.
+        _check_owner(socket_directory())
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise NoWatch(str(error)) from None
     found = [path for path in running_watches() if await _answers(path)]
     if not found:
         raise NoWatch("no `fabmon watch` of this user runs on this machine: name a recording")

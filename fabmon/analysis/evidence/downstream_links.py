@@ -8,6 +8,7 @@ from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput
 from fabmon.analysis.evidence.full_link import FullLink
 from fabmon.analysis.evidence.sharing import last_ticks
 from fabmon.analysis.fabric_structure import NONE
+from fabmon.analysis.finding import Trait
 
 SAME_LOAD = 0.06
 """Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
@@ -26,7 +27,8 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
     is no second queue then. Of two such links the one that carries more has other traffic as well,
     which makes it the narrower one; where they carry the same, it is the first. Links are
     inferred from a queue that may be another's: where none is known to be full, and of two such
-    links the one that loses more.
+    links the one that loses more. A link that has been reported is before others in a tick in which
+    it does not meet its rule, too.
     """
     peer, node = inputs.structure.peer, inputs.structure.node
     links = [each for each in links if not each.is_inferred] or links
@@ -46,6 +48,11 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
         and each.lost
         < max(arriving.get(int(node[each.row]), 0.0), leaving.get(int(node[peer[each.row]]), 0.0))
     }
+    known = {each.row for each in links}
+    for finding in inputs.open_with(Trait.FULL_LINK_OF_GROUP):
+        row = finding.rows[0]
+        if row not in known and peer[row] != NONE:
+            into.setdefault(int(node[peer[row]]), []).append(row)
     for each in links:
         # What comes down into a leaf does not go up again.
         is_first_hop = not each.group.is_inward and len(each.group.hosts) > 0

@@ -11,9 +11,9 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `job` is the number that Slurm gave, empty where unknown. `size` is a text, `16 GiB`, or a range
     as in `4-5GB`. `ranks` and `nodes` are those of the communicator, 0 where unknown. `calls` are
-    records, one a rank and call; 0 of metrics, which do not have them. `time_s` is a call's,
-    `busbw` in bytes/s as nccl-tests defines it, `lowest` that of the slowest host. `hosts` are some
-    that recorded it.
+    records, one a rank and call, and of metrics one a GPU and page. `time_s` is a call's, `busbw`
+    in bytes/s as nccl-tests defines it, `lowest` that of the slowest host. `hosts` are some that
+    recorded it.
     """
 
     job: str = ""

@@ -95,6 +95,54 @@ def test_what_is_no_record_costs_a_line_or_a_file(tmp_path: Path) -> None:
     assert report.reason == ""
 
 
+def test_a_file_that_cannot_be_read_is_counted_once(tmp_path: Path) -> None:
+    append(tmp_path / "gpu001-pid1.log", whole(collective()))
+    os.mkfifo(tmp_path / "gpu002-pid1.log")
+    files = InspectorFiles(tmp_path)
+    first = files.report()
+    again = files.report()
+    assert (first.unread, again.unread) == (1, 1)
+    assert again.says_the_same(first), "nothing is recorded again"
+
+
+def test_files_of_jobs_that_ended_are_forgotten_but_not_what_they_lost(tmp_path: Path) -> None:
+    files = InspectorFiles(tmp_path)
+    for number in range(20):
+        path = tmp_path / str(number) / "gpu001-pid1.log"
+        append(path, b"{", marker(lost=5))
+        report = files.report()
+        path.unlink()
+        path.parent.rmdir()
+    files.report()
+    assert (report.lost, report.unread) == (100, 20)
+    assert files.report().lost == 100
+    assert not files._logs
+
+
+def test_of_too_many_files_those_written_last_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.nccl_inspector._MOST_FILES", 2)
+    for number in range(100, 105):
+        path = tmp_path / str(number) / "gpu001-pid1.log"
+        append(path, whole(collective()))
+        os.utime(path, (number, number))
+    found = InspectorFiles(tmp_path).report().collectives
+    assert {each.job for each in found} == {"103", "104"}
+
+
+def test_a_file_that_grows_fast_does_not_keep_others_from_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.nccl_inspector._MOST_ROUND", 2000)
+    files = InspectorFiles(tmp_path)
+    for _ in range(4):
+        append(tmp_path / "gpu001-pid1.log", *[whole(collective())] * 10)
+        append(tmp_path / "gpu002-pid1.log", whole(collective(), host="gpu002"))
+        report = files.report()
+    assert report.collectives[0].hosts == ("gpu001", "gpu002")
+
+
 def test_a_directory_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
     assert "no-such" in InspectorFiles(tmp_path / "no-such").report().reason
     assert "no file of NCCL Inspector" in InspectorFiles(tmp_path).report().reason

@@ -78,6 +78,16 @@ def test_other_text_is_no_job_or_a_printable_one(parts: list[str]) -> None:
         assert job.nodes
 
 
+def test_a_time_that_no_record_can_hold_is_unknown() -> None:
+    """Go prints no time as the year 1, and the times of a recording are 64-bit."""
+    (job,) = jobs_of_pods(PODS.splitlines()[2].replace("2026-05-04", "0001-01-01"))
+    assert job.start_ns == 0
+    assert msgspec.msgpack.encode(job)
+    one, other = PODS.splitlines()[:2]
+    (job,) = jobs_of_pods(f"{one}\n{other.replace('2026-05-04T20:01:05Z', '')}")
+    assert job.start_ns == LLAMA.start_ns, "as far as it is known"
+
+
 def test_processes_in_a_pod_belong_to_its_job_or_are_known_by_its_uid() -> None:
     hosts = ["gpu001", "gpu002", "gpu003"]
     processes = {"gpu001": pairs_of_pod(UIDS[0]), "gpu003": pairs_of_pod(UIDS[2])}

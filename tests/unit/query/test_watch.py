@@ -115,6 +115,48 @@ async def test_a_directory_of_somebody_else_is_refused(runtime: Path) -> None:
         default_path()
 
 
+async def test_a_watch_in_a_directory_of_somebody_else_is_not_found(
+    source: WatchSource, runtime: Path
+) -> None:
+    """Root could be answered by whoever made /tmp/fabmon-0 first."""
+    async with answering(source, default_path()):
+        (runtime / "fabmon").chmod(0o777)
+        with pytest.raises(NoWatch, match="others can write"):
+            await the_watch()
+
+
+async def test_two_watches_do_not_share_a_socket(source: WatchSource, runtime: Path) -> None:
+    async with answering(source, default_path()) as path:
+        with pytest.raises(OSError, match="in use"):
+            async with answering(source, path):
+                pass
+        assert (await ask_watch(path, StatusQuestion())).source == "watch of pod7"
+        kept = path.with_name("x")
+        os.link(path, kept)
+    kept.rename(path)
+    async with answering(source, path):
+        assert path.lstat().st_mode & 0o777 == 0o600, "it takes the place of a killed one's"
+        assert (await ask_watch(path, StatusQuestion())).source == "watch of pod7"
+    path.write_text("of the user")
+    with pytest.raises(OSError, match="in use"):
+        async with answering(source, path):
+            pass
+    assert path.read_text() == "of the user"
+
+
+async def test_other_files_that_are_made_meanwhile_keep_their_modes(
+    source: WatchSource, runtime: Path
+) -> None:
+    async def make_directory() -> None:
+        (runtime / "other").mkdir()
+
+    path = default_path()
+    made = asyncio.create_task(make_directory())
+    async with answering(source, path):
+        await made
+    assert (runtime / "other").stat().st_mode & 0o100
+
+
 async def test_another_user_gets_no_answer(
     source: WatchSource, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

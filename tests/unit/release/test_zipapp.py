@@ -151,6 +151,15 @@ def test_a_cache_of_another_user_or_elsewhere_is_refused(
     assert "is not a directory of yours" in run(zipapp, tmp_path, "--version").stderr
 
 
+def test_a_cache_directory_that_is_a_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(launcher.Refused, match="File exists; set XDG_CACHE_HOME"):
+        launcher.cache_directory()
+
+
 def test_ten_that_begin_at_once_unpack_one_cache(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
         wheel.writestr("fabmon/cli/main.py", "def main(): print('runs')")

@@ -1,0 +1,144 @@
+"""The items of answers: links, findings and jobs of a scene."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fabmon.analysis.causes import title
+from fabmon.analysis.job_summary import JobSummary, placement_text
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import Port
+from fabmon.fabric.names import natural
+from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import utc
+from fabmon.query.answers import FindingItem, JobItem, LinkItem
+from fabmon.query.sources import KnownFinding
+from fabmon.report.json_records import link_state, rounded_or_none
+
+_MOST_PORTS = 100
+"""Ports and victims of a finding, and nodes of a job, at most."""
+_ORDERS = {
+    "util": ("tx_util", "rx_util"),
+    "pause": ("pause_rx", "pause_tx"),
+    "ecn": ("ecn", "cnp"),
+    "errors": ("errors",),
+    "drops": ("drops",),
+}
+
+
+def link_items(scene: Scene, rows: Sequence[int], by: str, limit: int) -> list[LinkItem]:
+    """Ports (rows), the highest of an order first."""
+    values = _values(scene.snapshot, by)
+    order = sorted(rows, key=lambda row: -float(values[row]))[:limit]
+    return [_link_item(scene, scene.snapshot.fabric.ports[row]) for row in order]
+
+
+def conspicuous_links(scene: Scene, rows: Sequence[int], limit: int) -> list[LinkItem]:
+    """Links with a finding, then those with the most errors, drops, pauses, ECN marks, traffic."""
+    snapshot = scene.snapshot
+    flagged = {row for finding in scene.findings for row in finding.rows}
+    chosen = dict.fromkeys(row for row in rows if row in flagged)
+    for by in ("errors", "drops", "pause", "ecn", "util"):
+        values = _values(snapshot, by)
+        known = [row for row in rows if values[row] > 0]
+        known.sort(key=lambda row: -float(values[row]))
+        chosen |= dict.fromkeys(known[: limit // 4 + 1])
+    return [_link_item(scene, snapshot.fabric.ports[row]) for row in list(chosen)[:limit]]
+
+
+def _values(snapshot: Snapshot, by: str) -> Floats:
+    """[ports]: what the order of links is by; absent values are below all others."""
+    parts = [
+        getattr(snapshot, name) if name.endswith("_util") else snapshot.column(name)
+        for name in _ORDERS[by]
+    ]
+    values: Floats = np.nan_to_num(np.fmax.reduce(parts), nan=-1.0)
+    return values
+
+
+def _link_item(scene: Scene, port: Port) -> LinkItem:
+    snapshot, row = scene.snapshot, port.row
+
+    def heat(name: str) -> float | None:
+        return rounded_or_none(snapshot.column(name)[row])
+
+    return LinkItem(
+        name=port.display_name,
+        id=port.id,
+        peer=None if port.peer is None else snapshot.fabric.ports[port.peer].id or None,
+        role=port.role,
+        state=link_state(snapshot, port),
+        line_rate_bps=rounded_or_none(snapshot.line_rate_bps[row]),
+        tx_bps=heat("tx_bps"),
+        rx_bps=heat("rx_bps"),
+        tx_util=rounded_or_none(snapshot.tx_util[row]),
+        rx_util=rounded_or_none(snapshot.rx_util[row]),
+        paused=heat("pause_rx"),
+        pausing=heat("pause_tx"),
+        stalled=heat("stall"),
+        ecn=heat("ecn"),
+        errors=heat("errors"),
+        drops=heat("drops"),
+        findings=[finding.key for finding in scene.findings if row in finding.rows],
+    )
+
+
+def finding_item(known: KnownFinding, to_ns: int) -> FindingItem:
+    """A finding as it was at a time."""
+    finding = known.finding
+    is_over = finding.until_ns is not None and finding.until_ns <= to_ns
+    return FindingItem(
+        key=finding.key,
+        cause=finding.cause,
+        title=title(finding.cause),
+        severity=finding.severity,
+        subject=finding.subject,
+        ports=list(known.ports[:_MOST_PORTS]),
+        victims=list(finding.victims[:_MOST_PORTS]),
+        jobs=list(finding.jobs[:_MOST_PORTS]),
+        text=finding.text,
+        evidence=list(finding.evidence),
+        advice=finding.advice,
+        unseen=finding.unseen,
+        lost=round(finding.lost, 4),
+        confidence=finding.confidence,
+        since=utc(finding.since_ns),
+        until=utc(finding.until_ns) if is_over and finding.until_ns is not None else None,
+    )
+
+
+def job_item(scene: Scene, summary: JobSummary) -> JobItem:
+    """A job of a scene."""
+    job, its = summary.job, summary.iteration
+    ports = scene.snapshot.fabric.ports
+    was = None if its is None else its.step_was
+    worst = summary.worst_row
+    labels = {each.number: each.label for each in scene.snapshot.jobs.jobs}
+    return JobItem(
+        job=job.label,
+        number=job.number,
+        name=job.name,
+        user=job.user,
+        partition=job.partition,
+        nodes_total=len(summary.nodes),
+        nodes=list(summary.nodes[:_MOST_PORTS]),
+        leaves=sorted(summary.leaves, key=natural)[:_MOST_PORTS],
+        spans=placement_text(summary, labels),
+        tx_bps=rounded(summary.tx_bps),
+        busbw_bps=rounded(summary.busbw_bps),
+        step_s=None if its is None else round(its.step_s, 3),
+        step_was_s=None if was is None else round(was.was, 3),
+        step_changed=None if was is None else utc(was.at_ns),
+        comm_low=None if its is None else round(its.comm_low, 3),
+        comm_high=None if its is None else round(its.comm_high, 3),
+        busiest_link=None if worst is None else ports[worst].display_name,
+        busiest_util=None if worst is None else rounded(summary.worst_util),
+        findings=[each.key for each in summary.findings],
+    )
+
+
+def rounded(value: float | None) -> float | None:
+    """Six digits of a number."""
+    return None if value is None else float(f"{value:.6g}")

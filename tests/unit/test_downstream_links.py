@@ -1,0 +1,80 @@
+"""Of full links in a row, the queue is before the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.downstream_links import without_downstream
+from fabmon.analysis.evidence.full_link import FullLink
+from fabmon.analysis.fabric_structure import LinkGroup, Rows
+from fabmon.analysis.finding import Condition, Trait
+from fabmon.fabric.snapshot import Floats
+
+UP, SPINE_IN, DOWN, LEAF_IN = range(4)
+"""leaf1's uplink, its other end at the spine, the spine's link into leaf2, and its other end."""
+
+
+class Row:
+    """Two full links after each other: leaf1 to a spine, and that spine to leaf2."""
+
+    structure = SimpleNamespace(
+        peer=np.array([SPINE_IN, UP, LEAF_IN, DOWN]), node=np.array([0, 1, 1, 2])
+    )
+
+    def __init__(self, up_gbps: float, down_gbps: float, is_up_open: bool = False) -> None:
+        self._bps = np.array([up_gbps, 0, down_gbps, 0]) * 1e9
+        self._open = [SimpleNamespace(rows=(UP,))] if is_up_open else []
+
+    def leaving(self, rows: Rows, ticks: int) -> Floats:
+        return np.repeat(self._bps[rows, None], ticks, axis=1).astype(np.float32)
+
+    def open_with(self, *traits: Trait) -> Iterator[Condition]:
+        assert traits == (Trait.FULL_LINK_OF_GROUP,)
+        return iter(cast("list[Condition]", self._open))
+
+    def left_of(self, *rows: int) -> list[int]:
+        """The rows that are left of full links."""
+        links = [_full(row) for row in rows]
+        return [each.row for each in without_downstream(cast("DetectorInput", self), links)]
+
+
+def _full(row: int) -> FullLink:
+    none: Rows = np.empty(0, np.intp)
+    hosts = np.array([9]) if row == UP else none
+    group = LinkGroup("leaf2", row == DOWN, np.array([row]), none, hosts)
+    return FullLink(
+        row=row,
+        group=group,
+        level=np.ones(1, np.float32),
+        full_ticks=5,
+        feeders=none,
+        named=none,
+        lost=0.5,
+        slowed_by="",
+        active=0,
+    )
+
+
+def test_a_link_that_carries_what_another_one_lets_through_has_no_queue() -> None:
+    assert Row(388, 388).left_of(UP, DOWN) == [UP]
+
+
+def test_the_one_that_carries_more_has_other_traffic_too() -> None:
+    assert Row(380, 390).left_of(UP, DOWN) == [DOWN]
+
+
+def test_links_of_different_load_carry_different_flows() -> None:
+    assert Row(300, 390).left_of(UP, DOWN) == [UP, DOWN]
+
+
+@pytest.mark.parametrize(("is_open", "left"), [(True, []), (False, [DOWN])])
+def test_one_that_is_reported_is_before_others_while_it_meets_no_rule(
+    is_open: bool, left: list[int]
+) -> None:
+    assert Row(388, 388, is_up_open=is_open).left_of(DOWN) == left
