@@ -30,7 +30,8 @@ _LOG = logging.getLogger("fabmon.feeds")
 
 _TIMEOUT_S = 20.0
 _MOST_PODS = 20_000
-_MOST_TEXT = 64
+_MOST_TEXT = 253
+"""The longest name of a node or pod (RFC 1123)."""
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _JOB_LABELS = (
     "jobset.sigs.k8s.io/jobset-name",

@@ -149,7 +149,7 @@ class InspectorFiles:
                 self._failed.add(path)
                 continue
             for each in records:
-                self._add(each)
+                self._add(each, time.time_ns())
         self._forget()
         if not found:
             reason = f"{self._directory}: no file of NCCL Inspector (HOST-pidPID.log, or .prom)"
@@ -186,8 +186,11 @@ class InspectorFiles:
         self._gone_unread += len(self._failed - found)
         self._failed &= found
 
-    def _add(self, each: Measured) -> None:
-        self._means.setdefault(each.operation, _Means()).add(each)
+    def _add(self, each: Measured, now_ns: int) -> None:
+        """Add a record. One without a time, or of a clock that is ahead, is of now: the time of
+        the last record would else hide those that follow it."""
+        written_ns = each.written_ns if 0 < each.written_ns <= now_ns else now_ns
+        self._means.setdefault(each.operation, _Means()).add(each, written_ns)
 
     def _forget(self) -> None:
         """Keep the operations that were recorded last."""
@@ -230,9 +233,9 @@ class _Means:
         self.latest_ns = 0
         self._sums: dict[tuple[int, str], list[float]] = {}
 
-    def add(self, each: Measured) -> None:
-        self.latest_ns = max(self.latest_ns, each.written_ns)
-        sums = self._sums.setdefault((each.written_ns // _SECOND_NS, each.host), [0.0, 0.0, 0.0])
+    def add(self, each: Measured, written_ns: int) -> None:
+        self.latest_ns = max(self.latest_ns, written_ns)
+        sums = self._sums.setdefault((written_ns // _SECOND_NS, each.host), [0.0, 0.0, 0.0])
         for place, value in enumerate((1.0, each.time_s, each.time_s * each.busbw)):
             sums[place] += value
 

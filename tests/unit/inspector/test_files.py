@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
@@ -12,7 +13,16 @@ import pytest
 
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.nccl_inspector import InspectorFiles, NcclInspector, with_collectives
-from tests.unit.inspector.dumps import bare, collective, marker, metrics, whole
+from tests.unit.inspector.dumps import (
+    bare,
+    collective,
+    header,
+    line,
+    marker,
+    metadata,
+    metrics,
+    whole,
+)
 
 
 def append(path: Path, *lines: bytes) -> None:
@@ -31,6 +41,20 @@ def test_the_ranks_of_a_job_are_averaged_and_the_slowest_host_is_named(tmp_path:
     assert found.lowest_host == "gpu002"
     assert found.lowest == pytest.approx(200e9)
     assert found.hosts == ("gpu001", "gpu002")
+
+
+def test_a_record_of_a_clock_that_is_ahead_does_not_hide_those_after_it(tmp_path: Path) -> None:
+    later_us = (time.time_ns() + 10**15) // 1000
+    ahead = line(
+        header=header(), metadata=metadata("v4.2", "gpu001", later_us), coll_perf=collective()
+    )
+    append(tmp_path / "gpu001-pid1.log", ahead)
+    files = InspectorFiles(tmp_path)
+    assert files.report().collectives[0].latest_ns <= time.time_ns()
+    now_us = time.time_ns() // 1000
+    now = line(header=header(), metadata=metadata("v4.2", "gpu001", now_us), coll_perf=collective())
+    append(tmp_path / "gpu001-pid1.log", now)
+    assert files.report().collectives[0].calls == 2
 
 
 def test_only_what_is_appended_is_read_and_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
