@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -13,7 +12,6 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.downstream_links import without_downstream
 from fabmon.analysis.evidence.full_link import FullLink
 from fabmon.analysis.fabric_structure import LinkGroup, Rows
-from fabmon.analysis.finding import Condition, Trait
 from fabmon.fabric.snapshot import Floats
 
 UP, SPINE_IN, DOWN, LEAF_IN = range(4)
@@ -27,24 +25,23 @@ class Row:
         peer=np.array([SPINE_IN, UP, LEAF_IN, DOWN]), node=np.array([0, 1, 1, 2])
     )
 
-    def __init__(self, up_gbps: float, down_gbps: float, is_up_open: bool = False) -> None:
-        self._bps = np.array([up_gbps, 0, down_gbps, 0]) * 1e9
-        self._open = [SimpleNamespace(rows=(UP,))] if is_up_open else []
+    def __init__(self, up_gbps: float, down_gbps: float) -> None:
+        self._sent = np.array([up_gbps, 0, down_gbps, 0]) * 1e9
+        self._received = np.array([0, up_gbps, 0, down_gbps]) * 1e9
 
     def leaving(self, rows: Rows, ticks: int) -> Floats:
-        return np.repeat(self._bps[rows, None], ticks, axis=1).astype(np.float32)
+        return np.repeat(self._sent[rows, None], ticks, axis=1).astype(np.float32)
 
-    def open_with(self, *traits: Trait) -> Iterator[Condition]:
-        assert traits == (Trait.FULL_LINK_OF_GROUP,)
-        return iter(cast("list[Condition]", self._open))
+    def entering(self, rows: Rows, ticks: int) -> Floats:
+        return np.repeat(self._received[rows, None], ticks, axis=1).astype(np.float32)
 
-    def left_of(self, *rows: int) -> list[int]:
+    def left_of(self, *rows: int, full_ticks: int = 5) -> list[int]:
         """The rows that are left of full links."""
-        links = [_full(row) for row in rows]
+        links = [_full(row, full_ticks) for row in rows]
         return [each.row for each in without_downstream(cast("DetectorInput", self), links)]
 
 
-def _full(row: int) -> FullLink:
+def _full(row: int, full_ticks: int) -> FullLink:
     none: Rows = np.empty(0, np.intp)
     hosts = np.array([9]) if row == UP else none
     group = LinkGroup("leaf2", row == DOWN, np.array([row]), none, hosts)
@@ -52,7 +49,7 @@ def _full(row: int) -> FullLink:
         row=row,
         group=group,
         level=np.ones(1, np.float32),
-        full_ticks=5,
+        full_ticks=full_ticks,
         feeders=none,
         named=none,
         lost=0.5,
@@ -73,8 +70,12 @@ def test_links_of_different_load_carry_different_flows() -> None:
     assert Row(300, 390).left_of(UP, DOWN) == [UP, DOWN]
 
 
-@pytest.mark.parametrize(("is_open", "left"), [(True, []), (False, [DOWN])])
-def test_one_that_is_reported_is_before_others_while_it_meets_no_rule(
-    is_open: bool, left: list[int]
+@pytest.mark.parametrize(("full_ticks", "left"), [(5, []), (10, [DOWN])])
+def test_one_that_may_carry_what_an_unjudged_link_brings_must_be_full_for_longer(
+    full_ticks: int, left: list[int]
 ) -> None:
-    assert Row(388, 388, is_up_open=is_open).left_of(DOWN) == left
+    assert Row(388, 388).left_of(DOWN, full_ticks=full_ticks) == left
+
+
+def test_one_that_no_link_brings_as_much_to_is_judged_at_once() -> None:
+    assert Row(200, 388).left_of(DOWN) == [DOWN]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput
 from fabmon.analysis.evidence.full_link import FullLink
 from fabmon.analysis.evidence.sharing import last_ticks
 from fabmon.analysis.fabric_structure import NONE
-from fabmon.analysis.finding import Trait
 
 SAME_LOAD = 0.06
 """Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
@@ -27,8 +26,9 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
     is no second queue then. Of two such links the one that carries more has other traffic as well,
     which makes it the narrower one; where they carry the same, it is the first. Links are
     inferred from a queue that may be another's: where none is known to be full, and of two such
-    links the one that loses more. A link that has been reported is before others in a tick in which
-    it does not meet its rule, too.
+    links the one that loses more. A link that may only carry what another one brings, judged or
+    not, must be full for longer: that one may not have been read for as long, or meet its rule a
+    few ticks later.
     """
     peer, node = inputs.structure.peer, inputs.structure.node
     links = [each for each in links if not each.is_inferred] or links
@@ -48,11 +48,6 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
         and each.lost
         < max(arriving.get(int(node[each.row]), 0.0), leaving.get(int(node[peer[each.row]]), 0.0))
     }
-    known = {each.row for each in links}
-    for finding in inputs.open_with(Trait.FULL_LINK_OF_GROUP):
-        row = finding.rows[0]
-        if row not in known and peer[row] != NONE:
-            into.setdefault(int(node[peer[row]]), []).append(row)
     for each in links:
         # What comes down into a leaf does not go up again.
         is_first_hop = not each.group.is_inward and len(each.group.hosts) > 0
@@ -63,4 +58,19 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
             first, second = float(fed[ticks].mean()), float(own[ticks].mean())
             if abs(first - second) <= SAME_LOAD * second:
                 dropped.add(before if second > first * _MORE else each.row)
+        if not is_first_hop and each.full_ticks < TICKS and _may_be_brought(inputs, each.row):
+            dropped.add(each.row)
     return [each for each in links if each.row not in dropped]
+
+
+def _may_be_brought(inputs: DetectorInput, row: int) -> bool:
+    """Whether one of the other links into a switch brings as much as leaves it by a full link."""
+    node = inputs.structure.node
+    others = np.flatnonzero(node == node[row])
+    others = others[others != row]
+    own = np.nan_to_num(inputs.leaving(np.array([row]), WINDOW_TICKS)[0])
+    ticks = last_ticks(own >= _NEARLY * own.max())
+    load = float(own[ticks].mean())
+    brought = np.nan_to_num(inputs.entering(others, WINDOW_TICKS))[:, ticks].mean(axis=1)
+    same = (np.abs(brought - load) <= SAME_LOAD * load) & (load <= brought * _MORE)
+    return bool(same.any())
