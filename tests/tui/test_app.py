@@ -13,7 +13,7 @@ from fabmon.tui.app import FabmonApp
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
-from fabmon.tui.screens.line_screens import NodesScreen
+from fabmon.tui.screens.line_screens import JobsScreen, NodesScreen
 from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.widgets.choosers import JumpPrompt
 from fabmon.tui.widgets.lines import LineView
@@ -236,7 +236,7 @@ async def test_every_action_exists() -> None:
         await run.press("l", "enter")
         lines = run.app.screen.query_one(LineView)
         pages = (FindingScreen, FluctuationScreen, WaterfallScreen)
-        screens = (OverviewScreen, NodesScreen, *pages, SaveMenu, JumpPrompt)
+        screens = (OverviewScreen, NodesScreen, JobsScreen, *pages, SaveMenu, JumpPrompt)
         targets = (run.app, run.app.screen, lines, *screens)
         for key in KEYS:
             name = key.action.partition("(")[0].removeprefix("app.")
