@@ -36,7 +36,24 @@ _PROGRESS_AFTER_S = 1.0
 
 
 async def print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit:
-    """Print JSON lines until the duration is over or the reader closes the pipe."""
+    """Print JSON lines until the duration is over, the reader closes the pipe, or a signal arrives:
+    a recording is closed then, too."""
+    printing = asyncio.ensure_future(_print_lines(scenes, duration_s))
+
+    def stop(status: Exit) -> None:
+        printing.cancel()
+
+    with EndSignals() as signals:
+        signals.on_end(stop)
+        try:
+            return await printing
+        except asyncio.CancelledError:
+            if signals.status is None:
+                raise
+            return signals.status
+
+
+async def _print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit:
     lines = JsonLines()
     until_s = None if duration_s is None else time.monotonic() + duration_s
     ever_up = False

@@ -72,6 +72,20 @@ def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
     assert str(path) in errors
 
 
+def test_printed_lines_complete_the_recording_beside_them_on_sigterm(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    command = [str(Path(sys.executable).with_name("fabmon")), "--interval", "0.2"]
+    command += ["--format", "jsonl", "--record", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        while not path.exists() or path.stat().st_size < 10_000:
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    with Recording(path) as recording:
+        assert recording.is_closed
+
+
 def test_info_summarises_a_recording(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(300))
     done = fabmon("info", str(tmp_path / "a.fabrec"))
