@@ -370,7 +370,7 @@ def _port(snapshot: Snapshot, text: str) -> Port:
 
 
 def _nearest(text: str, names: Iterable[str]) -> str:
-    """The most similar of some names, of those that begin alike; empty if none is similar."""
+    """The most similar of the names with the same beginning; empty if none is similar."""
     import difflib
 
     head = text[:3]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fabmon.fabric.jobs.inspector_records import InspectorLog, Measured, of_metrics
 from tests.unit.inspector.dumps import WRITTEN_US, bare, collective, line, marker, send, whole
 
-CAPTURE = Path("/work/shared/captures/nccl-inspector/records.jsonl")
+CAPTURE = Path(__file__).parents[4] / "shared/captures/nccl-inspector/records.jsonl"
 
 
 def read(*lines: bytes, is_cut: bool = False) -> tuple[list[Measured], InspectorLog]:
