@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,21 +53,14 @@ def test_only_what_is_named_is_opened(tmp_path: Path) -> None:
     assert "lpe_append_cmds_0" in there - names
 
 
-@pytest.mark.parametrize(
-    ("stamp_ns", "between"),
-    [
-        (lambda: time.time_ns(), "within the read"),
-        (lambda: time.time_ns() - 3600 * 10**9, "at its start"),
-        (lambda: time.time_ns() + 3600 * 10**9, "at its end"),
-    ],
-)
-def test_the_blocks_clock_is_that_of_its_values(
-    tmp_path: Path, stamp_ns: Callable[[], int], between: str
+@pytest.mark.parametrize("wrong_s", [0, -3600, 3600], ids=["right", "behind", "ahead"])
+def test_the_time_of_values_is_within_their_read_whatever_the_clock(
+    tmp_path: Path, wrong_s: int
 ) -> None:
     hosts.slingshot_host(tmp_path, nics=1)
     cxi = source("cxi", tmp_path)
     cxi.discover()
-    now_ns = stamp_ns()
+    now_ns = time.time_ns() + wrong_s * 10**9
     for path in (tmp_path / TELEMETRY).iterdir():
         path.write_text(f"7@{now_ns // 10**9}.{now_ns % 10**9:09d}\n")
     start_ns = time.monotonic_ns()
@@ -77,8 +69,6 @@ def test_the_blocks_clock_is_that_of_its_values(
     assert reading.values is not None
     assert start_ns <= reading.mono_ns <= end_ns
     assert cxi.values_ns == reading.mono_ns
-    if between == "at its end":
-        assert reading.mono_ns >= start_ns + 1_000 * reading.duration_us
     cxi.close()
 
 
