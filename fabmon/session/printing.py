@@ -23,6 +23,7 @@ from fabmon.fabric.model import Node
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wording import file_error
+from fabmon.feeds.log_digest import NODES_LOG
 from fabmon.report.output import folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
@@ -158,9 +159,10 @@ def _has_settled(scene: Scene, node: Node) -> bool:
     return bool((~np.isnan(rates)).any())
 
 
-def log_to_stderr() -> None:
-    """Print warnings, as of nodes that are lost, to standard error."""
+def log_to_stderr(*, nodes: bool = True) -> None:
+    """Print warnings to standard error; those of nodes that are lost where no report names them."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
+    logging.getLogger(NODES_LOG).setLevel(logging.NOTSET if nodes else logging.CRITICAL)
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
 
 
