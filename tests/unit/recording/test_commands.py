@@ -195,6 +195,19 @@ def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], mess
     assert message in done.stderr
 
 
+def test_a_rotation_is_named_where_its_name_without_a_time_is_replayed(tmp_path: Path) -> None:
+    for minute in (10, 20):
+        write(tmp_path / f"pod7-20251121T04{minute}00Z.fabrec", quiet_ticks(3))
+    for name in ("pod7", "pod7.fabrec"):
+        done = fabmon("info", str(tmp_path / name))
+        assert done.returncode == 2
+        assert (
+            f"{name}: no such file; record --rotate wrote pod7-20251121T041000Z.fabrec to "
+            "pod7-20251121T042000Z.fabrec: name these files, or their directory" in done.stderr
+        )
+    assert "rotate" not in fabmon("info", str(tmp_path / "pod8.fabrec")).stderr
+
+
 def test_amounts() -> None:
     assert [parse_seconds(each) for each in ("90", "1.5h", "7d", "2x")] == [90, 5400, 604_800, None]
     assert [parse_size(each) for each in ("64MB", "1GiB", "12", "h")] == [
