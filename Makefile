@@ -58,7 +58,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	  echo "python3-venv is missing: apt install python3-venv"; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON); once, and again when the locked versions change" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@echo "downloading and installing $$(grep -c == requirements.lock) packages, DISK: MINUTES" >&2
+	@echo "downloading and installing $$(grep -c == requirements.lock) packages, 500 MB: one to five minutes" >&2
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock >&2
 	@echo "installing fabmon" >&2
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . >&2
