@@ -1,5 +1,6 @@
 # fabmon: everything a person runs. Each target sets itself up on a fresh Debian or Ubuntu machine.
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 
 # The console needs 3.11; the first interpreter on the PATH that really is one wins.
@@ -114,21 +115,21 @@ test-packages: setup system $(RELEASE)/.ready ## the packages, installed as peop
 
 .PHONY: bench
 bench: setup system ## the parts, as JSON lines and into docs/performance.md; 6 GB in TMPDIR, 20 minutes
-	@{ $(BIN)/python -m tests.bench; $(BIN)/python -m tests.bench.shipped --ssh --nodes 200 --runs 1; } \
+	@{ $(BIN)/python -m tests.bench && $(BIN)/python -m tests.bench.shipped --ssh --nodes 200 --runs 1; } \
 	  | tee parts.jsonl
 	@$(BIN)/python -m tests.bench.table parts.jsonl; rm -f parts.jsonl
 
 .PHONY: bench-shipped
 bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: into docs/performance.md
-	@for nodes in 256 1024; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs $(RUNS); done \
+	@for nodes in 256 1024; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs $(RUNS) || exit 1; done \
 	  | tee shipped.jsonl
 	@$(BIN)/python -m tests.bench.table shipped.jsonl; rm -f shipped.jsonl
 
 .PHONY: bench-growth
 bench-growth: setup system ## 16 nodes streamed to 10,000 from real servers: into docs/performance.md
-	@{ for nodes in 16 64; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs 1 --seconds 30; done; \
+	@{ for nodes in 16 64; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs 1 --seconds 30 || exit 1; done; \
 	  for nodes in 1024 4096 10000; do for server in victoria-metrics prometheus; do \
-	  $(BIN)/python -m tests.bench.growth --server $$server --nodes $$nodes; done; done; } | tee growth.jsonl
+	  $(BIN)/python -m tests.bench.growth --server $$server --nodes $$nodes || exit 1; done; done; } | tee growth.jsonl
 	@$(BIN)/python -m tests.bench.table growth.jsonl; rm -f growth.jsonl
 
 .PHONY: docs
