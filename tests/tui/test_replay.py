@@ -228,7 +228,7 @@ async def test_a_click_in_the_strip_goes_there(recording: tuple[Path, list[Scene
     async with replaying(recording[0]) as run:
         await at_end(run)
         row = run.app.screen.query_one("#time").region.y + 1
-        await run.pilot.click(offset=(40, row))
+        await run.click(40, row)
         await run.until(lambda: 20 <= second_of(run) <= 60)
 
 
