@@ -54,7 +54,8 @@ def test_a_collision_names_the_job_its_user_and_the_hosts_of_both_ranks(life: Li
     on both sides of it."""
     (found,) = [line for line in life.crowded.opened if line["cause"] == "ecmp_collision"]
     (job,) = found["jobs"]
-    assert (number := re.fullmatch(rf"job (\d+) {JOB_NAME} \(root\)", job))
+    number = re.fullmatch(rf"job (\d+) {JOB_NAME} \(root\)", job)
+    assert number
     said = {each["name"]: each["value"] for each in found["evidence"]}
     near, far = (said[f"job {number[1]} sends {way}"] for way in ("from", "to"))
     print(f"{job}: from {near}, to {far}")

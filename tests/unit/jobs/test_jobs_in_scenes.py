@@ -183,7 +183,8 @@ def test_what_nccl_measured_is_joined_to_its_job() -> None:
 
 
 def test_redaction_covers_collectives() -> None:
-    report = CollectiveReport(reason="/home/anna/pod7: no such file", collectives=(MEASURED,))
+    odd = msgspec.structs.replace(MEASURED, operation="anna's llama")
+    report = CollectiveReport(reason="/home/anna/pod7: no such file", collectives=(MEASURED, odd))
     found = Redactor().tick(Tick(0, 0, collectives=report)).collectives
 
     assert found is not None
@@ -191,6 +192,7 @@ def test_redaction_covers_collectives() -> None:
     for name in ("8801", "llama", "gpu00", "pod7", "anna"):
         assert name not in text
     assert found.collectives[0].busbw == 30e9
+    assert [each.operation for each in found.collectives] == ["AllReduce", "operation"]
 
 
 def test_collectives_are_recorded_and_known_in_the_middle_of_a_recording(tmp_path: Path) -> None:
