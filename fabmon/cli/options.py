@@ -396,7 +396,14 @@ def _hints(given: dict[str, Any]) -> JobHints | None:
         raise UsageError("--peak-tflops needs --seq-len and --global-batch")
     from fabmon.analysis.iteration.model_arithmetic import JobHints
 
-    return JobHints(params=params, **said)
+    hints = JobHints(params=params, **said)
+    tp, node = hints.tp, min(hints.gpus_per_node, hints.gpus)
+    if node % tp and tp % node:
+        raise UsageError(
+            f"--tp {tp}: nodes of {node} GPUs do not hold whole groups of {tp} ranks: write a --tp"
+            f" that divides {node} or is a multiple of it, or another --gpus-per-node"
+        )
+    return hints
 
 
 def check_style(style: str | None, once: bool) -> None:
