@@ -7,7 +7,7 @@ two. Of the files at most 1 MiB is read every tenth tick: of one that grows fast
 bytes left out are counted. Records that were written more than a minute before are left out. A tree
 at another root carries the files in `<root>/nccl_inspector`.
 
-The format and its source: collectors/readers/inspector_records.py.
+The format and its source: collectors/inspector_records.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from collectors import clock
 from collectors.catalog import require
 from collectors.hostfs import HostFS
-from collectors.readers.inspector_records import (
+from collectors.inspector_records import (
     LOG_NAME,
     MOST_COUNT,
     LogFile,

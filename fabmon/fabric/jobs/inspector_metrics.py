@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from collectors.readers.inspector_records import MOST_COUNT, Measured, Operation, text_of
+from collectors.inspector_records import MOST_COUNT, Measured, Operation, text_of
 
 _GB = 1e9
 _RANGE = re.compile(r"\d{1,6}-\d{1,6}[KMGT]?B|0B")

@@ -8,7 +8,7 @@ import re
 import time
 from pathlib import Path
 
-from collectors.readers.inspector_records import (
+from collectors.inspector_records import (
     LOG_NAME,
     LogFile,
     Measured,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from collectors.readers.inspector_records import Measured, Operation
+from collectors.inspector_records import Measured, Operation
 from fabmon.fabric.jobs.collectives import Collective
 
 _WINDOW_NS = 60 * 1_000_000_000

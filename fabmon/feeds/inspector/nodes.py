@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from collectors.readers.inspector_records import MOST_COUNT, Operation, text_of
+from collectors.inspector_records import MOST_COUNT, Operation, text_of
 from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, ObjectInfo

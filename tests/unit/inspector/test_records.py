@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.readers.inspector_records import InspectorLog, Measured
+from collectors.inspector_records import InspectorLog, Measured
 from fabmon.fabric.jobs.inspector_metrics import of_metrics
 from tests.unit.inspector.dumps import WRITTEN_US, bare, collective, line, marker, send, whole
 
