@@ -81,6 +81,10 @@ class ScreenApp(ContainingApp):
         """Answer a key in one line for some seconds."""
         self.notify(text, timeout=seconds, markup=False)
 
+    def warn(self, text: str) -> None:
+        """Show what went wrong for some seconds."""
+        self.notify(text, timeout=10, markup=False, severity="warning")
+
     def notify(self, message: str, **options: Any) -> None:
         """Show a message in one line."""
         super().notify(fit(message, max(1, self.size.width - 4)).rstrip(), **options)
@@ -88,6 +92,8 @@ class ScreenApp(ContainingApp):
     def on_notify(self) -> None:
         """Make room for the message that is about to be shown: there is one line."""
         self.clear_notifications()
+        # Textual leaves the empty place of a message that has not expired, which hides the next.
+        self.screen.query("ToastHolder").remove()
 
     def skip_while_typing(self) -> None:
         """Leave the key to an input or a menu that is open."""

@@ -60,6 +60,8 @@ async def test_messages_are_one_line_above_the_footer() -> None:
         await run.until(lambda: "third" in run.text)
         assert "third" in run.lines[-2]
         assert "first" not in run.text
+        run.app.warn("while the third is shown")
+        await run.until(lambda: "while the third is shown" in run.lines[-2])
         assert "? help  q quit" in run.lines[-1]
 
 
