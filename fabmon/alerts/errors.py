@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 ALERTS_LOG = "fabmon.alerts"
 """The logger of receivers that are lost and found again."""
 
