@@ -57,18 +57,21 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -q -y python3-venv; } || { \
 	  echo "python3-venv is missing: apt install python3-venv"; exit 1; }
-	@echo "setting up $(VENV): the locked packages, with $(PYTHON)" >&2
+	@echo "setting up $(VENV) with $(PYTHON); once, and again when the locked versions change" >&2
 	@$(PYTHON) -m venv $(VENV)
+	@echo "downloading and installing $$(grep -c == requirements.lock) packages, 500 MB: one to five minutes" >&2
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock >&2
+	@echo "installing fabmon" >&2
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . >&2
 	@touch $@
+	@echo "$(BIN)/fabmon is ready: $(BIN)/fabmon demo" >&2
 
 $(VENV39)/.ready: requirements-node39.lock
 	@if [ -n "$(PYTHON39)" ]; then $(PYTHON39) -m venv $(VENV39) && \
 	  $(VENV39)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-node39.lock && touch $@; fi
 
 $(RELEASE)/.ready: requirements-release.lock $(VENV)/.ready
-	@echo "setting up $(RELEASE): the tools that make packages and pages" >&2
+	@echo "setting up $(RELEASE): the tools that make packages and pages, a minute or two" >&2
 	@$(PYTHON) -m venv $(RELEASE)
 	@$(RELEASE)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-release.lock >&2
 	@touch $@

@@ -22,7 +22,9 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Node
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.wording import file_error
+from fabmon.fabric.time_wording import date_time, duration
+from fabmon.fabric.wording import byte_count, file_error
+from fabmon.feeds.log_digest import NODES_LOG
 from fabmon.report.output import folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
@@ -158,9 +160,10 @@ def _has_settled(scene: Scene, node: Node) -> bool:
     return bool((~np.isnan(rates)).any())
 
 
-def log_to_stderr() -> None:
-    """Print warnings, as of nodes that are lost, to standard error."""
+def log_to_stderr(*, nodes: bool = True) -> None:
+    """Print warnings to standard error; those of nodes that are lost where no report names them."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
+    logging.getLogger(NODES_LOG).setLevel(logging.NOTSET if nodes else logging.CRITICAL)
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
 
 
@@ -251,6 +254,14 @@ def output(path: Path | None) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError):
             raise OutputError(f"{path}: {file_error(error)}") from None
         raise
+
+
+def print_written(path: Path, from_ns: int, until_ns: int) -> None:
+    """Print to standard error which file was made, its size, and the time that it holds."""
+    times = f"{date_time(from_ns)} to {date_time(until_ns)}"
+    length = duration((until_ns - from_ns) / 1e9)
+    size = byte_count(path.stat().st_size)
+    print(f"fabmon: wrote {path}: {size}, {times} ({length})", file=sys.stderr)
 
 
 def _abandon_output(error: OSError) -> bool:

@@ -116,8 +116,8 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Late:
-    """How often a host was late, in seconds by the median, and at what level the other hosts of its
-    job moved data meanwhile (share of line rate)."""
+    """How often a host was late, in seconds by the median, and the mean rate of the other hosts of
+    its job from the beginning to the end of these exchanges (share of line rate)."""
 
     times: int
     late_s: float
@@ -297,10 +297,9 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Co
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} was late {plural(late.times, 'time')} in {period_s:.0f} s, by"
-            f" {late.late_s:.1f} s: the {peers} other hosts of its job moved"
-            f" {rounded_percent(late.level)} of line rate"
-            " meanwhile and wait for it"
+            f"{name} began {plural(late.times, 'exchange')} late in {period_s:.0f} s, by"
+            f" {late.late_s:.1f} s: the {peers} other hosts of its job wait for it, and reach"
+            f" {rounded_percent(late.level)} of line rate on average over such an exchange"
         ),
         evidence=(
             Evidence("late by", round(late.late_s, 1), "s"),
@@ -311,5 +310,5 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Co
         advice=CAUSE.advice,
         confidence=0.9,
         lost=round(min(1.0, late.times * late.late_s / period_s), 3),
-        unseen="which ranks make a job: it is inferred from equal traffic",
+        unseen="which hosts exchange data: it is inferred from equal traffic at the same times",
     )
