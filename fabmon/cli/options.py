@@ -107,9 +107,9 @@ sflow_option = click.option(
 )
 inspector_option = click.option(
     "--nccl-inspector",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Read what NCCL Inspector writes here: bandwidth of collectives, in the view of jobs.",
+    metavar="[nodes:]DIR",
+    help="Read what NCCL Inspector writes, here or on the nodes: bandwidth of collectives, in the"
+    " view of jobs.",
 )
 prometheus_option = click.option(
     "--prometheus",

@@ -58,7 +58,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     nodesets: tuple[str, ...] = ()
     jobs: JobFilter = JobFilter()
     sflow: str | None = None
-    nccl_inspector: Path | None = None
+    nccl_inspector: str | None = None
     prometheus: str | None = None
     matches: tuple[str, ...] = ()
     token_file: Path | None = None

@@ -90,9 +90,11 @@ class ScreenApp(ContainingApp):
         super().notify(fit(message, max(1, self.size.width - 4)).rstrip(), **options)
 
     def on_notify(self) -> None:
-        """Make room for the message that is about to be shown: there is one line."""
+        """Make room for the message that is about to be shown: there is one line.
+
+        Textual 8.2 removes messages that are cleared, and keeps the containers that they were in.
+        """
         self.clear_notifications()
-        # Textual leaves the empty place of a message that has not expired, which hides the next.
         self.screen.query("ToastHolder").remove()
 
     def skip_while_typing(self) -> None:

@@ -226,6 +226,16 @@ async def test_a_toast_has_a_line_to_itself(size: tuple[int, int], color: str) -
         assert named.style.reverse or named.style.bgcolor != palette.text.bgcolor
 
 
+async def test_of_many_messages_only_the_last_one_is_kept() -> None:
+    async with running(HEALTHY, size=(100, 30), toasts=True) as run:
+        for number in range(20):
+            run.app.say(f"message {number}")
+            await run.pilot.pause()
+        await run.until(lambda: "message 19" in run.text)
+        await run.until(lambda: len(run.app.screen.query("ToastRack > *")) == 1)
+        assert "message 18" not in run.text
+
+
 async def test_a_toast_does_not_hide_what_is_typed() -> None:
     async with running(COLLISION, seq=32, size=(80, 24), toasts=True) as run:
         await run.send(COLLISION.scene(33))
