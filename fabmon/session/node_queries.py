@@ -39,7 +39,8 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
 
     def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
         surveyor.accept(tick)
-        return all(
+        # The scheduler is asked meanwhile; where it cannot be, its report says why.
+        return snapshot.jobs.report is not None and all(
             surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
             or snapshot.statuses[host.name].state in _GONE
             for host in hosts
@@ -115,8 +116,8 @@ async def _listen(
     """The first snapshot for which `is_settled` holds, or the last one before the time is over."""
     history = session.history(hosts)
     until_s = time.monotonic() + duration_s
-    async with aclosing(session.live_feed(hosts)) as feed:
-        async for tick in feed:
+    async with aclosing(session.live_feed(hosts)) as feed, session.with_jobs(feed) as ticks:
+        async for tick in ticks:
             snapshot = history.accept(tick)
             if is_settled(tick, snapshot) or time.monotonic() >= until_s:
                 break

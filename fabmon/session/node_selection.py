@@ -21,7 +21,8 @@ from fabmon.fabric.jobs.job import HOSTFILE, Job, JobFilter, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.wording import plural
-from fabmon.feeds.squeue import SqueueError, running_jobs
+from fabmon.feeds.job_command import CommandError
+from fabmon.feeds.squeue import running_jobs
 from fabmon.session.errors import UsageError
 
 _SLOTS = re.compile(r"\S+(:\d+$|\s.*\bslots=\d+)")
@@ -105,7 +106,7 @@ def _running(wanted: JobFilter, squeue: str) -> tuple[Job, ...]:
     """The running jobs that a filter selects, at least one."""
     try:
         running = asyncio.run(running_jobs(squeue))
-    except SqueueError as error:
+    except CommandError as error:
         said = f": {error.said}" if error.said else ""
         raise UsageError(f"{wanted}: {error}{said}") from None
     found = tuple(job for job in running if wanted.matches(job))

@@ -115,6 +115,7 @@ async def test_the_next_node_is_asked_where_nothing_listens_and_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first refuses the connection: nothing can have been sent to it."""
+
     def refusing(session: Session, options: RasOptions, host: Host, *where: int) -> bytes:
         if host.name == "gpu001":
             with socket.create_server(("127.0.0.1", 0)) as free:

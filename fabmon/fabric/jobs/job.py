@@ -52,16 +52,22 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `source` says from what (`squeue`), `read_ns` when (wall clock; 0: never). `reason` says why
     they could not be read since, empty where they could: then they are at most a minute old.
+    `notes` are sentences on other sources whose jobs are old.
     """
 
     source: str
     read_ns: int = 0
     reason: str = ""
     jobs: tuple[Job, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def says_the_same(self, other: JobReport | None) -> bool:
         """Whether only the time of the last read differs."""
-        return other is not None and (self.reason, self.jobs) == (other.reason, other.jobs)
+        return other is not None and (self.reason, self.jobs, self.notes) == (
+            other.reason,
+            other.jobs,
+            other.notes,
+        )
 
 
 class JobFilter(msgspec.Struct, frozen=True):
