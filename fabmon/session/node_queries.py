@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections import Counter
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.fabric.flows.queue_pairs import SOURCE
+from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import HOST, Host
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.wire.messages import Hello
 from fabmon.report.doctor import DoctorRecord, examine
+from fabmon.session.node_selection import JobSources
 from fabmon.session.session import Session
 
 _DOCTOR_FRAMES = 3
@@ -29,6 +32,9 @@ _FLOWS_FRAMES = 8
 
 if TYPE_CHECKING:
     from fabmon.feeds.prometheus.feed import PrometheusFeed
+
+_JOBS_S = 15.0
+"""How long nodes are asked for the jobs of their processes."""
 
 _GONE = (NodeState.FAILED, NodeState.LOST)
 
@@ -84,6 +90,17 @@ async def collect_queue_pairs(
         return has_tables and all(_has_reported(snapshot, h, frames[h.name]) for h in hosts)
 
     return await _listen(session, hosts, duration_s, is_settled)
+
+
+def job_sources(session: Session) -> JobSources:
+    """Where a run finds the jobs that select its nodes."""
+
+    def on_nodes(hosts: Sequence[Host]) -> tuple[Job, ...]:
+        found = collect_queue_pairs(session, [h for h in hosts if h.role == HOST], _JOBS_S)
+        return asyncio.run(found).jobs.jobs
+
+    commands = session.settings.jobs
+    return JobSources(commands.squeue, commands.kubectl, on_nodes)
 
 
 async def collect_fabric(

@@ -42,9 +42,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return " ".join(filter(None, ("job", self.number, name, user)))
 
     def is_called(self, text: str) -> bool:
-        """Whether a user means this job by `8801` (an array with all its tasks) or `8801_3`."""
+        """Whether a user means this job by `8801` (an array with all its tasks) or `8801_3`, one of
+        Kubernetes by `research/llama-70b` or `llama-70b`."""
         base = self.shown_id.replace("+", "_").partition("_")[0]
-        return bool(text) and text in (self.id, self.shown_id, base, self.number)
+        alone = self.id.rpartition("/")[2]
+        return bool(text) and text in (self.id, self.shown_id, base, self.number, alone)
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
