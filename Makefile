@@ -1,5 +1,6 @@
 # fabmon: everything a person runs. Each target sets itself up on a fresh Debian or Ubuntu machine.
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 
 # The console needs 3.11; the first interpreter on the PATH that really is one wins.
@@ -56,18 +57,21 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -q -y python3-venv; } || { \
 	  echo "python3-venv is missing: apt install python3-venv"; exit 1; }
-	@echo "setting up $(VENV): the locked packages, with $(PYTHON)" >&2
+	@echo "setting up $(VENV) with $(PYTHON); once, and again when the locked versions change" >&2
 	@$(PYTHON) -m venv $(VENV)
+	@echo "downloading and installing $$(grep -c == requirements.lock) packages, 500 MB: one to five minutes" >&2
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock >&2
+	@echo "installing fabmon" >&2
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . >&2
 	@touch $@
+	@echo "$(BIN)/fabmon is ready: $(BIN)/fabmon demo" >&2
 
 $(VENV39)/.ready: requirements-node39.lock
 	@if [ -n "$(PYTHON39)" ]; then $(PYTHON39) -m venv $(VENV39) && \
 	  $(VENV39)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-node39.lock && touch $@; fi
 
 $(RELEASE)/.ready: requirements-release.lock $(VENV)/.ready
-	@echo "setting up $(RELEASE): the tools that make packages and pages" >&2
+	@echo "setting up $(RELEASE): the tools that make packages and pages, a minute or two" >&2
 	@$(PYTHON) -m venv $(RELEASE)
 	@$(RELEASE)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-release.lock >&2
 	@touch $@
@@ -111,21 +115,21 @@ test-packages: setup system $(RELEASE)/.ready ## the packages, installed as peop
 
 .PHONY: bench
 bench: setup system ## the parts, as JSON lines and into docs/performance.md; 6 GB in TMPDIR, 20 minutes
-	@{ $(BIN)/python -m tests.bench; $(BIN)/python -m tests.bench.shipped --ssh --nodes 200 --runs 1; } \
+	@{ $(BIN)/python -m tests.bench && $(BIN)/python -m tests.bench.shipped --ssh --nodes 200 --runs 1; } \
 	  | tee parts.jsonl
 	@$(BIN)/python -m tests.bench.table parts.jsonl; rm -f parts.jsonl
 
 .PHONY: bench-shipped
 bench-shipped: setup system ## fabmon as it is started, 256 and 1,024 agents: into docs/performance.md
-	@for nodes in 256 1024; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs $(RUNS); done \
+	@for nodes in 256 1024; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs $(RUNS) || exit 1; done \
 	  | tee shipped.jsonl
 	@$(BIN)/python -m tests.bench.table shipped.jsonl; rm -f shipped.jsonl
 
 .PHONY: bench-growth
 bench-growth: setup system ## 16 nodes streamed to 10,000 from real servers: into docs/performance.md
-	@{ for nodes in 16 64; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs 1 --seconds 30; done; \
+	@{ for nodes in 16 64; do $(BIN)/python -m tests.bench.shipped --nodes $$nodes --runs 1 --seconds 30 || exit 1; done; \
 	  for nodes in 1024 4096 10000; do for server in victoria-metrics prometheus; do \
-	  $(BIN)/python -m tests.bench.growth --server $$server --nodes $$nodes; done; done; } | tee growth.jsonl
+	  $(BIN)/python -m tests.bench.growth --server $$server --nodes $$nodes || exit 1; done; done; } | tee growth.jsonl
 	@$(BIN)/python -m tests.bench.table growth.jsonl; rm -f growth.jsonl
 
 .PHONY: docs

@@ -73,11 +73,14 @@ def _parser() -> argparse.ArgumentParser:
 def _sources(settings: requests.Settings) -> List[Source]:
     try:
         names = choose_sources(settings.sources)
+        names += choose_sources(sorted(set(settings.arguments) - set(names)))
     except KeyError as error:
         known = ", ".join(SOURCES)
         raise requests.BadSettings(f"no source {error.args[0]!r}: there are {known}") from None
     host = HostFS(settings.root)
     made = [make_source(name, host) for name in names]
+    for source in made:
+        source.argument = settings.arguments.get(source.name, "")
     return [each for source in made for each in (source, *source.companions())]
 
 

@@ -14,7 +14,8 @@ class SourceEntry(NamedTuple):
 
     `factory` is `module:Class`. `needs` are paths below the root without any of which the source
     has nothing to read and is not even imported; empty means that it is always imported.
-    `on_request` sources are read only where they are named, since they report about other nodes.
+    `on_request` sources are read only where they are named, since they report about other nodes or
+    read files of users.
     """
 
     factory: str
@@ -52,6 +53,9 @@ SOURCES: Dict[str, SourceEntry] = {
     "sonic": SourceEntry("collectors.sources.sonic:Sonic", _SONIC),
     "sonic_queues": SourceEntry("collectors.sources.sonic:SonicQueues", _SONIC),
     "ib_fabric": SourceEntry("collectors.sources.ib_fabric:IbFabric", on_request=True),
+    "nccl_inspector": SourceEntry(
+        "collectors.sources.nccl_inspector:NcclInspector", on_request=True
+    ),
     "routes": SourceEntry("collectors.sources.routes:Routes"),
 }
 """Name -> entry; the order is that of the blocks in a frame."""

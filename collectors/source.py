@@ -100,6 +100,7 @@ class Source(ABC):
     counters carry their own time or were read earlier; None means the start of the read.
     `is_background`: the values come from a thread at its own times; the probe asks every tick, and
     `min_period_s` is then the usual time from one to the next.
+    `argument` is what the settings say to this source, as a directory; empty for most.
     `coverage`, known after `discover`, says for each driver what was seen and not read; `limits`
     names, a sentence each, what of this machine cannot be seen although nothing failed.
     """
@@ -110,6 +111,7 @@ class Source(ABC):
     deadline_s = 0.2
     values_ns: Optional[int] = None
     is_background = False
+    argument = ""
 
     def __init__(self, host: HostFS) -> None:
         self.host = host

@@ -60,6 +60,20 @@ def _log_metrics() -> Iterator[Metric]:
         yield Metric(name, "events", WRAP64, "", "probe", meaning, doc)
 
 
+def _inspector_metrics() -> Iterator[Metric]:
+    """The `nccl_*` rows."""
+    doc = "collectors/sources/nccl_inspector.py"
+    for name, unit, meaning in (
+        ("nccl_calls", "events", "calls of a collective, of all ranks on the node"),
+        ("nccl_time_us", "us", "time that these calls took"),
+        ("nccl_bus_bytes", "bytes", "that time multiplied by the bus bandwidth"),
+        ("nccl_records_lost", "events", "records that NCCL Inspector lost, as it says"),
+        ("nccl_records_unread", "events", "lines and files of NCCL Inspector that are no records"),
+        ("nccl_bytes_skipped", "bytes", "of files that grow faster than they are read"),
+    ):
+        yield Metric(name, unit, WRAP64, "", "probe", meaning, doc)
+
+
 ROWS: Tuple[Metric, ...] = (
     *netdev_metrics(),
     *ib_metrics(),
@@ -68,6 +82,7 @@ ROWS: Tuple[Metric, ...] = (
     *gpu_metrics(),
     *_probe_metrics(),
     *_log_metrics(),
+    *_inspector_metrics(),
     *_summed_metrics(),
 )
 """All metrics, each name once."""

@@ -17,7 +17,7 @@ import os
 import queue
 import select
 import threading
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from collectors import wire
 
@@ -34,6 +34,7 @@ class Settings(NamedTuple):
     `interval_s` from one frame to the next, 0.05 to 3600. `lease_s` without a line from the console
     after which the probe ends; 0 for no limit. `sources` as `registry.choose_sources` takes them.
     `root` is the tree to read. `encodings` are those that the console reads, the best first.
+    `arguments` are texts for sources by name, as a directory; these sources are read too.
     """
 
     interval_s: float = 1.0
@@ -41,6 +42,7 @@ class Settings(NamedTuple):
     sources: Optional[List[str]] = None
     root: str = "/"
     encodings: Sequence[str] = ()
+    arguments: Mapping[str, str] = {}
 
 
 class BadSettings(Exception):
@@ -64,6 +66,9 @@ def parse_settings(line: bytes) -> Settings:
         raise BadSettings(f"sources must be a list of names or null, not {settings.sources!r}")
     if not _are_names(settings.encodings):
         raise BadSettings(f"encodings must be a list of names, not {settings.encodings!r}")
+    arguments = settings.arguments
+    if not isinstance(arguments, dict) or not _are_names([*arguments, *arguments.values()]):
+        raise BadSettings(f"arguments must be an object of texts, not {arguments!r}")
     return settings
 
 

@@ -1,29 +1,60 @@
 """The jobs that a condition affects: those on the hosts that it names, or whose traffic may pass
-the switch ports that it names."""
+the switch ports that it names; and which of their hosts send over its link, and to which."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
-from fabmon.analysis.finding import Condition
+from fabmon.analysis.causes import causes_with
+from fabmon.analysis.evidence.flows_on_link import PossibleEnds, possible_ends
+from fabmon.analysis.finding import Condition, Evidence, Trait
 from fabmon.fabric.jobs.job import Job
-from fabmon.fabric.model import SWITCH, Fabric, Port
+from fabmon.fabric.model import RAIL, SWITCH, Fabric, Port
+from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.topology.leaves import far_node, is_uplink_to
+from fabmon.fabric.topology.leaves import NONE, far_node, is_uplink_to
+from fabmon.fabric.wording import name_list
 
 MOST_NAMED = 8
 """Jobs that a finding names, at most."""
 
+_MOST_WITH_HOSTS = 2
+_MOST_HOSTS = 8
+"""Jobs of which the hosts at the ends of a link are named, and hosts of one at one end."""
+
+
+class _Affected(NamedTuple):
+    """What is added to a condition."""
+
+    jobs: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+
+
+def link_of(fabric: Fabric, condition: Condition) -> tuple[list[int], str] | None:
+    """The link of a condition, as rows of its ports, and the direction (tx or rx) there; None where
+    its cause is not about traffic."""
+    ports = fabric.ports
+    rows = [row for row in condition.rows if 0 <= row < len(ports) and ports[row].node]
+    if condition.cause not in causes_with(Trait.HAS_SENDERS) or not rows:
+        return None
+    is_rail = ports[rows[0]].role == RAIL
+    direction = "rx" if is_rail and condition.cause in causes_with(Trait.LAST_HOP) else "tx"
+    # All rails of a finding about slowed senders count; of an ECMP group only its first link.
+    several = is_rail and direction == "tx" and all(ports[row].role == RAIL for row in rows)
+    return (rows if several else rows[:1]), direction
+
 
 class AffectedJobs:
-    """Adds the labels of affected jobs to conditions; computed again when the jobs, the fabric or
-    the ports of a condition change."""
+    """Adds the labels of affected jobs, and their hosts, to conditions; computed again when the
+    jobs, the fabric, its queue pairs or the ports of a condition change."""
 
     def __init__(self) -> None:
-        self._of: tuple[object, ...] = ()
-        self._known: dict[tuple[object, ...], tuple[str, ...]] = {}
+        self._of: tuple[object, ...] = (None, None, None)
+        self._known: dict[tuple[object, ...], _Affected] = {}
         self._port_of: dict[str, Port] = {}
         self._switches: frozenset[str] = frozenset()
 
@@ -31,19 +62,26 @@ class AffectedJobs:
         """The conditions with their jobs."""
         if not snapshot.jobs.jobs:
             return conditions
-        if self._of[:1] != (snapshot.jobs,) or self._of[1] is not snapshot.fabric:
-            self._of, self._known = (snapshot.jobs, snapshot.fabric), {}
+        of = (snapshot.jobs, snapshot.fabric, snapshot.connections)
+        if any(now is not before for now, before in zip(of, self._of, strict=True)):
+            self._of, self._known = of, {}
             self._port_of = {port.id: port for port in snapshot.fabric.ports if port.node}
             self._switches = _switches(snapshot.fabric)
         return [self._with_jobs(each, snapshot) for each in conditions]
 
     def _with_jobs(self, condition: Condition, snapshot: Snapshot) -> Condition:
-        key = (condition.subject, condition.rows, condition.victims)
+        key = (condition.cause, condition.subject, condition.rows, condition.victims)
         if key not in self._known:
-            jobs = self._jobs(condition, snapshot)
-            self._known[key] = tuple(job.label for job in jobs[:MOST_NAMED])
-        found = self._known[key]
-        return msgspec.structs.replace(condition, jobs=found) if found else condition
+            found = self._jobs(condition, snapshot)
+            self._known[key] = _Affected(
+                tuple(job.label for job in found[:MOST_NAMED]),
+                tuple(self._at_the_ends(condition, found[:_MOST_WITH_HOSTS], snapshot)),
+            )
+        jobs, hosts = self._known[key]
+        if not jobs:
+            return condition
+        evidence = (*condition.evidence, *hosts)
+        return msgspec.structs.replace(condition, jobs=jobs, evidence=evidence)
 
     def _jobs(self, condition: Condition, snapshot: Snapshot) -> tuple[Job, ...]:
         fabric = snapshot.fabric
@@ -60,6 +98,51 @@ class AffectedJobs:
                 switch_ports.append(port)
         direct = _on(hosts, snapshot)
         return direct or _crossing(switch_ports, snapshot)
+
+    def _at_the_ends(
+        self, condition: Condition, jobs: Sequence[Job], snapshot: Snapshot
+    ) -> Iterator[Evidence]:
+        """Which hosts of each job send over a link between switches, and to which.
+
+        Senders that the condition slows are on it; of other senders, and of receivers, queue pairs
+        show which may be. Without these they are some of the job's hosts on that side of the link.
+        """
+        fabric = snapshot.fabric
+        link = link_of(fabric, condition)
+        ends = None if link is None else possible_ends(snapshot, link[0][0], link[1])
+        if ends is None or ends.is_exact:
+            return
+        before, behind = (
+            {fabric.ports[row].node for row in np.flatnonzero(mask).tolist()}
+            for mask in (ends.src, ends.dst)
+        )
+        slowed = {row for name in condition.victims for row in self._ends_of_cable(name)}
+        peers = _peers(snapshot, ends)
+        for job in jobs:
+            own = set(snapshot.jobs.nodes_of(job))
+            senders, receivers = own & before, own & behind
+            if not senders or not receivers:
+                continue
+            named = {fabric.ports[row].node for row in slowed} & senders
+            reached = [
+                far & receivers
+                for row, far in peers.items()
+                if fabric.ports[row].node in senders and (row in slowed or not named)
+            ]
+            known = frozenset().union(*reached)
+            # A NIC may send to several hosts, of which only some are behind this link.
+            is_sure = bool(named) and all(len(far) <= 1 for far in reached)
+            title = f"job {job.number}"
+            yield Evidence(f"{title} sends from", _names(named or senders, bool(named)))
+            yield Evidence(f"{title} sends to", _names(known or receivers, bool(known) and is_sure))
+
+    def _ends_of_cable(self, name: str) -> Iterator[int]:
+        """The rows of a port and of the one that it is cabled to, as far as they are known."""
+        port = self._port_of.get(name)
+        if port is not None:
+            yield port.row
+            if port.peer is not None:
+                yield port.peer
 
 
 def _switches(fabric: Fabric) -> frozenset[str]:
@@ -88,3 +171,23 @@ def _crossing(ports: list[Port], snapshot: Snapshot) -> tuple[Job, ...]:
             if nodes & below and nodes - below:
                 found[job.number] = job
     return tuple(job for job in snapshot.jobs.jobs if job.number in found)
+
+
+def _peers(snapshot: Snapshot, ends: PossibleEnds) -> dict[int, set[str]]:
+    """The hosts to which each NIC, by its row, has queue pairs over a link, where queue pairs are
+    few enough to be joined within a tick."""
+    table, ports = snapshot.connections.flows_if_quick, snapshot.fabric.ports
+    found: dict[int, set[str]] = {}
+    if table is None or not len(table):
+        return found
+    is_between = ends.src[table.src] & np.append(ends.dst, False)[table.dst] & (table.dst != NONE)
+    for flow in np.flatnonzero(is_between).tolist():
+        found.setdefault(int(table.src[flow]), set()).add(ports[int(table.dst[flow])].node)
+    return found
+
+
+def _names(hosts: Iterable[str], are_known: bool) -> str:
+    """`gpu001, gpu003`; where it is not known which of them, `some of gpu001, gpu003`."""
+    ordered = sorted(hosts, key=natural)
+    listed = name_list(ordered, _MOST_HOSTS)
+    return listed if are_known or len(ordered) == 1 else f"some of {listed}"

@@ -7,7 +7,9 @@ which have a start and an end.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, StrEnum
+from typing import Any
 
 import msgspec
 
@@ -136,9 +138,28 @@ class Finding(Condition, frozen=True, kw_only=True):
         return f"{self.opened_as or self.cause}:{self.subject}"
 
 
-NOT_STORED = frozenset({"unless"})
+_NOT_STORED = frozenset({"unless"})
 """Keys of a finding that recordings do not hold: part of a rule, which changes with the version.
 Older versions stored names of causes there."""
+
+
+def to_stored(finding: Finding) -> dict[str, Any]:
+    """A finding as recordings hold it."""
+    return {
+        key: value
+        for key, value in msgspec.to_builtins(finding).items()
+        if key not in _NOT_STORED and (value or key != "opened_as")
+    }
+
+
+def from_stored(fields: Mapping[str, Any]) -> Finding | None:
+    """A finding that a recording holds, with the rows of that time; None if a fabmon recorded it
+    that has another format of findings."""
+    known = {key: value for key, value in fields.items() if key not in _NOT_STORED}
+    try:
+        return msgspec.convert(known, Finding)
+    except msgspec.ValidationError:
+        return None
 
 
 def list_order(finding: Finding) -> tuple[int, float, int, str]:

@@ -65,7 +65,7 @@ def doctor(
     from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
-    log_to_stderr()
+    log_to_stderr(nodes=False)
     if prometheus is not None:
         from fabmon.session.presentation import RunOptions
         from fabmon.session.watch_run import prometheus_feed

@@ -68,7 +68,7 @@ def export(
     """
     from fabmon.fabric.filter import FilterError, LinkSelection
     from fabmon.report.scene_report import JsonLines
-    from fabmon.session.printing import output
+    from fabmon.session.printing import output, print_written
     from fabmon.session.replay_run import (
         PlayedRange,
         open_recordings,
@@ -104,6 +104,8 @@ def export(
                 for snapshot in played.snapshots():
                     table.accept(snapshot, links.of(snapshot))
                 table.close()
+        if path is not None:
+            print_written(path, begin, end)
         if not links.has_matched:
             print(f"fabmon: no link matched --links {' --links '.join(filters)}", file=sys.stderr)
 

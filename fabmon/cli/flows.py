@@ -52,7 +52,7 @@ def flows(
     from fabmon.session.session import Session
 
     session = Session.load(config, topologies, ssh_config)
-    log_to_stderr()
+    log_to_stderr(nodes=False)
     watched = selected_hosts(hosts, nodesets)
     snapshot = asyncio.run(collect_queue_pairs(session, watched, duration))
     record = flows_record(snapshot)

@@ -158,7 +158,7 @@ def cli(
     nodesets: tuple[str, ...],
     jobs: JobFilter,
     sflow: str | None,
-    nccl_inspector: Path | None,
+    nccl_inspector: str | None,
     prometheus: str | None,
     matches: tuple[str, ...],
     token_file: Path | None,

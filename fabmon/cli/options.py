@@ -107,9 +107,9 @@ sflow_option = click.option(
 )
 inspector_option = click.option(
     "--nccl-inspector",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Read what NCCL Inspector writes here: bandwidth of collectives, in the view of jobs.",
+    metavar="[nodes:]DIR",
+    help="Read what NCCL Inspector writes, here or on the nodes: bandwidth of collectives, in the"
+    " view of jobs.",
 )
 prometheus_option = click.option(
     "--prometheus",
@@ -396,7 +396,14 @@ def _hints(given: dict[str, Any]) -> JobHints | None:
         raise UsageError("--peak-tflops needs --seq-len and --global-batch")
     from fabmon.analysis.iteration.model_arithmetic import JobHints
 
-    return JobHints(params=params, **said)
+    hints = JobHints(params=params, **said)
+    tp, node = hints.tp, min(hints.gpus_per_node, hints.gpus)
+    if node % tp and tp % node:
+        raise UsageError(
+            f"--tp {tp}: nodes of {node} GPUs do not hold whole groups of {tp} ranks: write a --tp"
+            f" that divides {node} or is a multiple of it, or another --gpus-per-node"
+        )
+    return hints
 
 
 def check_style(style: str | None, once: bool) -> None:

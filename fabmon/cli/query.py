@@ -11,6 +11,8 @@ from fabmon.cli.options import FILE, config_option, redact_option, topology_opti
 from fabmon.session.errors import UsageError
 
 _NAMES = ("status", "findings", "links", "jobs", "job", "history")
+_OPTIONS = {"ports": "--links", "metrics": "--metric", "job": "--job NUMBER", "port": "--port PORT"}
+"""Options of fields of questions that are not called as the field, and what those need."""
 
 socket_option = click.option(
     "--socket",
@@ -35,18 +37,33 @@ socket_option = click.option(
     metavar="PATTERN",
     help="Of links: ports (leaf1/*), nodes (gpu00[1-4]) or rails (r3). May be repeated.",
 )
-@click.option("--by", metavar="ORDER", help="Of links: order by util, pause, ecn, errors or drops.")
+@click.option(
+    "--by",
+    type=click.Choice(["util", "pause", "ecn", "errors", "drops"]),
+    metavar="ORDER",
+    help="Of links: order by util, pause, ecn, errors or drops.",
+)
 @click.option("--port", metavar="PORT", help="Of history: the port, as leaf1/swp5 or 'leaf1 up5'.")
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help="Of history. May be repeated."
 )
-@click.option("--points", type=int, metavar="N", help="Of history: parts of the range, at most.")
+@click.option(
+    "--points",
+    type=click.IntRange(2, 1440),
+    metavar="N",
+    help="Of history: parts of the range, at most.",
+)
 @click.option(
     "--analyse/--no-analyse",
     default=None,
     help="Of jobs and job: read the minutes before, for the step time.  [default: up to 128 nodes]",
 )
-@click.option("--limit", type=int, metavar="N", help="Items of the answer, at most 1000.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Items of the answer, at most 1000.",
+)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the answers.")
 @socket_option
 @redact_option
@@ -76,7 +93,7 @@ def query(
     a date. Without a FILE, the running watch of this user is asked. Nothing is changed.
     """
     from fabmon.query.answers import schema as schema_of_answers
-    from fabmon.query.questions import QueryError, question_of
+    from fabmon.query.questions import QueryError, fields_of, question_of
     from fabmon.report.output import as_json
     from fabmon.session.printing import log_to_stderr, write
     from fabmon.session.query_run import query as ask
@@ -92,6 +109,12 @@ def query(
         for name, value in fields.items()
         if value not in (None, ())
     }
+    for name, is_needed in fields_of(question).items():
+        if is_needed and name not in given:
+            raise UsageError(f"fabmon query {question}: add {_OPTIONS[name]}")
+    for name in given.keys() - fields_of(question):
+        option = _OPTIONS.get(name, f"--{name}").partition(" ")[0]
+        raise UsageError(f"fabmon query {question} has no {option}: see fabmon query --help")
     try:
         asked = question_of(question, given)
     except QueryError as error:

@@ -56,7 +56,7 @@ def record(
     nodesets: tuple[str, ...],
     jobs: JobFilter,
     sflow: str | None,
-    nccl_inspector: Path | None,
+    nccl_inspector: str | None,
     output: Path,
     duration: float | None,
     rotate: str | None,

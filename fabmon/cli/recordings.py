@@ -84,7 +84,7 @@ def cut(
 ) -> None:
     """Copy a part of some recordings to a new recording."""
     from fabmon.recording.writing.cut import copy_range
-    from fabmon.session.printing import progress
+    from fabmon.session.printing import print_written, progress
     from fabmon.session.replay_run import open_recordings, whole_range
     from fabmon.session.session import Session
 
@@ -102,6 +102,7 @@ def cut(
             raise UsageError(f"{output}: this file exists already") from None
         except OSError as error:
             raise UsageError(f"{output}: {file_error(error)}") from None
+    print_written(output, begin, end)
 
 
 def _verdict(recording: Recording) -> str:

@@ -48,7 +48,7 @@ def report(
     """
     from fabmon.report.page.digest import Bins, digest
     from fabmon.report.page.page import page
-    from fabmon.session.printing import output
+    from fabmon.session.printing import output, print_written
     from fabmon.session.replay_run import (
         PlayedRange,
         open_recordings,
@@ -71,6 +71,7 @@ def report(
             if session.redactor is not None:
                 fluctuation = fluctuation.redacted(session.redactor)
             stream.write(page(made, _sources(timeline, redact), fluctuation).encode())
+    print_written(path, begin, end)
 
 
 def _sources(timeline: Timeline, redact: bool) -> list[ReportSource]:

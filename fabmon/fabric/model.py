@@ -55,7 +55,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     most specific last. `sources` changes what the probe reads: `+name` and `-name` change the
     default set, names alone replace it. `scrape` lists what to fetch over HTTP, `secret` is a file
     with the token, password or community, `tls` is `yes`, `no`, `insecure` or a file with CA
-    certificates; None is the default of `via`.
+    certificates; None is the default of `via`. `nccl_inspector` is a directory of the node with
+    files of NCCL Inspector, empty for none.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     scrape: tuple[str, ...] = ()
     secret: str | None = None
     tls: str | None = None
+    nccl_inspector: str = ""
 
     @property
     def reports_other_nodes(self) -> bool:

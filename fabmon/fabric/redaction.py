@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fabmon.fabric.jobs.collectives import CollectiveReport
+from fabmon.fabric.jobs.collectives import OPERATIONS, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import natural
@@ -268,6 +268,7 @@ class Redactor:
                 each,
                 job=self._names.of("job", each.job).rpartition("-")[2],
                 communicator=self._names.of("communicator", each.communicator),
+                operation=_operation(each.operation),
                 lowest_host=each.lowest_host and self.node(each.lowest_host),
                 hosts=tuple(map(self.node, each.hosts)),
             )
@@ -332,6 +333,11 @@ class Redactor:
             missing={self.text(port): self.text(why) for port, why in burst.missing.items()},
             error=self.text(burst.error),
         )
+
+
+def _operation(name: str) -> str:
+    """NCCL's own name of an operation, which says nothing of whose it is; else `operation`."""
+    return name if name.lower() in OPERATIONS else "operation"
 
 
 async def redacted(ticks: AsyncIterator[Tick], redactor: Redactor | None) -> AsyncIterator[Tick]:

@@ -7,7 +7,10 @@ import logging
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.redaction import Redactor
 
-_LOG = logging.getLogger("fabmon.feeds")
+NODES_LOG = "fabmon.feeds.nodes"
+"""The logger of lost and recovered nodes."""
+
+_LOG = logging.getLogger(NODES_LOG)
 
 
 class LogDigest:

@@ -77,7 +77,7 @@ class ProbeSettings(msgspec.Struct, frozen=True):
     `interval_s` is the time between frames; after `lease_s` without a line from the console the
     probe exits. `sources` are names, or `+name` and `-name` to change the default set, None for the
     default set. `root` is the tree to read, for tests. `encodings` are those that this console
-    decodes.
+    decodes. `arguments` are texts for sources by name; these sources are read too.
     """
 
     interval_s: float = 1.0
@@ -85,6 +85,7 @@ class ProbeSettings(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] | None = None
     root: str = "/"
     encodings: tuple[str, ...] = ()
+    arguments: dict[str, str] = {}
 
     def of(self, host: Host) -> ProbeSettings:
         """The settings for one host: its own sources; packed frames unless the probe is local."""
@@ -92,6 +93,7 @@ class ProbeSettings(msgspec.Struct, frozen=True):
             self,
             sources=host.sources or self.sources,
             encodings=() if host.via == "local" else ENCODINGS,
+            arguments={"nccl_inspector": host.nccl_inspector} if host.nccl_inspector else {},
         )
 
     def line(self) -> bytes:

@@ -512,6 +512,8 @@ class History:
 
     def _note_line_rates(self, line_rate: Floats, seq: int) -> None:
         """Note at which tick the line rate of each port changed last. A snapshot has the array."""
+        if np.array_equal(line_rate, self._last_line_rate, equal_nan=True):
+            return
         missing = len(line_rate) - len(self._last_line_rate)
         before = np.pad(self._last_line_rate, (0, missing), constant_values=np.nan)
         since = np.pad(self._rated_since, (0, missing))

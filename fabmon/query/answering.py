@@ -27,7 +27,12 @@ from fabmon.query.answers import (
     LinksAnswer,
     StatusAnswer,
 )
-from fabmon.query.items import conspicuous_links, finding_item, job_item, link_items, rounded
+from fabmon.query.items import (
+    conspicuous_links,
+    job_item,
+    known_finding_record,
+    link_items,
+)
 from fabmon.query.questions import (
     METRICS,
     MOST_ITEMS,
@@ -115,7 +120,7 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
         source=source.name,
         from_=utc(from_ns),
         to=utc(to_ns),
-        findings=[finding_item(each, to_ns) for each in shown],
+        findings=[known_finding_record(each, to_ns) for each in shown],
         left_out=left_out,
         notes=_more(left_out, question.limit, "name a job, a node, a cause or a shorter time"),
     )
@@ -183,7 +188,7 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
         job=job_item(scene, summary),
         sent_bps=sent_bps,
         sent_before_bps=before_bps,
-        findings=[finding_item(each, to_ns) for each in found[: question.limit]],
+        findings=[known_finding_record(each, to_ns) for each in found[: question.limit]],
         links=conspicuous_links(scene, rows, question.limit),
         left_out=left_out,
         notes=_more(left_out, question.limit, "name a shorter time")
@@ -354,7 +359,7 @@ async def _sent(
 
 def _mean(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
-    return rounded(float(known.mean())) if len(known) else None
+    return rounded_or_none(known.mean()) if len(known) else None
 
 
 def _port(snapshot: Snapshot, text: str) -> Port:

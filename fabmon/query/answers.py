@@ -6,34 +6,8 @@ import datetime
 
 import msgspec
 
-from fabmon.analysis.finding import Evidence
+from fabmon.report.json_records import FindingRecord
 from fabmon.report.output import json_schema
-
-
-class FindingItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as it was last in the range. `lost` and `confidence` are 0 to 1.
-
-    `subject` and `ports` are ids (`leaf1/swp5`), the port at fault first; `victims` are ports that
-    it slows, 100 at most of each, `jobs` the affected jobs, as `job 8801 llama-70b (anna)`.
-    `until` is null where it was open at the end of the range.
-    """
-
-    key: str
-    cause: str
-    title: str
-    severity: str
-    subject: str
-    ports: list[str]
-    victims: list[str]
-    jobs: list[str]
-    text: str
-    evidence: list[Evidence]
-    advice: str
-    unseen: str
-    lost: float
-    confidence: float
-    since: datetime.datetime
-    until: datetime.datetime | None
 
 
 class LinkItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,11 +109,14 @@ class StatusAnswer(_Answer, frozen=True, kw_only=True, tag="status"):
 
 
 class FindingsAnswer(_Answer, frozen=True, kw_only=True, tag="findings"):
-    """Findings that were open in a range of time."""
+    """Findings that were open in a range of time, each as it was last in the range, `time` its end.
+
+    `change` is `close` where it has closed by then. 100 `ports`, `victims` and `jobs` at most.
+    """
 
     from_: datetime.datetime
     to: datetime.datetime
-    findings: list[FindingItem]
+    findings: list[FindingRecord]
 
 
 class LinksAnswer(_Answer, frozen=True, kw_only=True, tag="links"):
@@ -161,7 +138,8 @@ class JobAnswer(_Answer, frozen=True, kw_only=True, tag="job"):
 
     `job` is the job at its end. `sent_bps` is what its NICs sent together, the mean of the range,
     `sent_before_bps` that of as much time before it; null where it is not recorded. `links` are
-    those of its nodes and of the leaves that it crosses, at the end of the range.
+    those of its nodes and of the leaves that it crosses, at the end of the range. `findings` are as
+    in FindingsAnswer.
     """
 
     from_: datetime.datetime
@@ -169,7 +147,7 @@ class JobAnswer(_Answer, frozen=True, kw_only=True, tag="job"):
     job: JobItem
     sent_bps: float | None
     sent_before_bps: float | None
-    findings: list[FindingItem]
+    findings: list[FindingRecord]
     links: list[LinkItem]
 
 

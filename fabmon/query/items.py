@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
-from fabmon.analysis.causes import title
+from fabmon.analysis.finding import Change
 from fabmon.analysis.job_summary import JobSummary, placement_text
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import utc
-from fabmon.query.answers import FindingItem, JobItem, LinkItem
+from fabmon.query.answers import JobItem, LinkItem
 from fabmon.query.sources import KnownFinding
-from fabmon.report.json_records import link_state, rounded_or_none
+from fabmon.report.json_records import (
+    FindingRecord,
+    finding_record,
+    link_state,
+    rounded_or_none,
+)
 
 _MOST_PORTS = 100
 """Ports and victims of a finding, and nodes of a job, at most."""
@@ -85,28 +91,18 @@ def _link_item(scene: Scene, port: Port) -> LinkItem:
     )
 
 
-def finding_item(known: KnownFinding, to_ns: int) -> FindingItem:
+def known_finding_record(known: KnownFinding, to_ns: int) -> FindingRecord:
     """A finding as it was at a time."""
     finding = known.finding
     is_over = finding.until_ns is not None and finding.until_ns <= to_ns
-    return FindingItem(
-        key=finding.key,
-        cause=finding.cause,
-        title=title(finding.cause),
-        severity=finding.severity,
-        subject=finding.subject,
-        ports=list(known.ports[:_MOST_PORTS]),
-        victims=list(finding.victims[:_MOST_PORTS]),
-        jobs=list(finding.jobs[:_MOST_PORTS]),
-        text=finding.text,
-        evidence=list(finding.evidence),
-        advice=finding.advice,
-        unseen=finding.unseen,
-        lost=round(finding.lost, 4),
-        confidence=finding.confidence,
-        since=utc(finding.since_ns),
-        until=utc(finding.until_ns) if is_over and finding.until_ns is not None else None,
+    finding = msgspec.structs.replace(
+        finding,
+        victims=finding.victims[:_MOST_PORTS],
+        jobs=finding.jobs[:_MOST_PORTS],
+        until_ns=finding.until_ns if is_over else None,
     )
+    change = Change.CLOSE if is_over else Change.OPEN
+    return finding_record(change, finding, list(known.ports[:_MOST_PORTS]), to_ns)
 
 
 def job_item(scene: Scene, summary: JobSummary) -> JobItem:
@@ -126,19 +122,14 @@ def job_item(scene: Scene, summary: JobSummary) -> JobItem:
         nodes=list(summary.nodes[:_MOST_PORTS]),
         leaves=sorted(summary.leaves, key=natural)[:_MOST_PORTS],
         spans=placement_text(summary, labels),
-        tx_bps=rounded(summary.tx_bps),
-        busbw_bps=rounded(summary.busbw_bps),
+        tx_bps=rounded_or_none(summary.tx_bps),
+        busbw_bps=rounded_or_none(summary.busbw_bps),
         step_s=None if its is None else round(its.step_s, 3),
         step_was_s=None if was is None else round(was.was, 3),
         step_changed=None if was is None else utc(was.at_ns),
         comm_low=None if its is None else round(its.comm_low, 3),
         comm_high=None if its is None else round(its.comm_high, 3),
         busiest_link=None if worst is None else ports[worst].display_name,
-        busiest_util=None if worst is None else rounded(summary.worst_util),
+        busiest_util=None if worst is None else rounded_or_none(summary.worst_util),
         findings=[each.key for each in summary.findings],
     )
-
-
-def rounded(value: float | None) -> float | None:
-    """Six digits of a number."""
-    return None if value is None else float(f"{value:.6g}")

@@ -21,8 +21,7 @@ from mcp_types import (
 )
 
 from fabmon import __version__
-from fabmon.error_log import log_error, summary
-from fabmon.query.questions import QUESTIONS, QueryError, question_of
+from fabmon.query.questions import QUESTIONS, QueryError, question_of, unexpected
 from fabmon.query.watch_socket import Ask
 
 _INSTRUCTIONS = (
@@ -74,7 +73,7 @@ def server(ask: Ask) -> Server[Any]:
         except QueryError as error:
             return _failed(str(error))
         except Exception as error:
-            return _failed(f"unexpected error: {summary(error)}; {log_error(error, 'mcp')}")
+            return _failed(unexpected(error, "mcp"))
         data = msgspec.json.encode(answer)
         return CallToolResult(
             content=[TextContent(text=data.decode())], structured_content=msgspec.json.decode(data)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fabmon.error_log import log_error
 from fabmon.fabric.snapshot import HEAT
 
 MOST_ITEMS = 1000
@@ -164,6 +165,12 @@ class QueryError(Exception):
     """A question that cannot be answered; the message says why, and what to ask instead."""
 
 
+def fields_of(name: str) -> dict[str, bool]:
+    """The fields of a question, and whether each is needed."""
+    fields = msgspec.structs.fields(QUESTIONS[name])
+    return {field.encode_name: field.required for field in fields}
+
+
 def question_of(name: str, arguments: dict[str, object]) -> Question:
     """A question by its name and fields. Raises QueryError."""
     if name not in QUESTIONS:
@@ -184,3 +191,10 @@ def decode_question(data: bytes) -> Question:
     except msgspec.DecodeError as error:
         raise QueryError(f"no question: {error}") from None
     return question
+
+
+def unexpected(error: Exception, where: str) -> str:
+    """What is answered after an error of fabmon itself, which is logged. It goes to a program, and
+    may be answered to somebody who must not see names: it has no message and no path."""
+    log_error(error, where)
+    return f"unexpected error: {type(error).__name__}; fabmon's errors.log has the traceback"

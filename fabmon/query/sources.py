@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from fabmon.analysis.finding import NOT_STORED, Change, Finding
+from fabmon.analysis.finding import Change, Finding, from_stored
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
@@ -246,11 +246,9 @@ def _recorded(
             key = f"{cause}:{note.finding.get('subject')}", note.finding.get("since_ns")
             latest[key] = note
     for note in latest.values():
-        stored = {key: note.finding[key] for key in note.finding if key not in NOT_STORED}
-        try:
-            finding = msgspec.convert(stored, Finding)
-        except msgspec.ValidationError:
-            continue  # Recorded by a fabmon with another format of findings.
+        finding = from_stored(note.finding)
+        if finding is None:
+            continue
         if finding.until_ns is None:
             restart_ns = next((each for each in runs_ns if each > note.time_ns), None)
             ended_ns = note.time_ns if note.change == "close" else restart_ns

@@ -19,9 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from fabmon.error_log import log_error, summary
 from fabmon.query.answers import Answer, ErrorAnswer
-from fabmon.query.questions import QueryError, Question, decode_question
+from fabmon.query.questions import QueryError, Question, decode_question, unexpected
 
 MOST_ANSWER_BYTES = 64 << 20
 _MOST_QUESTION_BYTES = 64 << 10
@@ -165,7 +164,7 @@ async def _reply(reader: asyncio.StreamReader, ask: Ask) -> bytes:
         return _error(str(error))
     except Exception as error:
         # Of fabmon itself: the watch goes on.
-        return _error(f"unexpected error: {summary(error)}; {log_error(error, 'query')}")
+        return _error(unexpected(error, "query"))
 
 
 async def _refusal(reader: asyncio.StreamReader) -> bytes:

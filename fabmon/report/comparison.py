@@ -35,15 +35,10 @@ def comparison_table(found: Comparison) -> str:
 
 
 def _lines(found: Comparison) -> Iterator[str]:
-    yield _answer(found.headlines)
-    yield from map(_sentence, found.headlines)
-    real = [each for each in found.links if each.real]
-    tested = [each for each in found.links if each.p is not None]
-    yield (
-        f"{len(real)} of {len(tested)} rails, pairs and links changed by more than the noise."
-        if tested
-        else "No rail, pair or link could be tested."
-    )
+    if found.identical:
+        yield "No: A and B are the same measurements; nothing differs."
+    else:
+        yield from _tested(found)
     yield ""
     for side, names, seconds in (("A", found.a, found.a_s), ("B", found.b, found.b_s)):
         yield f"{side}: {', '.join(names)} ({seconds / 60:.3g} min)"
@@ -55,7 +50,21 @@ def _lines(found: Comparison) -> Iterator[str]:
     shown = [*found.headlines, *order[:_MAX_LINKS]]
     yield from aligned([_COLUMNS, *map(_row, shown)], left=1)
     if len(order) > _MAX_LINKS:
-        yield f"and {len(order) - _MAX_LINKS} more that changed less; --format json has all"
+        less = "" if found.identical else " that changed less"
+        yield f"and {len(order) - _MAX_LINKS} more{less}; --format json has all"
+
+
+def _tested(found: Comparison) -> Iterator[str]:
+    """The answer, a sentence for each headline, and how many links differ."""
+    yield _answer(found.headlines)
+    yield from map(_sentence, found.headlines)
+    real = [each for each in found.links if each.real]
+    tested = [each for each in found.links if each.p is not None]
+    yield (
+        f"{len(real)} of {len(tested)} rails, pairs and links changed by more than the noise."
+        if tested
+        else "No rail, pair or link could be tested."
+    )
 
 
 def _answer(headlines: Sequence[Difference]) -> str:

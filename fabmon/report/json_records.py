@@ -282,10 +282,9 @@ def _is_gauge(name: str) -> bool:
     return name in CATALOG and CATALOG[name].kind == GAUGE
 
 
-def rounded_or_none(value: np.float32) -> float | None:
+def rounded_or_none(value: np.float32 | float | None) -> float | None:
     """A value with six significant digits; None where it is absent."""
-    number = float(value)
-    return _round(number) if math.isfinite(number) else None
+    return None if value is None or not math.isfinite(value) else _round(float(value))
 
 
 def _round(value: float) -> float:

@@ -28,6 +28,10 @@ _SLOTS = re.compile(r"\S+(:\d+$|\s.*\bslots=\d+)")
 """A line of a hostfile of MPI or DeepSpeed."""
 
 
+ON_NODES = "nodes:"
+"""Before a directory of the nodes, in --nccl-inspector."""
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The nodes to watch, the title of the run, and the jobs that are known from these."""
@@ -62,6 +66,22 @@ def select_nodes(
     hosts = selected_hosts(path, names)
     named = _job_of_hostfile(path, hosts) if path is not None else None
     return Selection(hosts, title or socket.gethostname(), () if named is None else (named,))
+
+
+def inspector_of(given: str | None, hosts: list[Host]) -> tuple[Path | None, list[Host]]:
+    """The directory of NCCL Inspector's files on this machine that --nccl-inspector names, None for
+    none; and the hosts, with `nodes:/DIR` as that of each which has none. Raises UsageError."""
+    if given is None or not given.startswith(ON_NODES):
+        return None if given is None else Path(given), hosts
+    directory = given.removeprefix(ON_NODES)
+    if not directory.startswith("/"):
+        raise UsageError(f"--nccl-inspector {given}: write the whole path, as in {ON_NODES}/DIR")
+    return None, [
+        msgspec.structs.replace(host, nccl_inspector=host.nccl_inspector or directory)
+        if host.role != SWITCH
+        else host
+        for host in hosts
+    ]
 
 
 def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:

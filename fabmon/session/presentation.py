@@ -58,7 +58,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     nodesets: tuple[str, ...] = ()
     jobs: JobFilter = JobFilter()
     sflow: str | None = None
-    nccl_inspector: Path | None = None
+    nccl_inspector: str | None = None
     prometheus: str | None = None
     matches: tuple[str, ...] = ()
     token_file: Path | None = None
@@ -141,7 +141,7 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
         printing.log_to_stderr()
         return await _serve_findings(scenes, options, setup.title)
     if options.picture is None and (options.once or not can_draw()):
-        printing.log_to_stderr()
+        printing.log_to_stderr(nodes=False)
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
     if options.picture is not None:
         app = _app(scenes, replace(setup, color=options.color or _PICTURE_COLOR))
@@ -216,7 +216,8 @@ async def show_screen(
     setup.signals.on_end(lambda status: app.exit(return_code=status))
     if duration_s is not None:
         asyncio.get_running_loop().call_later(duration_s, app.exit)
-    await app.run_async()
+    with printing.alerts_log_to(app.warn):
+        await app.run_async()
     problem = setup.keep(app.screen_state.choices) if setup.keep is not None else ""
     if problem:
         print(f"fabmon: {problem}", file=sys.stderr)

@@ -18,11 +18,14 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
+from fabmon.alerts.errors import ALERTS_LOG
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Node
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.wording import file_error
+from fabmon.fabric.time_wording import date_time, duration
+from fabmon.fabric.wording import byte_count, file_error
+from fabmon.feeds.log_digest import NODES_LOG
 from fabmon.report.output import folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
@@ -158,10 +161,36 @@ def _has_settled(scene: Scene, node: Node) -> bool:
     return bool((~np.isnan(rates)).any())
 
 
-def log_to_stderr() -> None:
-    """Print warnings, as of nodes that are lost, to standard error."""
+def log_to_stderr(*, nodes: bool = True) -> None:
+    """Print warnings to standard error; those of nodes that are lost where no report names them."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
+    logging.getLogger(NODES_LOG).setLevel(logging.NOTSET if nodes else logging.CRITICAL)
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+
+
+class _LinesTo(logging.Handler):
+    """Calls a function with each line, in the event loop in which this was made."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a line on; any thread may log."""
+        self._loop.call_soon_threadsafe(self._say, record.getMessage())
+
+
+@contextmanager
+def alerts_log_to(say: Callable[[str], None]) -> Iterator[None]:
+    """Within it lines on receivers of alerts are passed to `say`, in the event loop of the caller:
+    what is printed while the screen is shown is lost."""
+    log, handler = logging.getLogger(ALERTS_LOG), _LinesTo(say)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager
@@ -251,6 +280,14 @@ def output(path: Path | None) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError):
             raise OutputError(f"{path}: {file_error(error)}") from None
         raise
+
+
+def print_written(path: Path, from_ns: int, until_ns: int) -> None:
+    """Print to standard error which file was made, its size, and the time that it holds."""
+    times = f"{date_time(from_ns)} to {date_time(until_ns)}"
+    length = duration((until_ns - from_ns) / 1e9)
+    size = byte_count(path.stat().st_size)
+    print(f"fabmon: wrote {path}: {size}, {times} ({length})", file=sys.stderr)
 
 
 def _abandon_output(error: OSError) -> bool:

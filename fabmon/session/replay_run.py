@@ -23,6 +23,7 @@ from fabmon.recording.reading.raw_chunks import raw_chunks
 from fabmon.recording.reading.time_parsing import parse_time
 from fabmon.recording.reading.timeline import Timeline, files_of
 from fabmon.recording.writing.cut import redacted_hosts
+from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.config import RecordingConfig
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import ScreenSetup, can_draw, show_screen, warn_of_simulation
@@ -129,12 +130,22 @@ def open_recordings(files: Sequence[Path]) -> Iterator[Timeline]:
     except RecordingError as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        raise UsageError(f"{error.filename or files[0]}: {file_error(error)}") from None
+        path = error.filename or files[0]
+        raise UsageError(f"{path}: {file_error(error)}{_rotated(Path(path))}") from None
     with timeline:
         yield timeline
         for path, loss in timeline.losses:
             where = f"bytes {loss.offset} to {loss.end}"
             print(f"fabmon: {path}: {where} are lost: {loss.text}", file=sys.stderr)
+
+
+def _rotated(path: Path) -> str:
+    """Where a file does not exist, because --rotate gave its name to several: which ones."""
+    written = Segments(path, Rotation(every_s=1)).files() if not path.exists() else []
+    if not written:
+        return ""
+    names = written[-1].name if len(written) == 1 else f"{written[0].name} to {written[-1].name}"
+    return f"; record --rotate wrote {names}: name these files, or their directory"
 
 
 def _size(path: Path) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.finding import NOT_STORED, Change, Finding
+from fabmon.analysis.finding import Change, Finding, to_stored
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.fabric_builder import PortRows
 from fabmon.fabric.jobs.job import Job
@@ -303,9 +303,5 @@ def _note(scene: Scene, change: Change, finding: Finding) -> Note:
         text=finding.text,
         change=change.value,
         ports=tuple(snapshot.fabric.ports[row].id for row in finding.rows),
-        finding={
-            key: value
-            for key, value in msgspec.to_builtins(finding).items()
-            if key not in NOT_STORED and (value or key != "opened_as")
-        },
+        finding=to_stored(finding),
     )

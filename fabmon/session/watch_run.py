@@ -21,14 +21,14 @@ from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
+from fabmon.feeds.inspector.reports import with_collectives
 from fabmon.feeds.live import LiveFeed
-from fabmon.feeds.nccl_inspector import with_collectives
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import PrometheusConfig, load
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.garbage import set_for_a_run
-from fabmon.session.node_selection import Selection, select_nodes, selected_hosts
+from fabmon.session.node_selection import Selection, inspector_of, select_nodes, selected_hosts
 from fabmon.session.presentation import (
     FINDINGS,
     RunOptions,
@@ -187,7 +187,8 @@ def watch(options: RunOptions) -> Exit:
 
 
 async def _watch_nodes(session: Session, options: RunOptions, selection: Selection) -> Exit:
-    settings, hosts = session.settings, selection.hosts
+    settings = session.settings
+    directory, hosts = inspector_of(options.nccl_inspector, selection.hosts)
     interval_s = options.interval_s or settings.interval_s
     feed = session.live_feed(hosts, interval_s, options.sflow)
     redactor = Redactor(hosts) if options.redact else None
@@ -213,7 +214,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
                 session.redacted(redactor),
                 options,
                 setup,
-                redacted(with_collectives(ticks, options.nccl_inspector), redactor),
+                redacted(with_collectives(ticks, directory), redactor),
                 _hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
@@ -222,6 +223,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
 
 
 async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> Exit:
+    directory, _ = inspector_of(options.nccl_inspector, [])
     is_named = options.hosts is not None or bool(options.nodesets)
     hosts = selected_hosts(options.hosts, options.nodesets) if is_named else []
     feed = prometheus_feed(url, session.settings.prometheus, options, hosts)
@@ -231,6 +233,7 @@ async def _watch_prometheus(session: Session, options: RunOptions, url: str) -> 
     feed.redact_log(redactor)
     with redacted_log(redactor):
         async with aclosing(feed), session.with_jobs(feed, redact=options.redact) as ticks:
+            ticks = with_collectives(ticks, directory)
             return await _show_prometheus(session, options, feed, ticks, redactor)
 
 
@@ -270,7 +273,7 @@ async def _show_prometheus(
         session,
         options,
         setup,
-        redacted(with_collectives(ticks, options.nccl_inspector), redactor),
+        redacted(ticks, redactor),
         _hosts(feed.hosts, redactor),
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
@@ -377,7 +380,7 @@ async def record_nodes(
     recorder: Recorder,
     duration_s: float | None,
     sflow: str | None = None,
-    nccl_inspector: Path | None = None,
+    nccl_inspector: str | None = None,
 ) -> bool:
     """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
 
@@ -385,7 +388,8 @@ async def record_nodes(
 
     Returns whether any node was ever up.
     """
-    loop, hosts = asyncio.get_running_loop(), selection.hosts
+    loop = asyncio.get_running_loop()
+    directory, hosts = inspector_of(nccl_inspector, selection.hosts)
     feed = session.live_feed(hosts, interval_s, sflow)
     alerts = session.alerts(selection.title)
     pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s), alerts)
@@ -402,7 +406,7 @@ async def record_nodes(
     async with (
         aclosing(feed),
         session.with_jobs(feed, selection.jobs) as ticks,
-        aclosing(pipeline.scenes(with_collectives(ticks, nccl_inspector))) as scenes,
+        aclosing(pipeline.scenes(with_collectives(ticks, directory))) as scenes,
     ):
         async for scene in scenes:
             states = scene.snapshot.statuses.values()

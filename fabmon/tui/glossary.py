@@ -124,6 +124,9 @@ leaf
     the switch that hosts are cabled to.
 line rate
     what the port can carry in one direction. Networks deliver 80 to 90 % of it in practice.
+link
+    a cable between two nodes of the fabric: of a NIC to its leaf, or between switches. The header
+    counts each once, of which one end is watched at least; the fluctuation counts its directions.
 link subnet
     the /31 or /30 in which ports of two watched nodes have addresses: a cable connects them.
 LIVE

@@ -49,15 +49,24 @@ def test_what_a_collision_loses_is_what_the_all_reduce_takes_longer(life: Life) 
     assert found[0]["lost"] == pytest.approx(lost, abs=0.10)
 
 
-def test_a_collision_names_the_job_and_its_user_whose_hosts_are_those_of_the_ranks(
-    life: Life,
-) -> None:
-    """Hosts without queue pairs do not show which of the job's flows share the link."""
+def test_a_collision_names_the_job_its_user_and_the_hosts_of_both_ranks(life: Life) -> None:
+    """Hosts without queue pairs do not show which of the job's flows share the link: it names those
+    on both sides of it."""
     (found,) = [line for line in life.crowded.opened if line["cause"] == "ecmp_collision"]
     (job,) = found["jobs"]
-    assert re.fullmatch(rf"job \d+ {JOB_NAME} \(root\)", job)
-    said = [line for line in life.even.said if line["type"] == "rhythm" and line["job"] == job]
+    number = re.fullmatch(rf"job (\d+) {JOB_NAME} \(root\)", job)
+    assert number
+    said = {each["name"]: each["value"] for each in found["evidence"]}
+    near, far = (said[f"job {number[1]} sends {way}"] for way in ("from", "to"))
+    print(f"{job}: from {near}, to {far}")
+    assert near == "some of gpu001, gpu002, gpu003, gpu004"
+    assert far == "some of gpu005, gpu006, gpu007, gpu008"
+
+
+def test_the_iteration_is_that_of_the_job(life: Life) -> None:
+    said = [line for line in life.even.said if line["type"] == "rhythm" and line["job"]]
     assert said, "its iterations are not named"
+    assert re.fullmatch(rf"job \d+ {JOB_NAME} \(root\)", said[-1]["job"])
     assert said[-1]["hosts"] == [f"gpu{number:03}" for number in range(1, 9)]
 
 

@@ -87,13 +87,16 @@ async def test_what_nccl_measured_is_shown_beside_the_links_that_carry_it() -> N
     inside = Collective(
         job="8801", operation="AllGather", ranks=8, nodes=1, time_s=1, busbw=400e9, latest_ns=1
     )
-    report = CollectiveReport(lost=512, unread=3, collectives=(measured, inside))
+    report = CollectiveReport(
+        lost=512, unread=3, skipped=12_000_000, collectives=(measured, inside)
+    )
     shown = replace(scene, snapshot=replace(scene.snapshot, collectives=report))
     async with running(size=(120, 40)) as run:
         await run.send(shown)
         await run.press("7")
         text = " ".join(run.text.split())
-        assert "NCCL Inspector: 512 records lost by full rings of communicators; 3 lines" in text
+        assert "NCCL Inspector: 512 records lost by full rings of communicators; 12.0 MB" in text
+        assert "12.0 MB skipped: its files grow faster than they may be read; 3 lines" in text
         assert "NCCL: AllReduce 256 MiB 75.0 GB/s busbw, " in text
         assert "% of a node's NICs, on 4 nodes, lowest gpu003 70.0 GB/s; busiest link" in text
         assert "NCCL: AllGather 400 GB/s busbw, inside the node (8 ranks), as of 00:00:00Z" in text

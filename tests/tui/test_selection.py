@@ -18,7 +18,7 @@ from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.lines import LineView
+from fabmon.tui.widgets.lines import LineView, TimelineView
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, HEALTHY, big, troubled
@@ -41,6 +41,24 @@ async def test_until_the_user_moves_the_first_finding_is_selected_and_no_cell_ma
         assert run.view == "finding"
         await run.press("escape", "h", "enter")
         assert run.view == "port"
+
+
+async def test_enter_in_the_timeline_opens_the_selected_finding() -> None:
+    async with running(COLLISION, size=(120, 40)) as run:
+        await run.press("shift+tab")
+        assert isinstance(run.app.screen.focused, TimelineView)
+        await run.until(lambda: "▸ Last" in run.text and "enter explain" in run.lines[-1])
+        await run.press("enter")
+        assert run.view == "finding"
+
+
+async def test_enter_in_the_timeline_is_not_offered_without_a_finding() -> None:
+    async with running(HEALTHY, size=(120, 40)) as run:
+        assert "enter" in run.lines[-1]
+        await run.press("shift+tab")
+        await run.until(lambda: "▸ Last" in run.text and "enter" not in run.lines[-1])
+        await run.press("enter")
+        assert run.view == "overview"
 
 
 async def test_the_finding_under_the_cursor_is_in_the_middle_of_the_heatmap() -> None:

@@ -119,6 +119,20 @@ def test_one_port_is_not_as_the_others(
     assert problems[0].text == text
 
 
+def test_ports_without_a_line_rate_are_a_note() -> None:
+    virtual = nic(1, {"netdev_speed_bps": 0})
+    problems = audit(survey(rack(gpu2=virtual, gpu3=virtual)))
+    assert listed(problems) == [("line_rate", KNOW, ("gpu2/mlx5_1", "gpu3/mlx5_1"))]
+    assert "speed.eth0=25G" in problems[0].advice
+    down = nic(1, {"netdev_speed_bps": 0, "netdev_up": 0})
+    assert listed(audit(survey(rack(gpu2=down)))) == [("rail_down", FIX, ("gpu2/mlx5_1",))]
+
+
+def test_the_only_port_of_a_rail_that_is_down_is_a_note() -> None:
+    problems = audit(survey({"gpu1": [nic(0), nic(1, {"netdev_up": 0})]}))
+    assert listed(problems) == [("rail_down", KNOW, ("gpu1/mlx5_1",))]
+
+
 @pytest.mark.parametrize(
     ("gtps", "gbytes_per_s"),
     [

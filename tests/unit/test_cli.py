@@ -47,6 +47,13 @@ def test_this_machine_once_as_a_table() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("command", [["--once"], ["doctor"], ["flows"]])
+def test_a_node_that_fails_is_named_once(command: list[str]) -> None:
+    done = fabmon(*command, "--host", "nosuch.invalid")
+    assert done.returncode == 3
+    assert (done.stdout + done.stderr).count("no address for nosuch.invalid") == 1, done.stderr
+
+
 def test_this_machine_as_lines() -> None:
     done = fabmon("--format", "jsonl", "--duration", "2.5", "--interval", "0.5")
     assert done.returncode == 0, done.stderr

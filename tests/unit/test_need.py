@@ -91,6 +91,15 @@ def test_a_job_of_one_node_needs_no_network() -> None:
     assert requirement("--params 70e9 --dp 8")["rail_bytes"] == 0
 
 
+@pytest.mark.parametrize(
+    ("job", "nodes"),
+    [("--dp 2 --tp 3", 1), ("--dp 4 --tp 16", 8), ("--dp 64 --tp 3 --gpus-per-node 6", 32)],
+)
+def test_tensor_parallel_groups_fill_nodes(job: str, nodes: int) -> None:
+    output = need(f"need --params 70e9 {job}").output
+    assert f"in {nodes} node{'s' * (nodes > 1)}, all-reduce" in output
+
+
 def test_stages_one_and_two_of_zero_send_what_an_all_reduce_sends() -> None:
     job = "--params 8e9 --dp 64"
     plain = requirement(job)["rail_bytes"]
@@ -114,6 +123,8 @@ def test_what_is_left_out_is_named() -> None:
         ("--dp 8", "--dp describes a model"),
         ("--params 70e9", "needs --dp"),
         ("--params 70e9 --dp 8 --zero 3 --sharp", "--sharp is for all-reduces"),
+        ("--params 70e9 --dp 64 --tp 3 --gpus-per-node 8", "--tp 3: nodes of 8 GPUs do not hold"),
+        ("--params 70e9 --dp 64 --tp 12", "--tp 12: nodes of 8 GPUs do not hold whole groups"),
         ("--params 70e9 --dp 8 --mfu 0.4", "--mfu needs --peak-tflops"),
         ("--params 70e9 --dp 8 --compute 4s --recording x.fabrec", "remove one"),
         ("--params 70e9 --dp 8 --recording x.fabrec", "no such file"),

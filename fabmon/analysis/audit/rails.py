@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
 from fabmon.analysis.detectors.miscabled import CAUSE, miscabled_conditions
-from fabmon.fabric.model import HOST, RAIL, SWITCH, Node, Port
+from fabmon.fabric.model import FABRIC, HOST, RAIL, SWITCH, Node, Port
 from fabmon.fabric.rdma_mtu import FULL_RDMA_MTU, roce_mtu
 from fabmon.fabric.roles.evidence import is_rdma
 from fabmon.fabric.topology.tier_matrix import down_up, ratio_text
@@ -45,6 +45,24 @@ def slower_than_peers(survey: Survey) -> Iterator[Problem]:
                 text=f"{bit_rate(rate)}, its rail {rail} runs at {bit_rate(usual)}",
                 advice="Look at the cable, the optics and the port's lanes on both ends.",
             )
+
+
+def line_rate_unknown(survey: Survey) -> Iterator[Problem]:
+    """Ports of the fabric that are up and report no line rate, as virtual NICs do."""
+    up, line_rate_bps = survey.snapshot.up, survey.snapshot.line_rate_bps
+    unknown = tuple(
+        port.id
+        for port in survey.ports()
+        if port.role in FABRIC and up[port.row] == 1 and not line_rate_bps[port.row] > 0
+    )
+    if unknown:
+        yield Problem(
+            check="line_rate",
+            severity=KNOW,
+            ports=unknown,
+            text="no line rate is reported: no utilisation, and no finding that needs it",
+            advice="Name it in the hosts file, as in speed.eth0=25G.",
+        )
 
 
 def mtu_differs(survey: Survey) -> Iterator[Problem]:
@@ -227,10 +245,18 @@ def _most_common(values: Sequence[T]) -> T | None:
 
 
 def rails_down(survey: Survey) -> Iterator[Problem]:
-    """Ports that are down while most ports of their rail are up."""
+    """Ports that are down while most ports of their rail are up; or are the only one of it."""
     up = survey.snapshot.up
     for rail, ports in survey.rails():
         known = [port for port in ports if up[port.row] == up[port.row]]
+        if len(known) == 1 and up[known[0].row] == 0:
+            yield Problem(
+                check="rail_down",
+                severity=KNOW,
+                ports=(known[0].id,),
+                text=f"down, and rail {rail} has no other port that says whether it should be",
+                advice="If it should be up: look at the cable, the optics and the switch port.",
+            )
         alive = sum(up[port.row] == 1 for port in known)
         if 2 * alive <= len(known):
             continue

@@ -103,14 +103,25 @@ class StragglerThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True, slots=True)
+class _Job:
+    """Hosts that move the same in all: their places in the arrays of hosts, the share of line rate
+    that most of them move [ticks], by how many seconds each begins each exchange late [hosts,
+    exchanges], and the mean of `usual` in each exchange."""
+
+    hosts: Rows
+    usual: Floats
+    late_s: Floats
+    levels: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class _Late:
-    """How often a host was late, in seconds by the median, and at what level the other hosts of its
-    job moved data meanwhile (share of line rate)."""
+    """How often a host was late, in seconds by the median, and the mean rate of the other hosts of
+    its job from the beginning to the end of these exchanges (share of line rate)."""
 
     times: int
     late_s: float
     level: float
-    peers: int
 
 
 def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condition]:
@@ -126,10 +137,19 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
     quiet = (some & ~busy).sum(axis=1)
     least = t.late_s / inputs.snapshot.interval_s
     suspects = np.flatnonzero((quiet >= least) & busy.any(axis=1))
+    total = moved.sum(axis=1)
+    jobs: dict[bytes, _Job] = {}
     for host in suspects[np.argsort(-quiet[suspects], kind="stable")[:_MAX_SUSPECTS]].tolist():
-        late = _lateness(inputs, t, moved, host)
-        if late is not None:
-            yield _condition(inputs, inputs.structure.rails_of_hosts[host], late)
+        alike = np.abs(total - total[host]) <= _SAME_TOTAL * max(float(total[host]), 1e-6)
+        job = jobs.get(alike.tobytes())
+        if job is None:
+            job = jobs[alike.tobytes()] = _job(inputs, t, moved, np.flatnonzero(alike))
+        late = _lateness(inputs, t, job, host)
+        if late is None:
+            continue
+        peers = _peers_in_step(moved, job, host, inputs.snapshot.interval_s)
+        if peers:
+            yield _condition(inputs, inputs.structure.rails_of_hosts[host], late, peers)
 
 
 def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
@@ -144,51 +164,57 @@ def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
     return any(((count_ticks(some & ~each) >= least) & each.any(axis=1)).any() for each in busy)
 
 
-def _lateness(
-    inputs: DetectorInput, t: StragglerThresholds, moved: Floats, host: int
-) -> _Late | None:
-    """How late a host is; None where it is not, or as many others are."""
-    total = moved.sum(axis=1)
-    near = np.abs(total - total[host]) <= _SAME_TOTAL * max(float(total[host]), 1e-6)
-    near[host] = False
-    peers = np.flatnonzero(near)
-    if len(peers) < _MIN_PEERS:
-        return None
-    usual = np.sort(moved[peers], axis=0)[len(peers) // 2]
-    # Hosts of other jobs may move as much; those of one job move at the same times.
-    in_step = peers[_correlation(moved[peers], usual) >= _IN_STEP]
-    if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)) or usual.max() < _COMMUNICATES:
-        return None
-    own, interval_s = moved[host], inputs.snapshot.interval_s
-    others = np.delete(moved, host, axis=0)
-    differs = 1 - float(_correlation(own[None], usual)[0])
-    if 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
-        return None
-    lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
-    correlations = (_correlation(own[None, n:], usual[: len(usual) - n])[0] for n in lags)
-    if not any(each >= _FOLLOWS for each in correlations):
-        return None
-    aligned, seq = inputs.snapshot.aligned, inputs.snapshot.seq
-    is_together = aligned.spread_s(moved.shape[1], seq) <= _TOGETHER_S
+def _job(inputs: DetectorInput, t: StragglerThresholds, moved: Floats, hosts: Rows) -> _Job:
+    """What these hosts, which move the same in all, do in each exchange."""
+    middle = len(hosts) // 2
+    usual = np.partition(moved[hosts], middle, axis=0)[middle]
+    if usual.max() < _COMMUNICATES or len(hosts) <= _MIN_PEERS:
+        return _Job(hosts, usual, np.empty((len(hosts), 0), np.float32), np.empty(0, np.float32))
+    snapshot = inputs.snapshot
+    is_together = snapshot.aligned.spread_s(len(usual), snapshot.seq) <= _TOGETHER_S
     min_silent = _MIN_SILENT if is_together else _MIN_SILENT + 1
     # Hosts with less to do, as the first stage of a pipeline, are not late at every step of it.
-    shares = moved * (usual.sum() / np.maximum(total, usual.sum() * (1 - _SAME_TOTAL)))[:, None]
-    waits, level = [], []
+    total, usual_total = moved[hosts].sum(axis=1), usual.sum()
+    scale = usual_total / np.maximum(total, usual_total * (1 - _SAME_TOTAL))
+    late, levels = [], []
     for first, last in _exchanges(usual, t.busy_util):
-        during = slice(first, last)
-        late_s = _late_s(moved[:, during], shares[:, during], usual[during], min_silent)
-        late_s *= interval_s
-        also = float((late_s[peers] >= _ALSO_LATE * late_s[host]).mean())
-        if late_s[host] >= t.late_s and also <= _MAX_LATE:
-            waits.append(float(late_s[host]))
-            level.append(float(usual[first:last].mean()))
+        part, during = moved[hosts, first:last], usual[first:last]
+        late.append(_late_ticks(part, part * scale[:, None], during, min_silent))
+        levels.append(during.mean())
+    late_s = np.array(late, np.float32).reshape(-1, len(hosts)).T * np.float32(snapshot.interval_s)
+    return _Job(hosts, usual, late_s, np.array(levels, np.float32))
+
+
+def _lateness(inputs: DetectorInput, t: StragglerThresholds, job: _Job, host: int) -> _Late | None:
+    """How late a host is; None where it is not, or as many others are."""
+    own_s = job.late_s[job.hosts == host][0]
+    also = (job.late_s[job.hosts != host] >= _ALSO_LATE * own_s).mean(axis=0)
+    counts = (own_s >= t.late_s) & (also <= _MAX_LATE)
+    waits_s = own_s[counts]
     name = inputs.structure.fabric.ports[int(inputs.structure.rails_of_hosts[host][0])].node
     # Of long iterations, few are in the window: one late exchange keeps a finding open.
-    if not inputs.is_open(CAUSE, name) and (len(waits) < t.times or sum(waits) < t.in_all_s):
+    is_often = len(waits_s) >= t.times and waits_s.sum() >= t.in_all_s
+    if not len(waits_s) or not (is_often or inputs.is_open(CAUSE, name)):
         return None
-    if not waits:
-        return None
-    return _Late(len(waits), median(np.array(waits)), float(np.mean(level)), len(in_step))
+    level = float(job.levels[counts].mean())
+    return _Late(len(waits_s), median(waits_s), level)
+
+
+def _peers_in_step(moved: Floats, job: _Job, host: int, interval_s: float) -> int:
+    """How many other hosts move data at the same times as most; 0 where they are not one job with
+    this host: hosts of several jobs may move as much."""
+    own, usual = moved[host], job.usual
+    peers = job.hosts[job.hosts != host]
+    in_step = int(np.count_nonzero(_correlation(moved[peers], usual) >= _IN_STEP))
+    if in_step < max(_MIN_PEERS, _NEARLY_ALL * len(peers)):
+        return 0
+    differs = 1 - float(_correlation(own[None], usual)[0])
+    others = np.delete(moved, host, axis=0)
+    if 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
+        return 0
+    lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
+    follows = (_correlation(own[None, n:], usual[: len(usual) - n])[0] for n in lags)
+    return in_step if any(each >= _FOLLOWS for each in follows) else 0
 
 
 def _exchanges(usual: Floats, busy: float) -> list[tuple[int, int]]:
@@ -212,7 +238,7 @@ def _exchanges(usual: Floats, busy: float) -> list[tuple[int, int]]:
     return found
 
 
-def _late_s(moved: Floats, shares: Floats, usual: Floats, min_silent: int) -> Floats:
+def _late_ticks(moved: Floats, shares: Floats, usual: Floats, min_silent: int) -> Floats:
     """[hosts], ticks: how late a host begins an exchange in which hosts move `moved` [hosts, ticks]
     and most of them `usual` [ticks]; `shares` are `moved`, were they all to move the same in all.
 
@@ -262,7 +288,7 @@ def _moved(inputs: DetectorInput) -> Floats:
     return moved[:, has_data]
 
 
-def _condition(inputs: DetectorInput, rows: Rows, late: _Late) -> Condition:
+def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Condition:
     name = inputs.structure.fabric.ports[int(rows[0])].node
     period_s = inputs.traffic_bps.shape[1] * inputs.snapshot.interval_s
     return Condition(
@@ -271,19 +297,18 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late) -> Condition:
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} was late {plural(late.times, 'time')} in {period_s:.0f} s, by"
-            f" {late.late_s:.1f} s: the {late.peers} other hosts of its job moved"
-            f" {rounded_percent(late.level)} of line rate"
-            " meanwhile and wait for it"
+            f"{name} began {plural(late.times, 'exchange')} late in {period_s:.0f} s, by"
+            f" {late.late_s:.1f} s: the {peers} other hosts of its job wait for it, and reach"
+            f" {rounded_percent(late.level)} of line rate on average over such an exchange"
         ),
         evidence=(
             Evidence("late by", round(late.late_s, 1), "s"),
             Evidence("times late", late.times, f"in {period_s:.0f} s"),
-            Evidence("other hosts of the job", late.peers, "hosts"),
+            Evidence("other hosts of the job", peers, "hosts"),
             Evidence("the others' traffic, of line rate", round(late.level * 100, 1), "%"),
         ),
         advice=CAUSE.advice,
         confidence=0.9,
         lost=round(min(1.0, late.times * late.late_s / period_s), 3),
-        unseen="which ranks make a job: it is inferred from equal traffic",
+        unseen="which hosts exchange data: it is inferred from equal traffic at the same times",
     )

@@ -78,7 +78,7 @@ class FlowsOnLink:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
+class PossibleEnds:
     """[ports]: NICs that can send into a link, and those that they can reach over it.
 
     `leaves`: the senders are behind the link, so that all they send elsewhere takes this link or
@@ -97,7 +97,7 @@ def flows_on_link(snapshot: Snapshot, rows: Sequence[int], way: str = "tx") -> F
 
     None where the ports carry no traffic between nodes, or it is not known what is behind them.
     """
-    ends = [found for row in rows if (found := _ends(snapshot, row, way)) is not None]
+    ends = [found for row in rows if (found := possible_ends(snapshot, row, way)) is not None]
     if not ends:
         return None
     table, ports = snapshot.connections.flows, snapshot.fabric.ports
@@ -137,7 +137,7 @@ def effective_flows_on_link(snapshot: Snapshot, row: int, flows: float) -> tuple
     Queue pairs are included where they are few enough to be joined within a tick.
     """
     table = snapshot.connections.flows_if_quick
-    ends = _ends(snapshot, row, "tx") if table else None
+    ends = possible_ends(snapshot, row, "tx") if table else None
     picked = _picked(table, [ends])[0] if table and ends else np.empty(0, np.intp)
     if not table or not len(picked):
         return (Evidence("effective flows", flows, "flows"),)
@@ -185,7 +185,7 @@ def correlations(curve: Floats, others: Floats) -> NDArray[np.float64]:
     return r
 
 
-def _ends(snapshot: Snapshot, row: int, way: str) -> _Ends | None:
+def possible_ends(snapshot: Snapshot, row: int, way: str) -> PossibleEnds | None:
     """The possible ends of flows on a link; None for a port that carries none between nodes."""
     fabric, leaves = snapshot.fabric, snapshot.connections.leaves
     if not 0 <= row < len(fabric.ports) or not fabric.ports[row].node:
@@ -198,7 +198,7 @@ def _ends(snapshot: Snapshot, row: int, way: str) -> _Ends | None:
         one[nic] = True
         from_it = sends == (nic == row)
         src, dst = (one, leaves.is_rail) if from_it else (leaves.is_rail, one)
-        return _Ends(src, dst, True, from_it)
+        return PossibleEnds(src, dst, True, from_it)
     if port.role not in (UPLINK, DOWNLINK):
         return None
     far = far_node(port, fabric)
@@ -210,10 +210,10 @@ def _ends(snapshot: Snapshot, row: int, way: str) -> _Ends | None:
         return None
     upwards = goes_up == sends
     src, dst = (below, elsewhere) if upwards else (elsewhere, below)
-    return _Ends(src, dst, False, upwards)
+    return PossibleEnds(src, dst, False, upwards)
 
 
-def _picked(table: FlowTable, ends: Sequence[_Ends]) -> tuple[Rows, int]:
+def _picked(table: FlowTable, ends: Sequence[PossibleEnds]) -> tuple[Rows, int]:
     """The flows that may be on one of some links, and how many more have an unknown destination."""
     on_any = np.zeros(len(table), np.bool_)
     unsure = np.zeros(len(table), np.bool_)

@@ -89,6 +89,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """All differences. `headlines` are bandwidth and iterations of each job, or where there is no
     job, bandwidth over all rails; `links` are the others. `unmatched` are links that only one side
     has, `unmatched_labels` their display names. `by_runs`: runs were compared, not batches.
+    `identical`: A and B are the same measurements, value by value.
     """
 
     a: tuple[str, ...]
@@ -101,6 +102,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: tuple[str, ...]
     notes: tuple[str, ...]
     unmatched_labels: tuple[str, ...] = ()
+    identical: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,11 @@ class _Job:
 
 
 def compare(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> Comparison:
-    """Compare runs of two kinds; links are matched by name, jobs by their hosts."""
+    """Compare runs of two kinds; links are matched by name, jobs by their hosts.
+
+    Of identical measurements every difference is 0, from 0 to 0: a test assumes that the noise of A
+    and of B is independent.
+    """
     by_runs = min(len(a), len(b)) >= MIN_RUNS
     subjects_a, subjects_b = _subjects(a), _subjects(b)
     labels = {(each.kind, each.key): each.label for run in a for each in run.result.subjects}
@@ -130,6 +136,9 @@ def compare(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> Comparison:
     others = [each for each in differences if each not in headlines]
     others = _judged(others, significance.benjamini_hochberg)
     headlines = _judged(headlines, significance.holm)
+    identical = _are_identical(a, b)
+    if identical:
+        headlines, others = (list(map(_none, side)) for side in (headlines, others))
     unmatched = sorted(key for kind, key in subjects_a.keys() ^ subjects_b.keys() if kind == LINK)
     return Comparison(
         a=tuple(run.name for run in a),
@@ -141,7 +150,28 @@ def compare(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> Comparison:
         links=tuple(sorted(others, key=lambda each: KINDS.index(each.kind))),
         unmatched=tuple(unmatched),
         unmatched_labels=tuple(labels[LINK, key] for key in unmatched),
-        notes=tuple(_notes(a, b, by_runs)),
+        notes=() if identical else tuple(_notes(a, b, by_runs)),
+        identical=identical,
+    )
+
+
+def _are_identical(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> bool:
+    """Whether both sides are the same values of the same subjects, in the same order."""
+    return len(a) == len(b) and all(
+        bool(one.series)
+        and one.series.keys() == other.series.keys()
+        and all(
+            np.array_equal(each.values, other.series[key].values)
+            for key, each in one.series.items()
+        )
+        for one, other in zip(a, b, strict=True)
+    )
+
+
+def _none(each: Difference) -> Difference:
+    """A subject of identical measurements: no difference."""
+    return msgspec.structs.replace(
+        each, change=0.0, low=0.0, high=0.0, p=1.0, real=False, untested=""
     )
 
 

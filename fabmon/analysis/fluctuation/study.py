@@ -234,12 +234,13 @@ class Study:
         short = int((busy & ~whole_links).sum())
         if short:
             yield (
-                f"{short} of {int(busy.sum())} links: phases of communication are shorter than "
+                f"{short} of the {int(busy.sum())} directions of links that communicated: their "
+                "phases of communication are shorter than "
                 f"three samples of {interval(data.interval_s)}; their bandwidth is a lower bound"
             )
         silent = int((data.known == 0).sum())
         if silent:
-            yield f"{silent} of {len(data.links)} links have no counter of bytes"
+            yield f"{silent} of {len(data.links)} directions of links have no counter of bytes"
 
 
 def _mean_of_links(cells: Floats) -> Floats:

@@ -26,6 +26,7 @@ KEYS = (
     "scrape",
     "secret",
     "tls",
+    "nccl_inspector",
 )
 IGNORED = ("slots", "max_slots", "max-slots")
 """Keys of MPI and DeepSpeed hostfiles that are ignored."""
@@ -246,6 +247,12 @@ def _file(word: Word) -> str:
     raise Bad(word.column, "this is not a file name", "write the whole path")
 
 
+def _directory(word: Word) -> str:
+    if word.text.startswith("/") and word.text.isprintable() and len(word.text) <= 4096:
+        return word.text
+    raise Bad(word.column, "this is not a directory of the nodes", "write the whole path, /DIR")
+
+
 def _show(text: str) -> str:
     return repr(clean(text[:60]))
 
@@ -263,4 +270,5 @@ _READERS: dict[str, Callable[[Word], object]] = {
     "scrape": _scrape,
     "secret": _file,
     "tls": _file,
+    "nccl_inspector": _directory,
 }

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+OPERATIONS = frozenset(
+    {
+        *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
+        *("alltoall", "gather", "scatter", "send", "recv", "sendrecv"),
+    }
+)
+"""NCCL's names of operations, in small letters."""
+
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A collective or point-to-point operation of one communicator and message size: the means of
@@ -35,14 +43,16 @@ class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The last minute of each operation, that with most time first.
 
     `lost` are records that the Inspector reports as lost, `unread` lines and files that could not
-    be read, both since fabmon started. `reason` says why nothing can be read, empty where something
-    can. `read_ns` is the console's wall clock.
+    be read, `skipped` bytes of files that grow faster than they are read, all since fabmon started.
+    `reason` says why nothing can be read, empty where something can. `read_ns` is the console's
+    wall clock.
     """
 
     read_ns: int = 0
     reason: str = ""
     lost: int = 0
     unread: int = 0
+    skipped: int = 0
     collectives: tuple[Collective, ...] = ()
 
     def says_the_same(self, other: CollectiveReport | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Discovery:
     """Finds out what to query.
 
     `interval_s` has the seconds between two reads by block: a source of agents, or the page of an
-    exporter by its instance.
+    exporter by its instance. `names` are those of all metrics of the server.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Discovery:
         runner: QueryRunner,
     ) -> None:
         self.interval_s: dict[str, float] = {}
+        self.names: frozenset[str] = frozenset()
         self._client = client
         self._selection = selection
         self._known = known
@@ -89,7 +90,7 @@ class Discovery:
         Afterwards the table knows the series of exporters' pages; those of agents are added by the
         first round of queries.
         """
-        names = set(await self._client.names(at_s - _RECENT_S))
+        self.names = names = frozenset(await self._client.names(at_s - _RECENT_S))
         metrics = [self._known[name] for name in sorted(names) if name in self._known]
         coverage = names_coverage(names, self._known.keys(), self._tables)
         if coverage != self._table.coverage:
@@ -115,7 +116,7 @@ class Discovery:
         new = [metric for metric in metrics if not (metric.is_agents or metric in planned)]
         await self._runner.store_values(new, at_s)
 
-    async def _learn_facts(self, names: set[str], at_s: float) -> None:
+    async def _learn_facts(self, names: Set[str], at_s: float) -> None:
         if NODE_INFO_METRIC in names:
             for labels in await self._labels_of(NODE_INFO_METRIC, at_s):
                 target = self._table.target(labels)

@@ -18,6 +18,7 @@ from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.feeds.prometheus.backfill import Backfill
 from fabmon.feeds.prometheus.client import PrometheusClient
+from fabmon.feeds.prometheus.collectives import PrometheusCollectives
 from fabmon.feeds.prometheus.discovery import Discovery
 from fabmon.feeds.prometheus.export_rounds import ExportRunner
 from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
@@ -161,6 +162,7 @@ class PrometheusFeed(TickFeed):
         self._selection = SeriesSelection(selections, node, names)
         self._table = SeriesTable(node, PageInterpreter(other_exporters()), wanted)
         self._use(QueryRunner(client, self._selection, self._table))
+        self._collectives = PrometheusCollectives(client, self._selection)
         self._states = NodeStates(names, self._log_digest)
         self._builder = TickBuilder(self._table, self.interval_s, {})
         self._known_nodes = set(names)
@@ -271,6 +273,7 @@ class PrometheusFeed(TickFeed):
             at_s = self._client.now_s() - self._delay_s
             before = await self._read_newly_opened(at_s - self.interval_s)
             result = await self._runner.run(at_s)
+            collectives = await self._collectives.report(self._discovery.names, at_s)
         except PrometheusError as error:
             if self._closed.is_set():
                 raise StopAsyncIteration from None
@@ -286,6 +289,8 @@ class PrometheusFeed(TickFeed):
         if result.unsettled:
             self._delay_s = min(_MAX_DELAY_S, self._delay_s * _DELAY_GROWTH)
         tick = self._tick(result, self._builder)
+        if collectives is not None:
+            tick = msgspec.structs.replace(tick, collectives=collectives)
         reads = [
             (node, last_reads(frame.blocks, before[node], tick.time_ns))
             for node, frame in tick.frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -63,7 +63,7 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
         (
             "links",
             str(digest.fabric.watched_cables() if digest.fabric is not None else 0),
-            ", ".join(plural(ports[role], role) for role in _ROLES if ports.get(role)),
+            _watched_ends(ports),
         ),
         (
             "ticks",
@@ -80,6 +80,12 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
         ),
         class_="cards",
     )
+
+
+def _watched_ends(ports: Mapping[str, int]) -> str:
+    """The ports of watched nodes at the ends of links, by role; a link may have two."""
+    known = [plural(ports[role], role) for role in _ROLES if ports.get(role)]
+    return f"with these ports: {', '.join(known)}" if known else ""
 
 
 def recording(digest: Digest, sources: Sequence[ReportSource]) -> Markup:

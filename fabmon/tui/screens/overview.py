@@ -279,15 +279,24 @@ class OverviewScreen(OverviewPanels):
         self.post_message(OpenRequested(NodeTarget(event.node)))
 
     def idle_actions(self) -> frozenset[str]:
-        """Without a heatmap, its keys."""
-        has_heatmap = self.query_one("#left").display
-        return frozenset() if has_heatmap else frozenset({"level(1)", "app.focus_next"})
+        """Without a heatmap, its keys; `open` in the timeline where no finding is selected."""
+        idle = set() if self.query_one("#left").display else {"level(1)", "app.focus_next"}
+        if self._is_in_timeline() and self.selected_target() is None:
+            idle.add("open")
+        return frozenset(idle)
+
+    def _is_in_timeline(self) -> bool:
+        return self.query_one(TimelineView).has_focus
 
     def footer_labels(self) -> Mapping[str, str]:
         """`explain` where enter opens a finding."""
         panel, state = self.query_one("#findings", LineView), self.screen_state
         opens = panel.selected if panel.has_focus else None
-        is_first = state.follows_first and not panel.has_focus and self.selected_target()
+        is_first = (
+            (state.follows_first or self._is_in_timeline())
+            and not panel.has_focus
+            and self.selected_target() is not None
+        )
         return {"open": "explain"} if is_first or isinstance(opens, FindingTarget) else {}
 
     def next_match(self, by: int) -> bool:
@@ -316,6 +325,12 @@ class OverviewScreen(OverviewPanels):
         if self._heatmap.change_level(by):
             self.paint()
             self._reveal_cursor()
+
+    def on_timeline_view_opened(self) -> None:
+        """Open the selected finding, if there is one."""
+        selected = self.selected_target()
+        if selected is not None:
+            self.post_message(OpenRequested(selected))
 
     def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fabmon.analysis.affected_jobs import link_of
 from fabmon.analysis.causes import causes_with
 from fabmon.analysis.evidence.flows_on_link import FlowsOnLink, flows_on_link, sampled_on_link
 from fabmon.analysis.finding import Finding, Trait
@@ -19,7 +20,7 @@ from fabmon.fabric.flows.flow_table import FlowTable, ForwardedFlows
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.flows.sampled import FlowKey, SampledRate, SampledTraffic
 from fabmon.fabric.hosts.nodesets import fold
-from fabmon.fabric.model import RAIL, Fabric, Port
+from fabmon.fabric.model import RAIL, Port
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.topology.leaves import NONE
@@ -65,7 +66,7 @@ class Bundle(NamedTuple):
 
 def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
     """The flows on the link of a finding; nothing where its cause is not about traffic."""
-    place = _link_of(ctx.fabric, finding)
+    place = link_of(ctx.fabric, finding)
     if place is None:
         return []
     return _on_link(ctx, *place, frozenset(ctx.fabric.display_names(finding.victims)))
@@ -75,7 +76,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     """For a hashing finding without known flows: the `fabmon trace` command that asks the switches,
     with two hosts whose flows may use the link.
     """
-    place = _link_of(ctx.fabric, finding)
+    place = link_of(ctx.fabric, finding)
     if finding.cause not in causes_with(Trait.OF_HASHING) or place is None:
         return []
     found = flows_on_link(ctx.snapshot, *place)
@@ -117,20 +118,6 @@ def _likely_pair(scene: Scene, found: FlowsOnLink, finding: Finding) -> tuple[st
         return None
     src, dst = min(ends, key=lambda pair: is_unaffected(pair[0]))
     return src.node, dst.node
-
-
-def _link_of(fabric: Fabric, finding: Finding) -> tuple[list[int], str] | None:
-    """The link of a finding, as rows of its ports, and the direction (tx or rx) there; None where
-    its cause is not about traffic."""
-    ports = fabric.ports
-    rows = [row for row in finding.rows if 0 <= row < len(ports) and ports[row].node]
-    if finding.cause not in causes_with(Trait.HAS_SENDERS) or not rows:
-        return None
-    is_rail = ports[rows[0]].role == RAIL
-    direction = "rx" if is_rail and finding.cause in causes_with(Trait.LAST_HOP) else "tx"
-    # All rails of a finding about slowed senders count; of an ECMP group only its first link.
-    several = is_rail and direction == "tx" and all(ports[row].role == RAIL for row in rows)
-    return (rows if several else rows[:1]), direction
 
 
 def of_port(ctx: DrawContext, port: Port) -> list[Line]:

@@ -50,7 +50,7 @@ def timeline(ctx: TimelineContext) -> list[Line]:
         last = "Last " if live is not None and window[1] == live.snapshot.time_ns else ""
         where = "now" if ctx.time.shown is None else "here"
         title: list[list[Span]] = [
-            [(f"{last}{interval(span_s)}", named)],
+            [(f"{'▸ ' if ctx.is_focused else ''}{last}{interval(span_s)}", named)],
             [("Busiest link, % of line rate" if width >= 100 else "Busiest link", palette.dim)],
             [(f"{where} {_load(here)}", palette.text)],
         ]

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from fabmon.analysis.finding import NOT_STORED, Finding, list_order
+from fabmon.analysis.finding import Finding, from_stored, list_order
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
@@ -48,11 +48,9 @@ def _findings(notes: Sequence[Note], snapshot: Snapshot) -> list[Finding]:
     }
     found = []
     for note in notes:
-        try:
-            stored = {key: note.finding[key] for key in note.finding if key not in NOT_STORED}
-            finding = msgspec.convert(stored, Finding)
-        except msgspec.ValidationError:
-            continue  # Recorded by a fabmon with another format of findings.
+        finding = from_stored(note.finding)
+        if finding is None:
+            continue
         own = tuple(rows[port] for port in note.ports if port in rows)
         found.append(msgspec.structs.replace(finding, rows=own, seen_ns=None))
     return found

@@ -9,7 +9,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -80,7 +80,7 @@ class TimelineView(Painted, can_focus=True):
     The screen converts columns to times.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.STRIP)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.STRIP), Binding("enter", "open")]
     FOCUS_ON_CLICK = False
     """A click goes to a time and leaves the focus where it is: here, up and down do nothing."""
 
@@ -90,8 +90,15 @@ class TimelineView(Painted, can_focus=True):
 
         column: int
 
+    class Opened(Message):
+        """Enter was pressed: open what is selected elsewhere, as a time has no page."""
+
     class Redraw(Message):
         """The focus came or went, or the size changed."""
+
+    def action_open(self) -> None:
+        """Ask the screen for the page of what is selected."""
+        self.post_message(self.Opened())
 
     def on_click(self, event: events.Click) -> None:
         """Ask for the time at the column."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ SHORT = ("--from", "+20s", "--to", "+24s")
 
 def exported(recording: Path, to: Path, *options: str) -> Path:
     done = fabmon("export", str(recording), "-o", str(to), "--format", to.suffix[1:], *options)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"fabmon: wrote {to}: [\d.]+ [kM]?B, .+Z to .+Z \(.+\)\n", done.stderr)
     return to
 
 

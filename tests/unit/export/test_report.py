@@ -34,7 +34,8 @@ from tests.unit.test_cli import fabmon
 
 def reported(recording: Path, to: Path, *options: str) -> str:
     done = fabmon("report", str(recording), "-o", str(to), *options, timeout_s=100)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"fabmon: wrote {to}: [\d.]+ [kM]?B, .+Z to .+Z \(.+\)\n", done.stderr)
     return to.read_text("utf-8")
 
 

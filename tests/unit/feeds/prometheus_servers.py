@@ -198,13 +198,14 @@ class VictoriaMetrics(PrometheusServer):
 
 
 class NodeExporter(Daemon):
-    """A node_exporter that reads a tree."""
+    """A node_exporter that reads a tree, and `*.prom` in `textfiles`."""
 
     ready = "/"
 
-    def __init__(self, directory: Path, root: Path) -> None:
+    def __init__(self, directory: Path, root: Path, textfiles: Path | None = None) -> None:
         super().__init__(directory)
         self._root = root
+        self._textfiles = textfiles
 
     def command(self) -> list[str]:
         need_command("prometheus-node-exporter", "prometheus-node-exporter")
@@ -214,6 +215,11 @@ class NodeExporter(Daemon):
             f"--path.procfs={self._root}/proc",
             "--collector.disable-defaults",
             "--collector.infiniband",
+            *(
+                ["--collector.textfile", f"--collector.textfile.directory={self._textfiles}"]
+                if self._textfiles is not None
+                else []
+            ),
             f"--web.listen-address=127.0.0.1:{self.port}",
         ]
 

@@ -31,6 +31,7 @@ from tests.unit.feeds.prometheus_servers import (
     VictoriaMetrics,
     free_port,
 )
+from tests.unit.inspector.dumps import metrics
 
 GBPS = 1e9
 
@@ -149,6 +150,31 @@ async def test_agents_and_exporters_become_nodes_with_their_ports(
         assert state(snapshot, "gpu001") is NodeState.UP
         exporter.start()
         await watching.until(lambda snapshot: state(snapshot, "gpu002") is NodeState.UP)
+
+
+async def test_metrics_of_nccl_inspector_are_means_of_collectives(
+    tmp_path: Path, stack: ExitStack, kind: type[PrometheusServer]
+) -> None:
+    HOSTS["ib"](tmp_path / "ib")
+    for gpu, busbw in ((0, 300), (1, 320)):
+        page = metrics(gpu=gpu, busbw=busbw, lost=10)
+        (tmp_path / f"nccl_inspector_metrics_GPU-{gpu}.prom").write_text(page)
+    exporter = stack.enter_context(NodeExporter(tmp_path / "exporter", tmp_path / "ib", tmp_path))
+    target: Target = ("node", "gpu001:9100", exporter.port, {})
+    server = stack.enter_context(kind(tmp_path / "server", [target]))
+    server.until_scraped(1)
+    async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
+        await feed.open()
+        async with asyncio.timeout(30):
+            report = await anext(tick.collectives async for tick in feed if tick.collectives)
+            silent = [await anext(feed) for _ in range(3)]
+    found = {each.operation: each for each in report.collectives}
+    assert found["AllReduce"].busbw == pytest.approx(310e9)
+    assert (found["AllReduce"].job, found["AllReduce"].size) == ("8801", "256-257MB")
+    assert (found["AllReduce"].hosts, found["AllReduce"].nodes) == (("gpu001",), 16)
+    assert found["Send"].busbw == pytest.approx(464.9e9)
+    assert (report.lost, report.reason) == (0, "")
+    assert not any(tick.collectives for tick in silent), "it is asked every 30 s"
 
 
 async def test_while_prometheus_is_down_nodes_are_stale_and_not_lost(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,20 @@ def test_compare(recorded: Path) -> None:
     printed = _run(compare, str(recorded / "before.fabrec"), str(recorded / "after.fabrec"))
     check_golden(GOLDENS / "compare.txt", printed)
     assert printed.startswith("Yes, ")
+
+
+def test_a_recording_does_not_differ_from_itself_or_its_copy(
+    recorded: Path, tmp_path: Path
+) -> None:
+    path, copy = str(recorded / "before.fabrec"), tmp_path / "copy.fabrec"
+    shutil.copy(path, copy)
+    for other in (path, str(copy)):
+        answer, *lines = _run(compare, path, other).splitlines()
+        assert answer == "No: A and B are the same measurements; nothing differs."
+        rows = [line for line in lines if line.startswith(("job ", "step time", "leaf", "gpu"))]
+        assert rows
+        assert all("0 %  +0.0 to +0.0" in row for row in rows)
+        assert not any("noise" in line for line in lines)
 
 
 def test_a_part_and_some_links_of_a_recording_as_json(recorded: Path) -> None:

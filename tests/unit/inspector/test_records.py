@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabmon.fabric.jobs.inspector_records import InspectorLog, Measured, of_metrics
+from collectors.inspector_records import InspectorLog, Measured
+from fabmon.fabric.jobs.inspector_metrics import of_metrics
 from tests.unit.inspector.dumps import WRITTEN_US, bare, collective, line, marker, send, whole
 
 CAPTURE = Path(__file__).parents[4] / "shared/captures/nccl-inspector/records.jsonl"

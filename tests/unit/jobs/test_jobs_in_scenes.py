@@ -54,6 +54,26 @@ def test_a_finding_between_switches_names_jobs_with_hosts_on_both_sides() -> Non
     assert all(BIG in each.jobs and SMALL not in each.jobs for each in found)
 
 
+def test_a_collision_names_the_hosts_of_the_job_at_both_ends_of_its_link() -> None:
+    """A NIC has queue pairs to the next and to the previous rank of the ring."""
+    scene = scene_of_jobs(60, Fault(kind="ecmp_collision", at=5, where="leaf1/up2"), routing="hash")
+
+    found = next(each for each in scene.findings if each.cause == "ecmp_collision")
+    said = {each.name: each.value for each in found.evidence}
+    assert said["job 8801 sends from"] == "gpu001, gpu002"
+    assert said["job 8801 sends to"] == "some of gpu005, gpu006"
+
+
+def test_where_no_sender_is_known_to_be_slowed_the_hosts_are_some_of_those_on_both_sides() -> None:
+    scene = scene_of_jobs(60, Fault(kind="degraded_link", at=5, where="leaf1/up2"))
+
+    found = next(each for each in scene.findings if each.subject.startswith("leaf1/"))
+    assert not found.victims
+    said = {each.name: each.value for each in found.evidence}
+    assert said["job 8801 sends from"] == "some of gpu001, gpu002"
+    assert said["job 8801 sends to"] == "some of gpu005, gpu006"
+
+
 def test_the_filter_of_a_job_matches_its_hosts_their_ports_and_the_uplinks_it_needs() -> None:
     snapshot = healthy().snapshot
     known = index(snapshot.fabric)
@@ -163,7 +183,8 @@ def test_what_nccl_measured_is_joined_to_its_job() -> None:
 
 
 def test_redaction_covers_collectives() -> None:
-    report = CollectiveReport(reason="/home/anna/pod7: no such file", collectives=(MEASURED,))
+    odd = msgspec.structs.replace(MEASURED, operation="anna's llama")
+    report = CollectiveReport(reason="/home/anna/pod7: no such file", collectives=(MEASURED, odd))
     found = Redactor().tick(Tick(0, 0, collectives=report)).collectives
 
     assert found is not None
@@ -171,6 +192,7 @@ def test_redaction_covers_collectives() -> None:
     for name in ("8801", "llama", "gpu00", "pod7", "anna"):
         assert name not in text
     assert found.collectives[0].busbw == 30e9
+    assert [each.operation for each in found.collectives] == ["AllReduce", "operation"]
 
 
 def test_collectives_are_recorded_and_known_in_the_middle_of_a_recording(tmp_path: Path) -> None:

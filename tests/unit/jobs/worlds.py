@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from fabmon.analysis.scene import Scene
@@ -18,10 +20,10 @@ JOBS = (
 )
 
 
-def scene_of_jobs(ticks: int, *faults: Fault) -> Scene:
+def scene_of_jobs(ticks: int, *faults: Fault, routing: Literal["hash", "spray"] = "spray") -> Scene:
     """A leaf-spine fabric of 8 hosts, 4 at a leaf: job 8801 (anna) has hosts at both leaves, job
     8802 (ben) at one."""
-    shape = FabricShape(hosts=8, hosts_per_leaf=4, routing="spray")
+    shape = FabricShape(hosts=8, hosts_per_leaf=4, routing=routing)
     feed = DemoFeed(Scenario(topology=shape, job=JOBS, fault=faults))
     pipeline = Session(load(None)).pipeline(feed.hosts)
     for _ in range(ticks - 1):

@@ -49,7 +49,7 @@ def test_status_says_what_there_is_to_ask_about(recorded: Path) -> None:
 
 def test_a_finding_has_its_evidence_its_jobs_and_its_end(recorded: Path) -> None:
     (found,) = asked(recorded, "findings")["findings"]
-    assert (found["cause"], found["title"]) == ("ecmp_collision", "ECMP collision")
+    assert (found["cause"], found["change"]) == ("ecmp_collision", "close")
     assert found["ports"][0] == "leaf1/swp35" or found["subject"] in found["ports"]
     assert found["jobs"] == ["job 8801 train (anna)"]
     assert found["evidence"]
@@ -57,6 +57,8 @@ def test_a_finding_has_its_evidence_its_jobs_and_its_end(recorded: Path) -> None
     assert found["since"] < found["until"] <= "2026-11-21T14:08:20Z"
     during = asked(recorded, "findings", to="+40s")
     assert during["findings"][0]["until"] is None, "it was open then"
+    assert during["findings"][0]["change"] == "open"
+    assert during["findings"][0]["time"] == during["to"]
 
 
 def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> None:
@@ -171,6 +173,23 @@ def test_the_program_prints_the_answer_and_changes_nothing(recorded: Path) -> No
     wrong = fabmon("query", "links", str(recorded), "--by", "colour")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert fabmon("query").stderr.startswith("fabmon: ask something: status, findings, links")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["job"], "fabmon query job: add --job NUMBER"),
+        (["history"], "fabmon query history: add --port PORT"),
+        (["status", "--job", "3"], "fabmon query status has no --job: see fabmon query --help"),
+        (["findings", "--metric", "tx_bps"], "fabmon query findings has no --metric"),
+        (["links", "--limit", "0"], "'--limit': 0 is not in the range 1<=x<=1000"),
+        (["links", "--by", "colour"], "'--by': 'colour' is not one of 'util', 'pause'"),
+    ],
+)
+def test_the_program_names_the_option_that_is_wrong(words: list[str], complaint: str) -> None:
+    done = fabmon("query", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
 
 
 def test_two_sources_are_not_asked_at_once(recorded: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fabmon.error_log import log_path
 from fabmon.query.answering import answer
 from fabmon.query.answers import Answer, FindingsAnswer, HistoryAnswer, LinksAnswer, StatusAnswer
 from fabmon.query.questions import (
@@ -192,6 +193,17 @@ async def test_garbage_is_refused_and_the_watch_goes_on(
         assert said["answer"] == "error"
         assert complaint in said["text"]
         assert (await ask_watch(path, StatusQuestion())).source == "watch of pod7"
+
+
+async def test_an_error_of_fabmon_itself_names_no_path_and_no_port(runtime: Path) -> None:
+    async def ask(question: Question) -> Answer:
+        raise KeyError("gpu017/mlx5_0")
+
+    async with answering_socket(default_path(), ask):
+        with pytest.raises(QueryError) as refused:
+            await ask_watch(default_path(), StatusQuestion())
+    assert str(refused.value) == "unexpected error: KeyError; fabmon's errors.log has the traceback"
+    assert "gpu017/mlx5_0" in log_path().read_text(), "its user finds it there"
 
 
 async def test_a_few_at_once_are_answered_and_more_are_refused(

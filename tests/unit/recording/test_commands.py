@@ -158,6 +158,8 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
     arguments = ("cut", str(tmp_path / "a.fabrec"), "--from", "+100s", "--to", "04:42")
     done = fabmon(*arguments, "-o", str(cut))
     assert done.returncode == 0, done.stderr
+    times = "2025-11-21 04:41:40Z to 2025-11-21 04:42:00Z (20 s)"
+    assert re.fullmatch(rf"fabmon: wrote {cut}: [\d.]+ kB, {re.escape(times)}\n", done.stderr)
     assert [tick.frames for tick in ticks_in(cut)[2:]] == [tick.frames for tick in ticks[100:121]]
     assert len(ticks_in(cut)[0].hellos) == 7
     again = fabmon(*arguments, "-o", str(cut))
@@ -193,6 +195,19 @@ def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], mess
     done = fabmon(*(str(path) if each == "FILE" else each for each in arguments))
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
+
+
+def test_a_rotation_is_named_where_its_name_without_a_time_is_replayed(tmp_path: Path) -> None:
+    for minute in (10, 20):
+        write(tmp_path / f"pod7-20251121T04{minute}00Z.fabrec", quiet_ticks(3))
+    for name in ("pod7", "pod7.fabrec"):
+        done = fabmon("info", str(tmp_path / name))
+        assert done.returncode == 2
+        assert (
+            f"{name}: no such file; record --rotate wrote pod7-20251121T041000Z.fabrec to "
+            "pod7-20251121T042000Z.fabrec: name these files, or their directory" in done.stderr
+        )
+    assert "rotate" not in fabmon("info", str(tmp_path / "pod8.fabrec")).stderr
 
 
 def test_amounts() -> None:

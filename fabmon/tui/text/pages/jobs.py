@@ -14,7 +14,14 @@ from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import HOST
 from fabmon.fabric.time_wording import SECOND_NS, duration, measured, time_of_day
-from fabmon.fabric.wording import bit_rate, byte_rate, percent_range, plural, rounded_percent
+from fabmon.fabric.wording import (
+    bit_rate,
+    byte_count,
+    byte_rate,
+    percent_range,
+    plural,
+    rounded_percent,
+)
 from fabmon.tui.line import JobTarget, Line, Span, fit, line, paragraph, right, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.text import labels
@@ -188,6 +195,9 @@ def _inspector_problem(report: CollectiveReport | None) -> str:
     parts = [report.reason] if report.reason else []
     if report.lost:
         parts.append(f"{plural(report.lost, 'record')} lost by full rings of communicators")
+    if report.skipped:
+        size = byte_count(report.skipped)
+        parts.append(f"{size} skipped: its files grow faster than they may be read")
     if report.unread:
         parts.append(f"{plural(report.unread, 'line')} or files are no records")
     return f"NCCL Inspector: {'; '.join(parts)}" if parts else ""

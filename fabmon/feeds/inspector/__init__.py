@@ -1,0 +1,1 @@
+"""What NCCL Inspector measured of collectives: read from its files, here and on the nodes."""
