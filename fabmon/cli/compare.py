@@ -34,7 +34,7 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | N
     """
     from fabmon.analysis.fluctuation.comparison import compare as compare_runs
     from fabmon.report.comparison import comparison_table
-    from fabmon.session.printing import print_json
+    from fabmon.session.printing import print_json, write_text
     from fabmon.session.session import Session
 
     session = Session.load(config)
@@ -45,7 +45,7 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | N
     if style == "json":
         print_json(found)
     else:
-        print(comparison_table(found))
+        write_text(comparison_table(found) + "\n")
 
 
 def _runs(session: Session, text: str, links: Sequence[str]) -> list[StudiedRun]:

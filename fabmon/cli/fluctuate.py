@@ -59,7 +59,7 @@ def fluctuate(
     timeline. Every sample is read: a day of 64 nodes takes about a minute. Times are as for replay.
     """
     from fabmon.report.fluctuation import fluctuation_table, stepped_kinds
-    from fabmon.session.printing import print_json
+    from fabmon.session.printing import print_json, write_text
     from fabmon.session.replay_run import (
         open_recordings,
         study_progress,
@@ -85,7 +85,7 @@ def fluctuate(
     if style == "json":
         print_json(found)
     else:
-        print(fluctuation_table(found, by))
+        write_text(fluctuation_table(found, by) + "\n")
 
 
 def _hosts(text: str) -> frozenset[str]:

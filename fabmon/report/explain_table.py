@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import compress
 
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.wire.messages import clean
 from fabmon.fabric.wording import (
+    ABSENT,
     bit_rate,
     byte_count,
     byte_rate,
@@ -86,9 +88,12 @@ def _lines(record: ExplainRecord) -> Iterator[str]:
 
 
 def _failure_lines(failures: Sequence[FailureRecord], conclusions: Sequence[str]) -> Iterator[str]:
-    """The failures, and their meanings where no conclusion says them."""
+    """The failures, and their meanings where no conclusion says them. A column of which nothing is
+    known is left out."""
     head = ("FAILURE", "TIMES", "FIRST AT", "REPORTED BY", "LEAF", "FAR END", "LEAF")
-    yield from aligned([head, *map(_failure_row, failures[:_MOST_FAILURES])])
+    rows = list(map(_failure_row, failures[:_MOST_FAILURES]))
+    known = [any(row[column] != ABSENT for row in rows) for column in range(len(head))]
+    yield from aligned([tuple(compress(row, known)) for row in (head, *rows)])
     if len(failures) > _MOST_FAILURES:
         yield f"and {len(failures) - _MOST_FAILURES} others: --format json"
     meanings = {(each.what, each.meaning, each.check): None for each in failures}
@@ -107,7 +112,7 @@ def _failure_lines(failures: Sequence[FailureRecord], conclusions: Sequence[str]
 
 
 def _failure_row(each: FailureRecord) -> tuple[str, ...]:
-    at = "·"
+    at = ABSENT
     if each.time is not None:
         at = f"{each.time:%m-%d %H:%M:%SZ}"
     elif each.log_time is not None:
@@ -119,8 +124,8 @@ def _failure_row(each: FailureRecord) -> tuple[str, ...]:
         at,
         each.near.name,
         _leaf(each.near),
-        "·" if far is None else _far_name(far),
-        "·" if far is None else _leaf(far),
+        ABSENT if far is None else _far_name(far),
+        ABSENT if far is None else _leaf(far),
     )
 
 
@@ -133,7 +138,7 @@ def _far_name(end: EndRecord) -> str:
 
 
 def _leaf(end: EndRecord) -> str:
-    return " ".join(filter(None, (end.leaf, end.leaf_port))) or "·"
+    return " ".join(filter(None, (end.leaf, end.leaf_port))) or ABSENT
 
 
 def _test_lines(test: BenchmarkRecord) -> Iterator[str]:

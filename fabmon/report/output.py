@@ -40,22 +40,31 @@ _CELL = re.compile(r"(?<=\S) {2,}(?=\S)")
 def folded(text: str, columns: int) -> str:
     """A text for a terminal of so many columns: longer lines continue below, between words.
 
-    What follows is below the last cell of a line where that leaves it half the width, else it is
-    indented.
+    What follows is below the last cell of a line where that leaves it half the width. Other rows of
+    cells continue with the first cell that has no room, and other lines with the next word.
     """
     return "\n".join(part for line in text.split("\n") for part in _folded_line(line, columns))
 
 
 def _folded_line(line: str, columns: int) -> list[str]:
-    if len(line) <= columns:
-        return [line]
-    cells = [found.end() for found in _CELL.finditer(line)]
-    indent = len(line) - len(line.lstrip()) + 2
-    hang = max((each for each in cells if each <= columns // 2), default=indent)
+    indent = min(len(line) - len(line.lstrip()) + 2, columns // 2)
+    lines: list[str] = []
+    while len(line) > columns:
+        gaps = list(_CELL.finditer(line))
+        fitting = [gap for gap in gaps if gap.start() <= columns]
+        if not fitting or gaps[-1].end() <= columns // 2:
+            hang = max((gap.end() for gap in gaps if gap.end() <= columns // 2), default=indent)
+            return lines + _wrapped(line, columns, hang)
+        lines.append(line[: fitting[-1].start()])
+        line = " " * indent + line[fitting[-1].end() :]
+    return [*lines, line]
+
+
+def _wrapped(line: str, columns: int, hang: int) -> list[str]:
     return textwrap.wrap(
         line,
         columns,
-        subsequent_indent=" " * min(hang, columns // 2),
+        subsequent_indent=" " * hang,
         break_long_words=False,
         break_on_hyphens=False,
         drop_whitespace=True,

@@ -152,6 +152,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             keys=preferences.keys,
             terminal_theme=theme_without_answer(os.environ),
             nodes_options=nodes_options,
+            can_retry=ask_retry is not None,
         )
         self._scenes = scenes
         self._ask_burst = ask_burst

@@ -75,7 +75,8 @@ class ScreenState:
     of its samples, 0 where ticks are short. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
     returns why there are no nodes, empty if that is not known. `nodes_options` are the options that
-    name the nodes, for commands that texts show. `follows_first`: the first finding
+    name the nodes, for commands that texts show. `can_retry`: nodes that fail can be connected to,
+    which are neither simulated nor recorded. `follows_first`: the first finding
     is selected, until the user moves. `unfolded` are the keys of the groups of findings that are
     listed. `terminal_theme` fits the terminal's background.
     """
@@ -97,6 +98,7 @@ class ScreenState:
     captions: Tips = field(default_factory=Tips)
     nothing: Callable[[], str] = str
     nodes_options: str = "--hosts FILE"
+    can_retry: bool = True
     follows_first: bool = True
     _selected_key: str = ""
     unfolded: frozenset[str] = frozenset()
@@ -135,7 +137,8 @@ class ScreenState:
     @property
     def refused_actions(self) -> frozenset[str]:
         """The actions that this screen always refuses: no footer and no command offers them."""
-        return frozenset({"bookmark"} if self.recording.bookmark_problem else ())
+        refused = set() if self.can_retry else {"retry"}
+        return frozenset(refused | ({"bookmark"} if self.recording.bookmark_problem else set()))
 
     @property
     def theme(self) -> Theme:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from textual import events
 from textual.pilot import Pilot
+from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import AskBurst, FabmonApp
@@ -69,6 +70,19 @@ class Running:
         for key in keys:
             char = key if len(key) == 1 else _CHARACTERS.get(key)
             self.app.post_message(events.Key(_NAMES.get(key, key), char))
+        await self.settle()
+
+    async def click(self, x: int, y: int, on: Widget | str | None = None) -> None:
+        """Press and release the mouse at a cell of the screen, or of a widget on it, as a terminal
+        reports it, and wait until that has been handled.
+
+        Pilot's own way is to wait four times until the process idles.
+        """
+        if on is not None:
+            widget = self.app.screen.query_one(on) if isinstance(on, str) else on
+            x, y = widget.region.x + x, widget.region.y + y
+        for event in (events.MouseDown, events.MouseUp):
+            self.app.post_message(event(None, x, y, 0, 0, 1, False, False, False))
         await self.settle()
 
     async def settle(self) -> None:

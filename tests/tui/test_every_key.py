@@ -135,8 +135,7 @@ async def test_every_mouse_target_in_every_view(view: str) -> None:
             await _open(run, view)
             for _ in range(2):
                 if run.app.is_running and y < run.app.size.height:
-                    await run.pilot.click(offset=(x, y))
-                    await run.settle()
+                    await run.click(x, y)
             _nothing_failed(run, f"click at {x}, {y} in {view}")
             await _escape(run)
 

@@ -12,12 +12,10 @@ async def test_the_mouse_selects_then_opens() -> None:
         grid = run.app.screen.query_one(HeatGrid)
         y = next(y for y, line in enumerate(run.lines) if "gpu002" in line)
         x = run.lines[y - 1].index("[") + 7
-        await run.pilot.click(grid, offset=(x, y - 2))
-        await run.settle()
+        await run.click(x, y - 2, on=grid)
         assert run.view == "overview"
         assert grid.cursor == (y - 2, 1)
-        await run.pilot.click(grid, offset=(x, y - 2))
-        await run.settle()
+        await run.click(x, y - 2, on=grid)
         assert run.view == "port"
         assert "gpu002 r1" in run.lines[1]
 
@@ -27,16 +25,14 @@ async def test_a_click_on_a_name_selects_then_opens_the_node() -> None:
         grid = run.app.screen.query_one(HeatGrid)
         y = next(n for n, line in enumerate(run.lines) if " gpu002" in line[:12])
         for view in ("overview", "node"):
-            await run.pilot.click(grid, offset=(5, y - grid.region.y))
-            await run.settle()
+            await run.click(5, y - grid.region.y, on=grid)
             assert run.view == view
         assert "gpu002" in run.lines[1]
 
 
 async def test_after_a_click_in_the_timeline_the_keys_go_where_they_went_before() -> None:
     async with running(COLLISION) as run:
-        await run.pilot.click("#time", offset=(100, 1))
-        await run.settle()
+        await run.click(100, 1, on="#time")
         await run.heads("PAUSED")
         await run.press("`")
         await run.heads("LIVE")
@@ -61,16 +57,14 @@ async def test_hovering_shows_a_port_and_leaving_shows_the_cursors_again() -> No
 
 async def test_a_finding_is_clicked_open() -> None:
     async with running(COLLISION) as run:
-        await run.pilot.click("#findings", offset=(5, 1))
-        await run.settle()
+        await run.click(5, 1, on="#findings")
         assert run.view == "finding"
 
 
 async def test_a_key_in_the_footer_is_clicked() -> None:
     async with running(COLLISION) as run:
         x = run.lines[-1].index("freeze")
-        await run.pilot.click("#footer", offset=(x, 0))
-        await run.settle()
+        await run.click(x, 0, on="#footer")
         assert run.app.screen_state.paused
 
 
@@ -78,7 +72,7 @@ async def test_a_click_on_the_views_in_the_footer_goes_through_them() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         await run.press("enter")
         for view in ("switches", "nodes", "findings", "matrix", "fluctuation", "jobs", "overview"):
-            await run.pilot.click("#footer", offset=(run.lines[-1].index("views"), 0))
+            await run.click(run.lines[-1].index("views"), 0, on="#footer")
             await run.goes_to(view)
 
 
@@ -86,5 +80,5 @@ async def test_the_way_back_in_the_footer_is_clicked() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         await run.press("enter", "enter")
         for view in ("finding", "overview"):
-            await run.pilot.click("#footer", offset=(run.lines[-1].index("back"), 0))
+            await run.click(run.lines[-1].index("back"), 0, on="#footer")
             await run.goes_to(view)

@@ -228,7 +228,7 @@ async def test_a_click_in_the_strip_goes_there(recording: tuple[Path, list[Scene
     async with replaying(recording[0]) as run:
         await at_end(run)
         row = run.app.screen.query_one("#time").region.y + 1
-        await run.pilot.click(offset=(40, row))
+        await run.click(40, row)
         await run.until(lambda: 20 <= second_of(run) <= 60)
 
 
@@ -277,6 +277,28 @@ async def test_until_it_is_read_it_says_so(recording: tuple[Path, list[Scene]]) 
         run.app.screen_state.shown = None
         run.app.repaint()
         assert "○ READING the recording" in run.header
+
+
+async def test_the_nodes_of_a_recording_that_is_being_read_are_not_waited_for(
+    recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_read, seek = asyncio.Event(), RecordedPast.seek
+
+    async def seek_later(self: RecordedPast, at_ns: int) -> Scene | None:
+        await may_read.wait()
+        return await seek(self, at_ns)
+
+    monkeypatch.setattr(RecordedPast, "seek", seek_later)
+    async with replaying(recording[0]) as run:
+        await run.press("3")
+        await run.shows("reading the recording")
+        assert "received" not in run.text
+        assert "retry" not in run.lines[-1]
+        may_read.set()
+        await run.goes_to("overview")
+        await run.press("3")
+        await run.shows("10/10 up")
+        assert "retry" not in run.lines[-1]
 
 
 async def test_the_strip_zooms_and_comes_back(recording: tuple[Path, list[Scene]]) -> None:

@@ -23,6 +23,16 @@ def test_a_row_continues_below_its_last_cell() -> None:
     )
 
 
+def test_a_row_of_cells_continues_between_them() -> None:
+    text = "status 12 RETRY_EXC_ERR  1  2026-05-04 19:55:27  rank 2 gpu002 mlx5_0  leaf1 swp3"
+    assert folded(text, 60) == (
+        "status 12 RETRY_EXC_ERR  1  2026-05-04 19:55:27\n  rank 2 gpu002 mlx5_0  leaf1 swp3"
+    )
+    assert folded(text, 30) == (
+        "status 12 RETRY_EXC_ERR  1\n  2026-05-04 19:55:27\n  rank 2 gpu002 mlx5_0\n  leaf1 swp3"
+    )
+
+
 @pytest.mark.parametrize("columns", [10, 24, 40, 80])
 def test_no_word_is_lost_or_broken(columns: int) -> None:
     text = "- mtu                gpu001 r1: MTU 1500 is less than what\n    ip link set mtu 9000\n"

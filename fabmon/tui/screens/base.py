@@ -302,7 +302,9 @@ class LineScreen(ViewScreen):
 
     def waiting_lines(self, width: int) -> list[Line]:
         """The lines before the first scene."""
-        return self.message(self.screen_state.nothing() or "nothing has been received yet")
+        state = self.screen_state
+        usual = "reading the recording" if state.reads else "nothing has been received yet"
+        return self.message(state.nothing() or usual)
 
     def title_parts(self) -> list[list[Span]]:
         """The parts of the title: the path of views to this one."""
