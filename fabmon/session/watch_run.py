@@ -28,6 +28,7 @@ from fabmon.session.config import PrometheusConfig, load
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.garbage import set_for_a_run
+from fabmon.session.node_queries import job_sources
 from fabmon.session.node_selection import Selection, inspector_of, select_nodes, selected_hosts
 from fabmon.session.presentation import (
     FINDINGS,
@@ -179,8 +180,8 @@ def watch(options: RunOptions) -> Exit:
             if options.jobs:
                 raise UsageError(f"{options.jobs}: with --prometheus, filter with / on the screen")
             return asyncio.run(_watch_prometheus(session, options, options.prometheus))
-        squeue = session.settings.jobs.squeue
-        selection = select_nodes(options.hosts, options.nodesets, options.jobs, squeue)
+        sources = job_sources(session)
+        selection = select_nodes(options.hosts, options.nodesets, options.jobs, sources)
         return asyncio.run(_watch_nodes(session, options, selection))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
