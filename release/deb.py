@@ -34,6 +34,8 @@ COMPLETIONS = {
 }
 UNITS = ("fabmon-agent", "fabmon-record", "fabmon-watch")
 TEMPLATES = Path(__file__).parent / "debian"
+CONFFILE = "etc/fabmon/fabmon.toml"
+"""What dpkg keeps as the administrator has changed it. It sets nothing, so no update asks."""
 
 
 def make_deb(
@@ -49,6 +51,7 @@ def make_deb(
     _modules(wheels, tree / "usr/lib/fabmon")
     _programs(tree / "usr")
     _documents(wheels, full, tree / "usr/share/doc/fabmon")
+    _write(tree / CONFFILE, _template("fabmon.toml"))
     _write(tree / "usr/share/lintian/overrides/fabmon", _template("lintian-overrides"))
     _control(tree, full, target.python, architecture)
     _finish(tree)
@@ -135,8 +138,10 @@ def _control(tree: Path, full: str, python: str, architecture: str) -> None:
         f"{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}  "
         f"{path.relative_to(tree)}\n"
         for path in files
+        if path != tree / CONFFILE
     )
     _write(tree / "DEBIAN/control", control)
+    _write(tree / "DEBIAN/conffiles", f"/{CONFFILE}\n")
     _write(tree / "DEBIAN/md5sums", sums)
     for script in ("postinst", "prerm", "postrm"):
         _write(tree / "DEBIAN" / script, _template(script))
@@ -182,14 +187,7 @@ def _write(path: Path, content: str | bytes) -> None:
 def main() -> None:
     """Make the package for a target, which is by default that of the system's Python."""
     wheel, out = Path(sys.argv[1]), Path(sys.argv[2])
-    asked = (
-        "import platform, sys; print('cp%d%d' % sys.version_info[:2], platform.machine(), sep='-')"
-    )
-    if len(sys.argv) > 3:
-        name = sys.argv[3]
-    else:
-        name = subprocess.check_output(["/usr/bin/python3", "-c", asked], text=True).strip()
-    target = target_named(name)
+    target = target_named(sys.argv[3] if len(sys.argv) > 3 else _of_this_system())
     tree = Path("build/deb").absolute()
     shutil.rmtree(tree, ignore_errors=True)
     wheels = [wheel, *download(target, Path("build/wheels-deb"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import HOST, SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.fabric.wire.messages import Frame, Hello, decode
+from fabmon.fabric.wire.messages import WORD, Frame, Hello, Values, decode
 from fabmon.session.config import load
 from fabmon.session.session import Pipeline, Session
 
@@ -53,7 +54,15 @@ def hello(*objects: Object, interval_s: float = 1.0, **about: Any) -> Hello:
 def frame(seq: int, *values: int | None, mono_ns: int | None = None) -> Frame:
     """A frame of one block; the node's clock advances with `seq` unless `mono_ns` is given."""
     clock = (seq + 1) * SECOND_NS if mono_ns is None else mono_ns
-    return Frame(seq, START_NS + clock, clock, [[clock, *values]])
+    return Frame(seq, START_NS + clock, clock, [block(clock, *values)])
+
+
+def block(*values: int | None) -> Values:
+    """A block as the wire and recordings have it: an array where no value is absent."""
+    try:
+        return array(WORD, values)  # type: ignore[type-var]
+    except (TypeError, OverflowError):
+        return list(values)
 
 
 def tick(

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
 from fabmon.alerts.alertmanager import AlertmanagerTransport
-from fabmon.alerts.errors import DeliveryError
+from fabmon.alerts.errors import ALERTS_LOG, DeliveryError
 from fabmon.alerts.memory import SentMemory
 from fabmon.alerts.notifier import ExecTransport, WebhookTransport
 from fabmon.alerts.outbox import Outbox
@@ -30,7 +30,7 @@ from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.error_log import log_error, summary
 
-_LOG = logging.getLogger("fabmon.alerts")
+_LOG = logging.getLogger(ALERTS_LOG)
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
 _FOUND_AGAIN_S = 120.0
 """A finding of an earlier run that is not found again after so long has closed."""
@@ -90,11 +90,6 @@ class Delivery:
         self._failures = 0
         self._is_unsaved = False
         self._changed = asyncio.Event()
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the last message could not be sent."""
-        return self._failures > 0
 
     def accept(self, scene: Scene) -> None:
         """Take over the findings of a scene. Does not wait."""

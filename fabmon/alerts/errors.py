@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+ALERTS_LOG = "fabmon.alerts"
+"""The logger of receivers that are lost and found again."""
+
 
 class AlertsError(Exception):
     """Any error of alerts."""

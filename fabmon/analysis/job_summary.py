@@ -7,7 +7,6 @@ mean over the nodes: a lower bound where a collective is shorter than a tick.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,11 +14,11 @@ import numpy as np
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.iteration.results import JobIteration
+from fabmon.analysis.job_placement import Placement, Places
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.collectives import Collective
 from fabmon.fabric.jobs.job import Job
-from fabmon.fabric.model import RAIL, SWITCH, UPLINK
-from fabmon.fabric.names import natural
+from fabmon.fabric.model import RAIL
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.snapshot import WAYS, Floats, Snapshot
 from fabmon.fabric.topology.leaves import NONE
@@ -35,22 +34,18 @@ _COMMUNICATES = 0.01
 class JobSummary:
     """A job at one tick.
 
-    `nodes` are the watched ones. `leaves` are the switches that its NICs are cabled to, `pods`
-    those of its nodes; empty where unknown. `least_leaves` is on how many leaves it could run,
-    given the watched hosts below each. `meets` are the jobs that also cross uplinks of its leaves,
-    with these leaves. `tx_bps` is what all of its NICs sent, the mean of the last minute,
-    `busbw_bps` the bus bandwidth in bits/s, each None where unknown. `worst_row` is the busiest
-    port of its NICs and of the uplinks that it crosses, at `worst_util` of line rate in the busiest
-    tick of the last 10 s. `collectives` are what NCCL measured of it, `rails_bps` the line rates of
-    the NICs of one node together (0 unknown).
+    `nodes` are the watched ones, `pods` those of its nodes; empty where unknown. `tx_bps` is what
+    all of its NICs sent, the mean of the last minute, `busbw_bps` the bus bandwidth in bits/s, each
+    None where unknown. `worst_row` is the busiest port of its NICs and of the uplinks that it
+    crosses, at `worst_util` of line rate in the busiest tick of the last 10 s. `collectives` are
+    what NCCL measured of it, `rails_bps` the line rates of the NICs of one node together (0
+    unknown).
     """
 
     job: Job
     nodes: tuple[str, ...]
-    leaves: tuple[str, ...]
-    least_leaves: int
+    placement: Placement
     pods: tuple[str, ...]
-    meets: Mapping[str, tuple[str, ...]]
     tx_bps: float | None
     busbw_bps: float | None
     worst_row: int | None
@@ -64,10 +59,9 @@ class JobSummary:
 def job_summaries(scene: Scene) -> tuple[JobSummary, ...]:
     """All jobs of a scene, by number."""
     snapshot = scene.snapshot
-    places = _Places(snapshot)
+    places = Places(snapshot)
     jobs = snapshot.jobs.jobs
-    spread = {job.number: places.crossed(snapshot.jobs.nodes_of(job)) for job in jobs}
-    return tuple(_summary(scene, job, places, spread) for job in jobs)
+    return tuple(_summary(scene, job, places) for job in jobs)
 
 
 def leaves_of(snapshot: Snapshot, nodes: Iterable[str]) -> int:
@@ -78,28 +72,18 @@ def leaves_of(snapshot: Snapshot, nodes: Iterable[str]) -> int:
     return len({int(each) for each in leaves.of[rows]} - {NONE})
 
 
-def _summary(
-    scene: Scene, job: Job, places: _Places, crossed_by: Mapping[str, frozenset[str]]
-) -> JobSummary:
+def _summary(scene: Scene, job: Job, places: Places) -> JobSummary:
     snapshot = scene.snapshot
     nodes = snapshot.jobs.nodes_of(job)
     rails = places.rails(nodes)
-    crossed = crossed_by[job.number]
-    meets = {
-        other: tuple(sorted(crossed & leaves, key=natural))
-        for other, leaves in crossed_by.items()
-        if other != job.number and crossed & leaves
-    }
     sent_bps = _sent(snapshot, rails)
-    worst, worst_util = _busiest(snapshot, [*rails, *places.uplinks(crossed)])
+    worst, worst_util = _busiest(snapshot, [*rails, *places.uplinks(places.crossed_by[job.number])])
     shape = snapshot.fabric.shape
     return JobSummary(
         job=job,
         nodes=nodes,
-        leaves=places.leaves(nodes),
-        least_leaves=places.least_leaves(nodes),
+        placement=places.placement(job, nodes),
         pods=tuple(dict.fromkeys(shape.pods[each] for each in nodes if each in shape.pods)),
-        meets=meets,
         tx_bps=float(sent_bps.mean()) if len(sent_bps) else None,
         busbw_bps=_busbw(sent_bps, snapshot.line_rate_bps[rails], len(nodes)),
         worst_row=worst,
@@ -160,72 +144,3 @@ def _busbw(sent_bps: Floats, line_rate_bps: Floats, nodes: int) -> float | None:
     best_bps = float(sent_bps.max())
     is_collective = best_bps > _COMMUNICATES * float(np.nansum(line_rate_bps))
     return best_bps / nodes if is_collective else None
-
-
-class _Places:
-    """Where the nodes of a fabric are: their NICs, their leaves, the uplinks of these."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        leaves = snapshot.connections.leaves
-        self._rails_of: dict[str, list[int]] = {}
-        self._leaves_of: dict[str, frozenset[str]] = {}
-        self._uplinks: dict[str, list[int]] = {}
-        for node in snapshot.fabric.nodes:
-            if node.role == SWITCH:
-                self._uplinks[node.name] = [p.row for p in node.ports if p.role == UPLINK]
-                continue
-            rows = [port.row for port in node.ports if port.role == RAIL]
-            self._rails_of[node.name] = rows
-            found = {int(each) for each in leaves.of[rows]} - {NONE}
-            if found:
-                self._leaves_of[node.name] = frozenset(leaves.names[each] for each in found)
-        self._hosts_at = Counter(self._leaves_of.values())
-
-    def rails(self, nodes: Iterable[str]) -> list[int]:
-        return [row for node in nodes for row in self._rails_of.get(node, ())]
-
-    def leaves(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """The leaves of some nodes, in the order of the nodes."""
-        every = (
-            leaf for node in nodes for leaf in sorted(self._leaves_of.get(node, ()), key=natural)
-        )
-        return tuple(dict.fromkeys(every))
-
-    def least_leaves(self, nodes: Iterable[str]) -> int:
-        """The number of leaves of as many hosts where they are closest together: hosts at the same
-        leaves (one, or one for each rail) are together."""
-        left = sum(node in self._leaves_of for node in nodes)
-        used: set[str] = set()
-        for at, hosts in sorted(self._hosts_at.items(), key=lambda each: -each[1]):
-            if left <= 0:
-                break
-            used |= at
-            left -= hosts
-        return len(used)
-
-    def crossed(self, nodes: Iterable[str]) -> frozenset[str]:
-        """The leaves whose uplinks a job on these nodes needs: it has nodes elsewhere too."""
-        places = {self._leaves_of[node] for node in nodes if node in self._leaves_of}
-        return frozenset().union(*places) if len(places) > 1 else frozenset()
-
-    def uplinks(self, leaves: Iterable[str]) -> list[int]:
-        return [row for leaf in leaves for row in self._uplinks.get(leaf, ())]
-
-
-def placement_text(summary: JobSummary, label_of: Mapping[str, str]) -> str:
-    """What is wrong with where a job runs; empty where nothing is, or where it is not known.
-
-    `label_of` are the labels of jobs by number.
-    """
-    parts = []
-    if 0 < summary.least_leaves < len(summary.leaves):
-        least = summary.least_leaves
-        enough = "1 is" if least == 1 else f"{least} are"
-        parts.append(f"spans {len(summary.leaves)} leaves where {enough} enough")
-    if summary.meets:
-        leaves = sorted({leaf for each in summary.meets.values() for leaf in each}, key=natural)
-        shown = ", ".join(leaves[:4]) + (f" and {len(leaves) - 4} more" if len(leaves) > 4 else "")
-        others = [label_of.get(number, number) for number in summary.meets]
-        named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        parts.append(f"shares the uplinks of {shown} with {named}")
-    return "; ".join(parts)

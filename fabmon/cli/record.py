@@ -72,6 +72,7 @@ def record(
     pod7-20261119T021407Z.fabrec. Problems are printed to standard error. SIGTERM and ctrl+c stop
     the recording and complete the file. Receivers in [alerts] of fabmon.toml are sent findings.
     """
+    from fabmon.session.node_queries import job_sources
     from fabmon.session.node_selection import select_nodes
     from fabmon.session.printing import log_to_stderr
     from fabmon.session.recorder_setup import describe_status, recorder_for, rotation_of
@@ -79,7 +80,7 @@ def record(
     from fabmon.session.watch_run import record_nodes
 
     session = Session.load(config, topologies, ssh_config)
-    selection = select_nodes(hosts, nodesets, jobs, session.settings.jobs.squeue)
+    selection = select_nodes(hosts, nodesets, jobs, job_sources(session))
     interval_s = interval or session.settings.interval_s
     log_to_stderr()
     rotation = rotation_of(rotate, keep)

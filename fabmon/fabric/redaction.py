@@ -258,7 +258,8 @@ class Redactor:
         # What squeue itself said, after the colon, may hold names.
         reason = self.text(report.reason.partition(":")[0])
         jobs = tuple(self.job(job) for job in report.jobs)
-        return msgspec.structs.replace(report, reason=reason, jobs=jobs)
+        notes = tuple(self.text(each) for each in report.notes)
+        return msgspec.structs.replace(report, reason=reason, jobs=jobs, notes=notes)
 
     def _collectives(self, report: CollectiveReport) -> CollectiveReport:
         """The report with pseudonyms; the number of a job is that of its processes."""

@@ -6,29 +6,25 @@ hangs, floods or fails is killed and logged once; the pods that were read last a
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import datetime
 import logging
 import os
 import re
 import shlex
 import shutil
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Self
 
 import msgspec
 
 from fabmon.fabric.jobs.job import KUBERNETES, Job, JobReport
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wire.messages import clean
-from fabmon.feeds.squeue import PERIOD_S, SqueueError, run_command
+from fabmon.feeds.job_command import PERIOD_S, TIMEOUT_S, JobCommand, run_command
 
 _LOG = logging.getLogger("fabmon.feeds")
 
-_TIMEOUT_S = 20.0
 _MOST_PODS = 20_000
 _MOST_TEXT = 253
 """The longest name of a node or pod (RFC 1123)."""
@@ -66,7 +62,7 @@ _TEMPLATE = "jsonpath={range .items[*]}" + '{"|"}'.join(map(_field, _COLUMNS)) +
 _OPTIONS = ["get", "pods", "--all-namespaces", "--field-selector=status.phase=Running"]
 
 
-class Kubectl:
+class Kubectl(JobCommand):
     """Asks `kubectl` while it is entered; `command` is how it is started, as in a shell.
 
     `kubectl` alone is asked only where its configuration exists: without one it would ask a server
@@ -74,79 +70,59 @@ class Kubectl:
     """
 
     def __init__(
-        self, command: str = "kubectl", period_s: float = PERIOD_S, timeout_s: float = _TIMEOUT_S
+        self, command: str = "kubectl", period_s: float = PERIOD_S, timeout_s: float = TIMEOUT_S
     ) -> None:
-        self.jobs: tuple[Job, ...] = ()
+        # Its own words may have addresses of the cluster.
+        super().__init__("kubectl", "pods", quotes_errors=False, period_s=period_s)
         try:
             self._command = shlex.split(command)
         except ValueError as error:
             _LOG.warning("[jobs] kubectl = %r: %s: pods are not asked for", command, error)
             self._command = []
-        self._period_s = period_s
         self._timeout_s = timeout_s
-        self._reason = ""
-        self._read_ns = 0
-        self._is_new = False
-        self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
+    def why_not_asked(self) -> str:
+        """Why there is nothing to ask: no such command, or no configuration of it."""
+        if not self._command or shutil.which(self._command[0]) is None:
+            return "kubectl is not on the PATH of this machine"
         is_configured = self._command != ["kubectl"] or _has_configuration()
-        if self._command and is_configured and shutil.which(self._command[0]):
-            self._task = asyncio.create_task(self._ask_again())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        return "" if is_configured else "kubectl is not configured on this machine"
 
     def added_to(self, report: JobReport | None) -> JobReport | None:
-        """What the scheduler reports, with the pods; the same where no pod was ever read."""
-        if not self._read_ns:
+        """What the scheduler reports, with the pods; the same where no pod was ever read.
+
+        Where the pods could not be read since, a note says why, and from when they are.
+        """
+        own = self.report
+        if not own.read_ns:
             return report
         if report is None or not report.read_ns:
-            jobs = (*(report.jobs if report is not None else ()), *self.jobs)
-            return JobReport(source="kubectl", read_ns=self._read_ns, jobs=jobs)
-        source = f"{report.source} and kubectl"
-        return msgspec.structs.replace(report, source=source, jobs=(*report.jobs, *self.jobs))
+            known = report.jobs if report is not None else ()
+            return msgspec.structs.replace(own, jobs=(*known, *own.jobs))
+        note = f"pods as of {time_of_day(own.read_ns)}: {own.reason}"
+        return msgspec.structs.replace(
+            report,
+            source=f"{report.source} and kubectl",
+            jobs=(*report.jobs, *own.jobs),
+            notes=(*report.notes, note) if own.reason else report.notes,
+        )
 
     async def with_pods(self, ticks: AsyncIterator[Tick]) -> AsyncIterator[Tick]:
         """The ticks, with the pods in their jobs."""
         last: JobReport | None = None
         async for tick in ticks:
             last = tick.jobs or last
-            is_new, self._is_new = self._is_new, False
+            # Without a pod ever read there is nothing to add.
+            is_new = self.take() is not None and bool(self.report.read_ns)
             if tick.jobs is not None or is_new:
                 tick = msgspec.structs.replace(tick, jobs=self.added_to(last))
             yield tick
 
     async def ask(self) -> tuple[Job, ...]:
-        """The jobs of pods that run now. Raises SqueueError."""
+        """The jobs of pods that run now. Raises CommandError."""
         arguments = [*self._command, *_OPTIONS, "-o", _TEMPLATE]
         output = await run_command(arguments, self._timeout_s, dict(os.environ), "kubectl")
         return jobs_of_pods(output.decode("utf-8", "replace"))
-
-    async def _ask_again(self) -> None:
-        while True:
-            began_s = time.monotonic()
-            try:
-                jobs, reason = await self.ask(), ""
-            except SqueueError as error:
-                # Its own words may have addresses of the cluster.
-                jobs, reason = self.jobs, str(error)
-            except Exception as error:
-                _LOG.exception("internal error while asking kubectl")
-                jobs, reason = self.jobs, f"internal error: {type(error).__name__}"
-            if reason and not self._reason:
-                _LOG.warning("pods are not known: %s", reason)
-            elif self._reason and not reason:
-                _LOG.warning("pods are known again")
-            self._reason = reason
-            if not reason:
-                self._is_new |= jobs != self.jobs or not self._read_ns
-                self.jobs, self._read_ns = jobs, time.time_ns()
-            await asyncio.sleep(max(0.0, self._period_s - (time.monotonic() - began_s)))
 
 
 def _has_configuration() -> bool:

@@ -330,7 +330,7 @@ def _why_no_jobs(snapshot: Snapshot) -> list[str]:
 
 def _rows_of(scene: Scene, summary: JobSummary) -> list[int]:
     """The NICs of a job, and the uplinks of its leaves where it runs on several."""
-    nodes, leaves = set(summary.nodes), set(summary.leaves)
+    nodes, leaves = set(summary.nodes), set(summary.placement.leaves)
     crossed = leaves if len(leaves) > 1 else set()
     return [
         port.row

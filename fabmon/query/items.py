@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.finding import Change
-from fabmon.analysis.job_summary import JobSummary, placement_text
+from fabmon.analysis.job_placement import placement_text
+from fabmon.analysis.job_summary import JobSummary
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural
@@ -120,8 +121,8 @@ def job_item(scene: Scene, summary: JobSummary) -> JobItem:
         partition=job.partition,
         nodes_total=len(summary.nodes),
         nodes=list(summary.nodes[:_MOST_PORTS]),
-        leaves=sorted(summary.leaves, key=natural)[:_MOST_PORTS],
-        spans=placement_text(summary, labels),
+        leaves=sorted(summary.placement.leaves, key=natural)[:_MOST_PORTS],
+        spans=placement_text(summary.placement, labels),
         tx_bps=rounded_or_none(summary.tx_bps),
         busbw_bps=rounded_or_none(summary.busbw_bps),
         step_s=None if its is None else round(its.step_s, 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections import Counter
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.fabric.flows.queue_pairs import SOURCE
+from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import HOST, Host
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.wire.messages import Hello
 from fabmon.report.doctor import DoctorRecord, examine
+from fabmon.session.node_selection import JobSources
 from fabmon.session.session import Session
 
 _DOCTOR_FRAMES = 3
@@ -30,6 +33,9 @@ _FLOWS_FRAMES = 8
 if TYPE_CHECKING:
     from fabmon.feeds.prometheus.feed import PrometheusFeed
 
+_JOBS_S = 15.0
+"""How long nodes are asked for the jobs of their processes."""
+
 _GONE = (NodeState.FAILED, NodeState.LOST)
 
 
@@ -39,7 +45,8 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
 
     def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
         surveyor.accept(tick)
-        return all(
+        # The scheduler is asked meanwhile; where it cannot be, its report says why.
+        return snapshot.jobs.report is not None and all(
             surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
             or snapshot.statuses[host.name].state in _GONE
             for host in hosts
@@ -85,6 +92,17 @@ async def collect_queue_pairs(
     return await _listen(session, hosts, duration_s, is_settled)
 
 
+def job_sources(session: Session) -> JobSources:
+    """Where a run finds the jobs that select its nodes."""
+
+    def on_nodes(hosts: Sequence[Host]) -> tuple[Job, ...]:
+        found = collect_queue_pairs(session, [h for h in hosts if h.role == HOST], _JOBS_S)
+        return asyncio.run(found).jobs.jobs
+
+    commands = session.settings.jobs
+    return JobSources(commands.squeue, commands.kubectl, on_nodes)
+
+
 async def collect_fabric(
     session: Session, hosts: Sequence[Host], duration_s: float
 ) -> tuple[Snapshot, dict[str, Hello]]:
@@ -115,8 +133,8 @@ async def _listen(
     """The first snapshot for which `is_settled` holds, or the last one before the time is over."""
     history = session.history(hosts)
     until_s = time.monotonic() + duration_s
-    async with aclosing(session.live_feed(hosts)) as feed:
-        async for tick in feed:
+    async with aclosing(session.live_feed(hosts)) as feed, session.with_jobs(feed) as ticks:
+        async for tick in ticks:
             snapshot = history.accept(tick)
             if is_settled(tick, snapshot) or time.monotonic() >= until_s:
                 break

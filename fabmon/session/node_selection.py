@@ -7,8 +7,9 @@ import asyncio
 import os
 import re
 import socket
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from fabmon.fabric.jobs.job import HOSTFILE, Job, JobFilter, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.wording import plural
-from fabmon.feeds.squeue import SqueueError, running_jobs
+from fabmon.feeds.job_command import CommandError
+from fabmon.feeds.kubectl import Kubectl
+from fabmon.feeds.squeue import running_jobs
 from fabmon.session.errors import UsageError
 
 _SLOTS = re.compile(r"\S+(:\d+$|\s.*\bslots=\d+)")
@@ -30,6 +33,16 @@ _SLOTS = re.compile(r"\S+(:\d+$|\s.*\bslots=\d+)")
 
 ON_NODES = "nodes:"
 """Before a directory of the nodes, in --nccl-inspector."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSources:
+    """Where jobs are known from: the commands of Slurm and Kubernetes, and `on_nodes`, which asks
+    some nodes for the jobs of their processes (None: it is not asked)."""
+
+    squeue: str
+    kubectl: str = ""
+    on_nodes: Callable[[Sequence[Host]], tuple[Job, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +58,29 @@ def select_nodes(
     path: Path | None,
     names: Sequence[str],
     jobs: JobFilter,
-    squeue: str,
+    sources: JobSources,
     environment: Mapping[str, str] = os.environ,
 ) -> Selection:
     """The nodes of --hosts and --host; where jobs are selected, those on which they run and all
     switches.
 
     Without either, the nodes of the jobs, of the job that this process is in, or this machine.
-    `squeue` is the command that lists jobs. Raises UsageError.
+    Jobs are those of squeue and kubectl, the own one, and where squeue does not answer those of the
+    processes on the named nodes. Raises UsageError.
     """
     is_named = path is not None or bool(names)
     title = path.stem if path else ",".join(names)
     if jobs:
-        running = _running(jobs, squeue)
-        hosts = selected_hosts(path, names) if is_named else _hosts_of(running)
+        named = selected_hosts(path, names) if is_named else []
+        running = _running(jobs, sources, named, environment)
+        hosts = named or _hosts_of(running)
         return Selection(_with_jobs(hosts, running, jobs), f"{title} {jobs}".strip(), running)
     own = None if is_named else _own_job(environment)
     if own is not None:
         return Selection(_hosts_of([own]), f"job {own.number}", (own,))
     hosts = selected_hosts(path, names)
-    named = _job_of_hostfile(path, hosts) if path is not None else None
-    return Selection(hosts, title or socket.gethostname(), () if named is None else (named,))
+    known = _job_of_hostfile(path, hosts) if path is not None else None
+    return Selection(hosts, title or socket.gethostname(), () if known is None else (known,))
 
 
 def inspector_of(given: str | None, hosts: list[Host]) -> tuple[Path | None, list[Host]]:
@@ -101,23 +116,49 @@ def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
     return hosts or [Host(name=socket.gethostname(), via="local")]
 
 
-def _running(wanted: JobFilter, squeue: str) -> tuple[Job, ...]:
+def _running(
+    wanted: JobFilter, sources: JobSources, named: Sequence[Host], environment: Mapping[str, str]
+) -> tuple[Job, ...]:
     """The running jobs that a filter selects, at least one."""
+    running: list[Job] = []
+    reasons: list[str] = []
     try:
-        running = asyncio.run(running_jobs(squeue))
-    except SqueueError as error:
-        said = f": {error.said}" if error.said else ""
-        raise UsageError(f"{wanted}: {error}{said}") from None
+        running += asyncio.run(running_jobs(sources.squeue))
+    except CommandError as error:
+        reasons.append(f"{error}: {error.said}" if error.said else str(error))
+    is_complete = not reasons
+    own = _own_job(environment)
+    if own is not None and own.id not in {job.id for job in running}:
+        running.append(own)
+    kubectl = Kubectl(sources.kubectl) if sources.kubectl else None
+    if kubectl is not None and not kubectl.why_not_asked():
+        try:
+            running += asyncio.run(kubectl.ask())
+        except CommandError as error:
+            reasons.append(str(error))
     found = tuple(job for job in running if wanted.matches(job))
+    # Processes show the number of their job alone.
+    if wanted.job and not found and not is_complete and named and sources.on_nodes is not None:
+        print(
+            f"fabmon: {'; '.join(reasons)}: looking for {wanted} among the processes of"
+            f" {plural(len(named), 'node')}",
+            file=sys.stderr,
+        )
+        seen = sources.on_nodes(named)
+        running += seen
+        found = tuple(job for job in seen if wanted.matches(job))
     if not found:
         others = f"of {plural(len(running), 'running job')}" if running else "no job runs"
-        raise UsageError(f"{wanted}: no such job runs ({others}): see squeue")
+        if is_complete:
+            raise UsageError(f"{wanted}: no such job runs ({others}): see squeue")
+        known = f" ({others} known otherwise)" if running else ""
+        raise UsageError(f"{wanted}: {'; '.join(reasons)}{known}")
     return found
 
 
 def _with_jobs(hosts: list[Host], jobs: Sequence[Job], wanted: JobFilter) -> list[Host]:
     """The hosts on which jobs run, and the switches."""
-    table = JobTable(JobReport(source="squeue", jobs=tuple(jobs)), [host.name for host in hosts])
+    table = JobTable(JobReport(source="", jobs=tuple(jobs)), [host.name for host in hosts])
     kept = [host for host in hosts if host.role == SWITCH or host.name in table.on_node]
     if not any(host.role != SWITCH for host in kept):
         raise UsageError(f"{wanted}: runs on none of these nodes: leave out --hosts and --host")

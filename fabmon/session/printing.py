@@ -18,6 +18,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
+from fabmon.alerts.errors import ALERTS_LOG
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Node
 from fabmon.fabric.redaction import Redactor
@@ -165,6 +166,31 @@ def log_to_stderr(*, nodes: bool = True) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
     logging.getLogger(NODES_LOG).setLevel(logging.NOTSET if nodes else logging.CRITICAL)
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+
+
+class _LinesTo(logging.Handler):
+    """Calls a function with each line, in the event loop in which this was made."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a line on; any thread may log."""
+        self._loop.call_soon_threadsafe(self._say, record.getMessage())
+
+
+@contextmanager
+def alerts_log_to(say: Callable[[str], None]) -> Iterator[None]:
+    """Within it lines on receivers of alerts are passed to `say`, in the event loop of the caller:
+    what is printed while the screen is shown is lost."""
+    log, handler = logging.getLogger(ALERTS_LOG), _LinesTo(say)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager

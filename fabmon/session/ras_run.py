@@ -54,6 +54,10 @@ class RasUnreachable(Exception):
     """RAS could not be asked, or did not answer as it should; the message says why."""
 
 
+class RasNotConnected(RasUnreachable):
+    """There was no connection to RAS: nothing was sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class RasOptions:
     """What to ask or to read, and with what to compare it.
@@ -226,7 +230,8 @@ def version_notes(version: Version, status: JobStatus) -> list[str]:
 
 
 def send_query(session: Session, options: RasOptions, host: Host, port: int = PORT) -> bytes:
-    """One query. Raises RasUnreachable."""
+    """One query. Raises RasNotConnected, RasUnreachable."""
+    is_connected = False
     if options.direct:
         opened = connected(host.address or host.name, port)
     elif host.via == "local":
@@ -235,7 +240,9 @@ def send_query(session: Session, options: RasOptions, host: Host, port: int = PO
         opened = connected_over_ssh(host, port, session.settings.ssh_config)
 
     async def query() -> bytes:
+        nonlocal is_connected
         async with opened as (reader, writer):
+            is_connected = True
             return await query_status(reader, writer, options.timeout_s)
 
     try:
@@ -247,7 +254,8 @@ def send_query(session: Session, options: RasOptions, host: Host, port: int = PO
                 ": a job with NCCL 2.24 or later listens there, unless NCCL_RAS_ENABLE=0 or"
                 " NCCL_RAS_ADDR says otherwise"
             )
-        raise RasUnreachable(f"RAS of {host.name}: {error}{hint}") from None
+        failed = RasUnreachable if is_connected else RasNotConnected
+        raise failed(f"RAS of {host.name}: {error}{hint}") from None
 
 
 def _recordings(session: Session, options: RasOptions) -> tuple[Path, ...]:

@@ -317,7 +317,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         elif not event.nodes:
             self.say("no RAS: no node of this job is watched")
         else:
-            question = RasQuestion(event.job, event.nodes[0], self.screen_state.palette)
+            question = RasQuestion(event.job, event.nodes, self.screen_state.palette)
             self.push_screen(question, lambda answer: self._ask(self._ask_ras, event, answer))
 
     def _ask(self, ask: AskRas | None, event: RasRequested, answer: str | None) -> None:
@@ -327,11 +327,11 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             self.run_worker(asking, group=_RAS, exit_on_error=False)
 
     async def _ask_for_status(self, ask: AskRas, event: RasRequested, version: str) -> None:
-        self.say(f"asking RAS on {event.nodes[0]}", 6)
+        self.say(f"asking RAS of {event.job.label}", 6)
         try:
             texts = await asyncio.to_thread(ask, event.nodes, version)
         except RasNotAsked as error:
-            texts = [str(error)]
+            texts = str(error).splitlines()
         screen = self.get_screen(JobsScreen.VIEW, JobsScreen)
         screen.show_ras([f"{event.job.label}: NCCL's RAS. esc goes back to the jobs", "", *texts])
 

@@ -81,13 +81,21 @@ class ScreenApp(ContainingApp):
         """Answer a key in one line for some seconds."""
         self.notify(text, timeout=seconds, markup=False)
 
+    def warn(self, text: str) -> None:
+        """Show what went wrong for some seconds."""
+        self.notify(text, timeout=10, markup=False, severity="warning")
+
     def notify(self, message: str, **options: Any) -> None:
         """Show a message in one line."""
         super().notify(fit(message, max(1, self.size.width - 4)).rstrip(), **options)
 
     def on_notify(self) -> None:
-        """Make room for the message that is about to be shown: there is one line."""
+        """Make room for the message that is about to be shown: there is one line.
+
+        Textual 8.2 removes messages that are cleared, and keeps the containers that they were in.
+        """
         self.clear_notifications()
+        self.screen.query("ToastHolder").remove()
 
     def skip_while_typing(self) -> None:
         """Leave the key to an input or a menu that is open."""

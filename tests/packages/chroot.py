@@ -10,6 +10,7 @@ from tests import requirements
 
 INCLUDED = (
     "python3",
+    "python3-venv",
     "openssh-server",
     "openssh-client",
     "man-db",
@@ -49,11 +50,15 @@ def run(root: Path, script: str) -> str:
     printed if it fails.
     """
     argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", _INSIDE, "-"]
+    return checked([*argv, str(root), script])
+
+
+def checked(argv: list[str]) -> str:
+    """What a command prints that gets the environment of a login there. Raises AssertionError with
+    what it printed if it fails."""
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
     environment |= {"DEBIAN_FRONTEND": "noninteractive", "TERM": "xterm-256color"}
     environment |= {name: os.environ[name] for name in ("http_proxy",) if name in os.environ}
-    done = subprocess.run(
-        [*argv, str(root), script], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

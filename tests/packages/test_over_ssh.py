@@ -1,4 +1,4 @@
-"""The wheel, the single file and the Debian package each read a node over a real sshd."""
+"""The wheel, the single file and the Debian package show the demo, and a node over sshd."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def test_it_reads_a_node(
         shutil.copy(deb, files)
         chroot.run(debian, "dpkg --install /tmp/deb/*")
         program = "/usr/bin/fabmon"
+    assert "28/28 nodes up" in chroot.run(debian, f"{program} demo --once")
     report = json.loads(chroot.run(debian, f"{OVER_SSH}\n{program} {ASK}"))
     assert report["tick"]["nodes_up"] == 1
     assert {link["node"] for link in report["tick"]["links"]} <= {"node1"}

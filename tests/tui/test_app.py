@@ -60,6 +60,8 @@ async def test_messages_are_one_line_above_the_footer() -> None:
         await run.until(lambda: "third" in run.text)
         assert "third" in run.lines[-2]
         assert "first" not in run.text
+        run.app.warn("while the third is shown")
+        await run.until(lambda: "while the third is shown" in run.lines[-2])
         assert "? help  q quit" in run.lines[-1]
 
 
@@ -222,6 +224,16 @@ async def test_a_toast_has_a_line_to_itself(size: tuple[int, int], color: str) -
         palette = run.app.screen_state.palette
         assert named.style is not None
         assert named.style.reverse or named.style.bgcolor != palette.text.bgcolor
+
+
+async def test_of_many_messages_only_the_last_one_is_kept() -> None:
+    async with running(HEALTHY, size=(100, 30), toasts=True) as run:
+        for number in range(20):
+            run.app.say(f"message {number}")
+            await run.pilot.pause()
+        await run.until(lambda: "message 19" in run.text)
+        await run.until(lambda: len(run.app.screen.query("ToastRack > *")) == 1)
+        assert "message 18" not in run.text
 
 
 async def test_a_toast_does_not_hide_what_is_typed() -> None:

@@ -13,6 +13,7 @@ from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.feeds.demo.scenario import Fault
+from fabmon.tui.text.heatmap_rows import _as_many_as_fit
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.worlds import HEALTHY
@@ -119,6 +120,29 @@ async def test_hosts_have_the_colour_of_their_job_and_its_number(color: str) -> 
         assert style_of(run, "gpu001") != style_of(run, "gpu003")
         await run.press("J")
         await run.until(lambda: "8802 vit-22b (ben)" not in run.text)
+
+
+async def test_rows_of_leaves_have_the_colour_of_the_job_with_most_of_their_hosts() -> None:
+    async with running(size=(160, 48)) as run:
+        await run.send(slowed())
+        await run.press("comma", "J")
+        await run.shows("8801 2/4")  # Beside leaf2: leaf1 has a finding there.
+        assert style_of(run, "leaf1") == style_of(run, "leaf2")
+        await run.press("J")
+        await run.until(lambda: "8801 2/4" not in run.text)
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [
+        (40, "8801 24/48, 8802 12/48, 9 4/48"),
+        (22, "8801 24/48 +2"),
+        (13, "8801 24/48 +2"),
+        (8, "8801 24…"),
+    ],
+)
+def test_as_many_jobs_of_a_row_as_fit_are_named(room: int, shown: str) -> None:
+    assert _as_many_as_fit("8801 24/48, 8802 12/48, 9 4/48", room) == shown
 
 
 async def test_a_job_that_was_requeued_to_nodes_that_are_not_watched_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Host
 from fabmon.session.config import load
+from fabmon.session.ras_run import RasOptions, send_query
 from fabmon.session.screen_ras import screen_ras
 from fabmon.session.session import Session
 from fabmon.tui.widgets.ras_question import AskRas
@@ -32,8 +34,10 @@ def jobs() -> Scene:
     return scene_of_jobs(20)
 
 
-def asking(server: RasServer, via: str = "local") -> AskRas:
-    hosts = [Host(name=f"gpu{number:03}", via=via) for number in range(1, 9)]
+def asking(server: RasServer, via: str = "local", first: str = "") -> AskRas:
+    """The nodes are this machine, the first is reached in another way."""
+    ways = [first or via, *[via] * 7]
+    hosts = [Host(name=f"gpu{n:03}", via=each) for n, each in enumerate(ways, 1)]
     nothing: list[Path] = []
     return screen_ras(Session(load(None)), hosts, lambda: nothing, server.port)
 
@@ -56,6 +60,7 @@ async def test_the_risk_is_said_first_and_one_query_is_sent_after_the_version_is
             await run.shows("job 8801 llama-70b (anna): NCCL's RAS", "AllReduce 40 of 41")
             assert server.received == ALLOWED
             assert server.connections == 1
+            await run.shows("One query was sent, to gpu001.")
             await run.press("escape")
             assert "vit-22b" in run.text, "the table of jobs again"
 
@@ -86,7 +91,7 @@ async def test_yes_without_a_version_that_the_node_knows_is_refused() -> None:
     with RasServer(LATE) as server:
         async with running(ask_ras=asking(server)) as run:
             await ask(run, *"yes", "enter")
-            await run.shows("RAS was not asked", "nothing says which one the job uses")
+            await run.shows("Nothing was sent.", "RAS was not asked", "says which one the job uses")
         assert server.connections == 0
 
 
@@ -104,6 +109,46 @@ async def test_a_node_that_is_not_reached_over_ssh_is_not_asked() -> None:
             await ask(run, *"2.29.3", "enter")
             await run.shows("is read with via=agent")
         assert server.connections == 0
+
+
+async def test_the_next_node_is_asked_where_nothing_listens_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first refuses the connection: nothing can have been sent to it."""
+
+    def refusing(session: Session, options: RasOptions, host: Host, *where: int) -> bytes:
+        if host.name == "gpu001":
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                where = (free.getsockname()[1],)
+        return send_query(session, options, host, *where)
+
+    monkeypatch.setattr("fabmon.session.screen_ras.send_query", refusing)
+    with RasServer(LATE) as server:
+        async with running(ask_ras=asking(server)) as run:
+            await ask(run)
+            text = " ".join(run.text.split())
+            assert "on gpu001 (if it accepts no connection: gpu005, gpu002, gpu006) for" in text
+            await run.press(*"2.29.3", "enter")
+            await run.shows("gpu001: connection refused", "One query was sent, to gpu005.")
+            assert server.received == ALLOWED
+            assert server.connections == 1
+
+
+async def test_a_node_that_accepted_and_then_failed_is_the_only_one_that_is_asked() -> None:
+    with RasServer(b"", {"TIMEOUT": b"ERROR\n"}) as server:
+        async with running(ask_ras=asking(server)) as run:
+            await ask(run, *"2.29.3", "enter")
+            await run.shows("RAS refused the timeout")
+        assert server.connections == 1
+
+
+async def test_the_first_of_other_ways_leaves_the_question_to_the_next() -> None:
+    with RasServer(LATE) as server:
+        async with running(ask_ras=asking(server, first="http")) as run:
+            await ask(run, *"2.29.3", "enter")
+            await run.shows("gpu001: RAS was not asked: it is read with via=http")
+            await run.shows("One query was sent, to gpu005.")
+        assert server.connections == 1
 
 
 async def test_an_answer_that_is_none_is_said() -> None:

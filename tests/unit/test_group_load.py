@@ -131,6 +131,13 @@ def test_uneven_links_and_lost_bandwidth_are_two_numbers() -> None:
     assert numbers["lost bandwidth"] == pytest.approx(20, abs=3)
 
 
+def test_ports_that_have_little_to_send_leave_their_share_to_those_that_are_slowed() -> None:
+    """Five ports share 1.6 Tb/s, 320 each; two could send 400, as the others leave enough."""
+    (finding,) = found(Leaf((195, 195), (40,), (40,), (40,)))
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert finding.lost == pytest.approx(0.5, abs=0.02)
+
+
 def test_a_leaf_with_half_the_uplinks_that_its_hosts_need_is_oversubscribed() -> None:
     (finding,) = found(Leaf(*[(194, 195)] * 4))
     assert (finding.cause, finding.subject) == ("oversubscription", "leaf1/uplinks")

@@ -211,7 +211,10 @@ class Judge:
         return found
 
     def _lost(self, state: State, members: Ints, capacity: Floats, flows: Ints) -> float:
-        """1 - achieved / what the slowed flows would have if the group were used evenly."""
+        """1 - achieved / what the slowed flows would have if the group were used evenly; 0 where it
+        slows none: what waits behind another queue may hold its flows further down."""
+        if not len(flows):
+            return 0.0
         entries = state.entries
         on_group = entries.flow[np.isin(entries.link, members)]
         caps = state.flow_cap[np.unique(on_group)]

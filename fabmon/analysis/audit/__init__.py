@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fabmon.analysis.audit import gpudirect, nodes, rails
+from fabmon.analysis.audit import gpudirect, nodes, placement, rails
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
 
 _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
@@ -31,6 +31,7 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
     nodes.shared_with_management,
     nodes.used_by_jobs,
     nodes.errors_added_up,
+    placement.jobs_spread,
 )
 
 

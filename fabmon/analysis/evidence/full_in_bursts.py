@@ -89,7 +89,8 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
             continue
         if rate[on_it].sum() > ALL_ON_IT * carried:
             continue
-        lost = lost_share(rate, possible, on_it, float(level[member]))
+        could = rates.could_send(rate, lines, on_it, rates.carried(ticks) / active)
+        lost = lost_share(rate, could, on_it, float(level[member]))
         slowed_by = rates.queues.seen_at(rates.group.edges[on_it])
         if lost >= rates.thresholds.lost_min and slowed_by:
             found.append(

@@ -176,7 +176,8 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         if not are_enough(held_by_link(rate, on_it), of_links.values()):
             continue
         dropped = rates.dropped_bps(ticks, float(load.mean()))
-        lost = lost_share(rate, possible, on_it, float(level[member]), dropped)
+        could = rates.could_send(rate, lines, on_it, rates.carried(ticks))
+        lost = lost_share(rate, could, on_it, float(level[member]), dropped)
         edges = rates.group.edges[slowed]
         slowed_by = rates.queues.seen_at(edges)
         # Senders that nothing slows may be what fills it: then a queue must be seen at others.
@@ -242,7 +243,7 @@ def _full_group(rates: GroupRates) -> FullGroup | None:
     capacity = float(np.nansum(rates.capacity_bps[rates.is_up]))
     below = float(np.nansum(rates.inputs.snapshot.line_rate_bps[rates.group.edges]))
     ratio = below / capacity if capacity > 0 else 0.0
-    crossing = rates.crossing(rate, is_big, rates.carried(ticks))
+    crossing = float(is_big.sum()) * rates.crossing(rate, rates.carried(ticks))
     if slowed.sum() < max(2, _MOST * crossing) or ratio <= _SAME_RATIO:
         return None
     lost = 1.0 - float(rate[slowed].sum() / lines[slowed].sum())

@@ -132,18 +132,31 @@ class GroupRates:
         0 for ports that send next to nothing. And whether it is slowed, most of the time."""
         rate: Floats = feeds.mean(axis=1)
         is_big = takes_part(rate, lines)
-        capacity = float(np.nansum(self.capacity_bps[self.is_up]))
-        fair = (capacity - float(rate[~is_big].sum())) / max(
-            self.crossing(rate, is_big, carried), 1
-        )
-        possible: Floats = np.where(is_big, np.fmin(lines, np.float32(max(fair, 0.0))), 0)
+        fair = self.fair_share(rate, is_big, carried)
+        possible: Floats = np.where(is_big, np.fmin(lines, fair), 0)
         mostly = np.fmax(rate, np.median(feeds, axis=1))
         return rate, possible, (possible > 0) & (mostly < self.slowed_below * possible)
 
-    def crossing(self, rate: Floats, is_big: Mask, carried: float) -> float:
-        """How many of the ports that send much send it over the group, which carries so many
-        bits/s: traffic between two ports of the same switch does not."""
-        return float(is_big.sum()) * min(1.0, carried / max(float(rate.sum()), 1.0))
+    def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:
+        """Bits/s that each port that wants more could send over a group that carries so many
+        (max-min fair: a port that wants no more than it sends leaves the rest to the others)."""
+        crosses = self.crossing(rate, carried)
+        others = np.sort(rate[~wants_more]).astype(np.float64) * crosses
+        left = float(np.nansum(self.capacity_bps[self.is_up])) - np.append(0, np.cumsum(others))
+        ports = int(wants_more.sum()) * crosses + np.arange(len(others), -1, -1)
+        return np.float32(max(float((left / np.fmax(ports, 1)).max()), 0.0))
+
+    def could_send(self, rate: Floats, lines: Floats, sharers: Mask, carried: float) -> Floats:
+        """[edges] bits/s that ports could send if the flows of those that share a full link were
+        on all links: ports that send much less than these have no more to send at the time."""
+        wants_more = rate >= _HELD * rate[sharers].max(initial=0)
+        could: Floats = np.fmin(lines, self.fair_share(rate, wants_more, carried))
+        return could
+
+    def crossing(self, rate: Floats, carried: float) -> float:
+        """The share of what ports send that goes over the group, which carries so many bits/s:
+        traffic between two ports of the same switch does not."""
+        return min(1.0, carried / max(float(rate.sum()), 1.0))
 
     def dropped_bps(self, ticks: Mask, load: float) -> float:
         """Bits/s that enter the switch of the group and do not leave it, where that is more than

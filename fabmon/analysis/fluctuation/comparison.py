@@ -14,6 +14,7 @@ from fabmon.analysis.fluctuation.results import ALL, JOB, KINDS, LINK, PAIR, RAI
 from fabmon.analysis.fluctuation.study import ProgressCallback, Study, ignore_progress
 from fabmon.analysis.fluctuation.trends import CellSeries
 from fabmon.analysis.iteration.host_groups import SAME_JOB, host_similarity
+from fabmon.fabric.jobs.job import KUBERNETES, Job
 
 BANDWIDTH, ITERATION = "bandwidth", "iteration"
 
@@ -105,18 +106,21 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     identical: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """A job over the runs of one side: its means of 10 s and lengths of iterations, by run."""
+    """A job over the runs of one side: its means of 10 s and lengths of iterations, by run. `job`
+    is the scheduler's, None of hosts whose traffic moves together."""
 
     name: str
+    job: Job | None
     hosts: frozenset[str]
     bandwidth_bps: list[Values]
     lengths_s: list[Values]
 
 
 def compare(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> Comparison:
-    """Compare runs of two kinds; links are matched by name, jobs by their hosts.
+    """Compare runs of two kinds; links are matched by name, jobs by what the scheduler
+    calls them where both sides know that, else by their hosts.
 
     Of identical measurements every difference is 0, from 0 to 0: a test assumes that the noise of A
     and of B is independent.
@@ -204,9 +208,10 @@ def _of_jobs(a: Sequence[StudiedRun], b: Sequence[StudiedRun], by_runs: bool) ->
     jobs_b = _jobs(b)
     differences = []
     for one in _jobs(a):
-        other = _same_job(jobs_b, one.hosts)
+        other = _same_job(jobs_b, one.job, one.hosts)
         if other is None:
             continue
+        jobs_b.remove(other)
         bandwidths = (one.bandwidth_bps, other.bandwidth_bps)
         differences.append(_tested(BANDWIDTH, JOB, one.name, *bandwidths, by_runs))
         if any(map(len, one.lengths_s)) and any(map(len, other.lengths_s)):
@@ -219,15 +224,17 @@ def _jobs(runs: Sequence[StudiedRun]) -> list[_Job]:
     """The jobs of one side, each once, the largest first."""
     jobs: list[_Job] = []
     for run in runs:
+        before = list(jobs)
         for subject in sorted(run.result.of(JOB), key=lambda each: -len(each.hosts)):
             if subject.spread is None:
                 continue
             hosts = frozenset(subject.hosts)
-            job = next(
-                (each for each in jobs if host_similarity(each.hosts, hosts) >= SAME_JOB), None
-            )
-            if job is None:
-                job = _Job(subject.name, hosts, [], [])
+            # Two jobs of one run are two, whatever their names.
+            job = _same_job(before, subject.job, hosts)
+            if job is not None:
+                before.remove(job)
+            else:
+                job = _Job(subject.name, subject.job, hosts, [], [])
                 jobs.append(job)
             job.bandwidth_bps.append(run.series[JOB, subject.name].values)
             if subject.name in run.lengths_s:
@@ -235,10 +242,37 @@ def _jobs(runs: Sequence[StudiedRun]) -> list[_Job]:
     return jobs
 
 
-def _same_job(jobs: Sequence[_Job], hosts: frozenset[str]) -> _Job | None:
-    """The job whose hosts are the most similar; None where none is similar enough."""
-    job = max(jobs, key=lambda each: host_similarity(each.hosts, hosts), default=None)
-    return job if job is not None and host_similarity(job.hosts, hosts) >= SAME_JOB else None
+def _same_job(jobs: Sequence[_Job], job: Job | None, hosts: frozenset[str]) -> _Job | None:
+    """The one of several jobs that is this job; None where none is."""
+
+    def similarity(each: _Job) -> float:
+        alike = host_similarity(each.hosts, hosts)
+        if each.job is None or job is None:
+            return alike if alike >= SAME_JOB else -1.0
+        identity = _identity(each.job, job)
+        if identity is None:
+            return alike if alike >= SAME_JOB else -1.0
+        return identity + alike if identity else -1.0
+
+    found = max(jobs, key=similarity, default=None)
+    return found if found is not None and similarity(found) >= 0 else None
+
+
+def _identity(one: Job, other: Job) -> int | None:
+    """How sure it is that two jobs of a scheduler are the same: 2 by their number, 1 by name, user
+    and partition, as when it was submitted again, 0 where they are different jobs.
+
+    None where their names are not known, as those of redacted recordings: hosts decide then.
+    """
+    if bool(one.name) and bool(other.name) and one.name != other.name:
+        return 0
+    if one.scheduler == other.scheduler and one.id and one.id == other.id:
+        return 2
+    if not one.name or not other.name:
+        # Kubernetes has the name in the id; a job of Slurm alone may have lost it.
+        return 0 if one.scheduler == other.scheduler == KUBERNETES else None
+    same = ("scheduler", "user", "partition")
+    return int(all(getattr(one, key) == getattr(other, key) for key in same))
 
 
 def _tested(

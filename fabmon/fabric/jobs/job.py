@@ -42,9 +42,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return " ".join(filter(None, ("job", self.number, name, user)))
 
     def is_called(self, text: str) -> bool:
-        """Whether a user means this job by `8801` (an array with all its tasks) or `8801_3`."""
+        """Whether a user means this job by `8801` (an array with all its tasks) or `8801_3`, one of
+        Kubernetes by `research/llama-70b` or `llama-70b`."""
         base = self.shown_id.replace("+", "_").partition("_")[0]
-        return bool(text) and text in (self.id, self.shown_id, base, self.number)
+        alone = self.id.rpartition("/")[2]
+        return bool(text) and text in (self.id, self.shown_id, base, self.number, alone)
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,16 +54,22 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `source` says from what (`squeue`), `read_ns` when (wall clock; 0: never). `reason` says why
     they could not be read since, empty where they could: then they are at most a minute old.
+    `notes` are sentences on other sources whose jobs are old.
     """
 
     source: str
     read_ns: int = 0
     reason: str = ""
     jobs: tuple[Job, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def says_the_same(self, other: JobReport | None) -> bool:
         """Whether only the time of the last read differs."""
-        return other is not None and (self.reason, self.jobs) == (other.reason, other.jobs)
+        return other is not None and (self.reason, self.jobs, self.notes) == (
+            other.reason,
+            other.jobs,
+            other.notes,
+        )
 
 
 class JobFilter(msgspec.Struct, frozen=True):

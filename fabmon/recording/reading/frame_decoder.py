@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.tick import LastReads, NodeState, NodeStatus, Tick
-from fabmon.fabric.wire.messages import Frame, Hello
+from fabmon.fabric.wire.messages import WORD, Frame, Hello, Values
 from fabmon.recording.format.block import HEAD_COLUMNS, MONO, SEQ, WALL, Block, RowLayout
 from fabmon.recording.format.records import EventsRecord
 from fabmon.recording.reading.spans import BlockSpan
@@ -28,30 +30,41 @@ def decode_frames(blocks: Sequence[Block], rows: Sequence[int]) -> tuple[tuple[s
             if row >= len(block.present):
                 continue
             present = block.present[row].tolist()
-            values: list[int | None] = block.values.row(row).tolist()
-            for column in block.absent[block.absent[:, 0] == row, 1].tolist():
-                values[column] = None
+            values = array(WORD, block.values.row(row).tobytes())
+            absent = sorted(block.absent[block.absent[:, 0] == row, 1].tolist())
             for layout, column, part in block.nodes():
                 if present[part]:
-                    frames.append((layout.node, _frame(layout, values, present, column, part)))
+                    frame = _frame(layout, values, absent, present, column, part)
+                    frames.append((layout.node, frame))
     return tuple(frames)
 
 
 def _frame(
-    layout: RowLayout, values: list[int | None], present: list[bool], column: int, part: int
+    layout: RowLayout,
+    values: array[int],
+    absent: Sequence[int],
+    present: list[bool],
+    column: int,
+    part: int,
 ) -> Frame:
     head = values[column : column + HEAD_COLUMNS]
     start = column + HEAD_COLUMNS
-    blocks: list[list[int | None] | None] = []
+    blocks: list[Values | None] = []
     for width in layout.widths:
         part += 1
-        blocks.append(values[start : start + width] if present[part] else None)
-        start += width
-    return Frame(head[SEQ] or 0, _signed(head[WALL]), _signed(head[MONO]), blocks)
+        stop = start + width
+        block: Values = values[start:stop]
+        first, last = bisect_left(absent, start), bisect_left(absent, stop)
+        if first < last:
+            block = list(block)
+            for gap in absent[first:last]:
+                block[gap - start] = None
+        blocks.append(block if present[part] else None)
+        start = stop
+    return Frame(head[SEQ], _signed(head[WALL]), _signed(head[MONO]), blocks)
 
 
-def _signed(value: int | None) -> int:
-    value = value or 0
+def _signed(value: int) -> int:
     return value - 2 * _SIGN_BIT if value >= _SIGN_BIT else value
 
 

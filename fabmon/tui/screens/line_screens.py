@@ -11,6 +11,7 @@ from textual.message import Message
 
 from fabmon.analysis.job_summary import JobSummary
 from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.tick import NodeState
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.line import FoldTarget, JobTarget, Line, NodeTarget, PortTarget, Span
@@ -171,7 +172,8 @@ class HelpScreen(LineScreen):
 
 
 class RasRequested(Message):
-    """NCCL's RAS is to be asked for a job, which runs on some watched nodes."""
+    """NCCL's RAS is to be asked for a job, which runs on some watched nodes: those that answer are
+    first."""
 
     def __init__(self, job: Job, nodes: tuple[str, ...]) -> None:
         super().__init__()
@@ -190,6 +192,7 @@ class JobsScreen(LineScreen):
         """With no job known."""
         super().__init__(screen_state)
         self._jobs: dict[str, JobSummary] = {}
+        self._answering: frozenset[str] = frozenset()
         self._ras: list[str] = []
 
     def body(self) -> ComposeResult:
@@ -208,6 +211,9 @@ class JobsScreen(LineScreen):
             return jobs.ras_page(ctx, self._ras)
         found = jobs.summaries(ctx)
         self._jobs = {each.job.number: each for each in found}
+        self._answering = frozenset(
+            name for name, status in ctx.snapshot.statuses.items() if status.state is NodeState.UP
+        )
         return jobs.page(ctx, found)
 
     def action_ras(self) -> None:
@@ -215,7 +221,8 @@ class JobsScreen(LineScreen):
         target = self.query_one(LineView).selected
         job = self._jobs.get(target.number) if isinstance(target, JobTarget) else None
         if job is not None:
-            self.post_message(RasRequested(job.job, job.nodes))
+            nodes = sorted(job.nodes, key=lambda node: node not in self._answering)
+            self.post_message(RasRequested(job.job, tuple(nodes)))
 
     def show_ras(self, texts: list[str]) -> None:
         """Show what RAS said."""

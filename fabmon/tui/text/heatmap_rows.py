@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -196,7 +197,7 @@ class HeatmapRows:
                     found.get(number, ""),
                     curves.get(number, ""),
                     bit & (_IS_MUTED | _IS_MATCHED) == _IS_MUTED,
-                    *_job_of(jobs.get(node.name, ()) if node is not None else ()),
+                    *(_job_of(part, jobs) if jobs else ("", 0)),
                 )
             )
         return made
@@ -351,15 +352,41 @@ class HeatmapRows:
 _EMPTY = _Texts()
 
 
-def _job_of(jobs: Sequence[Job]) -> tuple[str, int]:
-    """The numbers of a node's jobs, with the name and user of one that is alone; and the style of
-    the first, the same for as long as it runs. Empty without a job."""
+def _job_of(part: GridPart, on_node: Mapping[str, Sequence[Job]]) -> tuple[str, int]:
+    """The jobs of a part, and the style of that with most hosts, the same for as long as it runs.
+
+    Of a host, and where one job has all hosts of a leaf or pod: number, name and user. Else the
+    number of each job with its share of the hosts. Empty without a job.
+    """
+    if part.kind not in (Kind.NODE, Kind.UNIT, Kind.POD):
+        return "", 0
+    hosts = [node.name for node in part.nodes if node.role != SWITCH]
+    jobs = {job.number: job for host in hosts for job in on_node.get(host, ())}
     if not jobs:
         return "", 0
-    text = jobs[0].label if len(jobs) == 1 else f"jobs {', '.join(job.number for job in jobs)}"
-    id_ = jobs[0].id or jobs[0].name
-    number = int(id_) if id_.isdecimal() else zlib.crc32(id_.encode())
-    return text.removeprefix("job "), number
+    counts = Counter(job.number for host in hosts for job in on_node.get(host, ()))
+    ordered = [number for number, _ in counts.most_common()]
+    first = jobs[ordered[0]]
+    if counts.total() == len(hosts) == counts[ordered[0]]:
+        text = first.label.removeprefix("job ")
+    elif part.kind is Kind.NODE:
+        text = f"jobs {', '.join(job.number for job in on_node[hosts[0]])}"
+    else:
+        shares = [f"{number} {counts[number]}/{len(hosts)}" for number in ordered]
+        text = ", ".join(shares)
+    id_ = first.id or first.name
+    return text, int(id_) if id_.isdecimal() else zlib.crc32(id_.encode())
+
+
+def _as_many_as_fit(text: str, room: int) -> str:
+    """A list of jobs in some columns: `8801 24/48 +2` where two more have no room."""
+    parts = text.split(", ")
+    for left_out in range(len(parts)):
+        shown = ", ".join(parts[: len(parts) - left_out])
+        shown += f" +{left_out}" if left_out else ""
+        if cell_len(shown) <= room:
+            return shown
+    return fit(text, min(room, cell_len(text)))
 
 
 def _brief(findings: list[Finding], ctx: DrawContext, beside: str) -> str:
@@ -418,7 +445,7 @@ def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed
         made.append((part.note[0], right(texts.age, part.note[1]), palette.dim))
     elif texts.job and part.curve[1] > _LEAST_JOB:
         tone = palette.rule if texts.muted else job_style
-        made.append((part.curve[0], fit(texts.job, min(part.curve[1], cell_len(texts.job))), tone))
+        made.append((part.curve[0], _as_many_as_fit(texts.job, part.curve[1]), tone))
     elif texts.curve:
         tone = palette.rule if texts.muted else palette.tx
         # The latest ticks of a curve that a long note leaves less room.

@@ -16,10 +16,13 @@ from fabmon.tui.widgets.prompts import Prompt
 YES = "yes"
 """The answer that leaves the version to the libraries that the job's processes have mapped."""
 
+MOST_TRIED = 4
+"""Nodes of a job that are connected to until one accepts: each may take seconds."""
+
 AskRas = Callable[[Sequence[str], str], list[str]]
-"""Sends one query to a job that runs on some nodes; the version of its NCCL is empty where the
-libraries of its processes have to say it. Returns the status in words. It takes seconds: not for an
-event loop. Raises RasNotAsked."""
+"""Sends one query to a job, on the first node that accepts a connection; the version of its
+NCCL is empty where the libraries of its processes have to say it. Returns the status in words, with
+the node. It takes seconds: not for an event loop. Raises RasNotAsked."""
 
 
 class RasNotAsked(Exception):
@@ -29,11 +32,14 @@ class RasNotAsked(Exception):
 class RasQuestion(Prompt):
     """Asks whether to send a query; its result is `yes`, the version, or None if cancelled."""
 
-    def __init__(self, job: Job, node: str, palette: Palette) -> None:
-        """About a job, one of whose nodes is asked."""
+    def __init__(self, job: Job, nodes: Sequence[str], palette: Palette) -> None:
+        """About a job; the first of its nodes that accepts a connection is asked."""
         super().__init__("ask RAS?", f"{YES}, or its version as in 2.29.3", palette, wrong_answer)
+        others = nodes[1:MOST_TRIED]
+        else_ = f" (if it accepts no connection: {', '.join(others)})" if others else ""
         self._text = (
-            f"Ask NCCL's RAS on {node} for the status of {job.label}? One query is sent. With NCCL"
+            f"Ask NCCL's RAS on {nodes[0]}{else_} for the status of {job.label}? One query is sent."
+            " With NCCL"
             " before 2.29.2 and with 2.29.7 a query can crash the job: these versions, and unknown"
             f" ones, are refused. Type {YES} to look for the version in the libraries that its"
             " processes have mapped, or type the version; esc cancels."

@@ -29,7 +29,7 @@ class Posts:
 
 
 @contextmanager
-def posts(seen: Callable[[bytes], None] = lambda _: None) -> Iterator[Posts]:
+def posts(seen: Callable[[bytes], None] = lambda _: None, port: int = 0) -> Iterator[Posts]:
     """A server on loopback; `seen` is called with each body, from the server's thread."""
     kept = Posts()
 
@@ -46,7 +46,7 @@ def posts(seen: Callable[[bytes], None] = lambda _: None) -> Iterator[Posts]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     kept.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

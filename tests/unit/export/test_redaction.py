@@ -191,7 +191,7 @@ def plain(path: Path) -> bytes:
             if entry.header.kind in (FrameKind.BLOCK, FrameKind.MINUTE, FrameKind.INDEX):
                 continue
             content += decompress(payload) if payload else b""
-        content += msgspec.json.encode([tick.frames for tick in opened.ticks()])
+        content += msgspec.json.encode([tick.frames for tick in opened.ticks()], enc_hook=list)
         content += msgspec.json.encode(opened.sessions)
     return content
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,7 +18,9 @@ from fabmon.analysis.fluctuation.comparison import (
     StudiedRun,
     compare,
 )
+from fabmon.analysis.fluctuation.results import JOB
 from fabmon.analysis.fluctuation.study import Study
+from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.history.chunk_rates import RateChunk
@@ -104,13 +108,66 @@ def test_three_runs_of_each_are_compared_as_runs(runs: Callable[[int, float], St
 
 
 def test_a_comparison_is_json(runs: Callable[[int, float], StudiedRun]) -> None:
-    import msgspec
-
     found = compare([runs(1, 0.8)], [runs(2, 0.8)])
     decoded = json.loads(msgspec.json.encode(found))
     assert decoded["headlines"][0]["what"] == BANDWIDTH
     assert {each["kind"] for each in decoded["links"]} == {"all", "rail", "pair", "link"}
     assert msgspec.json.decode(msgspec.json.encode(found), type=Comparison) == found
+
+
+LLAMA = Job(id="8801", name="llama-70b", user="anna", partition="train")
+FIRST, SECOND = [f"gpu{n:03}" for n in range(1, 5)], [f"gpu{n:03}" for n in range(5, 9)]
+
+
+def _with_job(run: StudiedRun, job: Job | None, hosts: list[str]) -> StudiedRun:
+    """The run with one job, whose traffic is that of the first of its jobs."""
+    first = run.result.of(JOB)[0]
+    name = job.label if job is not None else f"{hosts[0]} +{len(hosts) - 1}"
+    subject = msgspec.structs.replace(first, name=name, job=job, hosts=tuple(hosts))
+    others = tuple(each for each in run.result.subjects if each.kind != JOB)
+    result = msgspec.structs.replace(run.result, subjects=(*others, subject))
+    series = {**run.series, (JOB, name): run.series[JOB, first.name]}
+    return replace(run, result=result, series=series, lengths_s={})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ((LLAMA, FIRST), (LLAMA, SECOND), True),
+        ((LLAMA, FIRST), (msgspec.structs.replace(LLAMA, id="8915"), SECOND), True),
+        ((LLAMA, FIRST), (msgspec.structs.replace(LLAMA, id="8915", name="vit"), FIRST), False),
+        ((LLAMA, FIRST), (msgspec.structs.replace(LLAMA, id="8915", user="ben"), FIRST), False),
+        ((LLAMA, FIRST), (msgspec.structs.replace(LLAMA, name="vit"), FIRST), False),
+        ((LLAMA, FIRST), (Job(id="8801"), SECOND), True),
+        ((LLAMA, FIRST), (Job(id="8915"), FIRST), True),
+        ((LLAMA, FIRST), (Job(id="8915"), SECOND), False),
+        ((LLAMA, FIRST), (None, FIRST), True),
+        ((LLAMA, FIRST), (None, SECOND), False),
+        ((None, FIRST), (None, FIRST), True),
+    ],
+)
+def test_jobs_are_those_of_the_scheduler_where_both_know_them_else_those_of_their_hosts(
+    runs: Callable[[int, float], StudiedRun],
+    before: tuple[Job | None, list[str]],
+    after: tuple[Job | None, list[str]],
+    is_same: bool,
+) -> None:
+    a, b = _with_job(runs(1, 0.8), *before), _with_job(runs(2, 0.8), *after)
+    found = [each.name for each in compare([a], [b]).headlines if each.kind == JOB]
+    assert found == ([a.result.of(JOB)[0].name] if is_same else [])
+
+
+def test_two_jobs_of_one_name_in_a_run_are_two(runs: Callable[[int, float], StudiedRun]) -> None:
+    one = _with_job(runs(1, 0.8), LLAMA, FIRST)
+    two = _with_job(runs(1, 0.8), msgspec.structs.replace(LLAMA, id="8802"), SECOND)
+    (other,) = two.result.of(JOB)
+    both = replace(
+        one,
+        result=msgspec.structs.replace(one.result, subjects=(*one.result.subjects, other)),
+        series={**one.series, **two.series},
+    )
+    found = compare([both], [both]).headlines
+    assert {each.name for each in found} == {LLAMA.label, other.name}
 
 
 def test_runs_with_nothing_in_common(

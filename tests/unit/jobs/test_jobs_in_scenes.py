@@ -9,7 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.analysis.job_summary import job_summaries, placement_text
+from fabmon.analysis.audit import audit
+from fabmon.analysis.audit.survey import KNOW, Survey
+from fabmon.analysis.job_placement import Placement, placement_text
+from fabmon.analysis.job_summary import job_summaries
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import index, match, parse
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
@@ -17,6 +20,7 @@ from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.scenario import Fault
+from fabmon.feeds.demo.scenario import Job as DemoJob
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
@@ -98,9 +102,9 @@ def test_the_filter_of_a_job_matches_its_hosts_their_ports_and_the_uplinks_it_ne
 def test_the_summary_of_a_job_has_its_place_its_traffic_and_its_bus_bandwidth() -> None:
     big, small = job_summaries(healthy())
 
-    assert set(big.leaves) == {"leaf1", "leaf2"}
-    assert (len(big.nodes), big.least_leaves) == (4, 1)
-    assert len(small.leaves) == 1
+    assert set(big.placement.leaves) == {"leaf1", "leaf2"}
+    assert (len(big.nodes), big.placement.least_leaves) == (4, 1)
+    assert len(small.placement.leaves) == 1
     # 8 NICs of 400 Gb/s, of which a job's demand is 80 %: 320 GB/s.
     assert big.busbw_bps is not None
     assert 310e9 < big.busbw_bps / 8 < 330e9
@@ -111,23 +115,41 @@ def test_the_summary_of_a_job_has_its_place_its_traffic_and_its_bus_bandwidth() 
     assert 100e9 < small.busbw_bps / 8 < 320e9
     assert big.iteration is not None
     assert big.iteration.name == BIG
-    assert not big.meets
+    assert not big.placement.meets
 
 
 def test_placement_is_said_where_fewer_leaves_are_enough() -> None:
     big, small = job_summaries(healthy())
 
-    assert placement_text(big, {}) == "spans 2 leaves where 1 is enough"
-    assert placement_text(small, {}) == ""
+    assert placement_text(big.placement, {}) == "spans 2 leaves where 1 is enough"
+    assert placement_text(small.placement, {}) == ""
 
 
 def test_jobs_that_cross_the_same_leaf_are_named() -> None:
-    big, _ = job_summaries(healthy())
-    met = replace(big, least_leaves=2, meets={"8802": ("leaf1", "leaf2")})
+    met = Placement(("leaf1", "leaf2"), 2, {"8802": ("leaf1", "leaf2")})
 
     assert placement_text(met, {"8802": SMALL}) == (
         f"shares the uplinks of leaf1, leaf2 with {SMALL}"
     )
+
+
+def test_doctor_says_which_jobs_span_more_leaves_than_they_must_and_whom_they_meet() -> None:
+    apart = (
+        DemoJob(name="llama-70b", hosts=4, payload_gb=40, compute_s=2.0),
+        DemoJob(name="vit-22b", hosts=4, payload_gb=20, compute_s=1.0),
+    )
+    snapshot = scene_of_jobs(5, jobs=apart).snapshot
+
+    found = [
+        each for each in audit(Survey(snapshot, {}, {}, {}, {})) if each.check == "job_placement"
+    ]
+
+    assert [each.text for each in found] == [
+        f"{BIG}: spans 2 leaves where 1 is enough; shares the uplinks of leaf1, leaf2 with {SMALL}",
+        f"{SMALL}: spans 2 leaves where 1 is enough; shares the uplinks of leaf1, leaf2 with {BIG}",
+    ]
+    assert found[0].ports == snapshot.jobs.nodes_of(snapshot.jobs.jobs[0])
+    assert found[0].severity == KNOW
 
 
 def test_redaction_covers_jobs_users_partitions_and_nodes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -136,6 +137,42 @@ async def test_without_slurm_the_pods_are_all_there_is(tmp_path: Path) -> None:
         ticks = [t async for t in kubectl.with_pods(_ticks(none, *[None] * 200))]
     report = ticks[-1].jobs or next(t.jobs for t in reversed(ticks) if t.jobs is not None)
     assert (report.source, report.reason, len(report.jobs)) == ("kubectl", "", 2)
+
+
+async def test_pods_that_cannot_be_read_any_more_stay_with_their_time_and_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "pods").write_text(PODS)
+    slurm = JobReport(source="squeue", read_ns=5, jobs=(Job(id="8801", nodes=("gpu009",)),))
+    fails = "[ $n -gt 1 ] && [ $n -lt 4 ] && exit 7"
+    script = f"n=$(grep -c 'get pods' {tmp_path}/asked); {fails}; cat {tmp_path}/pods"
+    reports = []
+    with caplog.at_level(logging.WARNING, "fabmon.feeds"):
+        async with Kubectl(fake_kubectl(tmp_path, script), period_s=0.3) as kubectl:
+            async for tick in kubectl.with_pods(_ticks(slurm, *[None] * 2000)):
+                reports += [] if tick.jobs is None else [tick.jobs]
+                if len(reports) == 4:
+                    break
+    assert [len(each.jobs) for each in reports] == [1, 3, 3, 3]
+    assert [bool(each.notes) for each in reports] == [False, False, True, False]
+    (note,) = reports[2].notes
+    assert re.fullmatch(r"pods as of \d\d:\d\d:\d\dZ: kubectl ended with status 7", note)
+    assert [each.message for each in caplog.records if "pods" in each.message] == [
+        "pods are not known: kubectl ended with status 7",
+        "pods are known again",
+    ]
+
+
+async def test_without_slurm_their_reason_is_that_of_the_report(tmp_path: Path) -> None:
+    (tmp_path / "pods").write_text(PODS)
+    script = f"[ $(grep -c 'get pods' {tmp_path}/asked) -gt 1 ] && exit 7; cat {tmp_path}/pods"
+    async with Kubectl(fake_kubectl(tmp_path, script), period_s=0.2) as kubectl:
+        async for tick in kubectl.with_pods(_ticks(*[None] * 2000)):
+            if tick.jobs is not None and tick.jobs.reason:
+                break
+    assert tick.jobs is not None
+    assert (tick.jobs.reason, len(tick.jobs.jobs)) == ("kubectl ended with status 7", 2)
+    assert tick.jobs.read_ns > 0
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from fabmon.fabric.jobs.job import HOSTFILE, JobFilter
+from fabmon.fabric.jobs.job import HOSTFILE, Job, JobFilter
+from fabmon.fabric.model import Host
 from fabmon.session.errors import UsageError
-from fabmon.session.node_selection import Selection, select_nodes
+from fabmon.session.node_selection import JobSources, Selection, select_nodes
 from tests.fixtures.slurm import fake_squeue
+from tests.unit.jobs.test_kubectl import PODS, fake_kubectl
 
 TWO_JOBS = """
 mark=${3#--format=}; mark=${mark%%|*}
@@ -25,8 +28,11 @@ def selected(
     jobs: JobFilter = NOBODY,
     hosts: Path | None = None,
     environment: dict[str, str] | None = None,
+    kubectl: str = "",
+    on_nodes: Callable[[Sequence[Host]], tuple[Job, ...]] | None = None,
 ) -> Selection:
-    return select_nodes(hosts, (), jobs, squeue, environment or {})
+    sources = JobSources(squeue, kubectl, on_nodes)
+    return select_nodes(hosts, (), jobs, sources, environment or {})
 
 
 def names(selection: Selection) -> list[str]:
@@ -81,6 +87,61 @@ def test_a_job_on_none_of_the_named_nodes_is_an_error(tmp_path: Path) -> None:
 def test_without_squeue_the_option_says_so() -> None:
     with pytest.raises(UsageError, match="no-squeue"):
         selected("no-squeue", JobFilter(job="8801"))
+
+
+OWN = {"SLURM_JOB_ID": "8804", "SLURM_JOB_NODELIST": "gpu[007-008]", "SLURM_JOB_USER": "anna"}
+
+
+@pytest.mark.parametrize("jobs", [JobFilter(job="8804"), JobFilter(user="anna")])
+def test_without_squeue_the_own_job_is_known(jobs: JobFilter) -> None:
+    assert names(selected("no-squeue", jobs, environment=OWN)) == ["gpu007", "gpu008"]
+    with pytest.raises(UsageError, match=r"no-squeue .* \(of 1 running job known otherwise\)"):
+        selected("no-squeue", JobFilter(job="9"), environment=OWN)
+
+
+@pytest.mark.parametrize("name", ["research/llama-70b", "llama-70b"])
+def test_jobs_of_kubernetes_are_found_without_squeue(tmp_path: Path, name: str) -> None:
+    (tmp_path / "pods").write_text(PODS)
+    kubectl = fake_kubectl(tmp_path, f"cat {tmp_path}/pods")
+
+    found = selected("no-squeue", JobFilter(job=name), kubectl=kubectl)
+
+    assert names(found) == ["gpu001", "gpu002"]
+    assert [job.label for job in found.jobs] == ["job research/llama-70b"]
+
+
+def test_without_squeue_the_processes_of_the_named_nodes_say_where_a_job_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu[001-004]\nleaf1 role=switch\n")
+    asked: list[Sequence[Host]] = []
+
+    def on_nodes(named: Sequence[Host]) -> tuple[Job, ...]:
+        asked.append(named)
+        return (Job(id="8801", nodes=("gpu002", "gpu003")), Job(id="8802", nodes=("gpu004",)))
+
+    found = selected("no-squeue", JobFilter(job="8801"), hosts, on_nodes=on_nodes)
+
+    assert names(found) == ["gpu002", "gpu003", "leaf1"]
+    assert "looking for job 8801 among the processes of 5 nodes" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"job 9: no-squeue .* \(of 2 running jobs known"):
+        selected("no-squeue", JobFilter(job="9"), hosts, on_nodes=on_nodes)
+    with pytest.raises(UsageError, match=r"user ben: no-squeue"):
+        selected("no-squeue", JobFilter(user="ben"), hosts, on_nodes=on_nodes)
+    assert len(asked) == 2, "processes do not show their user"
+
+
+def test_where_squeue_answers_no_node_is_asked(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu009\n")
+
+    with pytest.raises(UsageError, match="no such job runs"):
+        selected(fake_squeue(tmp_path, TWO_JOBS), JobFilter(job="9"), hosts, on_nodes=_fail)
+
+
+def _fail(_: Sequence[Host]) -> tuple[Job, ...]:
+    raise AssertionError("a node was asked")
 
 
 def test_inside_a_job_its_nodes_are_watched() -> None:

@@ -20,11 +20,16 @@ JOBS = (
 )
 
 
-def scene_of_jobs(ticks: int, *faults: Fault, routing: Literal["hash", "spray"] = "spray") -> Scene:
+def scene_of_jobs(
+    ticks: int,
+    *faults: Fault,
+    routing: Literal["hash", "spray"] = "spray",
+    jobs: tuple[DemoJob, ...] = JOBS,
+) -> Scene:
     """A leaf-spine fabric of 8 hosts, 4 at a leaf: job 8801 (anna) has hosts at both leaves, job
     8802 (ben) at one."""
     shape = FabricShape(hosts=8, hosts_per_leaf=4, routing=routing)
-    feed = DemoFeed(Scenario(topology=shape, job=JOBS, fault=faults))
+    feed = DemoFeed(Scenario(topology=shape, job=jobs, fault=faults))
     pipeline = Session(load(None)).pipeline(feed.hosts)
     for _ in range(ticks - 1):
         pipeline.accept(feed.step())

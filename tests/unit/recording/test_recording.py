@@ -409,7 +409,12 @@ def test_the_reader_in_the_documentation_returns_the_same_ticks(tmp_path: Path) 
         read = reference["read"]
         got, events = read(path)  # type: ignore[operator]
         assert got == {
-            (0, tick.time_ns, tick.seq): {(n, f.seq): f.blocks for n, f in tick.frames}
+            (0, tick.time_ns, tick.seq): {
+                (node, frame.seq): [
+                    block if block is None else list(block) for block in frame.blocks
+                ]
+                for node, frame in tick.frames
+            }
             for tick in ticks
         }
         assert len(events) == sum(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fabmon
+from fabmon.session.config import load
 from release.deb import UNITS, make_deb
 from release.wheels import ROOT
 from tests import requirements
@@ -107,6 +108,13 @@ def test_its_units_are_those_of_the_configuration(unpacked: Path) -> None:
         assert installed.read_bytes() == (ROOT / "config" / installed.name).read_bytes()
         assert (unpacked / "usr/bin/fabmon").exists()
         assert "ExecStart=/usr/bin/fabmon " in installed.read_text()
+
+
+def test_its_conffile_sets_nothing(deb: Path, unpacked: Path, tmp_path: Path) -> None:
+    listed = subprocess.check_output(["dpkg-deb", "--info", str(deb), "conffiles"], text=True)
+    assert listed == "/etc/fabmon/fabmon.toml\n"
+    (tmp_path / "empty.toml").touch()
+    assert load(unpacked / "etc/fabmon/fabmon.toml") == load(tmp_path / "empty.toml")
 
 
 def test_it_names_the_licence_of_every_wheel(unpacked: Path, wheels: list[Path]) -> None:

@@ -8,7 +8,8 @@ from typing import Literal
 
 from rich.style import Style
 
-from fabmon.analysis.job_summary import JobSummary, job_summaries, placement_text
+from fabmon.analysis.job_placement import placement_text
+from fabmon.analysis.job_summary import JobSummary, job_summaries
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
@@ -74,7 +75,7 @@ def _runs(job: JobSummary, ctx: DrawContext) -> str:
 _COLUMNS = (
     _Column("partition", 10, 120, lambda job, _: job.job.partition or _ABSENT, "left"),
     _Column("nodes", 5, 0, lambda job, _: _count(job.nodes, job.job.nodes)),
-    _Column("leaves", 6, 0, lambda job, _: str(len(job.leaves) or _ABSENT)),
+    _Column("leaves", 6, 0, lambda job, _: str(len(job.placement.leaves) or _ABSENT)),
     _Column("pods", 4, 130, lambda job, _: str(len(job.pods) or _ABSENT)),
     _Column(
         "traffic", 9, 0, lambda job, _: _ABSENT if job.tx_bps is None else bit_rate(job.tx_bps)
@@ -110,7 +111,8 @@ def page(ctx: DrawContext, jobs: Sequence[JobSummary]) -> list[Line]:
     palette, report = ctx.palette, ctx.snapshot.jobs.report
     lines = [_summary(ctx, jobs)]
     moved = map(_moved, ctx.snapshot.jobs.moved[:_MOST_DETAILS])
-    for text in (_reason(report), *moved, _inspector_problem(ctx.snapshot.collectives)):
+    notes = () if report is None else report.notes
+    for text in (_reason(report), *notes, *moved, _inspector_problem(ctx.snapshot.collectives)):
         lines += paragraph(text, ctx.width, palette.accent, indent=1)
     lines.append(line(("", palette.text)))
     if not jobs:
@@ -144,7 +146,7 @@ def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
     """Where a job's nodes are, if they are not together, and its first finding."""
     palette = ctx.palette
     label_of = {each.number: each.label for each in ctx.snapshot.jobs.jobs}
-    placed = placement_text(job, label_of)
+    placed = placement_text(job.placement, label_of)
     lines = []
     if placed:
         text = f"{job.job.label}: {placed}"
@@ -285,7 +287,7 @@ def _mark(job: JobSummary, ctx: DrawContext) -> Span:
 def _style(column: _Column, job: JobSummary, text: str, palette: Palette) -> Style:
     if text == _ABSENT:
         return palette.dim
-    if column.title == "leaves" and job.least_leaves < len(job.leaves):
+    if column.title == "leaves" and job.placement.least_leaves < len(job.placement.leaves):
         return palette.key
     return palette.dim if column.title in ("partition", "for") else palette.text
 
