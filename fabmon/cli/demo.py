@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fabmon.cli.hint_options import hint_options
 from fabmon.cli.options import (
     FILE,
     check_style,
     color_option,
     config_option,
     duration_option,
-    hint_options,
     once_option,
     picture_option,
     record_option,
@@ -83,8 +83,8 @@ def demo(
     check_style(style, once)
     if scenario is not None and topology is not None:
         raise UsageError("--scenario contains a topology: remove --topology")
+    from fabmon.session.demo_run import watch_demo
     from fabmon.session.presentation import RunOptions
-    from fabmon.session.watch_run import watch_demo
 
     options = RunOptions(
         style=style,

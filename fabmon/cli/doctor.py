@@ -68,7 +68,7 @@ def doctor(
     log_to_stderr(nodes=False)
     if prometheus is not None:
         from fabmon.session.presentation import RunOptions
-        from fabmon.session.watch_run import prometheus_feed
+        from fabmon.session.prometheus_run import prometheus_feed
 
         named = selected_hosts(hosts, nodesets) if hosts is not None or nodesets else []
         options = RunOptions(matches=matches, token_file=token_file)

@@ -11,13 +11,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from fabmon import __version__
+from fabmon.cli.hint_options import hint_options
 from fabmon.cli.options import (
     check_feeds,
     check_style,
     color_option,
     config_option,
     duration_option,
-    hint_options,
     host_option,
     hosts_option,
     inspector_option,

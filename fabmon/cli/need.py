@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.options import (
-    Duration,
-    LineRate,
-    config_option,
-    hint_options,
-    recording_option,
-    report_option,
-)
+from fabmon.cli.hint_options import hint_options
+from fabmon.cli.options import Duration, LineRate, config_option, recording_option, report_option
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:

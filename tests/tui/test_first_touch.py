@@ -236,7 +236,7 @@ Recorder.close = slow_close
 """
 _EARLY_SIGNAL = """
 import os, signal
-import fabmon.session.watch_run as run
+import fabmon.session.watched_feed as run
 made = run.recorder_for
 def recorder_for(*arguments, **options):
     recorder = made(*arguments, **options)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fabmon.analysis.iteration.model_arithmetic import JobHints
-from fabmon.cli.options import hint_options
+from fabmon.cli.hint_options import hint_options
 
 
 @pytest.mark.parametrize(

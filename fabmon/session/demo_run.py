@@ -1,0 +1,87 @@
+"""Runs that watch a simulated fabric."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fabmon.session.config import load
+from fabmon.session.errors import Exit, UsageError
+from fabmon.session.presentation import RunOptions, ScreenSetup, is_screen, warn_of_simulation
+from fabmon.session.recorder_setup import DEMO_MARK
+from fabmon.session.session import Session
+from fabmon.session.watched_feed import WatchedFeed
+
+if TYPE_CHECKING:
+    from fabmon.feeds.demo.feed import DemoFeed
+    from fabmon.feeds.demo.scenario import Scenario
+
+_FAST_HOSTS = 32
+"""Larger demos take so long to start that a line says so."""
+
+
+def watch_demo(
+    options: RunOptions,
+    scenario: Path | None = None,
+    topology: str | None = None,
+    hosts: int | None = None,
+    seed: int | None = None,
+    speed: float = 1.0,
+) -> Exit:
+    """Watch a simulated fabric: that of a scenario file, else the tour on a topology.
+
+    `hosts` and `seed` change those of the scenario; `speed` is in simulated seconds a second.
+    Raises UsageError.
+    """
+    from fabmon.feeds.demo import scenario as scenarios
+    from fabmon.feeds.demo.feed import DemoFeed
+    from fabmon.feeds.demo.random_faults import with_random_faults
+
+    session = Session(load(options.config), hints=options.hints)
+    try:
+        played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
+        played = scenarios.resized(played, hosts, seed)
+        played = played if scenario else with_random_faults(played)
+        has_terminal = sys.stderr is not None and sys.stderr.isatty()
+        if played.topology.hosts > _FAST_HOSTS and has_terminal:
+            print(
+                f"fabmon: simulating {played.topology.hosts} hosts …", file=sys.stderr, flush=True
+            )
+        feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
+        return asyncio.run(_watch_simulation(session, options, feed, played, speed))
+    except scenarios.ScenarioError as error:
+        where = f"{scenario}: " if scenario and str(scenario) not in str(error) else ""
+        raise UsageError(f"{where}{error}") from None
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+
+
+async def _watch_simulation(
+    session: Session, options: RunOptions, feed: DemoFeed, scenario: Scenario, speed: float
+) -> Exit:
+    from fabmon.analysis.causes import title
+    from fabmon.feeds.demo.random_faults import captions as fault_captions
+    from fabmon.tui.tips import Tip
+
+    if not is_screen(options) and options.picture is None:
+        warn_of_simulation()
+    tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
+    lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title)]
+    captions = [Tip(each.at, each.duration, each.text) for each in lines]
+    color = options.color or session.settings.color
+    starting = f"simulating {scenario.topology.hosts} hosts; the first tick takes some seconds"
+    setup = ScreenSetup(
+        scenario.title,
+        color,
+        DEMO_MARK,
+        captions,
+        nothing=lambda: starting,
+        age_s=feed.age_s,
+    )
+    async with aclosing(feed):
+        return await WatchedFeed(session, options, setup, feed, feed.hosts, 1.0, speed=speed).show()

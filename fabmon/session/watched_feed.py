@@ -1,0 +1,140 @@
+"""A feed that is watched: shown or printed as the options say, recorded, and its findings sent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fabmon.fabric.model import Host
+from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.tick import Tick
+from fabmon.fabric.time_wording import interval
+from fabmon.fabric.wording import plural
+from fabmon.recording.writing.recorder import Recorder
+from fabmon.session.end_signals import EndSignals
+from fabmon.session.errors import Exit, UsageError
+from fabmon.session.presentation import FINDINGS, RunOptions, ScreenSetup, is_screen, show
+from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
+from fabmon.session.session import AnalysisTime, Session
+
+if TYPE_CHECKING:
+    from fabmon.alerts.delivery import Alerts
+
+REDACTED_TITLE = "without names"
+_SWITCH_S = 0.001
+"""How long another thread may run Python while the screen waits: by default it is 5 ms, at every
+wait for input, and a block of a recording takes 0.1 s to compress."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedFeed:
+    """A feed that is watched: `ticks` and `hosts` have the names that are shown.
+
+    `past` are ticks from before the first; they are analysed, but not shown. `speed` is in seconds
+    of the ticks a second. `cluster` names the nodes in alerts. `ras_hosts` are those whose jobs may
+    be asked about by NCCL's RAS.
+    """
+
+    session: Session
+    options: RunOptions
+    setup: ScreenSetup
+    ticks: AsyncIterator[Tick]
+    hosts: Sequence[Host]
+    interval_s: float
+    past: AsyncIterator[Tick] | None = None
+    speed: float = 1.0
+    cluster: str = ""
+    ras_hosts: Sequence[Host] = ()
+
+    async def show(self) -> Exit:
+        """Show the scenes of the feed, and record it as the options say."""
+        sys.setswitchinterval(_SWITCH_S)
+        if self.options.style == FINDINGS:
+            print(f"fabmon: {self._what_is_watched()}", file=sys.stderr, flush=True)
+        # The signals are handled until the recorder is closed: none of them cuts off its end.
+        signals = EndSignals() if is_screen(self.options) else None
+        with signals or nullcontext(), self._recorder() as recorder:
+            setup = self.setup
+            if signals is not None:
+                from fabmon.session.recording_access import LiveRecording
+
+                recording = LiveRecording(self.session, recorder, self.options.redact)
+                setup = replace(setup, recording=recording, signals=signals)
+                if self.ras_hosts:
+                    from fabmon.session.screen_ras import screen_ras
+
+                    asking = screen_ras(self.session, self.ras_hosts, recording.paths)
+                    setup = replace(setup, ask_ras=asking)
+            if signals is not None or self.options.picture is not None:
+                from fabmon.session.preferences import start_screen
+
+                # A picture shows what options and fabmon.toml say, whoever makes it.
+                setup = start_screen(
+                    setup,
+                    self.session.settings,
+                    self.options.theme,
+                    is_live=setup.mark != DEMO_MARK,
+                    is_kept=signals is not None,
+                )
+            made = recorder if isinstance(recorder, Recorder) else None
+            limit = AnalysisTime(self.interval_s / self.speed)
+            pipeline = self.session.pipeline(
+                self.hosts, self.interval_s, made, limit, self._alerts()
+            )
+            async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
+                return await show(scenes, self.options, setup)
+
+    def _what_is_watched(self) -> str:
+        """One line: which nodes, how often, and where findings are sent."""
+        from fabmon.alerts.settings import receivers_text
+
+        metrics = self.options.metrics
+        parts = [
+            f"watching {plural(len(self.hosts), 'node')} ({self.setup.title})"
+            f" every {interval(self.interval_s)}",
+            receivers_text(self.session.settings.alerts),
+            *([] if metrics is None else [f"metrics at {metrics[0]}:{metrics[1]}"]),
+        ]
+        return "; ".join(parts)
+
+    def _alerts(self) -> Alerts | None:
+        """Alerts of real nodes, where somebody watches: not of single reports and pictures."""
+        is_watched = is_screen(self.options) or self.options.style == FINDINGS
+        if self.setup.mark == DEMO_MARK or not is_watched:
+            return None
+        return self.session.alerts(self.cluster)
+
+    @contextmanager
+    def _recorder(self) -> Iterator[Recorder | str]:
+        """A recorder to --record, else, if the screen is shown, to the ring; or why there is none.
+
+        Raises UsageError.
+        """
+        options, path = self.options, self.options.record
+        recorder: Recorder | str = "nothing is recorded without a screen"
+        console = "" if options.redact else None
+        title = self.setup.title
+        if self.setup.mark:
+            title = f"{self.setup.mark}: {title}"
+        if options.redact and path is not None and path.exists():
+            raise UsageError(f"--redact: {path} exists and may contain names: name a new file")
+        if path is not None:
+            recorder = recorder_for(path, self.hosts, self.interval_s, title, console=console)
+        elif is_screen(options):
+            config = self.session.settings.recording
+            recorder = ring_recorder(config, self.hosts, self.interval_s, title, console)
+        try:
+            yield recorder
+        finally:
+            if isinstance(recorder, Recorder):
+                status = recorder.close()
+                if path is not None:
+                    print(f"fabmon: {describe_status(status)}", file=sys.stderr)
+
+
+def shown_hosts(hosts: Sequence[Host], redactor: Redactor | None) -> list[Host]:
+    """Hosts by the names that are shown."""
+    return list(hosts) if redactor is None else [redactor.host(host) for host in hosts]
