@@ -90,13 +90,19 @@ def test_nodes_count_the_calls_in_their_files_and_the_console_has_the_means(tmp_
     assert found.time_s == pytest.approx(0.0016)
 
 
-def test_a_new_operation_is_announced_and_only_what_is_new_is_counted(tmp_path: Path) -> None:
+def test_a_new_operation_is_announced_after_a_minute_and_only_what_is_new_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its calls are counted meanwhile."""
     node, console = Node(tmp_path), NodeCollectives()
     path = node.directory / "gpu001-pid1.log"
     append(path, now(collective(300)))
     first = report_of(console, [node.tick()])
     assert console.take(node.tick()) is None, "nothing is new"
     append(path, now(collective(300)), now(collective(50, name="AllGather")))
+    waiting = report_of(console, [node.tick()])
+    assert [each.operation for each in waiting.collectives] == ["AllReduce"]
+    monkeypatch.setattr("collectors.sources.nccl_inspector._ANNOUNCE_NS", 0)
     second = report_of(console, [node.tick()])
     assert [each.calls for each in first.collectives] == [1]
     assert {each.operation: each.calls for each in second.collectives} == {
