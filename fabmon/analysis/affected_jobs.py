@@ -25,7 +25,8 @@ MOST_NAMED = 8
 _MOST_KNOWN = 4096
 _MOST_WITH_HOSTS = 2
 _MOST_HOSTS = 8
-"""Jobs of which the hosts at the ends of a link are named, and hosts of one at one end."""
+"""Conditions that are remembered; jobs of which the hosts at the ends of a link are named; hosts of
+one that are named at one end."""
 
 
 class _Affected(NamedTuple):

@@ -203,6 +203,21 @@ def test_a_node_that_lies_costs_its_operations(info: dict[str, object]) -> None:
     assert [each.operation for each in report.collectives] == ["All[31mGather"]
 
 
+def test_a_node_that_reports_operations_without_end_is_read_in_part() -> None:
+    metrics = ("nccl_calls", "nccl_time_us", "nccl_bus_bytes")
+    objects = tuple(
+        ObjectInfo(str(n), "nccl_operation", None, {"operation": f"op{n}"}, metrics)
+        for n in range(10_000)
+    )
+    hello = Hello(1, "x", (BlockInfo("nccl_inspector", 10, objects),), {}, 1.0)
+    frame = Frame(1, 1, 1, ([1, *[1, 1000, 1] * 10_000],))
+    console = NodeCollectives()
+    report = console.take(Tick(1, 1, (("n", hello),), (("n", frame),)))
+    assert report is not None
+    assert len(report.collectives) <= 64
+    assert len(console._means._means) <= 65
+
+
 async def test_a_probe_reads_the_directory_that_the_hosts_file_names(tmp_path: Path) -> None:
     append(tmp_path / "files" / "8801" / "gpu001-pid1.log", now(collective(300)))
     hosts = tmp_path / "hosts.txt"
