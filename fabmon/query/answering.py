@@ -32,6 +32,7 @@ from fabmon.query.items import (
     job_item,
     known_finding_record,
     link_items,
+    ports_by,
 )
 from fabmon.query.questions import (
     METRICS,
@@ -136,7 +137,8 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
         rows = [row for row in rows if row in used]
     if not rows and question.ports:
         raise QueryError(f"no port matches {name_list(question.ports, 3)}")
-    items = link_items(scene, rows, question.by, question.limit)
+    rows = ports_by(scene.snapshot, rows, question.by)
+    items = link_items(scene, rows[: question.limit])
     left_out = len(rows) - len(items)
     return LinksAnswer(
         source=source.name,

@@ -13,7 +13,7 @@ from fabmon.analysis.job_summary import JobSummary
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import utc
 from fabmon.query.answers import JobItem, LinkItem
 from fabmon.query.sources import KnownFinding
@@ -35,11 +35,14 @@ _ORDERS = {
 }
 
 
-def link_items(scene: Scene, rows: Sequence[int], by: str, limit: int) -> list[LinkItem]:
-    """Ports (rows), the highest of an order first."""
-    values = _values(scene.snapshot, by)
-    order = sorted(rows, key=lambda row: -float(values[row]))[:limit]
-    return [_link_item(scene, scene.snapshot.fabric.ports[row]) for row in order]
+def ports_by(snapshot: Snapshot, rows: Sequence[int], by: str) -> list[int]:
+    """Ports (rows), the highest of an order first; except by traffic only those with some of it."""
+    return _highest(snapshot, rows, by, least=-np.inf if by == "util" else 0.0)
+
+
+def link_items(scene: Scene, rows: Sequence[int]) -> list[LinkItem]:
+    """Ports (rows), in their order."""
+    return [_link_item(scene, scene.snapshot.fabric.ports[row]) for row in rows]
 
 
 def conspicuous_links(scene: Scene, rows: Sequence[int], limit: int) -> list[LinkItem]:
@@ -48,21 +51,20 @@ def conspicuous_links(scene: Scene, rows: Sequence[int], limit: int) -> list[Lin
     flagged = {row for finding in scene.findings for row in finding.rows}
     chosen = dict.fromkeys(row for row in rows if row in flagged)
     for by in ("errors", "drops", "pause", "ecn", "util"):
-        values = _values(snapshot, by)
-        known = [row for row in rows if values[row] > 0]
-        known.sort(key=lambda row: -float(values[row]))
-        chosen |= dict.fromkeys(known[: limit // 4 + 1])
-    return [_link_item(scene, snapshot.fabric.ports[row]) for row in list(chosen)[:limit]]
+        chosen |= dict.fromkeys(_highest(snapshot, rows, by)[: limit // 4 + 1])
+    return link_items(scene, list(chosen)[:limit])
 
 
-def _values(snapshot: Snapshot, by: str) -> Floats:
-    """[ports]: what the order of links is by; absent values are below all others."""
+def _highest(snapshot: Snapshot, rows: Sequence[int], by: str, *, least: float = 0.0) -> list[int]:
+    """The ports (rows) with more than `least` of what an order is by, the highest first; -1 where
+    the values are absent."""
     parts = [
         getattr(snapshot, name) if name.endswith("_util") else snapshot.column(name)
         for name in _ORDERS[by]
     ]
-    values: Floats = np.nan_to_num(np.fmax.reduce(parts), nan=-1.0)
-    return values
+    values = np.nan_to_num(np.fmax.reduce(parts), nan=-1.0)[list(rows)]
+    order = np.argsort(-values, kind="stable")
+    return [rows[place] for place in order[values[order] > least].tolist()]
 
 
 def _link_item(scene: Scene, port: Port) -> LinkItem:
@@ -86,6 +88,7 @@ def _link_item(scene: Scene, port: Port) -> LinkItem:
         pausing=heat("pause_tx"),
         stalled=heat("stall"),
         ecn=heat("ecn"),
+        cnp=heat("cnp"),
         errors=heat("errors"),
         drops=heat("drops"),
         findings=[finding.key for finding in scene.findings if row in finding.rows],

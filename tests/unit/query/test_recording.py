@@ -89,6 +89,16 @@ def test_links_are_those_of_the_time_the_busiest_first(recorded: Path) -> None:
     assert not any(each["findings"] for each in later["links"])
 
 
+def test_links_by_marks_are_those_with_marks(recorded: Path) -> None:
+    found = asked(recorded, "links", at="+40s", by="ecn", limit=1000)
+    marks = [max(each["ecn"] or 0, each["cnp"] or 0) for each in found["links"]]
+    assert marks
+    assert marks == sorted(marks, reverse=True)
+    assert marks[-1] > 0
+    assert found["left_out"] == 0
+    assert asked(recorded, "links", at="+40s", by="errors")["links"] == []
+
+
 def test_why_a_job_is_slow(recorded: Path) -> None:
     found = asked(recorded, "job", job="8801", from_="+20s", to="+40s")
     assert found["job"]["job"] == "job 8801 train (anna)"
