@@ -10,21 +10,23 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.causes import causes_with
-from fabmon.analysis.evidence.flows_on_link import PossibleEnds, possible_ends
+from fabmon.analysis.evidence.flows_on_link import possible_ends
 from fabmon.analysis.finding import Condition, Evidence, Trait
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL, SWITCH, Fabric, Port
 from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.topology.leaves import NONE, far_node, is_uplink_to
+from fabmon.fabric.topology.leaves import Rows, far_node, is_uplink_to
 from fabmon.fabric.wording import name_list
 
 MOST_NAMED = 8
 """Jobs that a finding names, at most."""
 
+_MOST_KNOWN = 4096
 _MOST_WITH_HOSTS = 2
 _MOST_HOSTS = 8
-"""Jobs of which the hosts at the ends of a link are named, and hosts of one at one end."""
+"""Conditions that are remembered; jobs of which the hosts at the ends of a link are named; hosts of
+one that are named at one end."""
 
 
 class _Affected(NamedTuple):
@@ -50,11 +52,12 @@ def link_of(fabric: Fabric, condition: Condition) -> tuple[list[int], str] | Non
 
 class AffectedJobs:
     """Adds the labels of affected jobs, and their hosts, to conditions; computed again when the
-    jobs, the fabric, its queue pairs or the ports of a condition change."""
+    jobs, the ports or tiers of the fabric, or the ports of a condition change."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = (None, None, None)
         self._known: dict[tuple[object, ...], _Affected] = {}
+        self._rails: dict[str, Rows] = {}
         self._port_of: dict[str, Port] = {}
         self._switches: frozenset[str] = frozenset()
 
@@ -62,9 +65,9 @@ class AffectedJobs:
         """The conditions with their jobs."""
         if not snapshot.jobs.jobs:
             return conditions
-        of = (snapshot.jobs, snapshot.fabric, snapshot.connections)
+        of = (snapshot.jobs, snapshot.fabric.ports, snapshot.fabric.shape)
         if any(now is not before for now, before in zip(of, self._of, strict=True)):
-            self._of, self._known = of, {}
+            self._of, self._known, self._rails = of, {}, {}
             self._port_of = {port.id: port for port in snapshot.fabric.ports if port.node}
             self._switches = _switches(snapshot.fabric)
         return [self._with_jobs(each, snapshot) for each in conditions]
@@ -72,6 +75,8 @@ class AffectedJobs:
     def _with_jobs(self, condition: Condition, snapshot: Snapshot) -> Condition:
         key = (condition.cause, condition.subject, condition.rows, condition.victims)
         if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             found = self._jobs(condition, snapshot)
             self._known[key] = _Affected(
                 tuple(job.label for job in found[:MOST_NAMED]),
@@ -112,29 +117,39 @@ class AffectedJobs:
         ends = None if link is None else possible_ends(snapshot, link[0][0], link[1])
         if ends is None or ends.is_exact:
             return
-        before, behind = (
-            {fabric.ports[row].node for row in np.flatnonzero(mask).tolist()}
-            for mask in (ends.src, ends.dst)
-        )
-        slowed = {row for name in condition.victims for row in self._ends_of_cable(name)}
-        peers = _peers(snapshot, ends)
+        ports = fabric.ports
+        slowed = [row for name in condition.victims for row in self._ends_of_cable(name)]
         for job in jobs:
-            own = set(snapshot.jobs.nodes_of(job))
-            senders, receivers = own & before, own & behind
-            if not senders or not receivers:
+            rows = self._rails_of(job, snapshot)
+            sending, receiving = rows[ends.src[rows]], rows[ends.dst[rows]]
+            if not len(sending) or not len(receiving):
                 continue
-            named = {fabric.ports[row].node for row in slowed} & senders
-            reached = [
-                far & receivers
-                for row, far in peers.items()
-                if fabric.ports[row].node in senders and (row in slowed or not named)
-            ]
-            known = frozenset().union(*reached)
+            named = sending[np.isin(sending, slowed)]
+            is_named = bool(len(named))
+            near = named if is_named else sending
+            reached, is_one = _reached(snapshot, near, receiving)
+            is_known = bool(len(reached))
+            far = reached if is_known else receiving
+            yield Evidence(f"job {job.number} sends from", _names(ports, near, is_named))
             # A NIC may send to several hosts, of which only some are behind this link.
-            is_sure = bool(named) and all(len(far) <= 1 for far in reached)
-            title = f"job {job.number}"
-            yield Evidence(f"{title} sends from", _names(named or senders, bool(named)))
-            yield Evidence(f"{title} sends to", _names(known or receivers, bool(known) and is_sure))
+            is_sure = is_named and is_known and is_one
+            yield Evidence(f"job {job.number} sends to", _names(ports, far, is_sure))
+
+    def _rails_of(self, job: Job, snapshot: Snapshot) -> Rows:
+        """The rows of the NICs of a job."""
+        if job.number not in self._rails:
+            wanted = set(snapshot.jobs.nodes_of(job))
+            self._rails[job.number] = np.array(
+                [
+                    port.row
+                    for node in snapshot.fabric.nodes
+                    if node.name in wanted
+                    for port in node.ports
+                    if port.role == RAIL
+                ],
+                np.intp,
+            )
+        return self._rails[job.number]
 
     def _ends_of_cable(self, name: str) -> Iterator[int]:
         """The rows of a port and of the one that it is cabled to, as far as they are known."""
@@ -173,21 +188,20 @@ def _crossing(ports: list[Port], snapshot: Snapshot) -> tuple[Job, ...]:
     return tuple(job for job in snapshot.jobs.jobs if job.number in found)
 
 
-def _peers(snapshot: Snapshot, ends: PossibleEnds) -> dict[int, set[str]]:
-    """The hosts to which each NIC, by its row, has queue pairs over a link, where queue pairs are
-    few enough to be joined within a tick."""
+def _reached(snapshot: Snapshot, near: Rows, far: Rows) -> tuple[Rows, bool]:
+    """Which of the `far` NICs the `near` ones have queue pairs to, and whether each of these has
+    them to one host alone; none where queue pairs are not few enough to be joined within a tick."""
     table, ports = snapshot.connections.flows_if_quick, snapshot.fabric.ports
-    found: dict[int, set[str]] = {}
     if table is None or not len(table):
-        return found
-    is_between = ends.src[table.src] & np.append(ends.dst, False)[table.dst] & (table.dst != NONE)
-    for flow in np.flatnonzero(is_between).tolist():
-        found.setdefault(int(table.src[flow]), set()).add(ports[int(table.dst[flow])].node)
-    return found
+        return np.empty(0, np.intp), False
+    is_between = np.isin(table.src, near) & np.isin(table.dst, far)
+    pairs = np.unique(np.stack((table.src[is_between], table.dst[is_between]), axis=1), axis=0)
+    hosts = {(src, ports[dst].node) for src, dst in pairs.tolist()}
+    return np.unique(pairs[:, 1]), len(hosts) == len({src for src, _ in hosts})
 
 
-def _names(hosts: Iterable[str], are_known: bool) -> str:
+def _names(ports: Sequence[Port], rows: Rows, are_known: bool) -> str:
     """`gpu001, gpu003`; where it is not known which of them, `some of gpu001, gpu003`."""
-    ordered = sorted(hosts, key=natural)
+    ordered = sorted({ports[row].node for row in rows.tolist()}, key=natural)
     listed = name_list(ordered, _MOST_HOSTS)
     return listed if are_known or len(ordered) == 1 else f"some of {listed}"

@@ -10,108 +10,37 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
-from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs, queue_pairs_of
+from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs
 from fabmon.fabric.flows.sampled import RecentSamples, SampledTraffic
 from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
-from fabmon.fabric.model import FABRIC, GPU, HOST, NVLINK, Host
-from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.model import FABRIC, HOST, NVLINK, Host
 from fabmon.fabric.port_arrays import port_arrays
-from fabmon.fabric.port_source import clock_rank
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.plan import Topology
-from fabmon.fabric.wire.messages import Frame, Hello, Notice
+from fabmon.fabric.wire.messages import Frame, Notice
 from fabmon.history.aligned_rates import AlignedRates
 from fabmon.history.bursts import BurstAssembler
-from fabmon.history.derived_metrics import RECORDED_SUMS, MetricDeriver, line_rate_overrides
-from fabmon.history.live_rates import FrameSlots, LiveRates
+from fabmon.history.derived_metrics import MetricDeriver, line_rate_overrides
+from fabmon.history.live_rates import LiveRates
 from fabmon.history.ring import RateRing
 from fabmon.history.sample_times import SampleTimes
+from fabmon.history.table_layout import Columns, NodeSlots, TableLayout
 
 RING_TICKS = 900
 """Ticks kept for every port: 15 minutes at one a second."""
 
 Indices = NDArray[np.intp]
-SmallIndices = NDArray[np.int32]
-"""Of what is kept for every value of every node: half the memory."""
 
 _MAX_EARLY_FRAMES = 10
 """Frames of a node in one tick that are samples of their own: more than detectors look back."""
 
-_PROBE_CPU = "probe_cpu_us"
 _US_PER_S = 1e6
-
-
-class _Columns(dict[str, int]):
-    """Metric name -> its number, in the catalog's order; unknown metrics get the next numbers."""
-
-    def of(self, name: str) -> int:
-        return self.setdefault(name, len(self))
-
-
-class _NodeSlots:
-    """The slots of one node's series, and the cells of the table of ports that they fill.
-
-    `series`, `rows`, `columns`, `groups` and `ranks` are parallel, one element a value that belongs
-    to a port; `ranks` are those of their clocks, the best is 0. `block_groups` are the groups of
-    the node's blocks in SampleTimes. `cpu` is the slot of the probe's CPU time, None where it is
-    not reported. `reported` are the nodes that own ports.
-    `may_have_rivals`: two values may be of one metric of one port.
-    """
-
-    def __init__(
-        self,
-        sender: Host,
-        given: Mapping[str, Host],
-        hello: Hello,
-        slots: FrameSlots,
-        block_groups: Indices,
-        rows: PortRows,
-        columns: _Columns,
-    ) -> None:
-        self.hello = hello
-        self.queue_pairs = queue_pairs_of(hello)
-        self.slots = slots
-        self.cpu: int | None = None
-        self.reported: set[str] = set()
-        series: list[int] = []
-        row_of: list[int] = []
-        column_of: list[int] = []
-        block_of: list[int] = []
-        ranks: list[int] = []
-        for block, position, item in hello.objects():
-            first, width = slots.start + position, len(item.metrics)
-            node = owner_of(item, sender, given)
-            if item.port is not None and node is not None:
-                self.reported.add(node)
-                series += range(first, first + width)
-                row_of += [rows.of(node, item.port)] * width
-                column_of += [columns.of(metric) for metric in item.metrics]
-                block_of += [block] * width
-                ranks += [clock_rank(item.info, hello.blocks[block].every)] * width
-            elif _PROBE_CPU in item.metrics:
-                self.cpu = first + item.metrics.index(_PROBE_CPU)
-        self.series: SmallIndices = np.array(series, np.int32)
-        self.rows: SmallIndices = np.array(row_of, np.int32)
-        self.columns: SmallIndices = np.array(column_of, np.int32)
-        self.distinct_columns: SmallIndices = np.unique(self.columns)
-        self.ranks: SmallIndices = np.array(ranks, np.int32)
-        pairs = self.rows.astype(np.int64) << 32 | self.columns
-        has_doubles = len(np.unique(pairs)) < len(pairs)
-        self.may_have_rivals = has_doubles or not self.reported <= {sender.name}
-        self.groups: SmallIndices = block_groups[np.array(block_of, np.intp)].astype(np.int32)
-
-    def is_same_layout(self, other: _NodeSlots) -> bool:
-        """Whether the same series fill the same cells."""
-        return self.slots == other.slots and all(
-            np.array_equal(getattr(self, name), getattr(other, name))
-            for name in ("series", "rows", "columns", "groups", "ranks")
-        )
 
 
 class History:
@@ -138,12 +67,11 @@ class History:
         self._sample_times = SampleTimes(interval_s)
         self._aligned = AlignedRates(interval_s, self._ring)
         self.rows = PortRows() if rows is None else rows
-        self._before_restart: dict[str, _NodeSlots] = {}
+        self._before_restart: dict[str, NodeSlots] = {}
         self._is_new = False
         self._built_of: list[str] = []
-        self._columns = _Columns((name, position) for position, name in enumerate(CATALOG))
-        self._metrics: dict[str, int] = {}
-        self._deriver = MetricDeriver(self._metrics, np.empty((0, 0), np.bool_))
+        self._columns = Columns((name, position) for position, name in enumerate(CATALOG))
+        self._deriver = MetricDeriver({}, np.empty((0, 0), np.bool_))
         self._forget_nodes()
         self._builder = FabricBuilder(self.rows, PortRoles(roles), topology)
         self._fabric = self._builder.build(hosts, {}, 0)
@@ -165,13 +93,11 @@ class History:
         self._ring.restart()
         self._sample_times.restart()
         self._aligned.restart()
-        self._deriver = MetricDeriver(
-            self._metrics, self._has, without_links=self._gpus_without_links()
-        )
+        self._deriver = self._layout.deriver(None)
 
     def _forget_nodes(self) -> None:
         """Set the state of all nodes and ports to that before the first tick."""
-        self._nodes: dict[str, _NodeSlots] = {}
+        self._nodes: dict[str, NodeSlots] = {}
         self._bursts = BurstAssembler()
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
@@ -225,7 +151,7 @@ class History:
             else:
                 slots = self._rates.add(hello, old.slots if old else None)
             groups = self._sample_times.add(node, hello, slots)
-            new = self._nodes[node] = _NodeSlots(
+            new = self._nodes[node] = NodeSlots(
                 self._hosts[node], self._hosts, hello, slots, groups, self.rows, self._columns
             )
             is_other_layout |= old is None or not new.is_same_layout(old)
@@ -281,8 +207,8 @@ class History:
 
     def _early_heat(self) -> Floats:
         """The heat of the frames that were accepted so far in this tick; NaN of other ports."""
-        fresh, rates = self._rates.preview(self._picked)
-        values = self._table(self._cells[fresh], rates)
+        fresh, rates = self._rates.preview(self._layout.picked)
+        values = self._layout.table(self._layout.cells[fresh], rates)
         line_rate = self._deriver.line_rate_bps(values, self._overrides, self._ports.pcie_bps)
         return self._deriver.heat(values, line_rate, self._ports.pcie_bps)
 
@@ -356,90 +282,28 @@ class History:
 
     def _lay_out(self) -> None:
         """Compute, once for these layouts, which series fills which cell of the table."""
-        nodes = list(self._nodes.values())
-        rows = _joined([node.rows for node in nodes])
-        self._picked = _joined([node.series for node in nodes])
-        # A port has a tenth of the catalog's metrics: those that no port has get no column.
-        columns = np.unique(_joined([node.distinct_columns for node in nodes]))
-        names = list(self._columns)
-        number_of = np.zeros(len(names), np.intp)
-        number_of[columns] = np.arange(len(columns))
-        column = number_of[_joined([node.columns for node in nodes])]
-        self._metrics = {names[each]: number for number, each in enumerate(columns.tolist())}
-        cells = rows * len(columns) + column
-        order = None
-        if any(node.may_have_rivals for node in nodes):
-            order = _best_last(cells, _joined([node.ranks for node in nodes]))
-        self._has_rivals = order is not None
-        if order is not None:
-            self._picked, rows, column, cells = (
-                each[order] for each in (self._picked, rows, column, cells)
-            )
-        self._cells = cells
-        self._cell_rows = rows
-        groups = _joined([node.groups for node in nodes])
-        self._cell_groups = groups if order is None else groups[order]
-        summed = [self._metrics[name] for name in RECORDED_SUMS if name in self._metrics]
-        self._sums: Indices = np.flatnonzero(np.isin(column, summed))
+        self._layout = TableLayout(self._nodes, self._columns, self._fabric)
+        self._deriver = self._layout.deriver(self._deriver)
         self._byte_cells: Indices = np.empty(0, np.intp)
         self._slow_clocks: Indices = np.full(len(self._fabric.ports), -1, np.intp)
-        self._has = np.zeros((len(self._fabric.ports), len(columns)), np.bool_)
-        self._has.ravel()[self._cells] = True
-        self._deriver = MetricDeriver(
-            self._metrics, self._has, self._deriver, self._gpus_without_links()
-        )
-        starts = [np.array(node.slots.starts, np.intp) for node in nodes]
-        self._clocks = _joined(starts)
-        self._clock_node = np.repeat(np.arange(len(nodes)), [len(each) for each in starts])
-        # The node that reports a port; the number after the last node means none.
-        self._row_node = np.full(len(self._has), len(nodes), np.intp)
-        self._row_node[rows] = np.repeat(np.arange(len(nodes)), [len(node.rows) for node in nodes])
-        known = {node.name for node in self._fabric.nodes}
-        self._senders: dict[str, str] = {}
-        for sender, node in self._nodes.items():
-            self._senders.update(dict.fromkeys((node.reported & known) - {sender}, sender))
-
-    def _gpus_without_links(self) -> NDArray[np.bool_]:
-        """[ports]: whether the port is a GPU and none of its links is a port."""
-        found = np.zeros(len(self._has), np.bool_)
-        for node in self._fabric.nodes:
-            linked = {gpu.row for gpu, _ in node.gpu_links()}
-            gpus = [port.row for port in node.ports if port.role == GPU]
-            found[[row for row in gpus if row not in linked]] = True
-        return found
 
     def _arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Values, line rates, heat and up of a snapshot, from the current rates."""
-        rates = self._rates.rate[self._picked]
-        values = self._table(self._cells, rates)
-        if len(self._sums):
-            # Rules record a sum for each source of a port: ethtool, netdev, rdma.
-            known = self._sums[~np.isnan(rates[self._sums])]
-            values.ravel()[self._cells[known]] = 0.0
-            np.add.at(values.ravel(), self._cells[known], rates[known])
+        rates = self._rates.rate[self._layout.picked]
+        values = self._layout.values(rates)
         line_rate = self._deriver.line_rate_bps(values, self._overrides, self._ports.pcie_bps)
         heat = self._deriver.heat(values, line_rate, self._ports.pcie_bps)
         return values, line_rate, heat, self._deriver.up(values)
 
-    def _table(self, cells: Indices, rates: Floats) -> Floats:
-        """[ports, metrics] with rates at some cells; NaN elsewhere. Of several rates of a cell the
-        last one that is known counts."""
-        values = np.full((len(self._fabric.ports), len(self._metrics)), np.nan, np.float32)
-        if self._has_rivals:
-            known = ~np.isnan(rates)
-            cells, rates = cells[known], rates[known]
-        values.ravel()[cells] = rates
-        return values
-
     def _snapshot(self, tick: Tick, now_s: float) -> Snapshot:
         values, line_rate, heat, up = self._arrays()
         saturated = np.zeros(len(values), np.bool_)
-        full = self._rates.saturated[self._picked]
-        saturated[self._cell_rows[full]] = True
+        full = self._rates.saturated[self._layout.picked]
+        saturated[self._layout.cell_rows[full]] = True
         self._group_ports()
-        arrived_s = np.full(len(self._nodes) + 1, -np.inf)
-        np.maximum.at(arrived_s, self._clock_node, self._rates.arrived_s[self._clocks])
-        age_s = (now_s - arrived_s)[self._row_node].astype(np.float32)
+        layout, arrived_s = self._layout, np.full(len(self._nodes) + 1, -np.inf)
+        np.maximum.at(arrived_s, layout.clock_node, self._rates.arrived_s[layout.clocks])
+        age_s = (now_s - arrived_s)[layout.row_node].astype(np.float32)
         period_s = np.full(len(values), self._interval_s, np.float32)
         is_slow = self._slow_clocks >= 0
         slow = self._slow_clocks[is_slow]
@@ -466,7 +330,7 @@ class History:
             jobs=self._jobs(),
             collectives=self._collectives,
             probe_cpu=self._probe_cpu(),
-            columns=self._metrics,
+            columns=self._layout.metrics,
             values=values,
             heat=heat,
             last_heat=self._last_heat,
@@ -481,7 +345,7 @@ class History:
             saturated=saturated,
             past=self._ring,
             aligned=self._aligned,
-            stuck=self._cells[full],
+            stuck=self._layout.cells[full],
             bursts=dict(self._bursts.of_ports),
             connections=self._connections,
         )
@@ -493,10 +357,10 @@ class History:
         if np.array_equal(cells, self._byte_cells):
             return
         self._byte_cells = cells
-        group_of_cell = np.full(self._has.size + 1, -1, np.intp)
-        group_of_cell[self._cells] = self._cell_groups
+        group_of_cell = np.full(self._layout.has.size + 1, -1, np.intp)
+        group_of_cell[self._layout.cells] = self._layout.cell_groups
         of_port = np.full(len(cells), -1, np.intp)
-        of_port[self._cell_rows[::-1]] = self._cell_groups[::-1]
+        of_port[self._layout.cell_rows[::-1]] = self._layout.cell_groups[::-1]
         of_port = np.where(cells >= 0, group_of_cell[cells], of_port)
         self._aligned.regroup(of_port, self._sample_times.is_slow)
         self._slow_clocks = self._sample_times.clocks_of_slow(of_port)
@@ -524,7 +388,7 @@ class History:
     def _reported_statuses(self) -> dict[str, NodeStatus]:
         """States of nodes that are reported by others: up while the sender is up, else stale."""
         statuses = {}
-        for name, sender in self._senders.items():
+        for name, sender in self._layout.senders.items():
             status = self._statuses[sender]
             state, reason, cause = NodeState.UP, f"reported by {sender}", ""
             if status.state is not NodeState.UP:
@@ -538,15 +402,3 @@ class History:
         slots = {name: node.cpu for name, node in self._nodes.items() if node.cpu is not None}
         rates = self._rates.rate[list(slots.values())].tolist()
         return {name: rate / _US_PER_S for name, rate in zip(slots, rates, strict=True)}
-
-
-def _best_last(cells: Indices, ranks: Indices) -> Indices | None:
-    """The order in which the values of each cell are from the worst rank to the best, 0; None where
-    no cell has two."""
-    if len(np.unique(cells)) == len(cells):
-        return None
-    return np.argsort(-ranks, kind="stable")
-
-
-def _joined(parts: Sequence[Indices] | Sequence[SmallIndices]) -> Indices:
-    return np.concatenate(parts, dtype=np.intp) if parts else np.empty(0, np.intp)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
+
 from tests.bench import (
     analysis,
     console,
@@ -17,21 +20,34 @@ from tests.bench import (
     wire,
 )
 
+_PARTS = (
+    console,
+    prometheus,
+    demo,
+    iteration,
+    analysis,
+    ssh,
+    first_counters,
+    probe,
+    wire,
+    heatmap,
+    exporters,
+    recording,
+)
+
 
 def main() -> None:
-    """Run them all, one after the other: they would disturb each other."""
-    console.main()
-    prometheus.main()
-    demo.main()
-    iteration.main()
-    analysis.main()
-    ssh.main()
-    first_counters.main()
-    probe.main()
-    wire.main()
-    heatmap.main()
-    exporters.main()
-    recording.main()
+    """Run the parts that are named, or all, one after the other: they would disturb each other."""
+    parts = {part.__name__.rpartition(".")[2]: part for part in _PARTS}
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
+    wanted = parser.parse_args().parts or list(parts)
+    unknown = [name for name in wanted if name not in parts]
+    if unknown:
+        parser.error(f"no such part: {' '.join(unknown)}")
+    for name in wanted:
+        sys.argv[1:] = []  # The part of SSH has options of its own.
+        parts[name].main()
 
 
 if __name__ == "__main__":

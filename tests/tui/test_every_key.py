@@ -170,7 +170,8 @@ def _corners(run: Running) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("view", VIEWS)
 async def test_every_name_of_the_list_in_every_view(view: str) -> None:
-    async with running(WORLD) as run:
+    # In a small terminal, which is drawn in half of the time; keys and mouse have the usual one.
+    async with running(WORLD, size=(80, 24)) as run:
         names = run.app._searchable().search("")
         node, port = run.app._searchable().search("gpu002")[:2]
         assert isinstance(node.opens, NodeTarget)

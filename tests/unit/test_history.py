@@ -156,6 +156,22 @@ def test_a_metric_that_this_catalog_does_not_know_is_kept_by_name() -> None:
     assert snapshot.column("warp_bytes").tolist() == [20]
 
 
+def test_the_age_of_a_port_is_that_of_its_node_where_another_has_two_values_of_a_metric() -> None:
+    history = History([Host(name="gpu001"), Host(name="gpu002")])
+    twice = port("eth0", metrics=("netdev_tx_bytes",))
+    said = {
+        "gpu001": hello(twice, twice._replace(id="eth0/page")),
+        "gpu002": hello(port("eth0", metrics=("netdev_tx_bytes",), exporter="node")),
+    }
+    for seq in range(6):
+        frames = {"gpu001": frame(seq, 10 * seq, 10 * seq)}
+        if seq < 2:
+            frames["gpu002"] = frame(seq, 10 * seq)
+        last = history.accept(tick(seq, frames, said if seq == 0 else {}))
+    ages_s = {port.id: float(last.age_s[port.row]) for port in last.fabric.ports}
+    assert ages_s == {"gpu001/eth0": pytest.approx(0), "gpu002/eth0": pytest.approx(4)}
+
+
 def test_a_silent_node_becomes_stale_and_its_last_value_is_kept() -> None:
     fabric = LeafSpine()
     fabric.sent["gpu001/eth0"] = 40e6

@@ -187,6 +187,8 @@ def _job(inputs: DetectorInput, t: StragglerThresholds, moved: Floats, hosts: Ro
 
 def _lateness(inputs: DetectorInput, t: StragglerThresholds, job: _Job, host: int) -> _Late | None:
     """How late a host is; None where it is not, or as many others are."""
+    if not job.late_s.size:
+        return None
     own_s = job.late_s[job.hosts == host][0]
     also = (job.late_s[job.hosts != host] >= _ALSO_LATE * own_s).mean(axis=0)
     counts = (own_s >= t.late_s) & (also <= _MAX_LATE)

@@ -16,6 +16,8 @@ from fabmon.fabric.wire.messages import Frame, Hello, ObjectInfo
 from fabmon.feeds.inspector.means import CollectiveMeans
 
 SOURCE = "nccl_inspector"
+MOST_OPERATIONS = 64
+"""Operations of one node: as many as a probe reports."""
 _OPERATION, _FILES = "nccl_operation", "nccl_files"
 _OF_OPERATION = ("nccl_calls", "nccl_time_us", "nccl_bus_bytes")
 _OF_FILES = ("nccl_records_lost", "nccl_records_unread", "nccl_bytes_skipped")
@@ -88,6 +90,8 @@ class _Node:
         position = 1
         for item in hello.blocks[place].objects:
             operation = _operation(item)
+            if len(self._objects) > MOST_OPERATIONS:
+                break
             if operation is not None or (item.kind == _FILES and item.metrics == _OF_FILES):
                 self._objects.append((item.id, position, operation))
             position += len(item.metrics)

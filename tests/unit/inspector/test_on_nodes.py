@@ -90,13 +90,19 @@ def test_nodes_count_the_calls_in_their_files_and_the_console_has_the_means(tmp_
     assert found.time_s == pytest.approx(0.0016)
 
 
-def test_a_new_operation_is_announced_and_only_what_is_new_is_counted(tmp_path: Path) -> None:
+def test_a_new_operation_is_announced_after_a_minute_and_only_what_is_new_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its calls are counted meanwhile."""
     node, console = Node(tmp_path), NodeCollectives()
     path = node.directory / "gpu001-pid1.log"
     append(path, now(collective(300)))
     first = report_of(console, [node.tick()])
     assert console.take(node.tick()) is None, "nothing is new"
     append(path, now(collective(300)), now(collective(50, name="AllGather")))
+    waiting = report_of(console, [node.tick()])
+    assert [each.operation for each in waiting.collectives] == ["AllReduce"]
+    monkeypatch.setattr("collectors.sources.nccl_inspector._ANNOUNCE_NS", 0)
     second = report_of(console, [node.tick()])
     assert [each.calls for each in first.collectives] == [1]
     assert {each.operation: each.calls for each in second.collectives} == {
@@ -195,6 +201,21 @@ def test_a_node_that_lies_costs_its_operations(info: dict[str, object]) -> None:
     report = console.take(Tick(2, 2, (), (("n", frame),)))
     assert report is not None
     assert [each.operation for each in report.collectives] == ["All[31mGather"]
+
+
+def test_a_node_that_reports_operations_without_end_is_read_in_part() -> None:
+    metrics = ("nccl_calls", "nccl_time_us", "nccl_bus_bytes")
+    objects = tuple(
+        ObjectInfo(str(n), "nccl_operation", None, {"operation": f"op{n}"}, metrics)
+        for n in range(10_000)
+    )
+    hello = Hello(1, "x", (BlockInfo("nccl_inspector", 10, objects),), {}, 1.0)
+    frame = Frame(1, 1, 1, ([1, *[1, 1000, 1] * 10_000],))
+    console = NodeCollectives()
+    report = console.take(Tick(1, 1, (("n", hello),), (("n", frame),)))
+    assert report is not None
+    assert len(report.collectives) <= 64
+    assert len(console._means._means) <= 65
 
 
 async def test_a_probe_reads_the_directory_that_the_hosts_file_names(tmp_path: Path) -> None:
