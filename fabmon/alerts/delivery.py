@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -35,6 +36,7 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
 _FOUND_AGAIN_S = 120.0
 """A finding of an earlier run that is not found again after so long has closed."""
 _LOCK_RETRY_S = 10.0
+_MINUTE_S = 60.0
 _LAST_WORDS_S = 2.0
 """How long the end of a run waits for what has not been sent yet."""
 
@@ -63,7 +65,8 @@ class Transport(Protocol):
 
 
 class Delivery:
-    """Sends the alerts of one receiver: at most `max_per_minute` messages, with backoff.
+    """Sends the alerts of one receiver: at most `max_per_minute` messages in any minute, with
+    backoff.
 
     The first message that fails is logged, and the first that succeeds after it.
     """
@@ -83,10 +86,7 @@ class Delivery:
         self._transport = transport
         self._book = AlertBook(rules)
         self._outbox = Outbox(transport.identity, transport.is_news, transport.resend_s)
-        self._per_second = max_per_minute / 60
-        self._most_saved = float(max_per_minute)
-        self._allowance = self._most_saved
-        self._counted_s = time.monotonic()
+        self._messages_s: deque[float] = deque(maxlen=max_per_minute)
         self._failures = 0
         self._is_unsaved = False
         self._changed = asyncio.Event()
@@ -179,14 +179,11 @@ class Delivery:
             self._is_unsaved = False
 
     def _seconds_short(self) -> float:
-        """Seconds until a message is allowed again; takes one if it is now."""
-        now_s = time.monotonic()
-        earned = (now_s - self._counted_s) * self._per_second
-        self._allowance = min(self._allowance + earned, self._most_saved)
-        self._counted_s = now_s
-        if self._allowance < 1:
-            return (1 - self._allowance) / self._per_second
-        self._allowance -= 1
+        """Seconds until a message is allowed again; counts one if it is now."""
+        now_s, last_s = time.monotonic(), self._messages_s
+        if len(last_s) == last_s.maxlen and now_s < last_s[0] + _MINUTE_S:
+            return last_s[0] + _MINUTE_S - now_s
+        last_s.append(now_s)
         return 0.0
 
     def _failed(self, why: str) -> float:

@@ -92,9 +92,10 @@ class Outbox:
         return Change.UPDATE if is_known else Change.OPEN
 
     def due(self, now_s: float, most: int) -> list[Alert]:
-        """At most `most` alerts to send now: what closed first, so that its place is free."""
-        due = [entry.alert for entry in self._entries.values() if self._due_s(entry) <= now_s]
-        return sorted(due, key=lambda alert: alert.until_ns is None)[:most]
+        """At most `most` alerts to send now: the ends of what the receiver has, then what is open,
+        groups first, then what opened and closed unsent."""
+        due = [entry for entry in self._entries.values() if self._due_s(entry) <= now_s]
+        return [entry.alert for entry in sorted(due, key=_rank)[:most]]
 
     def next_due_s(self) -> float:
         """When the next alert is due, by the clock of `due`; infinite if none is."""
@@ -118,3 +119,10 @@ class Outbox:
         if self._is_news(sent, alert):
             return 0.0
         return float("inf") if self._resend_s is None else entry.sent_s + self._resend_s
+
+
+def _rank(entry: _Entry) -> int:
+    """The order in which alerts are sent, where the number of messages is limited."""
+    if entry.alert.until_ns is not None:
+        return 0 if entry.sent is not None else 3
+    return 1 if entry.alert.others else 2

@@ -220,6 +220,15 @@ def test_what_closed_is_sent_until_it_is_delivered_also_if_it_never_was() -> Non
     assert box.next_due_s() == float("inf")
 
 
+def test_what_was_never_sent_waits_for_what_is_open() -> None:
+    box = outbox()
+    box.accept({"sent": alert("sent"), "unsent": alert("unsent")}, now_ns=1)
+    box.delivered([each for each in box.due(0, 10) if each.id == "sent"], 0)
+    group = msgspec.structs.replace(alert("more"), others=("a", "b"))
+    box.accept({"new": alert("new"), "more": group}, now_ns=2)
+    assert [each.id for each in box.due(1, 10)] == ["sent", "more", "new", "unsent"]
+
+
 def test_what_opens_again_while_its_end_is_on_its_way_is_sent_again() -> None:
     box = outbox()
     box.accept({"a": alert("a")}, now_ns=1)

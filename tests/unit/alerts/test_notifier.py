@@ -18,15 +18,16 @@ import pytest
 
 from fabmon.alerts.alert import Alert
 from fabmon.alerts.alert_record import schema
+from fabmon.alerts.delivery import Alerts
 from fabmon.alerts.errors import DeliveryError, SettingError
 from fabmon.alerts.memory import SentMemory
 from fabmon.alerts.notifier import ExecTransport, WebhookTransport
-from fabmon.alerts.settings import ExecReceiver, WebhookReceiver
+from fabmon.alerts.settings import AlertsConfig, ExecReceiver, WebhookReceiver
 from fabmon.alerts.template import BUILT_IN
 from fabmon.analysis.finding import Change
 from tests.goldens import check_golden
 from tests.unit.alerts.alertmanager import Posts, posts
-from tests.unit.alerts.test_alert_book import finding, outbox
+from tests.unit.alerts.test_alert_book import finding, outbox, scene
 from tests.unit.alerts.test_alertmanager import SCENARIO, until
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "alerts.schema.json"
@@ -210,3 +211,29 @@ def test_killed_and_restarted_a_webhook_is_posted_each_change_once(
     finally:
         second.kill()
         second.wait()
+
+
+async def test_ten_thousand_findings_in_a_minute_are_few_messages(hook: Posts) -> None:
+    """Four causes on 2,500 nodes each; every finding lasts three ticks of the minute."""
+    config = AlertsConfig(
+        receivers={"hook": WebhookReceiver(url=hook.url)}, group_above=20, max_per_minute=60
+    )
+    causes = ("incast", "slow_receiver", "host_pcie_limit", "link_errors")
+    every = [finding(f"gpu{number:05}", causes[number % 4]) for number in range(10_000)]
+    taken_s = []
+    async with Alerts(config, "pod7") as alerts:
+        for tick in range(60):
+            shown = every[max(0, tick - 2) * 167 : (tick + 1) * 167]
+            begun_s = time.perf_counter()
+            alerts.accept(scene(*shown, time_s=tick))
+            taken_s.append(time.perf_counter() - begun_s)
+            await asyncio.sleep(0.03)
+        alerts.accept(scene(time_s=61))
+        await asyncio.sleep(1)
+    assert len(hook.bodies) == 60, "as many as a minute may have; the others wait"
+    changes = [(each["id"], each["change"]) for each in hook.objects()]
+    assert ("incast:more", "open") in changes[:4], "what is above 20 shares an alert, sent first"
+    single = [change for change in changes if not change[0].endswith(":more")]
+    assert len(single) == len(set(single)), "nothing is sent twice"
+    assert sorted(taken_s)[30] < 0.05
+    print(f"a tick takes {sorted(taken_s)[30] * 1e3:.1f} ms, {max(taken_s) * 1e3:.0f} at most")
