@@ -12,8 +12,8 @@ from fabmon.report.output import json_schema
 
 class LinkItem(msgspec.Struct, frozen=True, kw_only=True):
     """One port at one tick. Rates are bits/s of one direction, events are per second, pauses are
-    shares of time (0 to 1); null is absent, never 0. `ecn` are marked packets that arrived, `cnp` the
-    congestion notifications that its own senders obeyed.
+    shares of time (0 to 1); null is absent, never 0. `ecn` counts the marked packets that arrived,
+    `cnp` the congestion notifications that slowed what the port sends.
 
     `paused` is the share in which its neighbour paused it, `pausing` that in which it paused its
     neighbour. `state` is `up`, `down`, `stale` or `unknown`. `findings` are the keys of open ones
