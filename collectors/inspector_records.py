@@ -12,6 +12,7 @@ plugins/profiler/inspector (2.30.7).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -25,7 +26,9 @@ JOB_DIRECTORY = re.compile(r"nccl-inspector-(\d+)|(\d+)")
 MOST_COUNT = 1 << 53
 _GB = 1e9
 _MOST_TEXT = 64
-_MOST_LINE = 1 << 20
+_MOST_LINE = 1 << 17
+"""A record with its events has 20 KiB. A number of 1 MB takes Python before 3.11 seconds."""
+_MOST_ENTRIES = 100_000
 _TAIL_BYTES = 1 << 18
 """What is read of a file when it is first seen, and what of one that grows faster than it is read:
 its end."""
@@ -88,6 +91,8 @@ class InspectorLog:
             if not line.strip():
                 continue
             try:
+                if len(line) > _MOST_LINE:
+                    raise Unusable("a line that is too long")
                 found = self._record(_object(json.loads(line.decode("utf-8"))))
             except (ValueError, RecursionError):
                 self.unread += 1
@@ -197,12 +202,14 @@ class LogFile:
     faster than it may be read.
     """
 
-    def __init__(self, path: str, job: str) -> None:
+    def __init__(self, path: str, job: str, tail_bytes: int = _TAIL_BYTES) -> None:
+        """Of a larger file the last `tail_bytes` are read at first."""
         self.log = InspectorLog(job)
         self.size_read = 0
         self.skipped = 0
         self._path = path
         self._job = job
+        self._tail_bytes = tail_bytes
         self._is_first = True
         self._is_cut = False
         self._offset = 0
@@ -227,10 +234,12 @@ class LogFile:
         self.size_read = len(data)
         self._offset += len(data)
         if self._is_cut:
-            data, self._is_cut = data.partition(b"\n")[2], False
+            _, end, data = data.partition(b"\n")
+            self._is_cut = not end
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _MOST_LINE:
-            self._rest, self.log.unread = b"", self.log.unread + 1
+            self._rest, self._is_cut = b"", True
+            self.log.unread += 1
         return list(self.log.records(lines))
 
     def _skip_to(self, offset: int) -> None:
@@ -240,20 +249,22 @@ class LogFile:
 
     def _begin(self, status: os.stat_result) -> None:
         """Begin at the start of a file that took the place of another; of the first, at its end."""
-        is_cut = self._is_first and status.st_size > _TAIL_BYTES
+        is_cut = self._is_first and status.st_size > self._tail_bytes
         lost, unread = self.log.lost, self.log.unread
         self.log = InspectorLog(self._job, is_cut=is_cut)
         self.log.lost, self.log.unread = lost, unread
-        self._offset = status.st_size - _TAIL_BYTES if is_cut else 0
+        self._offset = status.st_size - self._tail_bytes if is_cut else 0
         self._inode, self._rest = status.st_ino, b""
         self._is_first, self._is_cut = False, is_cut
 
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[int]:
-    """A regular file, open for reading; nothing that could block or be read without end. Raises
-    OSError."""
-    stream = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    """A regular file, open for reading; nothing that could block or be read without end.
+
+    No link: its owner could have a device opened by an account that may. Raises OSError.
+    """
+    stream = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if not stat.S_ISREG(os.fstat(stream).st_mode):
             raise OSError(f"{path} is no file")
@@ -264,17 +275,38 @@ def opened(path: str) -> Iterator[int]:
 
 def files_below(directory: str, is_wanted: "re.Pattern[str]") -> List[Tuple[str, str]]:
     """The paths of the files of a directory and of those in it whose name is wanted, by name, each
-    with the number of its job. Raises OSError where the directory cannot be read."""
-    with os.scandir(directory) as entries:
-        top = sorted(entries, key=lambda each: each.name)
+    with the number of its job; of the first 100,000 entries. Raises OSError where the directory
+    cannot be read."""
+    top = _entries(directory, _MOST_ENTRIES)
+    left = _MOST_ENTRIES - len(top)
     found = _files_of(top, os.path.basename(directory.rstrip("/")), is_wanted)
     for entry in top:
         with contextlib.suppress(OSError):
-            if entry.is_dir():
-                with os.scandir(entry.path) as inner:
-                    own = sorted(inner, key=lambda each: each.name)
+            if left > 0 and entry.is_dir():
+                own = _entries(entry.path, left)
+                left -= len(own)
                 found += _files_of(own, entry.name, is_wanted)
     return found
+
+
+def _entries(directory: str, most: int) -> "List[os.DirEntry[str]]":
+    with os.scandir(directory) as entries:
+        return sorted(itertools.islice(entries, most), key=lambda each: each.name)
+
+
+def changed_last(found: List[Tuple[str, str]], most: int) -> List[Tuple[str, str]]:
+    """As many files as are read: where there are more, those that were written to last."""
+    if len(found) <= most:
+        return found
+    return sorted(found, key=lambda each: changed_ns(each[0]))[-most:]
+
+
+def changed_ns(path: str) -> int:
+    """When a file was written to last, ns of the wall clock; 0 where that is not known."""
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _files_of(

@@ -3,9 +3,10 @@
 Read only where the console names the directory. Each operation (communicator, name, message size)
 is an object with three counters: calls of all ranks on this node, the time that they took, and that
 time multiplied by the bus bandwidth. The mean bandwidth of an interval is the quotient of the last
-two. Of the files at most 1 MiB is read every tenth tick: of one that grows faster the end, and the
-bytes left out are counted. Records that were written more than a minute before are left out. A tree
-at another root carries the files in `<root>/nccl_inspector`.
+two. Of the 256 files that were written to last at most 1 MiB is read every tenth tick: of one
+that grows faster the end, and the bytes left out are counted. Records that were written more than a
+minute before the last read, as those of jobs that ended, are left out. A tree at another root
+carries the files in `<root>/nccl_inspector`.
 
 The format and its source: collectors/inspector_records.py.
 """
@@ -25,6 +26,8 @@ from collectors.inspector_records import (
     LogFile,
     Measured,
     Operation,
+    changed_last,
+    changed_ns,
     files_below,
 )
 from collectors.source import Faults, NoData, Source, from_oserror
@@ -40,6 +43,8 @@ _ANNOUNCE_NS = 60 * 1_000_000_000
 after the first ones it is announced no sooner than this after the last announcement."""
 _BITS = (1 << 64) - 1
 _OLD_NS = 60 * 1_000_000_000
+_LINE_END = 1
+"""Bytes from which on a file of whole lines is read, so that the next line is the first."""
 
 _OF_OPERATION = ("nccl_calls", "nccl_time_us", "nccl_bus_bytes")
 _OF_FILES = ("nccl_records_lost", "nccl_records_unread", "nccl_bytes_skipped")
@@ -61,6 +66,8 @@ class NcclInspector(Source):
         self._generation = self._announced = 0
         self._announced_ns = 0
         self._begin_after = ""
+        self._read_ns = 0
+        self._oldest_ns = 0
         self._shown: Tuple[Operation, ...] = ()
 
     def discover(self) -> List[Object]:
@@ -113,15 +120,19 @@ class NcclInspector(Source):
     def _read_files(self) -> None:
         """Read what was appended, of each file its share. Raises SourceError."""
         try:
-            found = files_below(self._path or "", LOG_NAME)
+            every = files_below(self._path or "", LOG_NAME)
         except OSError as error:
             raise from_oserror(error) from None
+        now_ns = clock.time_ns()
+        self._oldest_ns = min(now_ns, self._read_ns or now_ns) - _OLD_NS
+        self._read_ns = now_ns
+        found = changed_last(every, _MOST_FILES)
         # The first files of one round are not the first of the next.
         found.sort(key=lambda each: (each[0] <= self._begin_after, each[0]))
         for path in set(self._files) - {path for path, _ in found}:
             del self._files[path]
         left = _MOST_BYTES
-        for path, job in found[:_MOST_FILES]:
+        for path, job in found:
             if left <= 0:
                 break
             self._begin_after = path
@@ -130,7 +141,7 @@ class NcclInspector(Source):
     def _read_file(self, path: str, job: str, most: int) -> int:
         """Read one file; the bytes that were read. What cannot be read counts as one record."""
         known = self._files.get(path)
-        file = LogFile(path, job) if known is None else known
+        file = self._new_file(path, job) if known is None else known
         before = (file.log.lost, file.log.unread, file.skipped)
         try:
             records = file.read(most, _MOST_BYTES)
@@ -149,9 +160,15 @@ class NcclInspector(Source):
             self._count(each)
         return file.size_read
 
+    def _new_file(self, path: str, job: str) -> LogFile:
+        """A file that is first seen: of one of a job that ended nothing is read."""
+        if self.host.is_live and changed_ns(path) < self._oldest_ns:
+            return LogFile(path, job, _LINE_END)
+        return LogFile(path, job)
+
     def _count(self, each: Measured) -> None:
         is_dated = self.host.is_live and each.written_ns > 0
-        if is_dated and each.written_ns < clock.time_ns() - _OLD_NS:
+        if is_dated and each.written_ns < self._oldest_ns:
             return
         counted = self._counted.get(each.operation)
         if counted is None:

@@ -14,7 +14,7 @@ from fabmon.analysis.fluctuation.results import ALL, JOB, KINDS, LINK, PAIR, RAI
 from fabmon.analysis.fluctuation.study import ProgressCallback, Study, ignore_progress
 from fabmon.analysis.fluctuation.trends import CellSeries
 from fabmon.analysis.iteration.host_groups import SAME_JOB, host_similarity
-from fabmon.fabric.jobs.job import KUBERNETES, Job
+from fabmon.fabric.jobs.job import Job
 
 BANDWIDTH, ITERATION = "bandwidth", "iteration"
 
@@ -205,13 +205,13 @@ def _subjects(runs: Sequence[StudiedRun]) -> dict[tuple[str, str], list[Values]]
 
 def _of_jobs(a: Sequence[StudiedRun], b: Sequence[StudiedRun], by_runs: bool) -> list[Difference]:
     """Bandwidth and iterations of every job that both sides have, the largest first."""
-    jobs_b = _jobs(b)
+    ones, others = _jobs(a), _jobs(b)
+    same = _same_jobs(ones, others)
     differences = []
-    for one in _jobs(a):
-        other = _same_job(jobs_b, one.job, one.hosts)
-        if other is None:
+    for index, one in enumerate(ones):
+        if index not in same:
             continue
-        jobs_b.remove(other)
+        other = others[same[index]]
         bandwidths = (one.bandwidth_bps, other.bandwidth_bps)
         differences.append(_tested(BANDWIDTH, JOB, one.name, *bandwidths, by_runs))
         if any(map(len, one.lengths_s)) and any(map(len, other.lengths_s)):
@@ -224,55 +224,77 @@ def _jobs(runs: Sequence[StudiedRun]) -> list[_Job]:
     """The jobs of one side, each once, the largest first."""
     jobs: list[_Job] = []
     for run in runs:
-        before = list(jobs)
-        for subject in sorted(run.result.of(JOB), key=lambda each: -len(each.hosts)):
-            if subject.spread is None:
-                continue
-            hosts = frozenset(subject.hosts)
-            # Two jobs of one run are two, whatever their names.
-            job = _same_job(before, subject.job, hosts)
-            if job is not None:
-                before.remove(job)
+        subjects = sorted(run.result.of(JOB), key=lambda each: -len(each.hosts))
+        own = [
+            _Job(
+                name=each.name,
+                job=each.job,
+                hosts=frozenset(each.hosts),
+                bandwidth_bps=[run.series[JOB, each.name].values],
+                lengths_s=[run.lengths_s[each.name]] if each.name in run.lengths_s else [],
+            )
+            for each in subjects
+            if each.spread is not None
+        ]
+        # Two jobs of one run are two, whatever their names.
+        same = _same_jobs(own, jobs)
+        for index, each in enumerate(own):
+            if index in same:
+                known = jobs[same[index]]
+                known.bandwidth_bps.extend(each.bandwidth_bps)
+                known.lengths_s.extend(each.lengths_s)
             else:
-                job = _Job(subject.name, subject.job, hosts, [], [])
-                jobs.append(job)
-            job.bandwidth_bps.append(run.series[JOB, subject.name].values)
-            if subject.name in run.lengths_s:
-                job.lengths_s.append(run.lengths_s[subject.name])
+                jobs.append(each)
     return jobs
 
 
-def _same_job(jobs: Sequence[_Job], job: Job | None, hosts: frozenset[str]) -> _Job | None:
-    """The one of several jobs that is this job; None where none is."""
+def _same_jobs(ones: Sequence[_Job], others: Sequence[_Job]) -> dict[int, int]:
+    """The places of the same jobs in two lists, each once; the most similar are matched first."""
+    scored = [
+        (-similarity, place, other_place)
+        for place, one in enumerate(ones)
+        for other_place, other in enumerate(others)
+        if (similarity := _similarity(one, other)) >= 0
+    ]
+    found: dict[int, int] = {}
+    for _, place, other_place in sorted(scored):
+        if place not in found and other_place not in found.values():
+            found[place] = other_place
+    return found
 
-    def similarity(each: _Job) -> float:
-        alike = host_similarity(each.hosts, hosts)
-        if each.job is None or job is None:
-            return alike if alike >= SAME_JOB else -1.0
-        identity = _identity(each.job, job)
-        if identity is None:
-            return alike if alike >= SAME_JOB else -1.0
-        return identity + alike if identity else -1.0
 
-    found = max(jobs, key=similarity, default=None)
-    return found if found is not None and similarity(found) >= 0 else None
+def _similarity(one: _Job, other: _Job) -> float:
+    """How sure it is that two jobs are the same, 0 to 3; negative where they are not."""
+    alike = host_similarity(one.hosts, other.hosts)
+    identity = None if one.job is None or other.job is None else _identity(one.job, other.job)
+    if identity is None:
+        return alike if alike >= SAME_JOB else -1.0
+    return identity + alike if identity else -1.0
 
 
 def _identity(one: Job, other: Job) -> int | None:
     """How sure it is that two jobs of a scheduler are the same: 2 by their number, 1 by name, user
     and partition, as when it was submitted again, 0 where they are different jobs.
 
-    None where their names are not known, as those of redacted recordings: hosts decide then.
+    None where that is not known: hosts decide then. Numbers without names are not compared: those
+    of redacted recordings are pseudonyms.
     """
-    if bool(one.name) and bool(other.name) and one.name != other.name:
+    name, other_name = _name(one), _name(other)
+    if not name and not other_name:
+        return None
+    if name and other_name and name != other_name:
         return 0
     if one.scheduler == other.scheduler and one.id and one.id == other.id:
         return 2
-    if not one.name or not other.name:
-        # Kubernetes has the name in the id; a job of Slurm alone may have lost it.
-        return 0 if one.scheduler == other.scheduler == KUBERNETES else None
+    if not name or not other_name:
+        return None
     same = ("scheduler", "user", "partition")
     return int(all(getattr(one, key) == getattr(other, key) for key in same))
+
+
+def _name(job: Job) -> str:
+    """The name of a job, which Kubernetes has in the id (`research/llama-70b`); empty: unknown."""
+    return job.name or (job.id if "/" in job.id else "")
 
 
 def _tested(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import time
@@ -12,6 +11,7 @@ from collectors.inspector_records import (
     LOG_NAME,
     LogFile,
     Measured,
+    changed_last,
     files_below,
     opened,
 )
@@ -49,7 +49,7 @@ class InspectorFiles:
         except OSError as error:
             reason = f"{self._directory}: {file_error(error)}"
             return self._made(reason)
-        found = _changed_last(found)
+        found = changed_last(found, _MOST_FILES)
         self._drop({path for path, _ in found})
         # The first files of one round are not the first of the next: each gets its share.
         found.sort(key=lambda each: (each[0] <= self._begin_after, each[0]))
@@ -99,19 +99,6 @@ class InspectorFiles:
             skipped=self._gone_skipped + sum(each.skipped for each in logs),
             collectives=self._means.collectives(),
         )
-
-
-def _changed_last(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """As many files as are read: where there are more, those that were written to last."""
-    if len(found) <= _MOST_FILES:
-        return found
-
-    def changed_ns(each: tuple[str, str]) -> int:
-        with contextlib.suppress(OSError):
-            return Path(each[0]).stat().st_mtime_ns
-        return 0
-
-    return sorted(found, key=changed_ns)[-_MOST_FILES:]
 
 
 class _MetricsFile:

@@ -16,6 +16,7 @@ from fabmon.fabric.wire.messages import Frame, Hello, ObjectInfo
 from fabmon.feeds.inspector.means import CollectiveMeans
 
 SOURCE = "nccl_inspector"
+PERIOD_S = 10.0
 MOST_OPERATIONS = 64
 """Operations of one node: as many as a probe reports."""
 _OPERATION, _FILES = "nccl_operation", "nccl_files"
@@ -39,13 +40,16 @@ class _Info(msgspec.Struct):
 class NodeCollectives:
     """Collects what the frames of nodes say of collectives."""
 
-    def __init__(self) -> None:
+    def __init__(self, period_s: float = PERIOD_S) -> None:
+        """Reports are at least `period_s` apart: of 1,000 nodes one takes a second to make."""
         self._means = CollectiveMeans()
         self._nodes: dict[str, _Node] = {}
+        self._period_s = period_s
+        self._due_s = 0.0
         self._is_new = False
 
     def take(self, tick: Tick) -> CollectiveReport | None:
-        """A report of all nodes, if this tick has anything new; None else."""
+        """A report of all nodes, if there is anything new and it is due; None else."""
         for name, hello in tick.hellos:
             place = next((n for n, b in enumerate(hello.blocks) if b.source == SOURCE), None)
             if place is not None:
@@ -55,12 +59,15 @@ class NodeCollectives:
         if not self._nodes:
             return None
         found = [
-            self._nodes[name].take(frame, self._means)
+            self._nodes[name].take(frame, self._means, tick.time_ns)
             for name, frame in tick.frames
             if name in self._nodes
         ]
-        if not any(found):
+        self._is_new |= any(found)
+        now_s = time.monotonic()
+        if not self._is_new or now_s < self._due_s:
             return None
+        self._is_new, self._due_s = False, now_s + self._period_s
         lost, unread, skipped = map(
             sum, zip(*(each.totals for each in self._nodes.values()), strict=True)
         )
@@ -102,8 +109,9 @@ class _Node:
         """The node reports none any more."""
         self._block, self._objects, self._before = None, [], {}
 
-    def take(self, frame: Frame, means: CollectiveMeans) -> bool:
-        """Add what its counters grew by; whether any did."""
+    def take(self, frame: Frame, means: CollectiveMeans, time_ns: int) -> bool:
+        """Add what its counters grew by until a time of the console, whose clock is that of all
+        nodes here; whether any did."""
         if frame.seq <= self._seq:
             self._before.clear()  # A new probe counts from 0.
         self._seq = frame.seq
@@ -111,7 +119,6 @@ class _Node:
         if block is None:
             return False
         is_new = False
-        written_ns = min(frame.wall_ns, time.time_ns())
         for name, position, operation in self._objects:
             values = block[position : position + len(_OF_OPERATION)]
             known = [value for value in values if value is not None]
@@ -123,7 +130,7 @@ class _Node:
             grown = [b - a if b >= a else b for a, b in zip(before, known, strict=True)]
             if operation is not None and grown[0]:
                 calls, time_us, bus_bytes = grown
-                means.add(operation, self._name, written_ns, (calls, time_us / 1e6, bus_bytes))
+                means.add(operation, self._name, time_ns, (calls, time_us / 1e6, bus_bytes))
                 is_new = True
             elif operation is None and any(grown):
                 self.totals = [

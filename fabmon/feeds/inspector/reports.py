@@ -20,11 +20,9 @@ from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.inspector.files import InspectorFiles
 from fabmon.feeds.inspector.means import most_time_first
-from fabmon.feeds.inspector.nodes import NodeCollectives
+from fabmon.feeds.inspector.nodes import PERIOD_S, NodeCollectives
 
 _LOG = logging.getLogger("fabmon.feeds")
-
-PERIOD_S = 10.0
 
 
 class NcclInspector:

@@ -20,7 +20,7 @@ from fabmon.analysis.fluctuation.comparison import (
 )
 from fabmon.analysis.fluctuation.results import JOB
 from fabmon.analysis.fluctuation.study import Study
-from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.jobs.job import KUBERNETES, Job
 from fabmon.fabric.model import RAIL
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.history.chunk_rates import RateChunk
@@ -144,6 +144,17 @@ def _with_job(run: StudiedRun, job: Job | None, hosts: list[str]) -> StudiedRun:
         ((LLAMA, FIRST), (None, FIRST), True),
         ((LLAMA, FIRST), (None, SECOND), False),
         ((None, FIRST), (None, FIRST), True),
+        ((Job(id="1"), FIRST), (Job(id="1"), SECOND), False),
+        (
+            (Job(scheduler=KUBERNETES, id="a/x"), FIRST),
+            (Job(scheduler=KUBERNETES, id="a/x"), SECOND),
+            True,
+        ),
+        (
+            (Job(scheduler=KUBERNETES, id="a/x"), FIRST),
+            (Job(scheduler=KUBERNETES, id="a/y"), FIRST),
+            False,
+        ),
     ],
 )
 def test_jobs_are_those_of_the_scheduler_where_both_know_them_else_those_of_their_hosts(
@@ -157,17 +168,37 @@ def test_jobs_are_those_of_the_scheduler_where_both_know_them_else_those_of_thei
     assert found == ([a.result.of(JOB)[0].name] if is_same else [])
 
 
+def _with_both(one: StudiedRun, two: StudiedRun) -> StudiedRun:
+    """The first run, with the job of the second too."""
+    (other,) = two.result.of(JOB)
+    subjects = (*one.result.subjects, other)
+    result = msgspec.structs.replace(one.result, subjects=subjects)
+    return replace(one, result=result, series={**one.series, **two.series})
+
+
 def test_two_jobs_of_one_name_in_a_run_are_two(runs: Callable[[int, float], StudiedRun]) -> None:
     one = _with_job(runs(1, 0.8), LLAMA, FIRST)
     two = _with_job(runs(1, 0.8), msgspec.structs.replace(LLAMA, id="8802"), SECOND)
-    (other,) = two.result.of(JOB)
-    both = replace(
-        one,
-        result=msgspec.structs.replace(one.result, subjects=(*one.result.subjects, other)),
-        series={**one.series, **two.series},
-    )
+    both = _with_both(one, two)
     found = compare([both], [both]).headlines
-    assert {each.name for each in found} == {LLAMA.label, other.name}
+    assert {each.name for each in found} == {LLAMA.label, two.result.of(JOB)[0].name}
+
+
+def test_a_job_that_runs_on_is_not_taken_for_another_of_its_name(
+    runs: Callable[[int, float], StudiedRun],
+) -> None:
+    """8801 and 8802 run; then 8802, on other hosts, and 8803."""
+    second, third = (msgspec.structs.replace(LLAMA, id=each) for each in ("8802", "8803"))
+    before = _with_both(
+        _with_job(runs(1, 0.8), LLAMA, FIRST), _with_job(runs(1, 0.8), second, SECOND)
+    )
+    elsewhere = [f"gpu{n:03}" for n in range(9, 13)]
+    after = _with_both(
+        _with_job(runs(1, 0.8), second, elsewhere), _with_job(runs(2, 0.8), third, ["gpu013"] * 4)
+    )
+    found = {each.name: each for each in compare([before], [after]).headlines}
+    assert found[second.label].change == pytest.approx(0), "the same values"
+    assert found[LLAMA.label].change != pytest.approx(0)
 
 
 def test_runs_with_nothing_in_common(

@@ -228,3 +228,34 @@ async def test_a_directory_that_vanishes_is_logged_once(
             append(home / "gpu001-pid1.log", whole(collective()))
             await _until(lambda: len(caplog.records) > 1)
     assert "are read again" in caplog.records[1].message
+
+
+def test_a_line_without_an_end_is_one_that_is_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "gpu001-pid1.log"
+    files = InspectorFiles(tmp_path)
+    append(path, whole(collective()))
+    files.report()
+    for _ in range(4):
+        with path.open("ab") as stream:
+            stream.write(b'{"a": 1' + b"9" * 200_000)
+        assert len(files._logs[str(path)]._rest) <= 1 << 17
+        files.report()
+    append(path, b"", whole(collective()))
+    report = files.report()
+    assert report.unread == 1
+    assert report.collectives[0].calls == 2
+
+
+def test_a_line_too_long_for_a_record_is_not_parsed(tmp_path: Path) -> None:
+    append(tmp_path / "gpu001-pid1.log", b'{"a": ' + b"1" * 200_000 + b"}", whole(collective()))
+    report = InspectorFiles(tmp_path).report()
+    assert (report.unread, report.collectives[0].calls) == (1, 1)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """A job's user may link a file to a device, which opening it may start."""
+    append(tmp_path / "elsewhere", whole(collective()))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "gpu001-pid1.log").symlink_to(tmp_path / "elsewhere")
+    report = InspectorFiles(tmp_path / "own").report()
+    assert (report.unread, report.collectives) == (1, ())

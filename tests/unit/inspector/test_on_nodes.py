@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -79,7 +80,7 @@ def test_nodes_count_the_calls_in_their_files_and_the_console_has_the_means(tmp_
     one, two = Node(tmp_path / "a"), Node(tmp_path / "b", "gpu002")
     append(one.directory / "8801" / "gpu001-pid1.log", now(collective(300)), now(collective(320)))
     append(two.directory / "8801" / "gpu002-pid1.log", now(collective(200)))
-    console = NodeCollectives()
+    console = NodeCollectives(0)
 
     (found,) = report_of(console, [one.tick(), two.tick()]).collectives
 
@@ -94,7 +95,7 @@ def test_a_new_operation_is_announced_after_a_minute_and_only_what_is_new_is_cou
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its calls are counted meanwhile."""
-    node, console = Node(tmp_path), NodeCollectives()
+    node, console = Node(tmp_path), NodeCollectives(0)
     path = node.directory / "gpu001-pid1.log"
     append(path, now(collective(300)))
     first = report_of(console, [node.tick()])
@@ -112,7 +113,7 @@ def test_a_new_operation_is_announced_after_a_minute_and_only_what_is_new_is_cou
 
 
 def test_what_is_lost_unreadable_or_grows_too_fast_is_counted(tmp_path: Path) -> None:
-    node, console = Node(tmp_path), NodeCollectives()
+    node, console = Node(tmp_path), NodeCollectives(0)
     path = node.directory / "gpu001-pid1.log"
     append(path, marker(collectives=1, lost=7), bare(collective()), b"{", now(collective()))
     report = report_of(console, [node.tick()])
@@ -141,7 +142,7 @@ def test_at_most_a_mebibyte_is_read_at_a_time_and_each_file_gets_its_share(tmp_p
 
 
 def test_old_records_are_not_of_now(tmp_path: Path) -> None:
-    node, console = Node(tmp_path), NodeCollectives()
+    node, console = Node(tmp_path), NodeCollectives(0)
     append(node.directory / "gpu001-pid1.log", now(collective(), ago_s=3600))
     assert console.take(node.tick()) is None
 
@@ -171,7 +172,7 @@ def test_without_a_directory_nothing_is_read(tmp_path: Path) -> None:
 
 
 def test_a_new_probe_begins_at_0(tmp_path: Path) -> None:
-    console = NodeCollectives()
+    console = NodeCollectives(0)
     node = Node(tmp_path)
     append(node.directory / "gpu001-pid1.log", *[now(collective())] * 5)
     assert report_of(console, [node.tick()]).collectives[0].calls == 5
@@ -195,7 +196,7 @@ def test_a_node_that_lies_costs_its_operations(info: dict[str, object]) -> None:
     good = ObjectInfo("b", "nccl_operation", None, {"operation": "All\x1b[31mGather"}, metrics)
     hello = Hello(1, "x", (BlockInfo("nccl_inspector", 10, (bad, good)),), {}, 1.0)
     frame = Frame(1, 2**62, 1, ([1, 5, 10**9, 10**9, None, 2**64 - 1, 3],))
-    console = NodeCollectives()
+    console = NodeCollectives(0)
     assert console.take(Tick(1, 1, (("n", hello),), (("n", frame),))) is None
     frame = Frame(2, 1, 2, ([1, 5, 10**9, 10**9, 1, 2**64 - 1, 3],))
     report = console.take(Tick(2, 2, (), (("n", frame),)))
@@ -211,7 +212,7 @@ def test_a_node_that_reports_operations_without_end_is_read_in_part() -> None:
     )
     hello = Hello(1, "x", (BlockInfo("nccl_inspector", 10, objects),), {}, 1.0)
     frame = Frame(1, 1, 1, ([1, *[1, 1000, 1] * 10_000],))
-    console = NodeCollectives()
+    console = NodeCollectives(0)
     report = console.take(Tick(1, 1, (("n", hello),), (("n", frame),)))
     assert report is not None
     assert len(report.collectives) <= 64
@@ -247,3 +248,53 @@ def test_the_option_names_a_directory_here_or_on_the_nodes() -> None:
     assert inspector_of(None, hosts) == (None, hosts)
     with pytest.raises(UsageError, match="write the whole path"):
         inspector_of("nodes:scratch", hosts)
+
+
+def test_files_of_jobs_that_ended_do_not_keep_those_that_grow_from_being_read(
+    tmp_path: Path,
+) -> None:
+    """300 files of 300 KB each: the last 256 KiB of all of them take 75 reads."""
+    node = Node(tmp_path)
+    for number in range(300):
+        old = node.directory / str(number) / "gpu001-pid1.log"
+        append(old, *[now(collective(), ago_s=3600)] * 600)
+        os.utime(old, (time.time() - 3600,) * 2)
+    assert len(node.source.discover()) == 1
+    append(node.directory / "299" / "gpu001-pid1.log", now(collective()))
+    append(node.directory / "999" / "gpu001-pid1.log", now(collective(name="AllGather")))
+    names = {each.info["operation"] for each in node.source.discover()[1:]}
+    assert names == {"AllReduce", "AllGather"}
+    assert len(node.source._files) <= 256
+
+
+def test_what_was_written_since_the_last_read_counts_at_long_intervals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path)
+    path = node.directory / "gpu001-pid1.log"
+    append(path, now(collective()))
+    node.source.discover()
+    later_ns = time.time_ns() + 200 * 10**9
+    append(path, now(collective(), ago_s=-50))
+    monkeypatch.setattr("collectors.clock.time_ns", lambda: later_ns)
+    assert node.source.read({})[3] == 2
+
+
+def test_reports_of_many_nodes_are_made_every_ten_seconds(tmp_path: Path) -> None:
+    node, console = Node(tmp_path), NodeCollectives(60.0)
+    path = node.directory / "gpu001-pid1.log"
+    append(path, now(collective()))
+    assert console.take(node.tick()) is not None
+    append(path, now(collective()))
+    assert console.take(node.tick()) is None
+
+
+def test_nodes_whose_clocks_differ_have_one_minute(tmp_path: Path) -> None:
+    one, two, console = Node(tmp_path / "a"), Node(tmp_path / "b", "gpu002"), NodeCollectives(0)
+    for node in (one, two):
+        append(node.directory / "gpu-pid1.log", now(collective()))
+    late = two.tick()
+    ((name, frame),) = late.frames
+    frame = Frame(frame.seq, frame.wall_ns - 3600 * 10**9, frame.mono_ns, frame.blocks)
+    late = Tick(late.seq, late.time_ns, hellos=late.hellos, frames=((name, frame),))
+    assert report_of(console, [one.tick(), late]).collectives[0].hosts == ("gpu001", "gpu002")
