@@ -126,11 +126,12 @@ def _running(
         running += asyncio.run(running_jobs(sources.squeue))
     except CommandError as error:
         reasons.append(f"{error}: {error.said}" if error.said else str(error))
-    is_complete = not reasons
+    is_slurm_known = not reasons
     own = _own_job(environment)
     if own is not None and own.id not in {job.id for job in running}:
         running.append(own)
-    kubectl = Kubectl(sources.kubectl) if sources.kubectl else None
+    is_found = bool(wanted.job) and any(wanted.matches(job) for job in running)
+    kubectl = Kubectl(sources.kubectl) if sources.kubectl and not is_found else None
     if kubectl is not None and not kubectl.why_not_asked():
         try:
             running += asyncio.run(kubectl.ask())
@@ -138,7 +139,7 @@ def _running(
             reasons.append(str(error))
     found = tuple(job for job in running if wanted.matches(job))
     # Processes show the number of their job alone.
-    if wanted.job and not found and not is_complete and named and sources.on_nodes is not None:
+    if wanted.job and not found and not is_slurm_known and named and sources.on_nodes is not None:
         print(
             f"fabmon: {'; '.join(reasons)}: looking for {wanted} among the processes of"
             f" {plural(len(named), 'node')}",
@@ -149,7 +150,7 @@ def _running(
         found = tuple(job for job in seen if wanted.matches(job))
     if not found:
         others = f"of {plural(len(running), 'running job')}" if running else "no job runs"
-        if is_complete:
+        if not reasons:
             raise UsageError(f"{wanted}: no such job runs ({others}): see squeue")
         known = f" ({others} known otherwise)" if running else ""
         raise UsageError(f"{wanted}: {'; '.join(reasons)}{known}")

@@ -34,6 +34,11 @@ _RING_TICKS_OF_LARGE_SITES = 240
 async def watch_prometheus(session: Session, options: RunOptions, url: str) -> Exit:
     """Watch what a server has, with the names of a redactor if asked. Raises UsageError."""
     directory, _ = inspector_of(options.nccl_inspector, [])
+    if options.nccl_inspector is not None and directory is None:
+        raise UsageError(
+            f"--nccl-inspector {options.nccl_inspector}: with --prometheus no node is connected to:"
+            " what the server has of NCCL Inspector is asked for without an option"
+        )
     is_named = options.hosts is not None or bool(options.nodesets)
     hosts = selected_hosts(options.hosts, options.nodesets) if is_named else []
     feed = prometheus_feed(url, session.settings.prometheus, options, hosts)

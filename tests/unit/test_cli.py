@@ -163,6 +163,10 @@ def test_some_nodes_reached_is_status_4(tmp_path: Path) -> None:
         (["--interval", "0"], "0.1<=x<=3600"),
         (["--hosts", "f", "doctor"], "--hosts goes after doctor: fabmon doctor --hosts FILE"),
         (["--prometheus", "http://p", "trace"], "fabmon trace has no --prometheus"),
+        (
+            ["--prometheus", "http://p", "--nccl-inspector", "nodes:/x"],
+            "--nccl-inspector nodes:/x: with --prometheus no node is connected to",
+        ),
         (["--once", "--picture", "/nowhere/now.svg"], "--picture /nowhere/now.svg: no such file"),
         (["--host", "gpu[1-"], "gpu[1-"),
         (["--dp", "8"], "--dp describes a model: add --model-params"),

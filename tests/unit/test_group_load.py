@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
+from fabmon.analysis.evidence.group_rates import max_min_share
 from fabmon.analysis.finding import Finding
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from tests.builders import LeafSpine, Watched
@@ -136,6 +138,17 @@ def test_ports_that_have_little_to_send_leave_their_share_to_those_that_are_slow
     (finding,) = found(Leaf((195, 195), (40,), (40,), (40,)))
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
     assert finding.lost == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_share_of_those_that_want_more_fills_the_group() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        rate = (rng.random(rng.integers(2, 12)) * 400).astype(np.float32)
+        more, crosses = rate >= 0.5 * rate.max(), rng.uniform(0.1, 1)
+        capacity = rate.sum() * crosses * rng.uniform(1, 2)
+        share = float(max_min_share(capacity, rate, more, crosses))
+        asked = np.where(more, share, np.fmin(rate, share))
+        assert asked.sum() * crosses == pytest.approx(capacity, rel=1e-4)
 
 
 def test_a_leaf_with_half_the_uplinks_that_its_hosts_need_is_oversubscribed() -> None:

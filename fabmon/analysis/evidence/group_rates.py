@@ -138,13 +138,9 @@ class GroupRates:
         return rate, possible, (possible > 0) & (mostly < self.slowed_below * possible)
 
     def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:
-        """Bits/s that each port that wants more could send over a group that carries so many
-        (max-min fair: a port that wants no more than it sends leaves the rest to the others)."""
-        crosses = self.crossing(rate, carried)
-        others = np.sort(rate[~wants_more]).astype(np.float64) * crosses
-        left = float(np.nansum(self.capacity_bps[self.is_up])) - np.append(0, np.cumsum(others))
-        ports = int(wants_more.sum()) * crosses + np.arange(len(others), -1, -1)
-        return np.float32(max(float((left / np.fmax(ports, 1)).max()), 0.0))
+        """Bits/s that each port that wants more could send, where a group carries so many."""
+        capacity = float(np.nansum(self.capacity_bps[self.is_up]))
+        return max_min_share(capacity, rate, wants_more, self.crossing(rate, carried))
 
     def could_send(self, rate: Floats, lines: Floats, sharers: Mask, carried: float) -> Floats:
         """[edges] bits/s that ports could send if the flows of those that share a full link were
@@ -171,6 +167,21 @@ class GroupRates:
             for of in (self.inputs.entering, self.inputs.leaving)
         )
         return enters - leaves if enters - leaves > _DROPPED * load else 0.0
+
+
+def max_min_share(
+    capacity_bps: float, rate: Floats, wants_more: Mask, crosses: float
+) -> np.float32:
+    """Bits/s that each port that wants more could send, if this share of what ports send crosses a
+    group: a port that wants no more than its `rate` [ports] leaves the rest to the others.
+
+    Max-min fairness: the level at which the group is full, and the highest over how many of the
+    others are below it.
+    """
+    others = np.sort(rate[~wants_more]).astype(np.float64) * crosses
+    left = capacity_bps - np.append(0, np.cumsum(others))
+    ports = crosses * (int(wants_more.sum()) + np.arange(len(others), -1, -1))
+    return np.float32(max(float((left / np.fmax(ports, 1e-9)).max()), 0.0))
 
 
 def lost_share(

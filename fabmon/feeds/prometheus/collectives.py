@@ -21,7 +21,7 @@ from fabmon.fabric.jobs.inspector_metrics import (
 from fabmon.feeds.inspector.means import CollectiveMeans
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.metric_names import EXPORTED_NODE_LABEL
-from fabmon.feeds.prometheus.responses import QueryRefused, parse_labels
+from fabmon.feeds.prometheus.responses import PrometheusError, parse_labels
 from fabmon.feeds.prometheus.series_selection import SeriesSelection
 
 _LOG = logging.getLogger("fabmon.feeds")
@@ -48,17 +48,18 @@ class PrometheusCollectives:
 
     async def report(self, present: Collection[str], at_s: float) -> CollectiveReport | None:
         """What there is at a time; `present` are the names of metrics. None before it is due, and
-        where there are none. Raises PrometheusError, but not where the query is refused."""
+        where there are none. An error costs the other metrics nothing. The server's own words are
+        logged alone: they may hold names."""
         names = [name for name in (*BANDWIDTH, *TIME, *DROPPED) if name in present]
         if not names or at_s < self._asked_at_s + _PERIOD_S:
             return None
         self._asked_at_s = at_s
         try:
             found = await asyncio.gather(*(self._samples(name, at_s) for name in names))
-        except QueryRefused as error:
+        except PrometheusError as error:
             if not self._reason:
                 _LOG.warning("%s; metrics of NCCL Inspector are missing", error)
-            self._reason = str(error)
+            self._reason = f"Prometheus: {error.cause}"
         else:
             self._reason = ""
             samples = [sample for each in found for sample in each]

@@ -29,6 +29,7 @@ class FakePrometheus:
     def __init__(self) -> None:
         self.fails: Callable[[str], Reply | None] = lambda query: None
         self.labels: dict[str, Any] = _PORT
+        self.also: list[str] = []
 
     async def query(self, request: web.Request) -> web.Response:
         form = await request.post()
@@ -37,7 +38,7 @@ class FakePrometheus:
         return web.json_response(body, status=status)
 
     async def names(self, request: web.Request) -> web.Response:
-        data = ["node_infiniband_port_data_received_bytes_total", "up"]
+        data = ["node_infiniband_port_data_received_bytes_total", "up", *self.also]
         return web.json_response({"status": "success", "data": data})
 
     def _result(self, query: str, at_s: float) -> dict[str, Any]:
@@ -114,6 +115,25 @@ async def test_a_failed_query_for_read_times_is_tried_again(reply: Reply) -> Non
         states = [status.state for tick in ticks for status in tick.statuses]
         assert NodeState.LOST not in states
         assert states[-1:] in ([], [NodeState.UP])
+
+
+@pytest.mark.parametrize("reply", [failure(503, "timeout"), failure(400, "bad_data")])
+async def test_a_failed_query_for_collectives_costs_the_other_metrics_nothing(
+    reply: Reply, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakePrometheus()
+    fake.also = ["nccl_bus_bandwidth_gbs"]
+    fake.fails = lambda query: reply if "nccl_" in query else None
+    async with (
+        served(fake) as url,
+        PrometheusFeed(PrometheusClient(PrometheusAccess(url=url)), interval_s=0.5) as feed,
+    ):
+        await feed.open()
+        tick = await feed.poll()
+    assert tick.frames
+    assert tick.collectives is not None
+    assert tick.collectives.reason in ("Prometheus: no answer", "Prometheus: query refused")
+    assert "the server's own words" in caplog.text, "they may hold names: only the log has them"
 
 
 async def _state(feed: PrometheusFeed) -> NodeState | None:

@@ -110,6 +110,16 @@ def test_jobs_of_kubernetes_are_found_without_squeue(tmp_path: Path, name: str) 
     assert [job.label for job in found.jobs] == ["job research/llama-70b"]
 
 
+def test_kubectl_is_asked_only_for_what_squeue_does_not_know(tmp_path: Path) -> None:
+    squeue = fake_squeue(tmp_path, TWO_JOBS)
+    (tmp_path / "kubernetes").mkdir()
+    kubectl = fake_kubectl(tmp_path / "kubernetes", "echo refused >&2; exit 1")
+    assert names(selected(squeue, JobFilter(job="8802"), kubectl=kubectl)) == ["gpu003"]
+    assert not (tmp_path / "kubernetes" / "asked").exists()
+    with pytest.raises(UsageError, match=r"kubectl ended with status 1 \(of 2 running jobs known"):
+        selected(squeue, JobFilter(job="llama"), kubectl=kubectl)
+
+
 def test_without_squeue_the_processes_of_the_named_nodes_say_where_a_job_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
