@@ -91,6 +91,11 @@ class Delivery:
         self._is_unsaved = False
         self._changed = asyncio.Event()
 
+    @property
+    def fails(self) -> bool:
+        """Whether the last message could not be sent."""
+        return self._failures > 0
+
     def accept(self, scene: Scene) -> None:
         """Take over the findings of a scene. Does not wait."""
         if time.monotonic() >= self._inherits_until_s:
@@ -216,6 +221,10 @@ class Alerts:
             for name, receiver in config.receivers.items()
         ]
         self._tasks: list[asyncio.Task[None]] = []
+
+    def fail(self) -> bool:
+        """Whether some receiver could not be sent the last message for it."""
+        return any(delivery.fails for delivery in self.deliveries)
 
     def accept(self, scene: Scene) -> None:
         """Take over the findings of a scene. Does not wait."""

@@ -93,13 +93,14 @@ class ScreenSetup:
 
     `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
     ports, `ask_ras` asks NCCL's RAS (None: no node can be asked). `nothing` returns why there are
-    no nodes. `recording` is the recording of the scenes; with `start` the screen begins by playing
-    it. `signals` are those that end the run, if something besides the screen has to be closed then.
-    `preferences` are the choices of the user (None: the defaults); `keep` keeps those at the end
-    and returns why it failed. `age_s` returns the age of what the feed reported at a time (None:
-    not known). `on_open` is called with the name of a node of which a page is opened. `data_age_s`
-    returns how old the samples of half of the nodes are (None: a tick has them at once).
-    `nodes_options` are the options that name the nodes, for commands that the screen shows.
+    no nodes, `alerts_fail` whether alerts cannot be sent. `recording` is the recording of the
+    scenes; with `start` the screen begins by playing it. `signals` are those that end the run, if
+    something besides the screen has to be closed then. `preferences` are the choices of the user
+    (None: the defaults); `keep` keeps those at the end and returns why it failed. `age_s` returns
+    the age of what the feed reported at a time (None: not known). `on_open` is called with the name
+    of a node of which a page is opened. `data_age_s` returns how old the samples of half of the
+    nodes are (None: a tick has them at once). `nodes_options` are the options that name the nodes,
+    for commands that the screen shows.
     """
 
     title: str
@@ -110,6 +111,7 @@ class ScreenSetup:
     ask_retry: AskRetry | None = None
     ask_ras: AskRas | None = None
     nothing: Callable[[], str] = str
+    alerts_fail: Callable[[], bool] = bool
     recording: RecordingAccess | None = None
     start: ReplayStart | None = None
     signals: EndSignals | None = None
@@ -237,6 +239,7 @@ def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
         ask_retry=setup.ask_retry,
         ask_ras=setup.ask_ras,
         nothing=setup.nothing,
+        alerts_fail=setup.alerts_fail,
         recording=setup.recording,
         start=setup.start,
         preferences=setup.preferences,

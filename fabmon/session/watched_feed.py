@@ -81,9 +81,10 @@ class WatchedFeed:
                 )
             made = recorder if isinstance(recorder, Recorder) else None
             limit = AnalysisTime(self.interval_s / self.speed)
-            pipeline = self.session.pipeline(
-                self.hosts, self.interval_s, made, limit, self._alerts()
-            )
+            alerts = self._alerts()
+            if alerts is not None:
+                setup = replace(setup, alerts_fail=alerts.fail)
+            pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit, alerts)
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
                 return await show(scenes, self.options, setup)
 

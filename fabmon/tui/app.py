@@ -102,13 +102,13 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
     `scenes` are the live scenes, None for a replay. `color` is `auto`, `truecolor`, `256`, `16` or
     `none`. `mark` is a word that always stays in the header. `captions` are tips. `ask_burst`
     requests fast samples, `ask_ras` asks NCCL's RAS; None where that is impossible. `nothing`
-    returns why there are no nodes. `recording` is the access to the recording of what is shown;
-    `start` says how to begin to play it. `clock` returns seconds; it is only used to notice that
-    ticks are missing. `age_s` returns the age of what a feed reported at a time, None where that is
-    not known. `on_open` is called with the name of a node of which a page is opened. `data_age_s`
-    returns how old the samples of half of the nodes are, None where a tick has them at once.
-    `preferences` are the choices of the user to begin with. `nodes_options` are the options that
-    name the nodes.
+    returns why there are no nodes, `alerts_fail` whether alerts cannot be sent. `recording` is the
+    access to the recording of what is shown; `start` says how to begin to play it. `clock` returns
+    seconds; it is only used to notice that ticks are missing. `age_s` returns the age of what a
+    feed reported at a time, None where that is not known. `on_open` is called with the name of a
+    node of which a page is opened. `data_age_s` returns how old the samples of half of the nodes
+    are, None where a tick has them at once. `preferences` are the choices of the user to begin
+    with. `nodes_options` are the options that name the nodes.
     """
 
     CSS_PATH = "screen.tcss"
@@ -128,6 +128,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         ask_retry: AskRetry | None = None,
         ask_ras: AskRas | None = None,
         nothing: Callable[[], str] = str,
+        alerts_fail: Callable[[], bool] = bool,
         recording: RecordingAccess | None = None,
         start: ReplayStart | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -148,6 +149,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             mark=mark,
             captions=Tips(captions),
             nothing=nothing,
+            alerts_fail=alerts_fail,
             choices=preferences.choices,
             keys=preferences.keys,
             terminal_theme=theme_without_answer(os.environ),

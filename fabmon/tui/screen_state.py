@@ -74,11 +74,12 @@ class ScreenState:
     without a tick, `delay_s` the age of the newest scene, 0 while that is normal, `data_age_s` that
     of its samples, 0 where ticks are short. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
-    returns why there are no nodes, empty if that is not known. `nodes_options` are the options that
-    name the nodes, for commands that texts show. `can_retry`: nodes that fail can be connected to,
-    which are neither simulated nor recorded. `follows_first`: the first finding
-    is selected, until the user moves. `unfolded` are the keys of the groups of findings that are
-    listed. `terminal_theme` fits the terminal's background.
+    returns why there are no nodes, empty if that is not known, `alerts_fail` whether findings
+    cannot be sent to a receiver. `nodes_options` are the options that name the nodes, for commands
+    that texts show. `can_retry`: nodes that fail can be connected to, which are neither simulated
+    nor recorded. `follows_first`: the first finding is selected, until the user moves. `unfolded`
+    are the keys of the groups of findings that are listed. `terminal_theme` fits the terminal's
+    background.
     """
 
     title: str
@@ -97,6 +98,7 @@ class ScreenState:
     mark: str = ""
     captions: Tips = field(default_factory=Tips)
     nothing: Callable[[], str] = str
+    alerts_fail: Callable[[], bool] = bool
     nodes_options: str = "--hosts FILE"
     can_retry: bool = True
     follows_first: bool = True
@@ -332,6 +334,7 @@ class ScreenState:
             mark=self.mark,
             time=self.time_context(),
             recorder=self.recording.status,
+            alerts_fail=self.alerts_fail(),
             unit=self.choices.unit,
             metric_name=self.choices.metric,
             cables=0 if self.scene is None else self.cables(self.scene.snapshot.fabric),

@@ -85,7 +85,7 @@ def test_every_metric_state_and_mark_is_in_the_glossary() -> None:
     wanted = """queued connecting starting stale lost failed flagged
         down rail uplink PFC ECN CNP ECMP
         absent tick probe peer busiest spine leaf PAUSED LIVE DELAYED GB/s Gb/s max/mean unrated gap
-        downlink Prometheus scale sure bookmark REC REPLAY END recorded timeline selected"""
+        downlink Prometheus scale sure bookmark REC ALERTS REPLAY END recorded timeline selected"""
     assert set(wanted.split()) <= heads
     assert {cause.title for cause in CAUSES.values()} <= set(GLOSSARY)
 

@@ -90,14 +90,15 @@ class TimeContext:
 @dataclass(frozen=True)
 class HeaderContext:
     """What the header is drawn from: the run's title, a mark that is always shown (`DEMO`), where
-    in time the screen is, the recorder's state (None: nothing is recorded), the choices and the
-    keys of the user.
+    in time the screen is, the recorder's state (None: nothing is recorded), whether alerts cannot
+    be sent, the choices and the keys of the user.
     """
 
     title: str
     mark: str
     time: TimeContext
     recorder: RecorderStatus | None
+    alerts_fail: bool
     unit: Unit
     metric_name: str
     cables: int

@@ -56,6 +56,7 @@ def header(ctx: HeaderContext) -> Line:
         *([(0, [(f" {ctx.mark} ", palette.paused)])] if ctx.mark else []),
         (0, time_state(ctx.time, palette)),
         *_recording(ctx),
+        *([(0, [("✖ ALERTS", palette.gone)])] if ctx.alerts_fail else []),
     ]
     units, metric, help_ = (f"{shown_key(each, ctx.keys)} " for each in ("units", "metric", "help"))
     if scene is not None:

@@ -96,6 +96,7 @@ def test_the_screen_says_once_that_a_receiver_is_dead_and_that_it_recovered(file
     try:
         terminal.until(DEAD)
         terminal.until_gone(DEAD)
+        assert "✖ ALERTS" in terminal.text()
         shown_again_s = time.monotonic() + 10
         while time.monotonic() < shown_again_s:
             assert DEAD not in terminal.text()
@@ -103,6 +104,7 @@ def test_the_screen_says_once_that_a_receiver_is_dead_and_that_it_recovered(file
         with posts(port=port) as hook:
             shown = terminal.until(FOUND)
             assert "not sent" not in shown
+            terminal.until_gone("✖ ALERTS")
         assert [each["change"] for each in hook.objects()] == ["open"]
         assert NODE in terminal.text(), "the screen is whole"
     finally:
