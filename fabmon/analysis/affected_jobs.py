@@ -52,7 +52,8 @@ def link_of(fabric: Fabric, condition: Condition) -> tuple[list[int], str] | Non
 
 class AffectedJobs:
     """Adds the labels of affected jobs, and their hosts, to conditions; computed again when the
-    jobs, the ports or tiers of the fabric, or the ports of a condition change."""
+    jobs, the ports or tiers of the fabric, the ports of a condition or the number of nodes
+    with known queue pairs change."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = (None, None, None)
@@ -73,7 +74,8 @@ class AffectedJobs:
         return [self._with_jobs(each, snapshot) for each in conditions]
 
     def _with_jobs(self, condition: Condition, snapshot: Snapshot) -> Condition:
-        key = (condition.cause, condition.subject, condition.rows, condition.victims)
+        named = (condition.cause, condition.subject, condition.rows, condition.victims)
+        key = (*named, snapshot.connections.reported)
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

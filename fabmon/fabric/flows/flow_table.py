@@ -89,7 +89,8 @@ class ForwardedFlows(NamedTuple):
 class Connections:
     """The last reported queue pairs, joined when first needed.
 
-    `before` are the connections of the previous report.
+    `before` are the connections of the previous report. `reported` is the number of nodes whose
+    queue pairs are known.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Connections:
     ) -> None:
         self.fabric = fabric
         self._reports = dict(reports)
+        self.reported = len(self._reports)
         if before is None:
             return
         computed = []

@@ -9,12 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fabmon.analysis.affected_jobs import AffectedJobs
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import KNOW, Survey
 from fabmon.analysis.job_placement import Placement, placement_text
 from fabmon.analysis.job_summary import job_summaries
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import index, match, parse
+from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.redaction import Redactor
@@ -78,6 +80,21 @@ def test_where_no_sender_is_known_to_be_slowed_the_hosts_are_some_of_those_on_bo
     assert said["job 8801 sends to"] == "some of gpu005, gpu006"
 
 
+def test_queue_pairs_that_are_read_later_say_where_a_slowed_host_sends() -> None:
+    job = DemoJob(name="llama-70b", hosts=8, payload_gb=40, compute_s=2.0)
+    scene = scene_of_jobs(20, Fault(kind="degraded_link", at=5, where="leaf1/up2"), jobs=(job,))
+    found = next(each for each in scene.findings if each.subject.startswith("leaf1/"))
+    slowed = msgspec.structs.replace(found, evidence=(), victims=("gpu001/mlx5_0",))
+    known = scene.snapshot.connections
+    affected = AffectedJobs()
+    said = []
+    for connections in (Connections(scene.snapshot.fabric, {}), known):
+        (each,) = affected.added([slowed], replace(scene.snapshot, connections=connections))
+        said.append([evidence.value for evidence in each.evidence])
+    assert said[0] == ["gpu001", "some of gpu005, gpu006, gpu007, gpu008"]
+    assert said[1] == ["gpu001", "some of gpu005, gpu008"]
+
+
 def test_the_filter_of_a_job_matches_its_hosts_their_ports_and_the_uplinks_it_needs() -> None:
     snapshot = healthy().snapshot
     known = index(snapshot.fabric)
@@ -133,7 +150,9 @@ def test_jobs_that_cross_the_same_leaf_are_named() -> None:
     )
 
 
-def test_doctor_says_which_jobs_span_more_leaves_than_they_must_and_whom_they_meet() -> None:
+def test_doctor_says_which_jobs_span_more_leaves_than_they_must_and_whose_uplinks_they_share() -> (
+    None
+):
     apart = (
         DemoJob(name="llama-70b", hosts=4, payload_gb=40, compute_s=2.0),
         DemoJob(name="vit-22b", hosts=4, payload_gb=20, compute_s=1.0),
