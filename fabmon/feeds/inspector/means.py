@@ -70,9 +70,11 @@ class _Means:
         oldest_s = (self.latest_ns - _WINDOW_NS) // _SECOND_NS
         self._sums = {key: sums for key, sums in self._sums.items() if key[0] > oldest_s}
         by_host: dict[str, list[float]] = {}
-        for (_, host), sums in self._sums.items():
+        for (_, host), (calls, time_s, weighted) in self._sums.items():
             own = by_host.setdefault(host, [0.0, 0.0, 0.0])
-            by_host[host] = [a + b for a, b in zip(own, sums, strict=True)]
+            own[0] += calls
+            own[1] += time_s
+            own[2] += weighted
         calls, time_s, weighted = (sum(each) for each in zip(*by_host.values(), strict=True))
         bandwidth = {host: sums[2] / sums[1] for host, sums in by_host.items() if sums[1] > 0}
         lowest = min(bandwidth, key=lambda host: bandwidth[host], default="")

@@ -41,7 +41,7 @@ class NodeCollectives:
     """Collects what the frames of nodes say of collectives."""
 
     def __init__(self, period_s: float = PERIOD_S) -> None:
-        """Reports are at least `period_s` apart: of 1,000 nodes one takes a second to make."""
+        """Reports are at least `period_s` apart: of 1,000 nodes one takes tenths of a second."""
         self._means = CollectiveMeans()
         self._nodes: dict[str, _Node] = {}
         self._period_s = period_s
