@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=10)
     parser.add_argument("--restart-s", type=float, default=5, help="of one node in 32")
     options = parser.parse_args()
-    load_before = os.getloadavg()[0]
+    machine = about(os.getloadavg()[0])
     with watched(options.nodes, options.restart_s) as screen:
         screen.until(r"\d+/\d+ nodes")
         pid, begun_s = screen.pid, time.monotonic()
@@ -53,7 +53,7 @@ def main() -> None:
                 "cores": round((cpu_s(pid) - cpu_before_s) / (time.monotonic() - part_s), 3),
                 "shown_time_p99_s": round(lags_s[int(len(lags_s) * 0.99)], 2),
                 "shown_time_most_s": round(lags_s[-1], 2),
-                **about(load_before),
+                **machine,
             }
             print(json.dumps(line), flush=True)
 
