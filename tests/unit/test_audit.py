@@ -9,7 +9,7 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.audit import audit
-from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey, Surveyor
+from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey, Surveyor
 from fabmon.fabric.model import Host
 from fabmon.fabric.pcie import pcie_link_bps
 from fabmon.fabric.rdma_mtu import roce_mtu
@@ -122,7 +122,7 @@ def test_one_port_is_not_as_the_others(
 def test_ports_without_a_line_rate_are_a_note() -> None:
     virtual = nic(1, {"netdev_speed_bps": 0})
     problems = audit(survey(rack(gpu2=virtual, gpu3=virtual)))
-    assert listed(problems) == [("line_rate", KNOW, ("gpu2/mlx5_1", "gpu3/mlx5_1"))]
+    assert listed(problems) == [("line_rate", NOTE, ("gpu2/mlx5_1", "gpu3/mlx5_1"))]
     assert "speed.eth0=25G" in problems[0].advice
     down = nic(1, {"netdev_speed_bps": 0, "netdev_up": 0})
     assert listed(audit(survey(rack(gpu2=down)))) == [("rail_down", FIX, ("gpu2/mlx5_1",))]
@@ -130,7 +130,7 @@ def test_ports_without_a_line_rate_are_a_note() -> None:
 
 def test_the_only_port_of_a_rail_that_is_down_is_a_note() -> None:
     problems = audit(survey({"gpu1": [nic(0), nic(1, {"netdev_up": 0})]}))
-    assert listed(problems) == [("rail_down", KNOW, ("gpu1/mlx5_1",))]
+    assert listed(problems) == [("rail_down", NOTE, ("gpu1/mlx5_1",))]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_some_gpus_without_a_nic_below_their_switch() -> None:
     near = gpu(0, {"mlx5_0": "PIX", "mlx5_1": "SYS"})
     far = gpu(1, {"mlx5_0": "NODE", "mlx5_1": "SYS"})
     (problem,) = audit(survey({"n1": [nic(0), nic(1), near, far]}))
-    assert listed([problem]) == [("gpu_without_nic", KNOW, ("n1/gpu1",))]
+    assert listed([problem]) == [("gpu_without_nic", NOTE, ("n1/gpu1",))]
     assert "(NODE), 1 of 2 GPUs of the node have one" in problem.text
     shared = [gpu(number, {"mlx5_0": "PXB"}) for number in range(4)]
     assert audit(survey({"n1": [nic(0), *shared]})) == []
@@ -191,12 +191,12 @@ def test_some_gpus_without_a_nic_below_their_switch() -> None:
         (
             {"iommu": "DMA-FQ", "iommu_group": "7"},
             {"iommu": "DMA", "iommu_group": "7"},
-            [("iommu", KNOW, ("n1/gpu0", "n1/mlx5_0"))],
+            [("iommu", NOTE, ("n1/gpu0", "n1/mlx5_0"))],
         ),
         (
             {"iommu": "identity", "iommu_group": "7"},
             {"iommu": "identity", "iommu_group": "8"},
-            [("acs", KNOW, ("n1/gpu0",))],
+            [("acs", NOTE, ("n1/gpu0",))],
         ),
         (
             {"iommu": "identity", "iommu_group": "7"},
@@ -237,7 +237,7 @@ def test_leaves_with_less_capacity_up_than_down(uplinks: int, hosts: int, text: 
     surveyor.accept(heard)
     problems = audit(surveyor.survey(history.accept(heard)))
     found = [(p.severity, p.ports, p.text) for p in problems if p.check == "down_up"]
-    assert found == ([(KNOW, ("leaf1",), text)] if text else [])
+    assert found == ([(NOTE, ("leaf1",), text)] if text else [])
 
 
 def test_a_card_that_is_not_there() -> None:
@@ -312,7 +312,7 @@ def test_a_gpu_is_judged_by_its_lanes_since_it_slows_down_while_idle() -> None:
 def test_errors_that_have_added_up_are_to_know() -> None:
     bad = nic(1, {"ib_symbol_errors": 12, "ib_ext_link_downed": 2})
     (problem,) = audit(survey(rack(gpu2=bad)))
-    assert (problem.check, problem.severity, problem.ports) == ("errors", KNOW, ("gpu2/mlx5_1",))
+    assert (problem.check, problem.severity, problem.ports) == ("errors", NOTE, ("gpu2/mlx5_1",))
     assert problem.text == "2 times down, 12 symbol errors since the counters started"
 
 
@@ -353,7 +353,7 @@ def test_a_host_with_more_rails_than_its_peers_is_to_know() -> None:
     nodes = rack()
     nodes["gpu2"] = [*nodes["gpu2"], nic(2)]
     (problem,) = audit(survey(nodes))
-    assert (problem.check, problem.severity) == ("rail_extra", KNOW)
+    assert (problem.check, problem.severity) == ("rail_extra", NOTE)
     assert (problem.ports, problem.text) == (("gpu2/mlx5_2",), "3 rails, most of its peers have 2")
 
 
@@ -364,7 +364,7 @@ def test_a_job_on_the_storage_nics_is_to_know() -> None:
     facts = {"gpu1": [Object("qps/mlx5_1", "queue_pairs", None, info, ())]}
     rules = RoleRules(overrides=(RoleOverride("*", "mlx5_1", "storage"),))
     (problem,) = audit(survey(rack(), facts, rules=rules))
-    assert (problem.check, problem.severity) == ("role_in_use", KNOW)
+    assert (problem.check, problem.severity) == ("role_in_use", NOTE)
     assert problem.ports == ("gpu1/mlx5_1",)
     assert problem.text == "no rails (s0), but they have queue pairs of job 8812"
 

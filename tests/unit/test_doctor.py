@@ -302,7 +302,7 @@ def test_the_object_follows_its_schema() -> None:
 def test_this_machine() -> None:
     done = fabmon("doctor", "--format", "json")
     record = json.loads(done.stdout)
-    assert done.returncode == (5 if any(f["severity"] == "mend" for f in record["faults"]) else 0)
+    assert done.returncode == (5 if any(f["severity"] == "fix" for f in record["faults"]) else 0)
     states = {each["source"]: each["state"] for each in record["nodes"][0]["sources"]}
     assert states["netdev"] == "works"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
+from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey
 from fabmon.fabric.model import GPU, RAIL, Node, Port
 from fabmon.fabric.wording import name_list
 
@@ -130,7 +130,7 @@ def _notes(check: str, ports: list[Port], text: str, advice: str) -> Iterator[Pr
     if ports:
         yield Problem(
             check=check,
-            severity=KNOW,
+            severity=NOTE,
             ports=tuple(port.id for port in ports),
             text=text,
             advice=advice,

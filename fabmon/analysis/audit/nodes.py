@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
+from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey
 from fabmon.analysis.detectors.gpu_nic_numa import CAUSE, gpus_without_near_nic
 from fabmon.analysis.detectors.missing_nvlinks import CAUSE as MISSING_NVLINKS
 from fabmon.analysis.detectors.missing_nvlinks import gpus_with_missing_links
@@ -74,7 +74,7 @@ def errors_added_up(survey: Survey) -> Iterator[Problem]:
         if errors:
             yield Problem(
                 check="errors",
-                severity=KNOW,
+                severity=NOTE,
                 ports=(port.id,),
                 text=f"{', '.join(errors)} since the counters started",
                 advice="Check whether they still grow: errors /s on the port's page of fabmon.",
@@ -132,7 +132,7 @@ def shared_with_management(survey: Survey) -> Iterator[Problem]:
             if why:
                 yield Problem(
                     check="management_shared",
-                    severity=FIX if len(rails) > 1 else KNOW,
+                    severity=FIX if len(rails) > 1 else NOTE,
                     ports=(port.id,),
                     text=f"carries {why} beside the training traffic",
                     advice="Give management a port of its own, or keep NCCL off this one "
@@ -152,7 +152,7 @@ def used_by_jobs(survey: Survey) -> Iterator[Problem]:
         names = label_runs(sorted({(ports[r].label, ports[r].role, ports[r].index) for r in rows}))
         yield Problem(
             check="role_in_use",
-            severity=KNOW,
+            severity=NOTE,
             ports=tuple(ports[row].id for row in sorted(rows)),
             text=f"no rails ({names}), but they have queue pairs of job {job}",
             advice="Keep the job off them (NCCL_IB_HCA, UCX_NET_DEVICES); if they are rails, say "

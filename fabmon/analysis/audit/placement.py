@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fabmon.analysis.audit.survey import KNOW, Problem, Survey
+from fabmon.analysis.audit.survey import NOTE, Problem, Survey
 from fabmon.analysis.job_placement import Places, placement_text
 
 _MOST_JOBS = 100
@@ -26,7 +26,7 @@ def jobs_spread(survey: Survey) -> Iterator[Problem]:
         if text:
             yield Problem(
                 check="job_placement",
-                severity=KNOW,
+                severity=NOTE,
                 ports=tuple(nodes),
                 text=f"{job.label}: {text}",
                 advice=_ADVICE,

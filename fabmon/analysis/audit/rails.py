@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from fabmon.analysis.audit.survey import FIX, KNOW, Problem, Survey
+from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey
 from fabmon.analysis.detectors.miscabled import CAUSE, miscabled_conditions
 from fabmon.fabric.model import FABRIC, HOST, RAIL, SWITCH, Node, Port
 from fabmon.fabric.rdma_mtu import FULL_RDMA_MTU, roce_mtu
@@ -58,7 +58,7 @@ def line_rate_unknown(survey: Survey) -> Iterator[Problem]:
     if unknown:
         yield Problem(
             check="line_rate",
-            severity=KNOW,
+            severity=NOTE,
             ports=unknown,
             text="no line rate is reported: no utilisation, and no finding that needs it",
             advice="Name it in the hosts file, as in speed.eth0=25G.",
@@ -166,7 +166,7 @@ def leaves_oversubscribed(survey: Survey) -> Iterator[Problem]:
     for text, leaves in found.items():
         yield Problem(
             check="down_up",
-            severity=KNOW,
+            severity=NOTE,
             ports=tuple(leaves),
             text=f"down:up {text}, of links that are up",
             advice="Expect full uplinks when all hosts send to other leaves; look for uplinks that"
@@ -252,7 +252,7 @@ def rails_down(survey: Survey) -> Iterator[Problem]:
         if len(known) == 1 and up[known[0].row] == 0:
             yield Problem(
                 check="rail_down",
-                severity=KNOW,
+                severity=NOTE,
                 ports=(known[0].id,),
                 text=f"down, and rail {rail} has no other port that says whether it should be",
                 advice="If it should be up: look at the cable, the optics and the switch port.",
@@ -300,7 +300,7 @@ def _other_counts(rails: dict[str, list[Port]]) -> Iterator[Problem]:
             more = [port.id for port in ports if 2 * places[str(port.info.get("pci"))] < len(rails)]
             yield Problem(
                 check="rail_extra",
-                severity=KNOW,
+                severity=NOTE,
                 ports=tuple(more) or (name,),
                 text=f"{len(ports)} rails, most of its peers have {usual}",
                 advice="Look whether the card is for training; the table [roles] of fabmon.toml "

@@ -14,15 +14,15 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, fits
 
-FIX, KNOW = "mend", "know"
+FIX, NOTE = "fix", "note"
 """Severities of problems, as `fabmon doctor --format json` has them."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit finds: something set up or built wrongly, whether or not it has effects now.
 
-    `check` is the name of the check. `severity` is `mend` for what should be fixed before a run,
-    `know` for the rest. `ports` are `node/port`, or a node that lacks something; `text` is one
+    `check` is the name of the check. `severity` is `fix` for what should be fixed before a run,
+    `note` for the rest. `ports` are `node/port`, or a node that lacks something; `text` is one
     sentence with its numbers, `advice` says what to do.
     """
 

@@ -11,7 +11,7 @@ import pytest
 
 from fabmon.analysis.affected_jobs import AffectedJobs
 from fabmon.analysis.audit import audit
-from fabmon.analysis.audit.survey import KNOW, Survey
+from fabmon.analysis.audit.survey import NOTE, Survey
 from fabmon.analysis.job_placement import Placement, placement_text
 from fabmon.analysis.job_summary import job_summaries
 from fabmon.analysis.scene import Scene
@@ -168,7 +168,7 @@ def test_doctor_says_which_jobs_span_more_leaves_than_they_must_and_whose_uplink
         f"{SMALL}: spans 2 leaves where 1 is enough; shares the uplinks of leaf1, leaf2 with {BIG}",
     ]
     assert found[0].ports == snapshot.jobs.nodes_of(snapshot.jobs.jobs[0])
-    assert found[0].severity == KNOW
+    assert found[0].severity == NOTE
 
 
 def test_redaction_covers_jobs_users_partitions_and_nodes() -> None:
