@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from fabmon.analysis.scene import Scene
 from fabmon.recording.format.frames import FrameKind
-from fabmon.recording.format.records import Note
+from fabmon.recording.format.records import Note, SessionRecord, StateRecord
 from fabmon.recording.format.sections import decompress, split_sections
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline
@@ -18,6 +20,10 @@ OLD = Path(__file__).parents[2] / "fixtures" / "recordings" / "infiniband_collis
 """45 s of 8 hosts, InfiniBand fat tree; two flows share an uplink of leaf1 from 8 s to 23 s."""
 
 NAMES = ("cause", "subject")
+HOSTS: dict[str, type[SessionRecord | StateRecord]] = {
+    FrameKind.SESSION: SessionRecord,
+    FrameKind.STATE: StateRecord,
+}
 
 
 def scenes(path: Path) -> Iterator[Scene]:
@@ -38,6 +44,9 @@ def contents(path: Path) -> list[tuple[object, ...]]:
                 content = None  # Rates are computed: a version may add columns.
             elif head.kind == FrameKind.BLOCK:
                 content = [decompress(section) for section in split_sections(payload)]
+            elif head.kind in HOSTS:
+                # A version may add fields of hosts, with their defaults in older recordings.
+                content = msgspec.json.decode(decompress(payload), type=HOSTS[head.kind])
             elif head.kind != FrameKind.END:
                 content = decompress(payload) if head.kind != FrameKind.INDEX else None
             frames.append((head.kind, head.flags, head.part, head.time_ns, head.until_ns, content))
