@@ -198,7 +198,12 @@ def _check_private(directory: Path, home: Path) -> None:
 
 
 def _changed_s(directory: Path) -> float:
-    return directory.stat().st_mtime
+    """When a ring was written to last; the directory itself changes with each new file only."""
+    times = [directory.stat().st_mtime]
+    for file in directory.glob("*.fabrec"):
+        with suppress(FileNotFoundError):  # The ring of a running screen drops its oldest.
+            times.append(file.stat().st_mtime)
+    return max(times)
 
 
 def _remove_old_rings(home: Path) -> None:

@@ -115,6 +115,16 @@ def test_a_time_is_in_the_column_that_began_before_it() -> None:
             assert made.column(made.began_ns(column)) == column
 
 
+def test_before_the_finding_began_its_links_are_shown() -> None:
+    """As when a user goes back in time from the page of a finding."""
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(COLLISION.scene(5))
+    (finding,) = COLLISION.scene(70).findings
+    made = Waterfall(screen_state.draw_context(COLLISION.scene(5), 119), finding, 2)
+    assert made.column(finding.since_ns) >= made.columns
+    assert "━" not in str(made.axis)
+
+
 def test_a_short_peak_is_never_lost() -> None:
     wide, narrow = fall(COLLISION, 70), fall(COLLISION, 70, width=60)
     assert np.nanmax(wide.values) == np.nanmax(narrow.values)

@@ -21,8 +21,10 @@ def left(home: Path, name: str, age: int) -> Path:
     """Make a ring directory that was last written to some time ago."""
     directory = home / name
     directory.mkdir()
-    write(directory / "live-20251121T044000Z.fabrec", quiet_ticks(3))
-    os.utime(directory, (1e9 - age, 1e9 - age))
+    file = directory / "live-20251121T044000Z.fabrec"
+    write(file, quiet_ticks(3))
+    for each in (file, directory):
+        os.utime(each, (1e9 - age, 1e9 - age))
     return directory
 
 
@@ -75,6 +77,15 @@ def test_rings_are_private(home: Path) -> None:
     modes = [each.stat().st_mode & 0o777 for each in (path, *path.parents[:3])]
     assert modes == [0o600, 0o700, 0o700, 0o700]
     assert last_ring(RecordingConfig()) == path.parent
+
+
+def test_the_last_ring_is_the_one_that_was_written_to_last(home: Path) -> None:
+    """A ring's directory changes with each new file only, its last file with every block."""
+    (home / "demo").mkdir(parents=True)
+    home.chmod(0o700)
+    live, demo = left(home, "login1-1-1", 10), left(home / "demo", "login1-2-2", 100)
+    os.utime(live, (1e9 - 600, 1e9 - 600))
+    assert last_ring(RecordingConfig()) == live != demo
 
 
 def test_a_planted_link_is_not_followed(home: Path, tmp_path: Path) -> None:

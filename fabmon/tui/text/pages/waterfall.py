@@ -257,7 +257,7 @@ class Waterfall:
             for place in range(self.columns)
             for _ in range(self.cell)
         ]
-        if first >= 0:
+        if 0 <= first < self.columns:
             strokes[first * self.cell] = palette.selection_mark
         if self.here is not None:
             strokes[self.here * self.cell] = _HEAD
