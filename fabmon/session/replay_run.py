@@ -16,6 +16,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.redaction import redacted
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.time_wording import date_time
 from fabmon.fabric.wording import file_error
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.recording.format.errors import RecordingError
@@ -183,11 +184,13 @@ def time_range(
         found.append(at)
     begin, end = found
     if begin is not None and begin > timeline.until_ns:
-        raise UsageError(f"{from_option} {from_} is after the end of the recording")
+        known = f"{date_time(timeline.start_ns)} to {date_time(timeline.until_ns)}"
+        raise UsageError(f"{from_option} {from_} is not in the recording: {known}")
     if begin is not None:
         begin = max(begin, timeline.start_ns)
     if end is not None and end < (begin or timeline.start_ns):
-        raise UsageError(f"--to {to} is before the start")
+        start = "the recording" if from_ is None else f"{from_option} {from_}"
+        raise UsageError(f"--to {to} is before {start}")
     return begin, end
 
 

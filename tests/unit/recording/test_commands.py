@@ -173,8 +173,8 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
         (("replay", "FILE", "--at", "noon"), "--at noon: write a time such as 14:03"),
         (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give only one of them"),
         (("replay", "FILE", "--at", "+1s", "--to", "+2s", "--format", "json"), "only one of them"),
-        (("replay", "FILE", "--from", "+2h"), "after the end of the recording"),
-        (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before the start"),
+        (("replay", "FILE", "--from", "+2h"), "--from +2h is not in the recording: 20"),
+        (("replay", "FILE", "--from", "+10s", "--to", "+5s"), "--to +5s is before --from +10s"),
         (
             ("replay", "FILE", "--speed", "fast"),
             "--speed fast: write a number such as 0.5",
