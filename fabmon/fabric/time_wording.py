@@ -35,9 +35,15 @@ def event_time(time_ns: int, is_dated: bool) -> str:
     return _formatted(time_ns, "%m-%d %H:%M:%SZ" if is_dated else "%H:%M:%SZ")
 
 
+MINUTES_FROM_S = 300
+"""The window in seconds from which on labels of its axis have no seconds."""
+
+
 def axis_label(time_ns: int, window_s: float) -> str:
     """As much of a time as distinguishes it within a window: `14:03:20`, `14:03`, `11-20 14:03`."""
-    pattern = "%H:%M:%S" if window_s < 300 else "%H:%M" if window_s < 86_400 else "%m-%d %H:%M"
+    pattern = (
+        "%H:%M:%S" if window_s < MINUTES_FROM_S else "%H:%M" if window_s < 86_400 else "%m-%d %H:%M"
+    )
     return _formatted(time_ns, pattern)
 
 

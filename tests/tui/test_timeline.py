@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.time_wording import axis_label
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.recording_access import LiveRecording
@@ -16,6 +17,7 @@ from fabmon.session.session import finding_notes
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.header import header
+from fabmon.tui.text.timeline import _label_times
 from fabmon.tui.time.past_reader import RecordingAccess
 from tests.tui.recordings import Watching, at, session
 from tests.tui.running import Running, running
@@ -268,3 +270,12 @@ async def test_fluctuation_of_all_that_is_recorded_so_far(tmp_path: Path) -> Non
         await run.shows(" whole recording ", "14:06:4")
         await run.press("r")
         await run.shows(" last minutes ")
+
+
+def test_labels_of_the_axis_differ() -> None:
+    """From five minutes on they have no seconds: two of one minute would be the same."""
+    for span_s in (60, 120, 299, 300, 600, 3600, 86_400):
+        window = (at(0), at(0) + span_s * 10**9)
+        labels = [axis_label(time_ns, span_s) for time_ns in _label_times(window, 200)]
+        assert labels
+        assert len(set(labels)) == len(labels)

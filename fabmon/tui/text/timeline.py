@@ -12,7 +12,7 @@ from fabmon.analysis.detectors.ecmp_collision import IMPOSSIBLE_UTIL
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.time_wording import SECOND_NS, axis_label, interval
+from fabmon.fabric.time_wording import MINUTES_FROM_S, SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Depth, Palette
@@ -221,6 +221,8 @@ def _with_head(line: Line, head: int | None, palette: Palette) -> Line:
 def _label_times(window: tuple[int, int], width: int) -> list[int]:
     span_s = (window[1] - window[0]) / SECOND_NS
     wanted_s = span_s / max(1, width / _LABEL_EVERY)
+    if span_s >= MINUTES_FROM_S:
+        wanted_s = max(wanted_s, 60)
     every_ns = next((s for s in _LABELS_S if s >= wanted_s), _LABELS_S[-1]) * SECOND_NS
     first = window[0] // every_ns * every_ns + every_ns
     return list(range(first, window[1], every_ns))

@@ -156,7 +156,7 @@ class Waterfall:
     @property
     def ends(self) -> tuple[str, str]:
         """The labels of the two ends of the time axis."""
-        return f"{MINUS}{self.minutes} min", "now"
+        return f"{MINUS}{self.minutes} min", "now" if self.ctx.time.shown is None else "here"
 
     @property
     def here(self) -> int | None:

@@ -9,6 +9,7 @@ import numpy as np
 from collectors.catalog.kernel_log import FATAL
 from fabmon.fabric.kernel_log import message_text, pattern_of
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
+from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import RATE, name_list, plural, rate
 from fabmon.tui.heatmap_units import ports_of_role
@@ -146,7 +147,9 @@ def last_traffic(canvas: Canvas) -> list[Line]:
         lines.append(line((f"   {drawn}", canvas.palette.tx), target=NodeTarget(node.name)))
     if status is not None:
         lasted = duration((canvas.snapshot.time_ns - status.since_ns) / SECOND_NS)
-        lines += canvas.remark(f"{status.state} for {lasted}: {status.reason or 'unknown reason'}")
+        is_up = status.state is NodeState.UP
+        reason = status.reason or ("" if is_up else "unknown reason")
+        lines += canvas.remark(f"{status.state} for {lasted}" + (f": {reason}" if reason else ""))
     return lines
 
 
