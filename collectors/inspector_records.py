@@ -24,6 +24,12 @@ JOB_DIRECTORY = re.compile(r"nccl-inspector-(\d+)|(\d+)")
 """The directory of a job's files, with its number."""
 
 MOST_COUNT = 1 << 53
+OPERATION, FILES = "nccl_operation", "nccl_files"
+OF_OPERATION = ("nccl_calls", "nccl_time_us", "nccl_bus_bytes")
+OF_FILES = ("nccl_records_lost", "nccl_records_unread", "nccl_bytes_skipped")
+"""Kinds of the objects in which a node reports what it read, and the metrics of each."""
+MOST_OPERATIONS = 64
+"""Operations that a node reports: those counted last."""
 _GB = 1e9
 _MOST_TEXT = 64
 _MOST_LINE = 1 << 17

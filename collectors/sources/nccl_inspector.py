@@ -21,8 +21,13 @@ from collectors import clock
 from collectors.catalog import require
 from collectors.hostfs import HostFS
 from collectors.inspector_records import (
+    FILES,
     LOG_NAME,
     MOST_COUNT,
+    MOST_OPERATIONS,
+    OF_FILES,
+    OF_OPERATION,
+    OPERATION,
     LogFile,
     Measured,
     Operation,
@@ -37,7 +42,6 @@ _MOST_BYTES = 1 << 20
 """What is read of all files together at a time: 2,000 records of 500 bytes, 40 ms of a core."""
 _CAPTURE = "nccl_inspector"
 _MOST_FILES = 256
-_MOST_OPERATIONS = 64
 _ANNOUNCE_NS = 60 * 1_000_000_000
 """A new operation changes the layout of the frames, which costs all rates of the node one tick:
 after the first ones it is announced no sooner than this after the last announcement."""
@@ -46,9 +50,7 @@ _OLD_NS = 60 * 1_000_000_000
 _LINE_END = 1
 """Bytes from which on a file of whole lines is read, so that the next line is the first."""
 
-_OF_OPERATION = ("nccl_calls", "nccl_time_us", "nccl_bus_bytes")
-_OF_FILES = ("nccl_records_lost", "nccl_records_unread", "nccl_bytes_skipped")
-require(*_OF_OPERATION, *_OF_FILES)
+require(*OF_OPERATION, *OF_FILES)
 
 
 class NcclInspector(Source):
@@ -78,7 +80,7 @@ class NcclInspector(Source):
         self._read_files()
         self._shown = tuple(sorted(self._counted))
         self._announced, self._announced_ns = self._generation, clock.monotonic_ns()
-        files = Object("files", "nccl_files", None, {}, _OF_FILES)
+        files = Object("files", FILES, None, {}, OF_FILES)
         return [files, *(self._object(operation) for operation in self._shown)]
 
     def read(self, faults: Faults) -> List[Optional[int]]:
@@ -115,7 +117,7 @@ class NcclInspector(Source):
             "ranks": operation.ranks,
             "nodes": operation.nodes,
         }
-        return Object(f"operation/{name}", "nccl_operation", None, info, _OF_OPERATION)
+        return Object(f"operation/{name}", OPERATION, None, info, OF_OPERATION)
 
     def _read_files(self) -> None:
         """Read what was appended, of each file its share. Raises SourceError."""
@@ -172,7 +174,7 @@ class NcclInspector(Source):
             return
         counted = self._counted.get(each.operation)
         if counted is None:
-            if len(self._counted) >= _MOST_OPERATIONS:
+            if len(self._counted) >= MOST_OPERATIONS:
                 # Those counted last are at the end.
                 del self._counted[next(iter(self._counted))]
             counted = [0, 0, 0]

@@ -255,16 +255,22 @@ async def test_a_mark_is_taken_away_where_it_was_made(recording: tuple[Path, lis
         assert run.app.screen_state.cursor.mark_in_ns is None
 
 
-async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
-    recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    may_read, seek = asyncio.Event(), RecordedPast.seek
+@pytest.fixture
+def may_read(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Nothing is read from the recording before this is set."""
+    allowed, seek = asyncio.Event(), RecordedPast.seek
 
     async def seek_later(self: RecordedPast, at_ns: int) -> Scene | None:
-        await may_read.wait()
+        await allowed.wait()
         return await seek(self, at_ns)
 
     monkeypatch.setattr(RecordedPast, "seek", seek_later)
+    return allowed
+
+
+async def test_freezing_what_is_not_read_yet_does_not_end_the_reading(
+    recording: tuple[Path, list[Scene]], may_read: asyncio.Event
+) -> None:
     async with replaying(recording[0]) as run:
         await run.press("space")
         may_read.set()
@@ -280,15 +286,8 @@ async def test_until_it_is_read_it_says_so(recording: tuple[Path, list[Scene]]) 
 
 
 async def test_the_nodes_of_a_recording_that_is_being_read_are_not_waited_for(
-    recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
+    recording: tuple[Path, list[Scene]], may_read: asyncio.Event
 ) -> None:
-    may_read, seek = asyncio.Event(), RecordedPast.seek
-
-    async def seek_later(self: RecordedPast, at_ns: int) -> Scene | None:
-        await may_read.wait()
-        return await seek(self, at_ns)
-
-    monkeypatch.setattr(RecordedPast, "seek", seek_later)
     async with replaying(recording[0]) as run:
         await run.press("3")
         await run.shows("reading the recording")

@@ -140,10 +140,10 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
     total = moved.sum(axis=1)
     jobs: dict[bytes, _Job] = {}
     for host in suspects[np.argsort(-quiet[suspects], kind="stable")[:_MAX_SUSPECTS]].tolist():
-        alike = np.abs(total - total[host]) <= _SAME_TOTAL * max(float(total[host]), 1e-6)
-        job = jobs.get(alike.tobytes())
+        similar = np.abs(total - total[host]) <= _SAME_TOTAL * max(float(total[host]), 1e-6)
+        job = jobs.get(similar.tobytes())
         if job is None:
-            job = jobs[alike.tobytes()] = _job(inputs, t, moved, np.flatnonzero(alike))
+            job = jobs[similar.tobytes()] = _job(inputs, t, moved, np.flatnonzero(similar))
         late = _lateness(inputs, t, job, host)
         if late is None:
             continue

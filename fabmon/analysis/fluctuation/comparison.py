@@ -265,11 +265,11 @@ def _same_jobs(ones: Sequence[_Job], others: Sequence[_Job]) -> dict[int, int]:
 
 def _similarity(one: _Job, other: _Job) -> float:
     """How sure it is that two jobs are the same, 0 to 3; negative where they are not."""
-    alike = host_similarity(one.hosts, other.hosts)
+    similarity = host_similarity(one.hosts, other.hosts)
     identity = None if one.job is None or other.job is None else _identity(one.job, other.job)
     if identity is None:
-        return alike if alike >= SAME_JOB else -1.0
-    return identity + alike if identity else -1.0
+        return similarity if similarity >= SAME_JOB else -1.0
+    return identity + similarity if identity else -1.0
 
 
 def _identity(one: Job, other: Job) -> int | None:

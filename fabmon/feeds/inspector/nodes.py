@@ -9,7 +9,16 @@ from typing import Annotated
 
 import msgspec
 
-from collectors.inspector_records import MOST_COUNT, Operation, text_of
+from collectors.inspector_records import (
+    FILES,
+    MOST_COUNT,
+    MOST_OPERATIONS,
+    OF_FILES,
+    OF_OPERATION,
+    OPERATION,
+    Operation,
+    text_of,
+)
 from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, ObjectInfo
@@ -17,11 +26,6 @@ from fabmon.feeds.inspector.means import CollectiveMeans
 
 SOURCE = "nccl_inspector"
 PERIOD_S = 10.0
-MOST_OPERATIONS = 64
-"""Operations of one node: as many as a probe reports."""
-_OPERATION, _FILES = "nccl_operation", "nccl_files"
-_OF_OPERATION = ("nccl_calls", "nccl_time_us", "nccl_bus_bytes")
-_OF_FILES = ("nccl_records_lost", "nccl_records_unread", "nccl_bytes_skipped")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNT)]
 
 
@@ -99,7 +103,7 @@ class _Node:
             operation = _operation(item)
             if len(self._objects) > MOST_OPERATIONS:
                 break
-            if operation is not None or (item.kind == _FILES and item.metrics == _OF_FILES):
+            if operation is not None or (item.kind == FILES and item.metrics == OF_FILES):
                 self._objects.append((item.id, position, operation))
             position += len(item.metrics)
         known = {each[0] for each in self._objects}
@@ -120,9 +124,9 @@ class _Node:
             return False
         is_new = False
         for name, position, operation in self._objects:
-            values = block[position : position + len(_OF_OPERATION)]
+            values = block[position : position + len(OF_OPERATION)]
             known = [value for value in values if value is not None]
-            if len(known) != len(_OF_OPERATION):
+            if len(known) != len(OF_OPERATION):
                 continue
             before = self._before.get(name, (0, 0, 0))
             self._before[name] = known
@@ -143,7 +147,7 @@ class _Node:
 
 def _operation(item: ObjectInfo) -> Operation | None:
     """The operation that an object counts; None for another object."""
-    if item.kind != _OPERATION or item.metrics != _OF_OPERATION:
+    if item.kind != OPERATION or item.metrics != OF_OPERATION:
         return None
     try:
         found = msgspec.convert(item.info, type=_Info)
