@@ -202,9 +202,10 @@ def _window(
         if time is not None and (at := clock.time_ns(time)) is not None
     ]
     began = [
-        at - int((each.ran_s or 0.0) * 1e9)
+        time_ns
         for each in stuck
         if each.first is not None and (at := clock.time_ns(each.first)) is not None
+        for time_ns in _while_stuck(at, each.ran_s or 0.0, start_ns)
     ]
     tested = [
         at
@@ -218,6 +219,13 @@ def _window(
     first = max(start_ns, min(inside) - int(_BEFORE_S * 1e9))
     last = min(max(inside) + int(_AFTER_S * 1e9), first + int(_LONGEST_S * 1e9), until_ns)
     return (first, last) if first < last else None
+
+
+def _while_stuck(at_ns: int, ran_s: float, start_ns: int) -> tuple[int, ...]:
+    """When a collective began that timed out at `at_ns` after `ran_s`. Of one that began before the
+    recording, but did not end before it, the recording's start and the end."""
+    began_ns = at_ns - int(ran_s * 1e9)
+    return (start_ns, at_ns) if began_ns < start_ns <= at_ns else (began_ns,)
 
 
 def _hosts(failures: Sequence[LocatedFailure]) -> set[str]:

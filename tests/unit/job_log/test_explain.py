@@ -183,6 +183,17 @@ def test_a_recording_shows_the_links_and_findings_of_that_time(
     assert "RECORDING  05-04 20:00" in run(path, "--recording", recording).output
 
 
+def test_a_collective_that_began_before_the_recording(tmp_path: Path, recording: Path) -> None:
+    """As with PyTorch's usual timeouts: 30 minutes, and a ring that holds less."""
+    lines = [*Log("2.30.7", ("gpu006", "gpu002")).start(), *watchdog(1, 77)]
+    path = tmp_path / "job.log"
+    path.write_text("\n".join(lines).replace("19:55:27", "20:01:10") + "\n")
+    seen = explained(path, "--recording", recording, "--tz", "0")["recording"]
+    assert seen["start"].startswith("2026-05-04T20:00:00")
+    assert seen["end"] >= "2026-05-04T20:01:10"
+    assert seen["findings"]
+
+
 def test_times_that_are_not_in_the_recording(job: Path, tmp_path: Path, recording: Path) -> None:
     found = explained(job, "--recording", recording, "--tz", "0")
     assert found["recording"]["start"] is None
