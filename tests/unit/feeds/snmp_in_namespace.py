@@ -69,7 +69,9 @@ async def table(directory: Path) -> dict[str, Any]:
     agent, secret = begin(directory)
     hosts = directory / "hosts.txt"
     hosts.write_text(f"switch7 via=snmp address=127.0.0.1 port={agent.port} secret={secret}\n")
-    program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts), "--once"]
+    # The agent has the first rates after 10 s: --once waits for 15.
+    code = "from fabmon.session import printing; printing._ONCE_S = 60; from fabmon.cli import main"
+    program = [sys.executable, "-c", f"{code}; main.main()", "--hosts", str(hosts), "--once"]
     process = await asyncio.create_subprocess_exec(
         *program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

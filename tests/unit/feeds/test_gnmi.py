@@ -107,7 +107,7 @@ class Heard:
 
     async def until(self, holds: Callable[[Heard], bool]) -> Heard:
         """Read on until something holds."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not holds(self):
                 self._take(decode(await self._session.readline()))
         return self
