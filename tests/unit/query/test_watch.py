@@ -218,7 +218,7 @@ async def test_a_few_at_once_are_answered_and_more_are_refused(
             writer.close()
         answer: Answer | None = None
         async with asyncio.timeout(60):
-            while answer is None:  # noqa: ASYNC110 - until it has seen that they left
+            while answer is None:
                 with suppress(QueryError):
                     answer = await ask_watch(path, StatusQuestion())
         assert answer.source == "watch of pod7"
