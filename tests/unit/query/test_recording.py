@@ -75,11 +75,12 @@ def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> Non
 def test_an_answer_says_which_part_of_the_time_is_not_recorded(recorded: Path) -> None:
     recorded_range = "the recording: 2026-11-21 14:06:40Z to 2026-11-21 14:08:19Z"
     whole: dict[str, Any] = {"from_": "2001-01-01", "to": "2030-01-01"}
-    for name, fields in (
-        ("findings", {}),
-        ("job", {"job": "8801"}),
-        ("history", {"port": "leaf1 up3"}),
-    ):
+    questions: dict[str, dict[str, Any]] = {
+        "findings": {},
+        "job": {"job": "8801"},
+        "history": {"port": "leaf1 up3"},
+    }
+    for name, fields in questions.items():
         found = asked(recorded, name, **whole, **fields)
         assert (found["from"], found["to"]) == ("2026-11-21T14:06:40Z", "2026-11-21T14:08:19Z")
         assert found["notes"][:2] == [
