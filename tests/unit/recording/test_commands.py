@@ -33,7 +33,7 @@ from tests.unit.test_cli import fabmon
 def test_a_recorded_session_replays_to_the_same_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     live = fabmon(
-        "--record", str(path), "--format", "jsonl", "--duration", "2", "--interval", "0.5"
+        "--record", str(path), "--format", "jsonl", "--duration", "4", "--interval", "0.5"
     )
     assert live.returncode == 0, live.stderr
     assert live.stderr.startswith("fabmon: recorded ")
@@ -64,7 +64,7 @@ def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     with Recording(path) as recording:
         assert recording.is_closed
@@ -80,7 +80,7 @@ def test_printed_lines_complete_the_recording_beside_them_on_sigterm(tmp_path: P
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, errors
     with Recording(path) as recording:
         assert recording.is_closed
