@@ -92,6 +92,25 @@ def test_the_python_of_the_hosts_file_is_tried_first(tmp_path: Path, empty_root:
     assert b"mine" in errors
 
 
+def test_a_python_of_the_hosts_file_that_is_not_there_is_reported(
+    empty_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one runs the probe: the node is watched, and its page names the one that is not."""
+    monkeypatch.setattr(probe_input, "PYTHON_CANDIDATES", sys.executable)
+    for named, is_reported in (("/opt/none/python3", True), (sys.executable, False)):
+        line = probe_input.shell_line(named)
+        child = run(["sh", "-c", line], probe_input.payload(ProbeSettings(root=empty_root)))
+        assert child.stdout is not None
+        first, second = json.loads(child.stdout.readline()), json.loads(child.stdout.readline())
+        child.kill()
+        child.communicate()
+        assert first[0] == "hello"
+        assert (second[0] == "notice") == is_reported
+        if is_reported:
+            assert (second[1]["event"], second[1]["source"]) == ("lost", "python")
+            assert second[1]["text"].startswith("/opt/none/python3 is not there, does not run or")
+
+
 def test_pythons_that_are_too_old_are_skipped_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +126,7 @@ def test_pythons_that_are_too_old_are_skipped_and_named(
     error = probe_input.no_python("some noise\n" + errors.decode())
     assert str(error) == (
         f"no python3 >= 3.6 on the node: found 3.5.3 at {tmp_path}/python3, "
-        f"3.4.10 at {tmp_path}/python3.4, {tmp_path}/python2 that does not run; "
+        f"3.4.10 at {tmp_path}/python3.4, {tmp_path}/python2 that does not run: "
         "set python= in the hosts file"
     )
 

@@ -159,12 +159,14 @@ def _runs(pid: int) -> bool:
         (
             "echo 'Permission denied (publickey).' >&2; exit 255",
             "permission denied",
-            "sh ended with status 255: Permission denied (publickey).",
+            "sh ended with status 255: Permission denied (publickey): is our public key in its"
+            " authorized_keys, is user= right?",
         ),
         (
             "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255",
             "refused",
-            "sh ended with status 255: ssh: connect to host x port 22: Connection refused",
+            "sh ended with status 255: ssh: connect to host x port 22: Connection refused: is sshd"
+            " running, is the port right?",
         ),
         ("echo 'fabmon-no-python; False 3 6 8 at /x' >&2; exit 127", "no python", None),
         ("exec >&-; sleep 30", "ended", "closed its output without ending"),

@@ -182,8 +182,9 @@ async def test_a_refused_key(nodes: Nodes, empty_root: str) -> None:
     status, _ = await beside_a_good_one(nodes, empty_root, port)
     assert status.cause == "permission denied"
     assert status.reason == (
-        "permission denied (publickey) for user tester: it accepts none of our keys; next login"
-        " when a key or ssh_config here changes, by r, else within 30 min"
+        "permission denied (publickey) for user tester: it accepts none of our keys: is our public"
+        " key in its authorized_keys, is user= right?; next login when a key or ssh_config here"
+        " changes, by r, else within 30 min"
     )
 
 
@@ -275,7 +276,10 @@ async def test_a_server_that_closes_the_connection(nodes: Nodes, empty_root: str
 
 async def test_a_port_without_a_server(nodes: Nodes, empty_root: str) -> None:
     status, _ = await beside_a_good_one(nodes, empty_root, 1)
-    assert (status.cause, status.reason) == ("refused", "connection refused by 127.0.0.1:1")
+    assert (status.cause, status.reason) == (
+        "refused",
+        "connection refused by 127.0.0.1:1: is sshd running, is the port right?",
+    )
 
 
 async def test_a_name_without_an_address(nodes: Nodes, empty_root: str) -> None:
@@ -283,6 +287,8 @@ async def test_a_name_without_an_address(nodes: Nodes, empty_root: str) -> None:
         latest, _ = await watch(feed, are(NodeState.FAILED, "nowhere.invalid"))
     assert latest["nowhere.invalid"].cause in ("unknown name", "timeout")
     assert "nowhere.invalid" in latest["nowhere.invalid"].reason
+    if latest["nowhere.invalid"].cause == "unknown name":
+        assert latest["nowhere.invalid"].reason.endswith("or set address= in the hosts file")
 
 
 async def test_a_node_without_python(
@@ -299,7 +305,7 @@ async def test_a_node_without_python(
         latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1", "gpu2"))
     assert latest["gpu1"].cause == "no python"
     assert latest["gpu1"].reason == (
-        f"no python3 >= 3.6 on the node: found 3.5.3 at {old}; set python= in the hosts file"
+        f"no python3 >= 3.6 on the node: found 3.5.3 at {old}: set python= in the hosts file"
     )
     assert "found none" in latest["gpu2"].reason
 
@@ -415,7 +421,10 @@ async def test_a_failing_jump_host_is_named(nodes: Nodes, empty_root: str) -> No
     async with live(nodes, empty_root, Host(name="gpu1"), Host(name="gpu2")) as feed:
         latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1", "gpu2"))
     for name in ("gpu1", "gpu2"):
-        assert latest[name].reason == ("jump host 127.0.0.1:1: connection refused by 127.0.0.1:1")
+        assert latest[name].reason == (
+            "jump host 127.0.0.1:1: connection refused by 127.0.0.1:1: is sshd running, is the"
+            " port right?"
+        )
 
 
 async def test_a_node_that_its_jump_host_cannot_reach(nodes: Nodes, empty_root: str) -> None:
