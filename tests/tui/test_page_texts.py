@@ -20,10 +20,11 @@ from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.header import header
-from fabmon.tui.text.pages import findings, nodes, port, switches
+from fabmon.tui.text.pages import finding, findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
 from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.past_reader import RecordingContents
+from tests.tui import scenes
 from tests.tui.fabrics import fabric
 from tests.tui.recordings import at
 from tests.tui.scenes import World, row_of
@@ -252,3 +253,19 @@ def test_next_to_nothing_has_room_under_its_bar() -> None:
 
 def test_the_name_of_every_counter_is_said_in_full() -> None:
     assert max(map(len, CATALOG)) <= port._COUNTER
+
+
+def test_of_a_lost_node_no_loss_is_said() -> None:
+    """Nothing is measured on it: 100 % would be no measurement."""
+    node = HEALTHY.fabric.nodes[0]
+    lost = scenes.lost(node, HEALTHY.scene(40).snapshot.time_ns)
+    scene = replace(HEALTHY.scene(70), findings=(lost,))
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    ctx = screen_state.draw_context(scene, 100, 40)
+    for made in (finding.page(ctx, lost, open_now=True), findings.page(ctx)):
+        text = "\n".join(line.text for line in made)
+        assert f"{node.name} is lost" in text
+        assert "confidence 100 %" in text
+        assert "100 % of" not in text
+        assert "% lost" not in text

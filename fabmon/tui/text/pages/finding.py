@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from fabmon.analysis.causes import documentation
+from fabmon.analysis.causes import documentation, measured_loss
 from fabmon.analysis.finding import Finding, sentence
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value, loss_and_confidence
@@ -25,7 +25,10 @@ _LEAST_PICTURE = 8
 def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     """The whole page; title, advice and picture fit into `ctx.height` lines."""
     title = _title(ctx, finding, open_now)
-    advice = _section(ctx, "Advice", finding.advice) + flows.next_step(ctx, finding)
+    if open_now:
+        advice = _section(ctx, "Advice", finding.advice) + flows.next_step(ctx, finding)
+    else:
+        advice = _section(ctx, "If it happens again", finding.advice)
     room = max(_LEAST_PICTURE, ctx.height - len(title) - len(advice))
     return [
         *title,
@@ -99,8 +102,10 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         when = f"since {began} ({duration((until_ns - finding.since_ns) / SECOND_NS)})"
     else:
         mark, accent, when = "△", palette.dim, f"closed; open since {began}"
+        if finding.until_ns is not None:
+            when = f"closed; open from {began} to {time_of_day(finding.until_ns)}"
     subject = labels.subject_name(finding, ctx.fabric)
-    certainty = loss_and_confidence(finding.lost, finding.confidence)
+    certainty = loss_and_confidence(measured_loss(finding), finding.confidence)
     return [
         line((f" {mark} {labels.cause_title(finding)}  ", accent), (subject, palette.strong)),
         *paragraph(sentence(finding, snapshot), ctx.width, palette.text),
