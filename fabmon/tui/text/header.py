@@ -152,7 +152,8 @@ def _cursor(state: TimeContext, shown: Scene, palette: Palette) -> Span:
         return f" {sign} {time} ({lag(state.lag_s)}){more} ", palette.paused
     time, share = date_time(time_ns), _share(state, time_ns)
     if cursor.at_end:
-        waits = " waiting for more" if cursor.playing else ""
+        is_complete = cursor.recorded is not None and cursor.recorded.is_complete
+        waits = " waiting for more" if cursor.playing and not is_complete else ""
         return f"■ END of replay{waits} {time}", palette.strong
     if cursor.playing:
         skips = " skipping idle" if cursor.skips_idle else ""
