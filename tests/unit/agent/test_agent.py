@@ -202,7 +202,7 @@ def test_prometheus_scrapes_it(tmp_path: Path, root: str) -> None:
         def asked(query: str) -> list[Any]:
             try:
                 url = f"http://127.0.0.1:{port}/api/v1/query?query={query}"
-                with urllib.request.urlopen(url, timeout=5) as reply:
+                with urllib.request.urlopen(url, timeout=60) as reply:
                     found: list[Any] = json.load(reply)["data"]["result"]
                     return found
             except OSError:
