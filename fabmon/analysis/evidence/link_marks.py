@@ -21,6 +21,10 @@ from fabmon.analysis.evidence.queue_signals import (
 from fabmon.analysis.fabric_structure import Mask
 from fabmon.fabric.snapshot import Floats
 
+_RISE = 10.0
+"""How many times the usual marks of links a queue makes: background differs more between links
+than between hosts, which see the whole path."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkMarks:
@@ -51,7 +55,7 @@ def _link_marks(inputs: DetectorInput, t: QueueThresholds) -> LinkMarks:
     marked, sent = inputs.filled("ecn"), inputs.filled("tx_bps")
     busy: Mask = counts & (inputs.sent.mean(axis=1) > BUSY_UTIL)
     level = per_gbit(marked, sent, busy)
-    least = raised_from(level[busy], t.marks_per_gbit, t.rise)
+    least = raised_from(level[busy], t.marks_per_gbit, _RISE)
     marks = busy & (level >= least)
     in_ticks = marked > np.float32(least / 1e9) * sent
     ticks: Floats = np.where(marks, (inputs.sent * in_ticks).sum(axis=1), np.float32(0))
