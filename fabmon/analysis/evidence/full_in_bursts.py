@@ -56,7 +56,8 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
         sent, load = feeds[:, ticks] / active, rates.load(member, ticks) / active
         carried = rates.carried(ticks) / active
         rate, possible, slowed = rates.shares(sent, lines, carried)
-        slowed &= rates.queues.queued()
+        queued = slowed & rates.queues.queued()
+        slowed = queued if queued.any() else slowed
         sharers = sharing(sent, slowed, load, rates.queues.signs(), len(members))
         on_it = sharers.slowed
         if held_by_link(rate, on_it).sum() < 2:

@@ -52,10 +52,11 @@ class FullLink:
     slowed ports send over what they could (the smaller of their line rate and their fair share of
     the group, whose links carry as much as the full one does). `slowed_by` says how a queue was
     seen (OWN_MARKS; at the hosts `CNPs or marks`, `pause or credits`; empty where it was not).
-    `active` is the number of ports that take part in sharing the group; 0 where it is not known who feeds it: then
-    `feeders` is empty, and `lost` the imbalance. `busy` is the share of time in which there was
-    traffic, where the link is full for parts of seconds: `level` is of that time. `is_inferred`: no
-    counter shows how long that is; that the senders show a queue makes the fullest link full.
+    `active` is the number of ports that take part in sharing the group; 0 where it is not known who
+    feeds it: then `feeders` is empty, and `lost` the imbalance. `busy` is the share of time in
+    which there was traffic, where the link is full for parts of seconds: `level` is of that time.
+    `is_inferred`: no counter shows how long that is; that the senders show a queue makes the
+    fullest link full.
     """
 
     row: int

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import DetectorInput, rows_of
 from fabmon.analysis.evidence.queue_signals import (
     BUSY_UTIL,
     QueueThresholds,
@@ -48,15 +48,23 @@ def link_marks(inputs: DetectorInput, t: QueueThresholds) -> LinkMarks:
 
 def _link_marks(inputs: DetectorInput, t: QueueThresholds) -> LinkMarks:
     structure = inputs.structure
-    counts = structure.is_switch & ~structure.is_edge
-    counts &= np.isfinite(inputs.window("ecn")).any(axis=1)
-    if not counts.any():
-        return LinkMarks(counts, counts, np.zeros(len(counts), np.float32))
-    marked, sent = inputs.filled("ecn"), inputs.filled("tx_bps")
-    busy: Mask = counts & (inputs.sent.mean(axis=1) > BUSY_UTIL)
+    between = np.flatnonzero(structure.is_switch & ~structure.is_edge)
+    counted = np.isfinite(rows_of(inputs.window("ecn"), between)).any(axis=1)
+    rows = between[counted]
+    marked, sent, util = (
+        rows_of(each, rows) for each in (inputs.filled("ecn"), inputs.filled("tx_bps"), inputs.sent)
+    )
+    busy: Mask = util.mean(axis=1) > BUSY_UTIL
     level = per_gbit(marked, sent, busy)
     least = raised_from(level[busy], t.marks_per_gbit, _RISE)
     marks = busy & (level >= least)
     in_ticks = marked > np.float32(least / 1e9) * sent
-    ticks: Floats = np.where(marks, (inputs.sent * in_ticks).sum(axis=1), np.float32(0))
-    return LinkMarks(counts, marks, ticks)
+    found = LinkMarks(
+        np.zeros(len(structure.peer), np.bool_),
+        np.zeros(len(structure.peer), np.bool_),
+        np.zeros(len(structure.peer), np.float32),
+    )
+    found.counts[rows] = True
+    found.marks[rows] = marks
+    found.ticks[rows] = np.where(marks, (util * in_ticks).sum(axis=1), 0)
+    return found
