@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 import pytest
@@ -204,7 +206,7 @@ MARKS = "phy_tx_ecn_marked"
 
 
 def half_of_each_second(
-    cnps_per_s: float = 0, waits: float = 0, marks_per_s: dict[str, float] | None = None
+    cnps_per_s: float = 0, waits: float = 0, marks_per_s: Mapping[str, float] | None = None
 ) -> Watched:
     """Exchanges of half a second in each second: four hosts of 400G share the first of four
     uplinks, each of three others has one for itself. All of them send 100 Gb/s meanwhile.
@@ -256,20 +258,29 @@ def test_two_seconds_of_marks_are_no_collision() -> None:
     assert watched.opened() == []
 
 
-@pytest.mark.parametrize("marks_per_s", [None, {"up1": 0}])
+@pytest.mark.parametrize(
+    ("marks_per_s", "is_found"),
+    [
+        pytest.param(None, True, id="not counted"),
+        pytest.param({}, True, id="a counter that never moves"),
+        pytest.param({"down3": 200_000}, False, id="the queue is elsewhere"),
+        pytest.param({"up1": 400_000}, True, id="its own queue"),
+    ],
+)
 def test_a_full_link_that_marks_nothing_is_not_what_its_senders_are_slowed_by(
-    marks_per_s: dict[str, float] | None,
+    marks_per_s: Mapping[str, float] | None, is_found: bool
 ) -> None:
-    """Two hosts that handle CNPs fill an uplink. Where the switch counts its marks, they are of
-    another queue."""
+    """Two hosts that handle CNPs fill an uplink."""
     counted = () if marks_per_s is None else (MARKS,)
     fabric = LeafSpine(4, 4, 400 * GBPS, metrics=METRICS, leaf_metrics=counted)
     for number in (1, 2):
         fabric.send(194 * GBPS, f"gpu{number:03}/eth0", "leaf1/up1")
         fabric.counted[f"gpu{number:03}/eth0", "rdma_cnp_handled"] = 20_000
+    fabric.send(100 * GBPS, "leaf1/down3")
+    fabric.counted.update({(f"leaf1/{port}", MARKS): n for port, n in (marks_per_s or {}).items()})
     watched = Watched(fabric)
     watched.seconds(SECONDS)
-    assert watched.opened() == (["ecmp_collision leaf1/up1"] if marks_per_s is None else [])
+    assert watched.opened() == (["ecmp_collision leaf1/up1"] if is_found else [])
 
 
 def test_senders_that_wait_and_send_most_elsewhere_wait_for_another_link() -> None:

@@ -48,8 +48,8 @@ class GroupRates:
     `bps`, `util` and `known_util` are [members, WINDOW_TICKS], bits/s and shares of line rate, NaN
     (`known_util`: 0) where not known; `is_up` and `capacity_bps` are [members]. `full_util` is the
     share of line rate from which on a member is full, `slowed_below` that of what a port could send
-    below which it is slowed. `queues` are the signs of a queue at the hosts, `counts_marks`,
-    `marks` and `marks_ticks` [members] are the ECN marks of their own queues (LinkMarks).
+    below which it is slowed. `queues` are the signs of a queue at the hosts, `marks`,
+    `marks_ticks` and `marks_none` [members] are the ECN marks of their own queues (LinkMarks).
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class GroupRates:
         self.slowed_below = SLOWED_BELOW if is_rdma else SLOWED_BELOW_TCP
         self.members = int(is_up.sum())
         own = link_marks(inputs, queue)
-        self.counts_marks = own.counts[group.rows]
         self.marks = own.marks[group.rows]
         self.marks_ticks = own.ticks[group.rows]
+        self.marks_none = own.has_none[group.rows]
 
     def load(self, member: int, ticks: Mask) -> Floats:
         """[ticks that count]: bits/s on a member; 0 where it is not known."""

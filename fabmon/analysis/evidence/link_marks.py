@@ -1,4 +1,4 @@
-"""Which links between switches mark packets with ECN because their own queue is filling.
+"""Which links mark packets with ECN because their own queue is filling.
 
 What a switch counts at a port that sends (SAI_PORT_STAT_ECN_MARKED_PACKETS, `ecn_marked` of mlxsw)
 says where a queue is: marks at receivers, and CNPs at senders, are of some queue on the way. Not
@@ -28,17 +28,16 @@ than between hosts, which see the whole path."""
 
 @dataclass(frozen=True, slots=True)
 class LinkMarks:
-    """Of each port over the last ten ticks, all [ports], False or 0 of all but links between
-    switches.
+    """Of each switch's port over the last ten ticks, all [ports].
 
-    `counts`: the switch counts what it marks there. `marks`: it marks so many packets, in
-    proportion to what it sends, that a queue stands before the link. `ticks` is for how many ticks
-    what it sent while it did so would fill it.
+    `marks`: it marks so many packets, in proportion to what it sends, that a queue stands before
+    it. `ticks` is for how many ticks what it sent while it did so would fill it. `has_none`: it
+    counts marks and does not mark, while others do: counters that never move say nothing.
     """
 
-    counts: Mask
     marks: Mask
     ticks: Floats
+    has_none: Mask
 
 
 def link_marks(inputs: DetectorInput, t: QueueThresholds) -> LinkMarks:
@@ -48,23 +47,23 @@ def link_marks(inputs: DetectorInput, t: QueueThresholds) -> LinkMarks:
 
 def _link_marks(inputs: DetectorInput, t: QueueThresholds) -> LinkMarks:
     structure = inputs.structure
-    between = np.flatnonzero(structure.is_switch & ~structure.is_edge)
-    counted = np.isfinite(rows_of(inputs.window("ecn"), between)).any(axis=1)
-    rows = between[counted]
+    switches = np.flatnonzero(structure.is_switch)
+    rows = switches[np.isfinite(rows_of(inputs.window("ecn"), switches)).any(axis=1)]
     marked, sent, util = (
         rows_of(each, rows) for each in (inputs.filled("ecn"), inputs.filled("tx_bps"), inputs.sent)
     )
     busy: Mask = util.mean(axis=1) > BUSY_UTIL
     level = per_gbit(marked, sent, busy)
-    least = raised_from(level[busy], t.marks_per_gbit, _RISE)
+    # Ports towards hosts have queues of their own whenever several send to one.
+    usual = level[busy & ~structure.is_edge[rows]]
+    least = raised_from(usual, t.marks_per_gbit, _RISE)
     marks = busy & (level >= least)
     in_ticks = marked > np.float32(least / 1e9) * sent
+    shape = len(structure.peer)
     found = LinkMarks(
-        np.zeros(len(structure.peer), np.bool_),
-        np.zeros(len(structure.peer), np.bool_),
-        np.zeros(len(structure.peer), np.float32),
+        np.zeros(shape, np.bool_), np.zeros(shape, np.float32), np.zeros(shape, np.bool_)
     )
-    found.counts[rows] = True
     found.marks[rows] = marks
     found.ticks[rows] = np.where(marks, (util * in_ticks).sum(axis=1), 0)
+    found.has_none[rows] = ~marks & marks.any()
     return found
