@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -228,7 +229,7 @@ def half_of_each_second(
 
 
 @pytest.mark.parametrize("shows", [{"cnps_per_s": 20_000}, {"waits": 0.375}])
-def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, float]) -> None:
+def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, Any]) -> None:
     """Its senders show a queue, and have less than their fair share of the group, 229 Gb/s."""
     (finding,) = half_of_each_second(**shows).seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
