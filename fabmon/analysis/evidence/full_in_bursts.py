@@ -39,7 +39,7 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
     it needs for what it sends.
     """
     mean = rates.known_util[:, -TICKS:].mean(axis=1)
-    marks = rates.marks & (mean >= BURSTS)
+    marks = rates.marks & ~rates.waits & (mean >= BURSTS)
     marks &= rates.marks_ticks >= rates.thresholds.full_ticks * rates.full_util
     members = [m for m in np.flatnonzero(marks).tolist() if int(rates.group.rows[m]) not in known]
     if not members:
@@ -117,7 +117,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
         slowed &= queued & rates.queues.are_lasting()
     alone = np.zeros(len(lines), np.bool_)
     shared = []
-    for member in np.flatnonzero(mean >= (1 - SAME_LOAD) * top).tolist():
+    for member in np.flatnonzero((mean >= (1 - SAME_LOAD) * top) & ~rates.waits).tolist():
         lone = only_sender(feeds, np.fmax(rates.bps[member], 0), ticks, ~alone)
         if lone is None:
             shared.append((member, rates.load(member, ticks) / active))

@@ -192,8 +192,8 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         lost = lost_share(rate, could, on_it, float(level[member]), dropped)
         edges = rates.group.edges[slowed]
         slowed_by = OWN_MARKS if rates.marks[member] else rates.queues.seen_at(edges)
-        if slowed_by == CNPS_OR_MARKS and rates.marks_none[member]:
-            continue  # They are of another queue.
+        if slowed_by in (CNPS_OR_MARKS, "") and rates.marks_none[member]:
+            continue  # The queue is elsewhere.
         # Senders that nothing slows may be what fills it: then a queue must be seen at others.
         carried = sum(
             float(rates.load(each, ticks).mean())
