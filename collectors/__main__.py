@@ -43,7 +43,7 @@ def main() -> int:
         gc.freeze()  # Everything allocated so far lives as long as the probe.
     try:
         encoding = wire.choose_encoding(settings.encodings)
-        probe = Probe(sources, output, about, settings.interval_s, encoding)
+        probe = Probe(sources, output, about, settings.interval_s, encoding, _warnings())
         probe.run(1 if options.once else None)
     except BrokenPipeError:
         return 0
@@ -100,6 +100,15 @@ def _about(host: HostFS) -> Dict[str, Any]:
         "reached_at": words[2] if len(words) == 4 else "",
         "limits": visibility.limits(host),
     }
+
+
+def _warnings() -> List[bytes]:
+    """The notice that another Python runs the probe than the one that the hosts file names."""
+    named = os.environ.get("FABMON_PASSED_OVER", "")
+    if not named:
+        return []
+    text = f"{named} is not there, does not run or is older than 3.6: {sys.executable} is used"
+    return [wire.notice("lost", "python", text, reason="failed")]
 
 
 class _Output:

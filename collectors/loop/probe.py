@@ -22,8 +22,8 @@ LOOK_AGAIN_S = 5.0
 class Probe:
     """Reads `sources` every `interval_s` and hands lines of the wire to `emit`, in `encoding`.
 
-    `about` is what the hello says about the node. Nothing here blocks for longer than the sources'
-    deadlines, except `emit`.
+    `about` is what the hello says about the node, `warnings` are notices of its start. Nothing here
+    blocks for longer than the sources' deadlines, except `emit`.
     """
 
     def __init__(
@@ -33,9 +33,11 @@ class Probe:
         about: Dict[str, Any],
         interval_s: float = 1.0,
         encoding: str = wire.PLAIN,
+        warnings: Sequence[bytes] = (),
     ) -> None:
         look_every = max(1, round(LOOK_AGAIN_S / interval_s))
         self._notices: List[bytes] = []
+        self._warnings = warnings
         self._slots = [
             SourceSlot(source, place, interval_s, look_every, self._notices.append)
             for place, source in enumerate(sources)
@@ -99,7 +101,7 @@ class Probe:
         self._last_hello = line
         self._encode = wire.make_encoder(self._encoding)
         self._emit(line)
-        self._notices.clear()
+        self._notices[:] = self._warnings
         for slot in self._slots:
             slot.repeat_notices()
 

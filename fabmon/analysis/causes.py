@@ -40,7 +40,7 @@ from fabmon.analysis.evidence.full_link import EcmpGroupThresholds
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
 from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
-from fabmon.analysis.finding import Cause, Trait
+from fabmon.analysis.finding import Cause, Condition, Trait
 from fabmon.analysis.tracker import FindingThresholds
 
 CAUSES: dict[str, Cause] = {
@@ -143,6 +143,14 @@ def documentation(cause: str) -> str:
     """Where the rule of a cause is explained; empty for a name that is not declared."""
     declared = CAUSES.get(cause)
     return declared.documentation if declared is not None else ""
+
+
+def measured_loss(finding: Condition) -> float:
+    """The share of bandwidth lost, 0 to 1; 0 of a subject that is gone, where nothing is measured
+    and the finding's text says that all of it is missing."""
+    declared = CAUSES.get(finding.cause)
+    is_gone = declared is not None and Trait.GONE in declared.traits
+    return 0.0 if is_gone and finding.lost >= 1 else finding.lost
 
 
 def causes_with(trait: Trait) -> frozenset[str]:

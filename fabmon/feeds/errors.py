@@ -18,13 +18,28 @@ from collections.abc import Awaitable, Callable
 
 from fabmon.fabric.wire.messages import clean
 
+_CHECKS = {
+    "refused": "is {service} running, is the port right?",
+    "reset": "is {service} on that port, does a firewall reset connections?",
+    "no route": "is the node up and its address right?",
+    "timeout": "is the node up, does a firewall drop packets?",
+    "files": "raise ulimit -n",
+    "unknown name": "check the name, or set address= in the hosts file",
+    "permission denied": "is our public key in its authorized_keys, is user= right?",
+    "host key": "connect once with ssh, and accept its key there",
+    "host key changed": "if that is expected, remove the old key with ssh-keygen -R",
+    "connection lost": "did the node, its network or its sshd stop?",
+    "no python": "set python= in the hosts file",
+}
+"""`cause` -> what to check; causes without a line have it in their messages."""
+
 _CONNECT_ERRORS = {
     errno.ECONNREFUSED: ("connection refused by", "refused"),
     errno.ECONNRESET: ("connection reset by", "reset"),
     errno.ENETUNREACH: ("no route to", "no route"),
     errno.EHOSTUNREACH: ("no route to", "no route"),
     errno.ETIMEDOUT: ("no answer to the TCP connection from", "timeout"),
-    errno.EMFILE: ("too many open files (raise ulimit -n) to reach", "files"),
+    errno.EMFILE: ("too many open files to reach", "files"),
 }
 """errno of a failed TCP connection -> the words before the address, and the `cause`."""
 
@@ -98,8 +113,14 @@ class Ended(NodeError):
     cause = "ended"
 
 
-def connect_error(error: OSError, where: str) -> Unreachable:
-    """The error for a TCP connection to `where` that failed with `error`."""
+def with_check(text: str, cause: str, service: str = "the server") -> str:
+    """A message followed by what to check for its cause; `service` is what should answer."""
+    check = _CHECKS.get(cause)
+    return text if check is None else f"{text.rstrip('.')}: {check.format(service=service)}"
+
+
+def connect_error(error: OSError, where: str, service: str = "the server") -> Unreachable:
+    """The error for a TCP connection to `where`, at which `service` should be."""
     words, cause = _CONNECT_ERRORS.get(error.errno or 0, ("", "unreachable"))
     text = f"{words} {where}" if words else f"{where}: {error.strerror or error}"
-    return Unreachable(text, cause)
+    return Unreachable(with_check(text, cause, service), cause)

@@ -23,6 +23,7 @@ from fabmon.feeds.errors import (
     NodeError,
     Unreachable,
     connect_error,
+    with_check,
 )
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -200,7 +201,8 @@ def http_error(error: Exception, where: str, timeout_s: float) -> NodeError:
     `where` is the server, `address:port`; `timeout_s` is the time that the request had.
     """
     if isinstance(error, TimeoutError):
-        return Unreachable(f"no answer from {where} in {interval(timeout_s)}", "timeout")
+        text = f"no answer from {where} in {interval(timeout_s)}"
+        return Unreachable(with_check(text, "timeout"), "timeout")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
         fix = "tls=FILE names the certificates to trust"
@@ -208,7 +210,8 @@ def http_error(error: Exception, where: str, timeout_s: float) -> NodeError:
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
         return Unreachable(f"no TLS at {where}; tls=no uses plain HTTP", "tls")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return Unreachable(f"no address for {error.host}: {error.strerror}", "unknown name")
+        text = f"no address for {error.host}: {error.strerror}"
+        return Unreachable(with_check(text, "unknown name"), "unknown name")
     if isinstance(error, aiohttp.ServerDisconnectedError):
         why = "closed the connection without an answer; does it need tls=yes?"
         return Unreachable(f"{where} {why}", "ended")

@@ -24,7 +24,7 @@ import msgspec
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Answer, Burst, Trace
 from fabmon.fabric.wire.unpacking import ENCODINGS
-from fabmon.feeds.errors import NoPython
+from fabmon.feeds.errors import NoPython, with_check
 from fabmon.feeds.older_python import without_annotations
 
 LOADER = (
@@ -61,12 +61,14 @@ _VERSION = (
 _FIND = (
     'f=; for p in "$2" CANDIDATES; do q=$(command -v "$p" 2>/dev/null) || continue; '
     f'v=$("$q" -Sc "{_VERSION}" 2>/dev/null </dev/null); '
-    'case "$v" in "True "*) exec "$q" -E -c "$1";; '
+    'case "$v" in "True "*) [ "$p" = "$2" ] || export FABMON_PASSED_OVER="$2"; '
+    'exec "$q" -E -c "$1";; '
     '*) case "$f " in *" $q "*) ;; *) f="$f; ${v:-False ?} at $q ";; esac;; esac; done; '
     f'echo "{_MARK}$f" >&2; exit 127'
 )
 """POSIX sh, with the loader and the hosts file's `python` as arguments: it executes the first
-Python that is new enough. Without one it writes to standard error which ones it found."""
+Python that is new enough; if that is not the one of the hosts file, the probe reports it. Without
+one it writes to standard error which ones it found."""
 
 _UNQUOTABLE = re.compile(r"['\\!\x00-\x1f\x7f]")
 
@@ -149,7 +151,7 @@ def _no_python_text(found: str) -> str:
         version = ".".join(words.split()[1:])
         seen.append(f"{path} that does not run" if version == "?" else f"{version} at {path}")
     what = f"found {', '.join(seen)}" if seen else "found none"
-    return f"no python3 >= 3.6 on the node: {what}; set python= in the hosts file"
+    return with_check(f"no python3 >= 3.6 on the node: {what}", "no python")
 
 
 def _add(zipped: zipfile.ZipFile, directory: Traversable, prefix: str) -> None:

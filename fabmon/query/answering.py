@@ -15,7 +15,7 @@ from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL, UPLINK, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.time_wording import SECOND_NS, date_time, utc
+from fabmon.fabric.time_wording import SECOND_NS, utc
 from fabmon.fabric.wording import name_list, plural
 from fabmon.query.answers import (
     Answer,
@@ -47,7 +47,7 @@ from fabmon.query.questions import (
     StatusQuestion,
 )
 from fabmon.query.sources import KnownFinding, Source
-from fabmon.recording.reading.time_parsing import parse_time, parse_time_near
+from fabmon.recording.reading.time_parsing import KnownTimes, TimeError
 from fabmon.report.json_records import rounded_or_none
 
 _USUAL_S = 600
@@ -59,8 +59,6 @@ _NOT_ANALYSED = (
 )
 _MOST_REASONS = 50
 _JOB_PARTS = 60
-_SLACK_NS = 60 * SECOND_NS
-"""A time that is outside of what is known by less than this means its start or its end."""
 
 
 async def answer(source: Source, question: Question) -> Answer:
@@ -107,7 +105,7 @@ async def _status(source: Source) -> StatusAnswer:
 
 
 async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswer:
-    from_ns, to_ns = await _range(source, question.from_, question.to)
+    from_ns, to_ns, not_known = await _range(source, question.from_, question.to)
     found = [
         each
         for each in await _between(source, from_ns, to_ns)
@@ -123,12 +121,13 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
         to=utc(to_ns),
         findings=[known_finding_record(each, to_ns) for each in shown],
         left_out=left_out,
-        notes=_more(left_out, question.limit, "name a job, a node, a cause or a shorter time"),
+        notes=not_known
+        + _more(left_out, question.limit, "name a job, a node, a cause or a shorter time"),
     )
 
 
 async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
-    at_ns = await _time(source, question.at, "at")
+    at_ns = await _time(source, question.at)
     scene = await source.scene(at_ns, is_analysed=False)
     wanted = port_filter(question.ports)
     rows = [port.row for port in scene.snapshot.fabric.ports if wanted(port)]
@@ -150,7 +149,7 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
 
 
 async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
-    at_ns = await _time(source, question.at, "at")
+    at_ns = await _time(source, question.at)
     scene, unknown = await _scene_of_jobs(source, at_ns, question.analyse)
     every = job_summaries(scene)
     found = [each for each in every if not question.job or _is_meant(each.job, question.job)]
@@ -170,8 +169,9 @@ async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
 
 
 async def _job(source: Source, question: JobQuestion) -> JobAnswer:
-    start = question.from_ or f"-{_USUAL_S}s"
-    from_ns, to_ns = await _range(source, start, question.to)
+    from_ns, to_ns, not_known = await _range(source, question.from_, question.to)
+    if question.from_ is None:
+        from_ns = max(from_ns, to_ns - _USUAL_S * SECOND_NS)
     scene, unknown = await _scene_of_jobs(source, to_ns, question.analyse)
     summary = _summary(scene, question.job)
     nodes = set(summary.nodes)
@@ -193,14 +193,15 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
         findings=[known_finding_record(each, to_ns) for each in found[: question.limit]],
         links=conspicuous_links(scene, rows, question.limit),
         left_out=left_out,
-        notes=_more(left_out, question.limit, "name a shorter time")
+        notes=not_known
+        + _more(left_out, question.limit, "name a shorter time")
         + ([] if found else ["no finding affects the job or is on its nodes in this time"])
         + unknown,
     )
 
 
 async def _history(source: Source, question: HistoryQuestion) -> HistoryAnswer:
-    from_ns, to_ns = await _range(source, question.from_, question.to)
+    from_ns, to_ns, not_known = await _range(source, question.from_, question.to)
     if from_ns == to_ns:
         raise QueryError("the range is empty: `to` is the same time as `from`")
     snapshot = (await source.scene((await source.range_ns())[1], is_analysed=False)).snapshot
@@ -227,6 +228,7 @@ async def _history(source: Source, question: HistoryQuestion) -> HistoryAnswer:
             )
             for place, name in enumerate(columns)
         },
+        notes=not_known,
     )
 
 
@@ -242,34 +244,33 @@ async def _scene_of_jobs(
     return scene, [_NOT_ANALYSED]
 
 
-async def _time(source: Source, text: str | None, field: str) -> int:
-    """The time that a text means; the end without one. `14:03` is the latest such time."""
+async def _known_times(source: Source) -> KnownTimes:
     start_ns, until_ns = await source.range_ns()
-    if text is None:
-        return until_ns
-    events_ns = await source.events_ns()
-    if text.strip().startswith("+"):
-        at_ns = parse_time(text, start_ns, until_ns, events_ns)
-    else:
-        at_ns = parse_time_near(text, until_ns, start_ns, until_ns, events_ns)
-    if at_ns is None:
-        raise QueryError(
-            f"{field} {text[:40]!r}: write a time such as 14:03 (UTC), -10m, +1h or event 3"
-        )
-    is_early, is_late = at_ns < start_ns - _SLACK_NS, at_ns > until_ns + _SLACK_NS
-    if (is_early and field != "from") or (is_late and field != "to"):
-        known = f"{date_time(start_ns)} to {date_time(until_ns)}"
-        raise QueryError(f"{field} {text[:40]!r} is not in what is known: {known}")
-    return min(max(at_ns, start_ns), until_ns)
+    what = "what the watch knows" if source.is_live else "the recording"
+    return KnownTimes(start_ns, until_ns, await source.events_ns(), what, is_latest=True)
 
 
-async def _range(source: Source, begin: str | None, end: str | None) -> tuple[int, int]:
-    start_ns, _ = await source.range_ns()
-    from_ns = start_ns if begin is None else await _time(source, begin, "from")
-    to_ns = await _time(source, end, "to")
-    if to_ns < from_ns:
-        raise QueryError(f"`to` ({date_time(to_ns)}) is before `from` ({date_time(from_ns)})")
-    return from_ns, to_ns
+async def _time(source: Source, text: str | None) -> int:
+    """The time that `at` means; the end without one. `14:03` is the latest such time."""
+    known = await _known_times(source)
+    try:
+        return known.until_ns if text is None else known.at("at", text)
+    except TimeError as error:
+        raise QueryError(str(error)) from None
+
+
+async def _range(source: Source, begin: str | None, end: str | None) -> tuple[int, int, list[str]]:
+    """The range of time that `from` and `to` mean, and what of it is not known."""
+    known = await _known_times(source)
+    try:
+        from_ns, to_ns, notes = known.part(("from", begin), ("to", end))
+    except TimeError as error:
+        raise QueryError(str(error)) from None
+    return (
+        known.start_ns if from_ns is None else from_ns,
+        known.until_ns if to_ns is None else min(to_ns, known.until_ns),
+        notes,
+    )
 
 
 async def _between(source: Source, from_ns: int, to_ns: int) -> list[KnownFinding]:

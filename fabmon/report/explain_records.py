@@ -121,11 +121,13 @@ class PortAtTime(msgspec.Struct, frozen=True, kw_only=True):
 
 class RecordingAtTime(msgspec.Struct, frozen=True, kw_only=True):
     """What a recording shows at the time of the failures; `clock` says how the times were aligned,
-    and how sure that is. `start` and `end` are null where the failures are not in the recording."""
+    and how sure that is. `start` and `end` are null where the failures are not in the recording.
+    `not_recorded` are sentences on collectives that began before the recording."""
 
     clock: str
     start: datetime.datetime | None
     end: datetime.datetime | None
+    not_recorded: list[str]
     findings: list[FindingAtTime]
     ports: list[PortAtTime]
 

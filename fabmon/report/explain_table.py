@@ -181,6 +181,7 @@ def _recording_lines(found: RecordingAtTime) -> Iterator[str]:
         yield f"RECORDING  {found.clock}"
         return
     yield f"RECORDING  {found.start:%m-%d %H:%M:%SZ} to {found.end:%H:%M:%SZ}; {found.clock}"
+    yield from found.not_recorded
     for each in found.findings:
         mark = "◉" if each.is_on_path else " "
         until = f"{each.until:%H:%M:%SZ}" if each.until is not None else "open"

@@ -23,7 +23,7 @@ from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
-from fabmon.fabric.time_wording import date_time
+from fabmon.fabric.time_wording import date_time, duration
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.explain_records import (
     ExplainRecord,
@@ -43,6 +43,8 @@ _AFTER_S = 30.0
 _LONGEST_S = 300.0
 """Looked at of the time of the failures, from the first one on."""
 _MOST_TIMES = 1000
+_MOST_STUCK = 3
+"""Collectives that timed out of which it is said that they began before the recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +155,19 @@ class _RecordingLook:
         failures = located_failures(log, places)
         if window is None:
             found = RecordingAtTime(
-                clock=self._why_not(times), start=None, end=None, findings=[], ports=[]
+                clock=self._why_not(times),
+                start=None,
+                end=None,
+                not_recorded=[],
+                findings=[],
+                ports=[],
             )
         else:
             assert clock is not None
             rows = _rows(failures, played.fabric) or played.rails_of(_tested_hosts(log))
-            found = played.at_time(window, clock.sure, rows, _hosts(failures) | _tested_hosts(log))
+            hosts = _hosts(failures) | _tested_hosts(log)
+            earlier = list(_before_recording(stuck, clock, start_ns))
+            found = played.at_time(window, clock.sure, rows, hosts, earlier)
         rails = _rails(log, self._options, played.rail_rates)
         return explain_record(log, sources, failures, stuck, clock, found, notes, rails)
 
@@ -226,6 +235,20 @@ def _while_stuck(at_ns: int, ran_s: float, start_ns: int) -> tuple[int, ...]:
     recording, but did not end before it, the recording's start and the end."""
     began_ns = at_ns - int(ran_s * 1e9)
     return (start_ns, at_ns) if began_ns < start_ns <= at_ns else (began_ns,)
+
+
+def _before_recording(
+    stuck: Sequence[StuckCollective], clock: Clock, start_ns: int
+) -> Iterator[str]:
+    """A sentence for each of the first collectives that began before the recording."""
+    for each in stuck[:_MOST_STUCK]:
+        at_ns = None if each.first is None else clock.time_ns(each.first)
+        began_ns = start_ns if at_ns is None else at_ns - int((each.ran_s or 0.0) * 1e9)
+        if began_ns < start_ns:
+            yield (
+                f"{each.operation} {each.seq} began {duration((start_ns - began_ns) / 1e9)} before"
+                f" the recording: what the network did until {date_time(start_ns)} is not known."
+            )
 
 
 def _hosts(failures: Sequence[LocatedFailure]) -> set[str]:

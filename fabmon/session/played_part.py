@@ -85,6 +85,7 @@ class PlayedPart:
         clock: str,
         rows: Sequence[int],
         hosts: set[str],
+        not_recorded: list[str],
     ) -> RecordingAtTime:
         """The record; `clock` says how the times were aligned, and how sure that is."""
         start_ns, end_ns = window
@@ -92,6 +93,7 @@ class PlayedPart:
             clock=clock,
             start=utc(start_ns),
             end=utc(end_ns),
+            not_recorded=not_recorded,
             findings=self.findings(rows, hosts),
             ports=[self._port(row) for row in rows],
         )

@@ -16,12 +16,11 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.redaction import redacted
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.time_wording import date_time
 from fabmon.fabric.wording import file_error
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.reading.raw_chunks import raw_chunks
-from fabmon.recording.reading.time_parsing import parse_time
+from fabmon.recording.reading.time_parsing import KnownTimes, TimeError
 from fabmon.recording.reading.timeline import Timeline, files_of
 from fabmon.recording.writing.cut import redacted_hosts
 from fabmon.recording.writing.segments import Rotation, Segments
@@ -67,8 +66,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
     with open_recordings(files) as timeline:
         timeline.warm()
         session = session.for_recording(timeline, options.redact)
-        begin, option = (options.from_, "--from") if options.at is None else (options.at, "--at")
-        from_ns, until_ns = time_range(timeline, begin, options.to, option)
+        from_ns, until_ns = _start_and_end(timeline, options)
         style = options.style
         if style is None and not can_draw():
             style = "table"
@@ -106,6 +104,20 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
         except KeyboardInterrupt:
             code = Exit.INTERRUPTED
     return code
+
+
+def _start_and_end(timeline: Timeline, options: ReplayOptions) -> tuple[int | None, int | None]:
+    """Where the replay starts (--at, --from) and ends (--to). Raises UsageError."""
+    if options.at is None:
+        return time_range(timeline, options.from_, options.to)
+    try:
+        at_ns = known_times(timeline).at("--at", options.at)
+    except TimeError as error:
+        raise UsageError(str(error)) from None
+    _, until_ns = time_range(timeline, None, options.to)
+    if until_ns is not None and until_ns < at_ns:
+        raise UsageError(f"--to {options.to} is before --at {options.at}")
+    return at_ns, until_ns
 
 
 async def _print_replay(session: Session, timeline: Timeline, feed: ReplayFeed, style: str) -> Exit:
@@ -168,29 +180,23 @@ def _last_screen(config: RecordingConfig) -> Path:
     return ring
 
 
+def known_times(timeline: Timeline) -> KnownTimes:
+    """What times can mean in a timeline."""
+    events_ns = [note.time_ns for note in timeline.notes() if note.change in ("", "open")]
+    return KnownTimes(timeline.start_ns, timeline.until_ns, events_ns)
+
+
 def time_range(
-    timeline: Timeline, from_: str | None, to: str | None, from_option: str = "--from"
+    timeline: Timeline, from_: str | None, to: str | None
 ) -> tuple[int | None, int | None]:
-    """The times (ns) that --from and --to mean in a timeline. Raises UsageError, which names the
-    option of the start."""
-    events = [note.time_ns for note in timeline.notes() if note.change in ("", "open")]
-    found: list[int | None] = []
-    for option, text in ((from_option, from_), ("--to", to)):
-        at = (
-            None if text is None else parse_time(text, timeline.start_ns, timeline.until_ns, events)
-        )
-        if text is not None and at is None:
-            raise UsageError(f"{option} {text}: write a time such as 14:03, -10m, +1h or event 3")
-        found.append(at)
-    begin, end = found
-    if begin is not None and begin > timeline.until_ns:
-        known = f"{date_time(timeline.start_ns)} to {date_time(timeline.until_ns)}"
-        raise UsageError(f"{from_option} {from_} is not in the recording: {known}")
-    if begin is not None:
-        begin = max(begin, timeline.start_ns)
-    if end is not None and end < (begin or timeline.start_ns):
-        start = "the recording" if from_ is None else f"{from_option} {from_}"
-        raise UsageError(f"--to {to} is before {start}")
+    """The times (ns) that --from and --to mean in a timeline. What of them is not recorded is
+    printed to standard error. Raises UsageError if nothing is."""
+    try:
+        begin, end, notes = known_times(timeline).part(("--from", from_), ("--to", to))
+    except TimeError as error:
+        raise UsageError(str(error)) from None
+    for note in notes:
+        print(f"fabmon: {note}", file=sys.stderr)
     return begin, end
 
 

@@ -123,7 +123,7 @@ class MpiJob:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def until_steps(self, count: int, timeout_s: float = 90) -> list[Step]:
+    def until_steps(self, count: int, timeout_s: float = 180) -> list[Step]:
         """So many more steps, once they are finished."""
         first = len(self.steps)
         deadline_s = time.monotonic() + timeout_s

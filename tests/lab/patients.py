@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.lab import Lab
 from tests.lab.sshd import SSHD
+from tests.lab.traffic import listens
 
 _HOST = "gpu001"
 """Where the patients live: they share this node's management address."""
@@ -48,14 +49,14 @@ class Ward:
         port = next(self._ports)
         wrap = ("unshare", "--mount", "sh", "-c", _WITHOUT_PYTHON, "sh") if without_python else ()
         command = (*wrap, *self._server(port, options))
-        self._running[name] = (port, command, self._start(command))
+        self._running[name] = (port, command, self._start(command, port))
         self._admit(name, port)
 
     def silent(self, name: str) -> None:
         """A node that accepts TCP and never says a word."""
         port = next(self._ports)
         command = ("python3", "-c", _SILENT.format(self._address, port))
-        self._running[name] = (port, command, self._start(command))
+        self._running[name] = (port, command, self._start(command, port))
         self._admit(name, port)
 
     def kill(self, name: str) -> None:
@@ -68,7 +69,7 @@ class Ward:
     def restart(self, name: str) -> None:
         """The node is back."""
         port, command, _ = self._running[name]
-        self._running[name] = (port, command, self._start(command))
+        self._running[name] = (port, command, self._start(command, port))
 
     def files(self) -> tuple[Path, Path]:
         """The hosts file and the ssh_config for fabmon."""
@@ -93,11 +94,14 @@ class Ward:
         own = [f"Port={port}", f"ListenAddress={self._address}:{port}", "PidFile=none", *options]
         return (SSHD, "-D", "-e", *(part for each in own for part in ("-o", each)), "-f", config)
 
-    def _start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    def _start(self, command: tuple[str, ...], port: int) -> subprocess.Popen[bytes]:
         quiet = subprocess.DEVNULL
         process = self._lab.popen(_HOST, list(command), stdin=quiet, stdout=quiet, stderr=quiet)
-        time.sleep(0.3)
-        assert process.poll() is None, f"did not start: {shlex.join(command)}"
+        deadline_s = time.monotonic() + 60
+        while not listens(process.pid, port):
+            is_there = process.poll() is None and time.monotonic() < deadline_s
+            assert is_there, f"did not start: {shlex.join(command)}"
+            time.sleep(0.02)
         return process
 
     def _admit(self, name: str, port: int) -> None:

@@ -29,7 +29,7 @@ def test_the_step_time_is_the_jobs_own(life: Life) -> None:
     steps = life.even.steps
     own_s = (steps[-1].done_s - steps[0].begin_s) / len(steps)
     print(f"step: {own_s:.2f} s by the job, {said[-1]['step_s']:.2f} s by fabmon")
-    assert said[-1]["step_s"] == pytest.approx(own_s, rel=0.05)
+    assert said[-1]["step_s"] == pytest.approx(own_s, rel=0.10)
     assert len(said[-1]["hosts"]) == 8
 
 

@@ -78,8 +78,8 @@ class Flow:
         argv = ["iperf3", "--server", "--one-off", "--port", str(self.dport)]
         server = _spawn(self.dst_ns, argv, self.log.with_suffix(".server.log"))
         self._running.append(server)
-        deadline = time.monotonic() + 5.0
-        while not _listens(server.pid, self.dport):
+        deadline = time.monotonic() + 30.0
+        while not listens(server.pid, self.dport):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise LabError(f"iperf3 does not listen on {self.dst} port {self.dport}")
             time.sleep(0.005)
@@ -116,7 +116,7 @@ def _spawn(ns: str, argv: list[str], log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _listens(pid: int, port: int) -> bool:
+def listens(pid: int, port: int) -> bool:
     """Whether something in the network namespace of `pid` listens on TCP `port`."""
     for table in ("tcp", "tcp6"):
         try:

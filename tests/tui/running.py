@@ -105,7 +105,7 @@ class Running:
     async def looks_like(self, name: str) -> None:
         """Wait until the screen is that of the golden called `name`; show the difference if not."""
         with suppress(AssertionError):
-            await self.until(lambda: golden.is_like(name, self.text), timeout_s=10)
+            await self.until(lambda: golden.is_like(name, self.text))
         golden.check(name, self.text)
 
     async def shows(self, *texts: str) -> None:

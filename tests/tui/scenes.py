@@ -249,7 +249,7 @@ class World:
             findings.append(_down(self.fabric.ports[row], self.fabric, START_NS + 10**9))
         for name, since in self.quiet:
             if seq >= since + 5:
-                findings.append(_lost(self.fabric.node(name), START_NS + (since + 5) * 10**9))
+                findings.append(lost(self.fabric.node(name), START_NS + (since + 5) * 10**9))
         return findings
 
     def _collision(self, since_ns: int) -> Finding:
@@ -293,7 +293,7 @@ def _down(port: Port, fabric_: Fabric, since_ns: int) -> Finding:
     )  # fmt: skip
 
 
-def _lost(node: Node, since_ns: int) -> Finding:
+def lost(node: Node, since_ns: int) -> Finding:
     return Finding(
         cause="node_lost", severity="critical", subject=node.name,
         rows=tuple(port.row for port in node.ports),

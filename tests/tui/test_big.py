@@ -92,4 +92,4 @@ async def test_a_tick_is_drawn_in_time() -> None:
             start = time.process_time()
             await run.app.take(scene)
             taken.append(time.process_time() - start)
-        assert min(taken) < 0.15
+        assert min(taken) < 0.4

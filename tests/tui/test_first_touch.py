@@ -290,7 +290,7 @@ def test_a_terminal_that_hangs_up_ends_the_program(terminal: OpenPty, tmp_path: 
     opened = terminal("demo")
     opened.until("LIVE")
     opened.hang_up()
-    assert opened.process.wait(30) == 128 + signal.SIGHUP
+    assert opened.process.wait(60) == 128 + signal.SIGHUP
     assert not (tmp_path / "fabmon" / "errors.log").exists()
 
 

@@ -86,7 +86,7 @@ def test_a_screen_that_was_stopped_takes_every_key_and_gives_the_terminal_back(
         screen.process.send_signal(signal.SIGCONT)
         screen.drain(0.3)
     screen.send(b"u")
-    screen.until("GB/s", timeout_s=20)
+    screen.until("GB/s")
     screen.send(b"q")
-    assert screen.wait(20) == 0
+    assert screen.wait() == 0
     assert screen.modes == screen.modes_before

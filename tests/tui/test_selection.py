@@ -219,7 +219,9 @@ async def test_a_finding_that_closed_is_opened_from_the_list() -> None:
         assert run.lines[row + 1].rstrip().endswith("14:07:13Z to 14:07:40Z, 27 s")
         await run.press("enter")
         assert run.view == "finding"
-        assert "closed; open since 14:07:13Z" in run.text
+        assert "closed; open from 14:07:13Z to 14:07:40Z" in run.text
+        assert "If it happens again: " in run.text
+        assert "Advice: " not in run.text
         await run.press("escape")
         await run.send(replace(COLLISION.scene(62)))
         assert "Closed, latest first" not in run.text

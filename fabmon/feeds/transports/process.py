@@ -26,6 +26,7 @@ from fabmon.feeds.errors import (
     Misbehaved,
     NodeError,
     Unreachable,
+    with_check,
 )
 from fabmon.feeds.transports.transport import LineSession, ProbeSession, StderrTail
 
@@ -135,8 +136,9 @@ def _explain_command(
     message = f"{program.rpartition('/')[2]} ended with {_exit_text(status, stderr)}"
     for words, kind, cause in _OPENSSH_MESSAGES:
         if words in stderr.text:
-            error = kind(message, cause)
             is_login = status == _OPENSSH_FAILED and _OPENSSH_REFUSED in stderr.text
+            is_of_ssh = status == _OPENSSH_FAILED and (kind is not LoginRefused or is_login)
+            error = kind(with_check(message, cause, "sshd") if is_of_ssh else message, cause)
             if isinstance(error, LoginRefused) and is_login:
                 error.until_changed = until_keys_change
             return error

@@ -12,7 +12,7 @@ import asyncssh
 
 from fabmon.fabric.model import Host
 from fabmon.feeds import probe_input
-from fabmon.feeds.errors import Ended, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.errors import Ended, Misbehaved, NodeError, Unreachable, with_check
 from fabmon.feeds.transports.ssh_dialer import Dialer, SshTarget
 from fabmon.feeds.transports.ssh_login import SshTimeouts
 from fabmon.feeds.transports.transport import LineSession, ProbeSession
@@ -142,7 +142,10 @@ class SshSession(LineSession, asyncssh.SSHClientSession[bytes]):
         if self._exit:
             return Ended(f"the probe ended with {self._exit}{tail}")
         if exc is not None:
-            return Ended(f"connection lost: {exc}{tail}", "connection lost")
+            # asyncssh says no more than this of a TCP connection that ends without a reason.
+            why = "" if str(exc) in ("", "Connection lost") else f": {exc}"
+            text = f"connection lost{why}{tail}"
+            return Ended(with_check(text, "connection lost"), "connection lost")
         return Ended(f"the node closed the session{tail}")
 
     def _pause(self) -> None:

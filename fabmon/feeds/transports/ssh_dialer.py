@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import asyncssh
 
 from fabmon.fabric.time_wording import interval
-from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable, connect_error
+from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable, connect_error, with_check
 from fabmon.feeds.transports.ssh_credentials import Credentials, State, config_files
 from fabmon.feeds.transports.ssh_login import (
     KnownHosts,
@@ -221,12 +221,11 @@ class Dialer:
                     try:
                         return await _connect(family, address, options.local_addr)
                     except OSError as error:
-                        failure = connect_error(error, _where(host, address))
+                        failure = connect_error(error, _where(host, address), "sshd")
         except TimeoutError:
-            text = f"no answer to the TCP connection to {host}:{port}"
-            raise Unreachable(
-                f"{text} in {interval(self._timeouts.connect_s)}", "timeout"
-            ) from None
+            within = interval(self._timeouts.connect_s)
+            text = f"no answer to the TCP connection to {host}:{port} in {within}"
+            raise Unreachable(with_check(text, "timeout"), "timeout") from None
         raise failure
 
     async def _resolve(
@@ -238,7 +237,8 @@ class Dialer:
             )
         except (OSError, UnicodeError) as error:
             words = error.strerror if isinstance(error, OSError) else None
-            raise Unreachable(f"no address for {host}: {words or error}", "unknown name") from None
+            text = f"no address for {host}: {words or error}"
+            raise Unreachable(with_check(text, "unknown name"), "unknown name") from None
         return [(info[0], info[4]) for info in found]
 
 

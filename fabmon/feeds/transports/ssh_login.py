@@ -12,7 +12,7 @@ from typing import NamedTuple
 import asyncssh
 
 from fabmon.fabric.time_wording import interval
-from fabmon.feeds.errors import HostKeyError, LoginRefused, NodeError, Unreachable
+from fabmon.feeds.errors import HostKeyError, LoginRefused, NodeError, Unreachable, with_check
 
 _USER_FILE = "~/.ssh/known_hosts"
 _GLOBAL_FILES = ("/etc/ssh/ssh_known_hosts",)
@@ -224,7 +224,7 @@ class LoginObserver(asyncssh.SSHClient):
         elif not self._has_keys:
             message += ": no key to offer (a key with a passphrase needs an ssh agent)"
         else:
-            message += ": it accepts none of our keys"
+            message = with_check(f"{message}: it accepts none of our keys", "permission denied")
         return LoginRefused(message, "permission denied")
 
     def _disconnect_error(self, error: asyncssh.DisconnectError) -> NodeError:

@@ -6,6 +6,9 @@ import datetime
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fabmon.fabric.time_wording import date_time
 
 UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 TIME_FORMATS = "14:03, 14:03:22, 2026-11-20 14:03, -10m, +1h or event 3"
@@ -15,6 +18,8 @@ _EVENT = re.compile(r"event\s*(\d{1,18})")
 _DAY_NS = 86_400 * 10**9
 _LIMIT_NS = 1 << 63
 """Times are 64-bit: 292 years before and after 1970."""
+_SLACK_NS = 60 * 10**9
+"""A time that is outside of what is known by less than this means its start or its end: `14:03`."""
 
 
 def parse_amount(text: str, units: Mapping[str, int]) -> float | None:
@@ -65,6 +70,74 @@ def parse_time_near(
             key=lambda each: (not start_ns <= each <= until_ns, abs(each - at_ns)),
         )
     return _other(text, at_ns, at_ns, events_ns)
+
+
+class TimeError(Exception):
+    """A time that is not valid or not in what is known; the message names it and the range."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTimes:
+    """The times from `start_ns` to `until_ns` of `what`, and those of its numbered events.
+
+    With `is_latest`, a time of day is the latest such time, else the first.
+    """
+
+    start_ns: int
+    until_ns: int
+    events_ns: Sequence[int] = ()
+    what: str = "the recording"
+    is_latest: bool = False
+
+    def at(self, name: str, text: str) -> int:
+        """The time (ns) that a text means. Raises TimeError, which calls it `name`."""
+        at_ns = self._parsed(name, text)
+        if not self.start_ns - _SLACK_NS <= at_ns <= self.until_ns + _SLACK_NS:
+            raise TimeError(f"{name} {text[:40]} is not in {self._range()}")
+        return min(max(at_ns, self.start_ns), self.until_ns)
+
+    def part(
+        self, begin: tuple[str, str | None], end: tuple[str, str | None]
+    ) -> tuple[int | None, int | None, list[str]]:
+        """The part from one time to another, each given as its name and its text, and what was
+        asked for but is not known. A time without a text is None, and a later end stays as it is.
+
+        Raises TimeError if nothing of the part is known.
+        """
+        notes = []
+        from_ns, to_ns = (
+            None if text is None else self._parsed(name, text) for name, text in (begin, end)
+        )
+        for (name, text), at_ns, is_begin in ((begin, from_ns, True), (end, to_ns, False)):
+            if at_ns is None or self.start_ns - _SLACK_NS <= at_ns <= self.until_ns + _SLACK_NS:
+                continue
+            is_early = at_ns < self.start_ns
+            if is_early != is_begin:
+                raise TimeError(f"{name} {(text or '')[:40]} is not in {self._range()}")
+            side = "before" if is_early else "after"
+            notes.append(f"{name} {(text or '')[:40]} is {side} {self._range()}")
+        if from_ns is not None:
+            from_ns = min(max(from_ns, self.start_ns), self.until_ns)
+        if to_ns is not None:
+            to_ns = max(to_ns, self.start_ns)
+            if from_ns is not None and to_ns < from_ns:
+                raise TimeError(
+                    f"{end[0]} ({date_time(to_ns)}) is before {begin[0]} ({date_time(from_ns)})"
+                )
+        return from_ns, to_ns, notes
+
+    def _range(self) -> str:
+        return f"{self.what}: {date_time(self.start_ns)} to {date_time(self.until_ns)}"
+
+    def _parsed(self, name: str, text: str) -> int:
+        start_ns, until_ns = self.start_ns, self.until_ns
+        if self.is_latest and not text.strip().startswith("+"):
+            at_ns = parse_time_near(text, until_ns, start_ns, until_ns, self.events_ns)
+        else:
+            at_ns = parse_time(text, start_ns, until_ns, self.events_ns)
+        if at_ns is None:
+            raise TimeError(f"{name} {text[:40]}: write a time such as {TIME_FORMATS}")
+        return at_ns
 
 
 def _time_of_day_ns(text: str) -> int | None:

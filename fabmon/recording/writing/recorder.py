@@ -202,10 +202,11 @@ class Recorder:
         except Exception:
             self._not_written(_Item(tick, None, notes))
             raise
-        self._update(writer, ticks=1)
-        self._count_given_up(writer)
         since_ns = min([self._began_ns, *self._before_ns.values()])
         self._set(kept_s=max(0.0, (now_ns - since_ns) / 1e9))
+        # Last: who sees that a tick is recorded sees all of it.
+        self._update(writer, ticks=1)
+        self._count_given_up(writer)
         if self.status.trouble:
             _LOG.warning("recording continues: %s", writer.path)
             self._set(trouble="")

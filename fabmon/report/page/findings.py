@@ -47,7 +47,7 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
     until = event_time(finding.until_ns, dated) if finding.until_ns else "the end"
     facts = [
         f"{event_time(finding.since_ns, dated)} to {until} ({lasted})",
-        loss_and_confidence(worst.lost, worst.confidence),
+        loss_and_confidence(causes.measured_loss(worst), worst.confidence),
         finding.severity,
     ]
     return tag(

@@ -49,14 +49,15 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
     if last is not None:
         up = sum(status.state is NodeState.UP for status in last.statuses.values())
     ports = Counter(port.role for port in digest.fabric.ports if port.node) if digest.fabric else {}
-    worst = max(reported, key=lambda each: each.worst.lost, default=None)
+    worst = max(reported, key=lambda each: causes.measured_loss(each.worst), default=None)
+    loss = 0.0 if worst is None else causes.measured_loss(worst.worst)
     severe = Counter(each.finding.severity for each in reported)
     kinds = ", ".join(f"{count} {severity}" for severity, count in sorted(severe.items()))
     shown = [
         ("findings", str(len(reported) + digest.left_out_findings), kinds or "none"),
         (
             "highest loss",
-            percent(worst.worst.lost) if worst is not None and worst.worst.lost else "-",
+            percent(loss) if loss else "-",
             f"{causes.title(worst.worst.cause)} {worst.subject}" if worst else "no findings",
         ),
         ("nodes", str(nodes), f"{up} up at the end"),

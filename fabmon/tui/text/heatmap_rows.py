@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 from rich.style import Style
 
+from fabmon.analysis.causes import measured_loss
 from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
 from fabmon.fabric.jobs.job import Job
@@ -395,7 +396,8 @@ def _brief(findings: list[Finding], ctx: DrawContext, beside: str) -> str:
     row = first.rows[0] if first.rows else -1
     label = ctx.fabric.ports[row].label if 0 <= row < len(ctx.fabric.ports) else ""
     port = f" {label}" if label not in ("", beside) else ""
-    lost = f", {rounded_percent(first.lost)} lost" if first.lost > 0 else ""
+    share = measured_loss(first)
+    lost = f", {rounded_percent(share)} lost" if share > 0 else ""
     more = f", {len(findings) - 1} more" if len(findings) > 1 else ""
     return f"{labels.cause_title(first)}{port}{lost}{more}"
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.error import HTTPError
 
 FABMON = str(Path(sys.executable).with_name("fabmon"))
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class Reply(NamedTuple):
@@ -51,7 +51,7 @@ class Agent:
             headers.setdefault("Authorization", f"Bearer {given}")
         request = urllib.request.Request(self.url + path, headers=headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10, context=tls) as reply:
+            with urllib.request.urlopen(request, timeout=_PATIENCE_S, context=tls) as reply:
                 return Reply(reply.status, dict(reply.headers), reply.read().decode())
         except HTTPError as error:
             with error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from fabmon.fabric.wire.messages import Frame, Hello, Notice, Packed, decode
+from fabmon.fabric.wire.messages import Frame, Hello, Message, Notice, Packed, decode
 from fabmon.fabric.wire.unpacking import Unpacker
 from tests.fixtures.hosts import HOSTS
 from tests.goldens import check_golden
 from tests.requirements import need_command
 from tests.unit.agent.agent_process import FABMON, agent, eventually
 from tests.unit.agent.certificates import pair
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon, lines_until, ticks
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -43,6 +44,16 @@ def refused(*arguments: str) -> str:
     return done.stderr
 
 
+def messages_of(stream: Any, count: int) -> list[Message]:
+    """The next messages of a stream that are no notices."""
+    found: list[Message] = []
+    while len(found) < count:
+        message = decode(stream.readline())
+        if not isinstance(message, Notice):
+            found.append(message)
+    return found
+
+
 def test_help() -> None:
     done = fabmon("agent", "--help")
     assert done.returncode == 0
@@ -53,13 +64,12 @@ def test_a_stream_is_one_hello_then_frames(tmp_path: Path, root: str) -> None:
     with agent(tmp_path, "--root", root, "--interval", "0.2") as running:
         with running.open_stream() as reply:
             assert reply.headers["Content-Type"] == "application/x-ndjson"
-            messages = [decode(reply.readline()) for _ in range(5)]
-        messages = [each for each in messages if not isinstance(each, Notice)]
-        assert isinstance(messages[0], Hello)
-        seqs = [frame.seq for frame in messages[1:] if isinstance(frame, Frame)]
-        assert seqs == list(range(seqs[0], seqs[0] + len(messages) - 1))
+            hello, *others = messages_of(reply, 5)
+        assert isinstance(hello, Hello)
+        seqs = [frame.seq for frame in others if isinstance(frame, Frame)]
+        assert seqs == list(range(seqs[0], seqs[0] + 4))
         with running.open_stream("?encoding=shorthand,delta-deflate") as reply:
-            hello, *packed = [decode(reply.readline()) for _ in range(3)]
+            hello, *packed = messages_of(reply, 3)
         assert isinstance(hello, Hello)
         assert hello.encoding == "delta-deflate"
         unpacker = Unpacker(hello.widths())
@@ -102,8 +112,10 @@ def test_what_is_not_http_is_refused_and_does_not_fill_the_log(
     tmp_path: Path, root: str, garbage: bytes
 ) -> None:
     with agent(tmp_path, "--root", root) as running:
-        with socket.create_connection(("127.0.0.1", running.port), timeout=10) as stranger:
-            stranger.sendall(garbage)
+        with socket.create_connection(("127.0.0.1", running.port), timeout=60) as stranger:
+            # It may hang up before all of it is sent.
+            with contextlib.suppress(ConnectionError):
+                stranger.sendall(garbage)
             assert b" 400 Bad Request" in stranger.recv(100)
         assert running.stop() == (0, "")
 
@@ -122,15 +134,15 @@ def test_metrics_come_in_the_form_that_was_asked_for(tmp_path: Path, root: str) 
 
 def test_health_is_lost_with_the_frames_and_comes_back_with_them(tmp_path: Path, root: str) -> None:
     with agent(tmp_path, "--root", root, "--interval", "0.2") as running:
-        eventually(lambda: running.ask("/healthz", token="").status == 200)
-        assert running.health()["status"] == "ok"
+        eventually(lambda: running.health()["status"] == "ok")
         probe = running.probe()
         os.kill(probe, signal.SIGSTOP)
         eventually(lambda: running.ask("/healthz", token="").status == 503)
         health = running.health()
         assert health["status"] == "no frames"
         assert health["frame_age_s"] > 0.6
-        assert 'fabmon_source_up{source="ib",reason="late"} 0' in running.ask("/metrics").text
+        late = 'fabmon_source_up{source="ib",reason="late"} 0'
+        eventually(lambda: late in running.ask("/metrics").text)
         with running.open_stream() as stream:
             assert isinstance(decode(stream.readline()), Hello)
             os.kill(probe, signal.SIGKILL)
@@ -190,7 +202,7 @@ def test_prometheus_scrapes_it(tmp_path: Path, root: str) -> None:
         def asked(query: str) -> list[Any]:
             try:
                 url = f"http://127.0.0.1:{port}/api/v1/query?query={query}"
-                with urllib.request.urlopen(url, timeout=5) as reply:
+                with urllib.request.urlopen(url, timeout=60) as reply:
                     found: list[Any] = json.load(reply)["data"]["result"]
                     return found
             except OSError:
@@ -209,9 +221,12 @@ def test_prometheus_scrapes_it(tmp_path: Path, root: str) -> None:
 def test_fabmon_reads_it(tmp_path: Path, root: str) -> None:
     with agent(tmp_path, "--root", root) as running:
         host = f"gpu001 address=127.0.0.1 via=http port={running.port} secret={running.token_file}"
-        done = fabmon("--host", host, "--format", "jsonl", "--duration", "3")
-    assert (done.returncode, done.stderr) == (0, "")
-    records = [json.loads(line) for line in done.stdout.splitlines()]
+        records, errors = lines_until(
+            lambda found: any(link["tx_bps"] is not None for link in ticks(found[-1:])[0]["links"]),
+            "--host",
+            host,
+        )
+    assert errors == ""
     links = records[-1]["links"]
     assert {link["node"] for link in links} == {"gpu001"}
     assert [link["port"] for link in links] == [f"mlx5_{index}" for index in range(8)]
@@ -269,7 +284,7 @@ def test_the_first_start_makes_the_users_directory_for_the_token(tmp_path: Path,
     assert process.stderr is not None
     said = process.stderr.readline()
     process.terminate()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert said.endswith(f", token in {state}/fabmon/agent.token\n")
     assert stat.S_IMODE((state / "fabmon").stat().st_mode) == 0o700
 

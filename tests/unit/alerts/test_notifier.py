@@ -29,6 +29,7 @@ from tests.goldens import check_golden
 from tests.unit.alerts.alertmanager import Posts, posts
 from tests.unit.alerts.test_alert_book import finding, outbox, scene
 from tests.unit.alerts.test_alertmanager import SCENARIO, until
+from tests.unit.jobs.test_squeue import is_running
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "alerts.schema.json"
 ALERT = Alert(
@@ -132,9 +133,8 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
     receiver = ExecReceiver(command=("sh", "-c", script), timeout_s=2)
     with pytest.raises(DeliveryError, match="more than 2 s"):
         asyncio.run(ExecTransport(receiver, "").send([(Change.OPEN, ALERT)]))
-    process = Path("/proc", pid.read_text().strip(), "stat")
-    # Killed; it may still wait for init to be reaped.
-    assert not process.exists() or process.read_text().rpartition(")")[2].split()[0] in "ZX"
+    process = int(pid.read_text())
+    until(lambda: not is_running(process))
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,13 @@ async def test_ten_thousand_findings_in_a_minute_are_few_messages(hook: Posts) -
     async with Alerts(config, "pod7") as alerts:
         for tick in range(60):
             shown = every[max(0, tick - 2) * 167 : (tick + 1) * 167]
-            begun_s = time.perf_counter()
+            begun_s = time.thread_time()
             alerts.accept(scene(*shown, time_s=tick))
-            taken_s.append(time.perf_counter() - begun_s)
+            taken_s.append(time.thread_time() - begun_s)
             await asyncio.sleep(0.03)
         alerts.accept(scene(time_s=61))
-        await asyncio.sleep(1)
+        await asyncio.to_thread(until, lambda: len(hook.bodies) >= 60)
+        await asyncio.sleep(0.5)
     assert len(hook.bodies) == 60, "as many as a minute may have; the others wait"
     changes = [(each["id"], each["change"]) for each in hook.objects()]
     assert ("incast:more", "open") in changes[:4], "what is above 20 shares an alert, sent first"

@@ -25,6 +25,7 @@ from fabmon.alerts.system_log import JournaldTransport, SyslogTransport
 from fabmon.analysis.finding import Change
 from tests.requirements import need, need_command, need_root
 from tests.unit.alerts.test_alert_book import finding
+from tests.unit.alerts.test_alertmanager import until
 
 ALERT = Alert(
     id="incast:leaf1/swp1",
@@ -41,7 +42,7 @@ JOURNALD = "/lib/systemd/systemd-journald"
 def local_socket(path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
-        listener.settimeout(5)
+        listener.settimeout(60)
         yield listener
 
 
@@ -55,9 +56,8 @@ def journal() -> Iterator[str]:
     daemon = subprocess.Popen([JOURNALD, name], stderr=subprocess.DEVNULL)
     directory = Path(f"/run/systemd/journal.{name}")
     try:
-        until_s = time.monotonic() + 20
-        while not (directory / "dev-log").exists() and time.monotonic() < until_s:
-            time.sleep(0.05)
+        sockets = [directory / "dev-log", directory / "socket"]
+        until(lambda: all(each.exists() for each in sockets))
         yield name
     finally:
         daemon.terminate()
@@ -70,7 +70,7 @@ def journal() -> Iterator[str]:
 
 def entries(name: str, count: int) -> list[dict[str, Any]]:
     """What fabmon wrote to a journal, as soon as it has `count` entries."""
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 60
     while True:
         command = ["journalctl", f"--namespace={name}", "-t", "fabmon", "-o", "json", "--no-pager"]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -127,7 +127,7 @@ async def test_the_line_is_like_that_of_logger(tmp_path: Path) -> None:
 async def test_a_datagram_as_rfc_5424_has_it() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
-        listener.settimeout(5)
+        listener.settimeout(60)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         transport = SyslogTransport(SyslogReceiver(address=address, facility="local7"), "pod7")
         long = msgspec.structs.replace(ALERT, others=("gpu001 é" * 300,))

@@ -71,7 +71,7 @@ def source(fabric: Fabric) -> Iterator[IbFabric]:
 
 
 def until(what: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 90
     while not what():
         assert time.monotonic() < limit, "it did not come"
         time.sleep(0.02)
@@ -83,7 +83,7 @@ def found(source: IbFabric) -> List[Object]:
 
 
 def all_found(source: IbFabric) -> List[Object]:
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 90
     while True:
         with contextlib.suppress(NoData):
             objects = source.discover()
@@ -95,7 +95,7 @@ def all_found(source: IbFabric) -> List[Object]:
 
 def fresh(source: IbFabric, objects: List[Object]) -> Answer:
     """The next round's values. What is read changes when the rounds turn out slower than before."""
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 90
     known = source.signature()
     while True:
         try:
@@ -143,7 +143,7 @@ def test_hcas_are_a_source_of_their_own(fabric: Fabric, source: IbFabric) -> Non
         hcas.discover()
     found(source)
     fabric.count('"gpu3"[1]', PortXmitData=10**15, SymbolErrorCounter=7)
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 90
     values: Dict[str, Any] = {}
     # A round that began before has the errors, of the classic set, and not the bytes.
     while values.get("ib_symbol_errors") != 7 or values["ib_tx_bytes"] < 4 * 10**15:
@@ -255,8 +255,12 @@ def test_no_counter_is_ever_cleared(fabric: Fabric, source: IbFabric) -> None:
         assert len(rest) == 3, "the timeout, a LID and ports, and no reset mask"
 
 
-def test_the_probe_is_never_held_up(source: IbFabric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_is_never_held_up(
+    fabric: Fabric, source: IbFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fabric that takes long to look at is announced when it has been."""
+    fabric.repair_tools(delay_s=2.5)
+    source.deadline_s = 2.0
     lines: List[bytes] = []
     probe = Probe([source], lines.append, {}, 0.05)
     monkeypatch.setattr("collectors.loop.probe.LOOK_AGAIN_S", 0.05)
@@ -303,7 +307,7 @@ def test_the_budget_stretches_the_rounds(tmp_path: Path) -> None:
     assert Counted.asked == 800, "the first round finds out that they are old"
     assert took_s >= 1.8
     assert sweep.round is not None
-    assert sweep.round.period_s == pytest.approx(2.0, abs=0.3)
+    assert 1.7 <= sweep.round.period_s <= took_s + 0.3
     assert len(sweep.round.ports) == 400
 
 

@@ -220,12 +220,12 @@ def test_the_catalog_is_whole() -> None:
 
 
 def test_a_line_without_end_is_cut_before_it_is_searched() -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     assert find_message("mlx5_core 0000:41:00.0: " + "PCIe Bus Error: severity=" * 200_000) is None
     message = find_message(f"NVRM: Xid (PCI:0000:5f:00): 79, {'x' * 100_000}")
     assert message is not None
     assert len(message.text) <= 300
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_a_record_is_its_message() -> None:
@@ -378,7 +378,7 @@ def test_messages_beyond_those_of_one_query_of_the_journal_are_counted(
     monkeypatch.setattr(kernel_log, "_JOURNAL_DUTY", 1e9)
     reader = kernel_log._JournalReader(str(command), Denied("/dev/kmsg: no"))
     found: list[str] = []
-    until_s = time.monotonic() + 30
+    until_s = time.monotonic() + 60
     while not found and time.monotonic() < until_s:
         found = reader.lines()
         time.sleep(0.01)
@@ -445,7 +445,7 @@ kernel_log._JOURNAL_DUTY = 1.0
 kernel_log._JOURNAL_RETRY_S = 0.2
 reader = kernel_log._JournalReader("journalctl", Denied("/dev/kmsg: no"))
 found, errors, written = [], [], 0
-until = time.monotonic() + 25
+until = time.monotonic() + 80
 while time.monotonic() < until and len(found) < 2:
     try:
         found += [line for line in reader.lines() if sys.argv[3] in line]
@@ -472,7 +472,7 @@ def test_a_real_journal_is_read_where_the_log_itself_may_not_be() -> None:
     need_command("unshare", "util-linux")
     mark = f"fabmon-{os.getpid()}"
     argv = ["unshare", "--mount", sys.executable, "-c", WITH_JOURNAL, str(ROOT), daemon, mark]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=110)
     found, errors = json.loads(done.stdout)
     assert found == [
         f"NVRM: Xid (PCI:0000:5f:00): 31, {mark}",

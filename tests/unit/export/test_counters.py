@@ -160,7 +160,7 @@ def expected_bps(pod7: Path, tmp_path: Path) -> float:
 
 def asked(url: str, time_s: float) -> float:
     query = urllib.parse.urlencode({"query": QUERY, "time": time_s, "nocache": 1})
-    with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=60) as answer:
         result = json.load(answer)["data"]["result"]
     assert len(result) == 1, result
     return float(result[0]["value"][1])

@@ -19,6 +19,7 @@ from typing import Any, Self
 from tests.requirements import need_command
 
 PASSWORD = "open sesame"
+_PATIENCE_S = 60.0
 _HASH = "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
 
 _AGENT = """
@@ -71,7 +72,8 @@ class Daemon:
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, env=_env())
-        for _ in range(300):
+        until_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until_s:
             try:
                 with urllib.request.urlopen(f"{self.url}{self.ready}", timeout=5):
                     return self
@@ -87,7 +89,7 @@ class Daemon:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(_PATIENCE_S)
             self._process = None
 
     def __enter__(self) -> Self:
@@ -124,7 +126,8 @@ class PrometheusServer(Daemon):
         """Wait until `jobs` targets were scraped `times` times."""
         query = f"count(count_over_time(up[1m]) >= {times})"
         path = f"/api/v1/query?nocache=1&query={urllib.parse.quote(query)}"
-        for _ in range(200):
+        until_s = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until_s:
             result = self.answer(path)["result"]
             if result and int(result[0]["value"][1]) >= jobs:
                 return
@@ -133,7 +136,7 @@ class PrometheusServer(Daemon):
 
     def answer(self, path: str) -> Any:
         """The data that the server's API answers with."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=_PATIENCE_S) as answer:
             return json.load(answer)["data"]
 
     def _configured(self) -> Path:
@@ -193,7 +196,7 @@ class VictoriaMetrics(PrometheusServer):
         """Import lines of `series value milliseconds`; afterwards queries return them."""
         body = "\n".join(lines).encode() + b"\n"
         for path, data in (("/api/v1/import/prometheus", body), ("/internal/force_flush", None)):
-            with urllib.request.urlopen(f"{self.url}{path}", data=data, timeout=30):
+            with urllib.request.urlopen(f"{self.url}{path}", data=data, timeout=_PATIENCE_S):
                 pass
 
 

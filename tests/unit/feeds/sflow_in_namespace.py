@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def set_up(directory: Path, stack: ExitStack) -> None:
     run("ovs-vsctl", f"--db={sock}", *line.split())
 
 
-def wait_for(is_ready: Callable[[], bool], patience_s: float = 20.0) -> None:
+def wait_for(is_ready: Callable[[], bool], patience_s: float = 60.0) -> None:
     until_s = time.monotonic() + patience_s
     while not is_ready():
         assert time.monotonic() < until_s, "not ready in time"
@@ -186,7 +186,7 @@ async def counters(feed: LiveFeed, index: int) -> int | None:
     kept = feed._receiver
     assert kept is not None
     counted = None
-    for _ in range(100):
+    for _ in range(300):
         (port, *_), *_ = [(kept.counters("leaf1") or {})[index]]
         counted = port.rx_bytes
         if counted == kernel_bytes("s1"):
@@ -200,8 +200,8 @@ def main(directory: Path) -> None:
         set_up(directory, stack)
         seen = asyncio.run(scene(directory))
         expected = sum(seen["flows"][key][0] for key in seen["flows"] if " rx " in key)
-        wait_for(lambda: sum(by_peer(directory).values()) >= SAMPLING * expected * 0.9)
-        time.sleep(2.5)
+        with suppress(AssertionError):  # what differs is printed
+            wait_for(lambda: sum(by_peer(directory).values()) >= SAMPLING * expected)
         print(json.dumps({**seen, "pmacct": by_peer(directory)}))
 
 

@@ -19,7 +19,7 @@ from fabmon.feeds.transports.exporters import ExportersTransport
 from fabmon.feeds.transports.transport import ProbeSession
 
 PAGES = Path(__file__).parent / "scrape" / "pages"
-INTERVAL_S = 0.2
+INTERVAL_S = 0.5
 
 Answer = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -88,7 +88,7 @@ def host(*scrape: str, secret: str | None = None) -> Host:
 
 
 async def read_messages(session: ProbeSession, count: int) -> list[Message]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [decode(await session.readline()) for _ in range(count)]
 
 
@@ -104,7 +104,7 @@ async def test_two_exporters_are_one_node(serve: Serve, transport: ExportersTran
     assert isinstance(frame, Frame)
     assert [(block.source, block.every) for block in hello.blocks] == [
         ("node_exporter", 1),
-        ("dcgm_exporter", 150),
+        ("dcgm_exporter", 60),
     ]
     assert {item.port for item in hello.blocks[1].objects} == {"gpu0", "gpu1", "gpu0/nv3"}
     assert [block is None for block in frame.blocks] == [False, False]
@@ -125,7 +125,7 @@ async def test_a_failed_endpoint_affects_only_its_own_source(
         lines += await read_messages(session, 1)
     lost = next(line for line in lines if isinstance(line, Notice))
     assert (lost.event, lost.source, lost.reason) == ("lost", "dcgm_exporter", "failed")
-    assert lost.text == f"connection refused by 127.0.0.1:{dcgm.port}"
+    assert lost.text.startswith(f"connection refused by 127.0.0.1:{dcgm.port}: is the server")
     (frame,) = await read_messages(session, 1)
     assert isinstance(frame, Frame)
     assert [block is None for block in frame.blocks] == [False, True]
@@ -171,10 +171,8 @@ async def test_the_node_fails_when_all_endpoints_fail(
     await server.stop()
     error = await refused(transport, host(f"{server.port}"))
     assert isinstance(error, Unreachable)
-    assert (error.cause, str(error)) == (
-        "refused",
-        f"connection refused by 127.0.0.1:{server.port}",
-    )
+    assert error.cause == "refused"
+    assert str(error).startswith(f"connection refused by 127.0.0.1:{server.port}: is the server")
 
 
 def replying(status: int = 200, **keys: object) -> Answer:
@@ -240,7 +238,7 @@ async def test_a_scrape_times_out_before_the_next_one(
     error = await refused(transport, host(f"{server.port}"))
     assert (error.cause, str(error)) == (
         "timeout",
-        f"no answer from 127.0.0.1:{server.port} in 0.18 s",
+        f"no answer from 127.0.0.1:{server.port} in 0.45 s",
     )
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -30,6 +31,13 @@ def rates(lines: str) -> dict[str, list[float]]:
             if port["tx_bps"] is not None:
                 shown.append(port["tx_bps"])
     return found
+
+
+def check_constant(shown: list[float], bps: float) -> None:
+    """All are this rate: within 5 %, and within 15 % those of a moment in which a busy machine
+    delayed the sender or the read. A period that is taken for another is off by 20 % or more."""
+    assert shown == pytest.approx([bps] * len(shown), rel=0.15)
+    assert median(shown) == pytest.approx(bps, rel=0.05)
 
 
 def fabmon(*options: str, seconds: int) -> dict[str, list[float]]:
@@ -59,13 +67,13 @@ def test_a_real_snmpd(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     shown = rates(json.loads(done.stdout)["out"])["switch7/swp1"]
     assert len(shown) >= 5
-    assert shown == pytest.approx([PACED_BPS] * len(shown), rel=0.05)
+    check_constant(shown, PACED_BPS)
 
 
 def test_an_exporter_that_collects_every_five_seconds(
@@ -76,7 +84,7 @@ def test_an_exporter_that_collects_every_five_seconds(
     hosts.write_text(f"gpu001 via=exporters address=127.0.0.1 {scrape}\n")
     shown = fabmon("--hosts", str(hosts), seconds=30)["gpu001/gpu0"]
     assert len(shown) >= 5
-    assert shown == pytest.approx([8 * BYTES_PER_S] * len(shown), rel=0.05)
+    check_constant(shown, 8 * BYTES_PER_S)
 
 
 @pytest.mark.timeout(300)
@@ -94,4 +102,4 @@ def test_a_prometheus_that_scrapes_every_15_s(
     assert len(shown["node001/eth0"]) >= 3
     assert len(shown["gpu001/gpu0"]) >= 1
     for values in shown.values():
-        assert values == pytest.approx([8 * BYTES_PER_S] * len(values), rel=0.05)
+        check_constant(values, 8 * BYTES_PER_S)

@@ -220,7 +220,9 @@ async def test_a_refused_connection(secret: str) -> None:
     async with raw(b"") as port:
         pass
     error = await failure(agent_at(port, secret))
-    assert str(error) == f"connection refused by 127.0.0.1:{port}"
+    assert str(error) == (
+        f"connection refused by 127.0.0.1:{port}: is the server running, is the port right?"
+    )
     assert error.cause == "refused"
     nowhere = Host(name="gpu1", address="gpu1.invalid", via="http", secret=secret)
     error = await failure(nowhere)

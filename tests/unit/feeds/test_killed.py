@@ -46,7 +46,7 @@ def _marked(mark: str) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_no_probe_is_left_5_s_after_the_console_was_killed(
+def test_no_probe_is_left_after_the_console_was_killed(
     empty_root: str, number: signal.Signals
 ) -> None:
     mark = uuid.uuid4().hex
@@ -61,8 +61,8 @@ def test_no_probe_is_left_5_s_after_the_console_was_killed(
         assert console.stdout.readline() == b"up\n"
         assert len(_marked(mark)) >= 5
         console.send_signal(number)
-        console.wait(5)
-    until = time.monotonic() + 5
+        console.wait(30)
+    until = time.monotonic() + 30  # 0.2 s where nothing else runs
     while _marked(mark) and time.monotonic() < until:
         time.sleep(0.05)
     assert _marked(mark) == []

@@ -38,7 +38,7 @@ def run(arguments: list[str], data: bytes, path: str = os.defpath) -> subprocess
 def first_words(child: subprocess.Popen[bytes]) -> str:
     assert child.stdout is not None
     line = child.stdout.readline()
-    _, errors = child.communicate(timeout=5)
+    _, errors = child.communicate(timeout=60)
     assert line, errors.decode()
     word: str = json.loads(line)[0]
     return word
@@ -88,8 +88,27 @@ def test_the_python_of_the_hosts_file_is_tried_first(tmp_path: Path, empty_root:
     child = run(
         ["sh", "-c", probe_input.shell_line(str(mine))], probe_input.payload(ProbeSettings())
     )
-    _, errors = child.communicate(timeout=5)
+    _, errors = child.communicate(timeout=60)
     assert b"mine" in errors
+
+
+def test_a_python_of_the_hosts_file_that_is_not_there_is_reported(
+    empty_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one runs the probe: the node is watched, and its page names the one that is not."""
+    monkeypatch.setattr(probe_input, "PYTHON_CANDIDATES", sys.executable)
+    for named, is_reported in (("/opt/none/python3", True), (sys.executable, False)):
+        line = probe_input.shell_line(named)
+        child = run(["sh", "-c", line], probe_input.payload(ProbeSettings(root=empty_root)))
+        assert child.stdout is not None
+        first, second = json.loads(child.stdout.readline()), json.loads(child.stdout.readline())
+        child.kill()
+        child.communicate()
+        assert first[0] == "hello"
+        assert (second[0] == "notice") == is_reported
+        if is_reported:
+            assert (second[1]["event"], second[1]["source"]) == ("lost", "python")
+            assert second[1]["text"].startswith("/opt/none/python3 is not there, does not run or")
 
 
 def test_pythons_that_are_too_old_are_skipped_and_named(
@@ -102,12 +121,12 @@ def test_pythons_that_are_too_old_are_skipped_and_named(
     (tmp_path / "python2").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python2").chmod(0o755)
     child = run(["/bin/sh", "-c", probe_input.shell_line()], b"", str(tmp_path))
-    _, errors = child.communicate(timeout=5)
+    _, errors = child.communicate(timeout=60)
     assert child.returncode == 127
     error = probe_input.no_python("some noise\n" + errors.decode())
     assert str(error) == (
         f"no python3 >= 3.6 on the node: found 3.5.3 at {tmp_path}/python3, "
-        f"3.4.10 at {tmp_path}/python3.4, {tmp_path}/python2 that does not run; "
+        f"3.4.10 at {tmp_path}/python3.4, {tmp_path}/python2 that does not run: "
         "set python= in the hosts file"
     )
 
@@ -132,14 +151,14 @@ def test_the_loader_leaves_what_follows_the_archive_in_the_pipe() -> None:
         )
     data = buffer.getvalue()
     child = run([sys.executable, "-c", LOADER], b"%d\n%srest" % (len(data), data))
-    out, errors = child.communicate(timeout=5)
+    out, errors = child.communicate(timeout=60)
     assert out == b"rest['--control']\n", errors
 
 
 def test_the_loader_ends_when_the_pipe_does() -> None:
     for data in (b"", b"12", b"1000\nonly a part"):
         child = run([sys.executable, "-c", LOADER], data)
-        child.communicate(timeout=5)
+        child.communicate(timeout=60)
         assert child.returncode != 0
 
 

@@ -7,6 +7,7 @@ import gc
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,13 +44,20 @@ async def open_exec(host: Host) -> ProbeSession:
 async def end_of(host: Host) -> NodeError:
     session = await open_exec(host)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while True:
                 await session.readline()
     except NodeError as error:
         return error
     finally:
         await session.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something is so. What was killed takes a moment to end."""
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - processes tell nobody
+            await asyncio.sleep(0.02)
 
 
 async def status_of(host: Host, state: NodeState = NodeState.FAILED) -> NodeStatus:
@@ -64,7 +72,6 @@ async def test_this_machine(empty_root: str) -> None:
         _, ticks = await watch(feed, are(NodeState.UP, "here"))
         await wait_for_frames(feed, "here")
     assert frames_of(ticks, "here")[0] == 0
-    assert feed.statuses[0].state is NodeState.UP
 
 
 @pytest.mark.parametrize("command", ["{python}", "sh -c {probe}", "env {python} -E"])
@@ -99,14 +106,12 @@ async def test_the_whole_group_is_killed_when_the_session_is_closed(tmp_path: Pa
     )
     session = await open_exec(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
     await session.readline()
-    await asyncio.sleep(0.3)
+    await until(lambda: len(pids.read_text().split()) == 3)
     running = [int(line) for line in pids.read_text().split()]
-    assert len(running) >= 2
     started = asyncio.get_running_loop().time()
     await session.close()
-    assert asyncio.get_running_loop().time() - started < 2.0
-    await asyncio.sleep(0.1)
-    assert not [pid for pid in running if _runs(pid)]
+    assert asyncio.get_running_loop().time() - started < 20.0, "2 s where nothing else runs"
+    await until(lambda: not any(_runs(pid) for pid in running))
 
 
 def test_cancelling_close_leaves_nothing_running(
@@ -128,7 +133,7 @@ def test_cancelling_close_leaves_nothing_running(
     asyncio.run(cut_short())
     gc.collect()
     assert late == []
-    assert not _runs(int(pids.read_text()))
+    asyncio.run(until(lambda: not _runs(int(pids.read_text()))))
 
 
 async def test_processes_that_a_command_leaves_behind_are_killed(tmp_path: Path) -> None:
@@ -136,8 +141,7 @@ async def test_processes_that_a_command_leaves_behind_are_killed(tmp_path: Path)
     script = f"sleep 300 & echo $! >> {pids}; exit 3"
     error = await end_of(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
     assert str(error) == "sh ended with status 3"
-    await asyncio.sleep(0.1)
-    assert not _runs(int(pids.read_text()))
+    await until(lambda: not _runs(int(pids.read_text())))
 
 
 def _runs(pid: int) -> bool:
@@ -155,12 +159,14 @@ def _runs(pid: int) -> bool:
         (
             "echo 'Permission denied (publickey).' >&2; exit 255",
             "permission denied",
-            "sh ended with status 255: Permission denied (publickey).",
+            "sh ended with status 255: Permission denied (publickey): is our public key in its"
+            " authorized_keys, is user= right?",
         ),
         (
             "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255",
             "refused",
-            "sh ended with status 255: ssh: connect to host x port 22: Connection refused",
+            "sh ended with status 255: ssh: connect to host x port 22: Connection refused: is sshd"
+            " running, is the port right?",
         ),
         ("echo 'fabmon-no-python; False 3 6 8 at /x' >&2; exit 127", "no python", None),
         ("exec >&-; sleep 30", "ended", "closed its output without ending"),
@@ -196,8 +202,7 @@ async def test_after_a_login_that_ssh_was_refused_the_next_one_is_with_another_k
         await asyncio.sleep(3)
         assert logins.read_text() == "\n"
         key.write_text("a key")
-        async with asyncio.timeout(10):
-            await watch(feed, are(NodeState.UP, "gpu1"))
+        await watch(feed, are(NodeState.UP, "gpu1"))
     assert logins.read_text() == "\n\n"
 
 

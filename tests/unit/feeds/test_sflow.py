@@ -181,7 +181,7 @@ def test_no_bytes_make_the_decoder_fail_otherwise() -> None:
     """Random bytes, and real datagrams with random words and lengths: 10,000 of them."""
     dice = random.Random(14)
     made = whole()
-    began = time.monotonic()
+    began = time.process_time()
     decoded = 0
     for _ in range(10_000):
         if dice.random() < 0.3:
@@ -202,7 +202,7 @@ def test_no_bytes_make_the_decoder_fail_otherwise() -> None:
         for sample in found.flows:
             flow_of(sample)
     assert decoded > 500, "not all of it is refused at the door"
-    assert time.monotonic() - began < 60
+    assert time.process_time() - began < 60
 
 
 class Rig:
@@ -514,7 +514,7 @@ async def test_a_silent_agent_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> 
     await receiver.run()
     session = await SflowTransport(ProbeSettings(interval_s=0.1), receiver).open(host)
     with pytest.raises(Unreachable, match=r"no sFlow from agent 10\.9\.9\.9 on port \d+"):
-        await asyncio.wait_for(session.readline(), 5)
+        await asyncio.wait_for(session.readline(), 60)
     receiver.close()
 
 

@@ -92,7 +92,7 @@ def in_namespace(scene: str, directory: Path) -> dict[str, Any]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -114,8 +114,9 @@ def test_the_counters_equal_those_of_the_kernel(tmp_path: Path) -> None:
 async def test_a_wrong_secret_has_its_own_error(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.2)
-    error = await error_of(transport, host(agent, tmp_path, "guess"))
+    with monkeypatch.context() as patched:
+        patched.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.2)
+        error = await error_of(transport, host(agent, tmp_path, "guess"))
     assert (type(error), error.cause) == (Unreachable, "timeout")
     assert "an agent does not answer a wrong community either" in str(error)
     for wrong in ("authpassword AES otherpassword", "otherpassword AES privpassword"):
@@ -140,7 +141,7 @@ async def test_an_account_without_read_access_is_reported(
 async def test_an_agent_that_restarts_is_a_new_boot(
     agent: Snmpd, transport: SnmpTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.3)
+    monkeypatch.setattr("fabmon.feeds.transports.snmp_client._TIMEOUT_S", 0.6)
     monkeypatch.setattr("fabmon.feeds.transports.snmp._REBOOT_S", 0.5)
     session = await transport.open(host(agent, tmp_path))
     first = (await read_messages(session, 3))[0]

@@ -14,7 +14,7 @@ from blockbuster import BlockBuster
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.feeds import probe_input
-from fabmon.feeds.errors import LoginRefused
+from fabmon.feeds.errors import LoginRefused, Unreachable
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.ssh import SshTransport
@@ -33,13 +33,12 @@ from tests.unit.feeds.wire_lines import (
 INTERVAL_S = 0.2
 
 
-class Quick:
-    """The SSH transport with short timeouts."""
+class AtShortInterval:
+    """The SSH transport at a short interval."""
 
     def __init__(self, nodes: Nodes, root: str) -> None:
         settings = ProbeSettings(interval_s=INTERVAL_S, root=root)
-        timeouts = SshTimeouts(connect_s=1.0, silence_s=1.0, login_s=2.0)
-        self._ssh = SshTransport(settings, str(nodes.config), timeouts)
+        self._ssh = SshTransport(settings, str(nodes.config))
 
     def of(self, host: Host) -> Transport:
         return self._ssh
@@ -50,7 +49,7 @@ class Quick:
 
 @asynccontextmanager
 async def live(nodes: Nodes, root: str, *hosts: Host) -> AsyncIterator[LiveFeed]:
-    transports = Quick(nodes, root)
+    transports = AtShortInterval(nodes, root)
     async with LiveFeed(hosts, interval_s=INTERVAL_S, transports=transports) as feed:
         yield feed
 
@@ -84,12 +83,12 @@ def speaks(*lines: bytes, pause_s: float = 0.0, then_s: float = 30.0) -> Handler
     return handle
 
 
-async def test_a_node_is_up_within_a_second(nodes: Nodes, empty_root: str) -> None:
+async def test_a_node_is_up_at_once(nodes: Nodes, empty_root: str) -> None:
     host = ssh_host("gpu1", await nodes.listen())
     start = asyncio.get_running_loop().time()
     async with live(nodes, empty_root, host) as feed:
         latest, ticks = await watch(feed, are(NodeState.UP, "gpu1"))
-    assert asyncio.get_running_loop().time() - start < 3.0
+    assert asyncio.get_running_loop().time() - start < 15.0, "0.5 s where nothing else runs"
     assert frames_of(ticks, "gpu1")[0] == 0
     states = [status.state for tick in ticks for status in tick.statuses]
     assert states == ["queued", "connecting", "starting", "up"]
@@ -132,7 +131,7 @@ async def test_nothing_of_the_probe_is_left_when_the_feed_closes(
     port = await nodes.listen(node)
     async with live(nodes, empty_root, ssh_host("gpu1", port)) as feed:
         await watch(feed, are(NodeState.STARTING, "gpu1"))
-    await asyncio.wait_for(ended.wait(), 2.0)
+    await asyncio.wait_for(ended.wait(), 30.0)
 
 
 async def test_an_unknown_host_key_is_rejected_with_the_command_that_accepts_it(
@@ -183,8 +182,9 @@ async def test_a_refused_key(nodes: Nodes, empty_root: str) -> None:
     status, _ = await beside_a_good_one(nodes, empty_root, port)
     assert status.cause == "permission denied"
     assert status.reason == (
-        "permission denied (publickey) for user tester: it accepts none of our keys; next login"
-        " when a key or ssh_config here changes, by r, else within 30 min"
+        "permission denied (publickey) for user tester: it accepts none of our keys: is our public"
+        " key in its authorized_keys, is user= right?; next login when a key or ssh_config here"
+        " changes, by r, else within 30 min"
     )
 
 
@@ -208,8 +208,7 @@ async def test_after_a_refused_key_the_next_login_is_with_another_key(
         await asyncio.sleep(3)
         assert Counting.logins == 1
         (nodes.directory / "later").rename(accepted)
-        async with asyncio.timeout(10):
-            await watch(feed, are(NodeState.UP, "gpu1"))
+        await watch(feed, are(NodeState.UP, "gpu1"))
     assert Counting.logins == 2
 
 
@@ -255,9 +254,13 @@ async def test_a_server_that_accepts_tcp_and_stays_silent(nodes: Nodes, empty_ro
         writer.close()
 
     port = await nodes.listen_tcp(mute)
-    status, _ = await beside_a_good_one(nodes, empty_root, port)
-    assert status.cause == "timeout"
-    assert status.reason == (
+    timeouts = SshTimeouts(silence_s=1.0)
+    dialer = SshTransport(ProbeSettings(root=empty_root), str(nodes.config), timeouts)
+    with pytest.raises(Unreachable) as caught:
+        await dialer.open(ssh_host("gpu1", port))
+    await dialer.close()
+    assert caught.value.cause == "timeout"
+    assert str(caught.value) == (
         f"127.0.0.1:{port}: TCP connected, then silence for 1 s (is it an SSH server?)"
     )
 
@@ -273,7 +276,10 @@ async def test_a_server_that_closes_the_connection(nodes: Nodes, empty_root: str
 
 async def test_a_port_without_a_server(nodes: Nodes, empty_root: str) -> None:
     status, _ = await beside_a_good_one(nodes, empty_root, 1)
-    assert (status.cause, status.reason) == ("refused", "connection refused by 127.0.0.1:1")
+    assert (status.cause, status.reason) == (
+        "refused",
+        "connection refused by 127.0.0.1:1: is sshd running, is the port right?",
+    )
 
 
 async def test_a_name_without_an_address(nodes: Nodes, empty_root: str) -> None:
@@ -281,6 +287,8 @@ async def test_a_name_without_an_address(nodes: Nodes, empty_root: str) -> None:
         latest, _ = await watch(feed, are(NodeState.FAILED, "nowhere.invalid"))
     assert latest["nowhere.invalid"].cause in ("unknown name", "timeout")
     assert "nowhere.invalid" in latest["nowhere.invalid"].reason
+    if latest["nowhere.invalid"].cause == "unknown name":
+        assert latest["nowhere.invalid"].reason.endswith("or set address= in the hosts file")
 
 
 async def test_a_node_without_python(
@@ -297,7 +305,7 @@ async def test_a_node_without_python(
         latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1", "gpu2"))
     assert latest["gpu1"].cause == "no python"
     assert latest["gpu1"].reason == (
-        f"no python3 >= 3.6 on the node: found 3.5.3 at {old}; set python= in the hosts file"
+        f"no python3 >= 3.6 on the node: found 3.5.3 at {old}: set python= in the hosts file"
     )
     assert "found none" in latest["gpu2"].reason
 
@@ -390,9 +398,9 @@ async def test_a_node_recovers_after_a_reboot(nodes: Nodes, empty_root: str) -> 
         assert latest["gpu1"].reason
         await nodes.listen(boot("boot-2"), port=port, known=False)
         _, ticks = await watch(feed, are(NodeState.UP, "gpu1"))
+        await wait_for_frames(feed, "good")
     boots = [hello.boot_id for tick in ticks for node, hello in tick.hellos if node == "gpu1"]
     assert boots == ["boot-2"]
-    assert frames_of(ticks, "good")
 
 
 async def test_a_jump_host_is_used_once_for_many_nodes(nodes: Nodes, empty_root: str) -> None:
@@ -413,7 +421,10 @@ async def test_a_failing_jump_host_is_named(nodes: Nodes, empty_root: str) -> No
     async with live(nodes, empty_root, Host(name="gpu1"), Host(name="gpu2")) as feed:
         latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1", "gpu2"))
     for name in ("gpu1", "gpu2"):
-        assert latest[name].reason == ("jump host 127.0.0.1:1: connection refused by 127.0.0.1:1")
+        assert latest[name].reason == (
+            "jump host 127.0.0.1:1: connection refused by 127.0.0.1:1: is sshd running, is the"
+            " port right?"
+        )
 
 
 async def test_a_node_that_its_jump_host_cannot_reach(nodes: Nodes, empty_root: str) -> None:

@@ -38,7 +38,7 @@ def frame_line(seq: int, values: Iterable[int | None] = (1, 2)) -> bytes:
 
 
 async def watch(
-    feed: LiveFeed, until: Callable[[dict[str, NodeStatus]], bool], timeout_s: float = 15.0
+    feed: LiveFeed, until: Callable[[dict[str, NodeStatus]], bool], timeout_s: float = 60.0
 ) -> tuple[dict[str, NodeStatus], list[Tick]]:
     """Take ticks until the latest statuses satisfy `until`; returns them and the ticks."""
     latest: dict[str, NodeStatus] = {}
@@ -70,7 +70,7 @@ def frames_of(ticks: Iterable[Tick], node: str) -> list[int]:
 async def wait_for_frames(feed: LiveFeed, node: str, count: int = 2) -> list[int]:
     """Take ticks until a node has sent that many frames; their sequence numbers."""
     ticks: list[Tick] = []
-    async with asyncio.timeout(15.0):
+    async with asyncio.timeout(60.0):
         while len(frames_of(ticks, node)) < count:
             ticks.append(await anext(feed))
     return frames_of(ticks, node)

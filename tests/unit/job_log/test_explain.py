@@ -192,6 +192,16 @@ def test_a_collective_that_began_before_the_recording(tmp_path: Path, recording:
     assert seen["start"].startswith("2026-05-04T20:00:00")
     assert seen["end"] >= "2026-05-04T20:01:10"
     assert seen["findings"]
+    (sentence,) = seen["not_recorded"]
+    assert sentence == (
+        "ALLREDUCE 77 began 28 min 50 s before the recording: what the network did until"
+        " 2026-05-04 20:00:00Z is not known."
+    )
+    text = run(path, "--recording", recording, "--tz", "0").output
+    assert "began 28 min 50 s before the recording" in " ".join(text.split())
+    path.write_text(path.read_text().replace("1800068", "5068"))
+    seen = explained(path, "--recording", recording, "--tz", "0")["recording"]
+    assert seen["not_recorded"] == [], "it began within it"
 
 
 def test_times_that_are_not_in_the_recording(job: Path, tmp_path: Path, recording: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -22,13 +22,15 @@ echo "$mark|8801|8801|anna|train|RUNNING|2026-11-22T07:40:50|gpu[001-003]|llama-
 """
 
 
-async def ticks(seconds: float, every_s: float = 0.02) -> AsyncIterator[Tick]:
-    began_s = time.monotonic()
-    seq = 0
-    while time.monotonic() - began_s < seconds:
-        await asyncio.sleep(every_s)
-        seq += 1
-        yield Tick(seq, time.time_ns())
+async def ticks(are_enough: Callable[[], object], every_s: float = 0.02) -> AsyncIterator[Tick]:
+    """Ticks until there are enough, and for a moment after it: nothing more is to come."""
+    seq, left = 0, 15
+    async with asyncio.timeout(60):
+        while left:
+            await asyncio.sleep(every_s)
+            seq += 1
+            yield Tick(seq, time.time_ns())
+            left -= bool(are_enough())
 
 
 class Watched:
@@ -40,11 +42,18 @@ class Watched:
         self.logged = logged
 
 
-def watched(squeue: Squeue, caplog: pytest.LogCaptureFixture, seconds: float = 1.0) -> Watched:
+def watched(
+    squeue: Squeue,
+    caplog: pytest.LogCaptureFixture,
+    are_enough: Callable[[list[JobReport]], object] = bool,
+) -> Watched:
+    """What is reported until that is enough: where nothing else is said, the first report."""
+
     async def watch() -> tuple[list[JobReport], float]:
-        reports, longest_s, last_s = [], 0.0, time.monotonic()
+        reports: list[JobReport] = []
+        longest_s, last_s = 0.0, time.monotonic()
         async with squeue:
-            async for tick in squeue.with_jobs(ticks(seconds)):
+            async for tick in squeue.with_jobs(ticks(lambda: are_enough(reports))):
                 longest_s = max(longest_s, time.monotonic() - last_s)
                 last_s = time.monotonic()
                 if tick.jobs is not None:
@@ -57,40 +66,44 @@ def watched(squeue: Squeue, caplog: pytest.LogCaptureFixture, seconds: float = 1
 
 
 def asked(directory: Path) -> list[str]:
-    return (directory / "asked").read_text().splitlines()
+    path = directory / "asked"
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def test_jobs_are_reported_once_while_they_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen = watched(Squeue(fake_squeue(tmp_path, LINES), period_s=0.1), caplog)
+    squeue = Squeue(fake_squeue(tmp_path, LINES), period_s=0.1)
+    seen = watched(squeue, caplog, lambda _: len(asked(tmp_path)) > 3)
 
     (report,) = seen.reports
     assert [job.label for job in report.jobs] == ["job 8801 llama-70b (anna)"]
     assert report.read_ns > 0
     assert not report.reason
-    assert len(asked(tmp_path)) > 2
     assert not seen.logged
 
 
 def test_it_is_not_asked_more_often_than_every_period(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watched(Squeue(fake_squeue(tmp_path, "exit 1"), period_s=0.4), caplog, 1.0)
+    began_s = time.monotonic()
+    squeue = Squeue(fake_squeue(tmp_path, "exit 1"), period_s=0.4)
+    watched(squeue, caplog, lambda _: len(asked(tmp_path)) >= 3)
 
-    assert len(asked(tmp_path)) <= 3
+    assert len(asked(tmp_path)) <= 1 + (time.monotonic() - began_s) / 0.4
 
 
 def test_a_squeue_that_hangs_is_killed_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = f"sleep 600 & echo $! >> {tmp_path}/children; wait"
-    seen = watched(Squeue(fake_squeue(tmp_path, script), period_s=0.3, timeout_s=0.2), caplog, 1.2)
+    squeue = Squeue(fake_squeue(tmp_path, script), period_s=0.3, timeout_s=1)
+    seen = watched(squeue, caplog, lambda _: len(asked(tmp_path)) >= 3)
 
-    assert seen.logged == ["jobs are not known: squeue has not answered for 0.2 s"]
-    assert [each.reason for each in seen.reports] == ["squeue has not answered for 0.2 s"]
-    assert seen.longest_s < 2
-    until_s = time.monotonic() + 10
+    assert seen.logged == ["jobs are not known: squeue has not answered for 1 s"]
+    assert [each.reason for each in seen.reports] == ["squeue has not answered for 1 s"]
+    assert seen.longest_s < 20
+    until_s = time.monotonic() + 60
     for child in (tmp_path / "children").read_text().split():
         while is_running(int(child)):
             assert time.monotonic() < until_s
@@ -104,7 +117,8 @@ def test_one_that_fails_keeps_the_jobs_that_were_read_and_is_logged_once_and_on_
 n=$(wc -l < {tmp_path}/asked)
 [ $n -gt 1 ] && [ $n -lt 6 ] && echo "squeue: error: cannot contact controller" >&2 && exit 1
 {LINES}"""
-    seen = watched(Squeue(fake_squeue(tmp_path, script), period_s=0.1), caplog, 1.5)
+    squeue = Squeue(fake_squeue(tmp_path, script), period_s=0.1)
+    seen = watched(squeue, caplog, lambda found: len(found) > 2)
 
     first, failed, again = seen.reports
     assert failed.reason == ("squeue ended with status 1: squeue: error: cannot contact controller")
@@ -115,17 +129,18 @@ n=$(wc -l < {tmp_path}/asked)
 
 
 def test_one_that_floods_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    seen = watched(Squeue(fake_squeue(tmp_path, "yes"), period_s=0.3), caplog, 1.0)
+    squeue = Squeue(fake_squeue(tmp_path, "yes"), period_s=0.3)
+    seen = watched(squeue, caplog, lambda _: len(asked(tmp_path)) > 2)
 
     assert [each.reason for each in seen.reports] == ["squeue printed more than 8,192 KiB"]
     assert len(seen.logged) == 1
-    assert seen.longest_s < 2
+    assert seen.longest_s < 20
 
 
 def test_errors_without_end_are_a_flood_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen = watched(Squeue(fake_squeue(tmp_path, "yes >&2"), period_s=0.3), caplog, 0.6)
+    seen = watched(Squeue(fake_squeue(tmp_path, "yes >&2"), period_s=0.3), caplog)
 
     assert [each.reason for each in seen.reports] == ["squeue printed more than 64 KiB"]
 
@@ -137,7 +152,8 @@ def test_one_that_has_json_only_is_read_at_the_next_question(
     script = (
         f'[ "$1" = --json ] && exec cat {tmp_path}/jobs.json; echo "no such option" >&2; exit 1'
     )
-    seen = watched(Squeue(fake_squeue(tmp_path, script), period_s=0.1), caplog, 0.8)
+    squeue = Squeue(fake_squeue(tmp_path, script), period_s=0.1)
+    seen = watched(squeue, caplog, lambda _: len(asked(tmp_path)) > 4)
 
     assert [each.reason for each in seen.reports] == [
         "squeue ended with status 1: no such option",
@@ -150,7 +166,8 @@ def test_one_that_has_json_only_is_read_at_the_next_question(
 def test_output_that_is_no_list_of_jobs_is_a_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen = watched(Squeue(fake_squeue(tmp_path, "echo welcome"), period_s=0.1), caplog, 0.5)
+    squeue = Squeue(fake_squeue(tmp_path, "echo welcome"), period_s=0.1)
+    seen = watched(squeue, caplog, lambda _: len(asked(tmp_path)) > 2)
 
     assert [each.reason for each in seen.reports] == [
         "squeue printed no list of jobs: squeue printed 'welcome'"
@@ -163,8 +180,8 @@ def test_a_machine_without_slurm_has_a_reason_and_logs_nothing(
 ) -> None:
     unconfigured = "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1"
 
-    missing = watched(Squeue("no-such-squeue", period_s=0.1), caplog, 0.3)
-    fresh = watched(Squeue(fake_squeue(tmp_path, unconfigured), period_s=0.1), caplog, 0.5)
+    missing = watched(Squeue("no-such-squeue", period_s=0.1), caplog)
+    fresh = watched(Squeue(fake_squeue(tmp_path, unconfigured), period_s=0.1), caplog)
 
     assert [each.reason for each in missing.reports] == [
         "no-such-squeue is not on the PATH of this machine"
@@ -180,7 +197,7 @@ def test_what_squeue_says_is_not_quoted_where_names_are_replaced(
 ) -> None:
     squeue = Squeue(fake_squeue(tmp_path, "echo pod7 >&2; exit 3"), quotes_errors=False)
 
-    seen = watched(squeue, caplog, 0.4)
+    seen = watched(squeue, caplog)
 
     assert [each.reason for each in seen.reports] == ["squeue ended with status 3"]
     assert "pod7" not in "".join(seen.logged)
@@ -194,7 +211,7 @@ def test_jobs_of_hostfiles_remain_beside_those_of_slurm(
 
     squeue = Squeue(fake_squeue(tmp_path, LINES), known=[own, named])
     at_first = squeue.take()
-    seen = watched(squeue, caplog, 0.5)
+    seen = watched(squeue, caplog)
 
     assert at_first is not None
     assert [job.number for job in at_first.jobs] == ["7", "llama"]

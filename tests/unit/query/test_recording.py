@@ -72,6 +72,26 @@ def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> Non
     assert count(to="+10s") == count(from_="-5s") == 0
 
 
+def test_an_answer_says_which_part_of_the_time_is_not_recorded(recorded: Path) -> None:
+    recorded_range = "the recording: 2026-11-21 14:06:40Z to 2026-11-21 14:08:19Z"
+    whole: dict[str, Any] = {"from_": "2001-01-01", "to": "2030-01-01"}
+    questions: dict[str, dict[str, Any]] = {
+        "findings": {},
+        "job": {"job": "8801"},
+        "history": {"port": "leaf1 up3"},
+    }
+    for name, fields in questions.items():
+        found = asked(recorded, name, **whole, **fields)
+        assert (found["from"], found["to"]) == ("2026-11-21T14:06:40Z", "2026-11-21T14:08:19Z")
+        assert found["notes"][:2] == [
+            f"from 2001-01-01 is before {recorded_range}",
+            f"to 2030-01-01 is after {recorded_range}",
+        ]
+    assert asked(recorded, "job", job="8801")["notes"] == [], "the default is the last 10 minutes"
+    minute = asked(recorded, "findings", from_="14:06", to="14:08:19")
+    assert minute["notes"] == [], "14:06 means the start of what was recorded in that minute"
+
+
 def test_links_are_those_of_the_time_the_busiest_first(recorded: Path) -> None:
     found = asked(recorded, "links", at="+40s", ports=["leaf1/*"], limit=3)
     assert found["at"] == "2026-11-21T14:07:20Z"
@@ -144,9 +164,11 @@ def test_the_history_of_a_port(recorded: Path) -> None:
         ("links", {"path": "/etc/passwd"}, "unknown field `path`"),
         ("links", {"ports": ["a"] * 33}, "length"),
         ("findings", {"job": "x" * 201}, "length"),
-        ("findings", {"from": "noon"}, "from 'noon': write a time such as 14:03"),
-        ("findings", {"from": "-1s", "to": "+1s"}, "is before `from`"),
-        ("links", {"at": "2001-01-01T00:00Z"}, "is not in what is known: 2026-11-21 14:06:40Z"),
+        ("findings", {"from": "noon"}, "from noon: write a time such as 14:03"),
+        ("findings", {"from": "-1s", "to": "+1s"}, "to (2026-11-21 14:06:41Z) is before from (20"),
+        ("findings", {"from": "2030-01-01"}, "from 2030-01-01 is not in the recording: 2026-11-21"),
+        ("history", {"port": "leaf1 up3", "to": "2001-01-01"}, "to 2001-01-01 is not in the rec"),
+        ("links", {"at": "2001-01-01T00:00Z"}, "is not in the recording: 2026-11-21 14:06:40Z"),
         ("links", {"ports": ["nosuch*"]}, "no port matches nosuch"),
         ("job", {}, "missing required field `job`"),
         ("job", {"job": "8802"}, "no job '8802' runs at that time; these run: job 8801 train"),

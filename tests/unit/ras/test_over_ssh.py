@@ -33,7 +33,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Nodes:
 async def ask(nodes: Nodes, ssh_port: int, ras_port: int) -> bytes:
     host = ssh_host("gpu001", ssh_port)
     async with connected_over_ssh(host, ras_port, str(nodes.config)) as (reader, writer):
-        return await query_status(reader, writer, 5)
+        return await query_status(reader, writer, 60)
 
 
 async def test_a_query_through_ssh(nodes: Nodes) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from fabmon.analysis.causes import documentation
-from fabmon.analysis.finding import Finding, sentence
+from fabmon.analysis.causes import documentation, measured_loss
+from fabmon.analysis.finding import Finding, last_held_ns, sentence
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value, loss_and_confidence
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
@@ -25,7 +25,10 @@ _LEAST_PICTURE = 8
 def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     """The whole page; title, advice and picture fit into `ctx.height` lines."""
     title = _title(ctx, finding, open_now)
-    advice = _section(ctx, "Advice", finding.advice) + flows.next_step(ctx, finding)
+    if open_now:
+        advice = _section(ctx, "Advice", finding.advice) + flows.next_step(ctx, finding)
+    else:
+        advice = _section(ctx, "If it happens again", finding.advice)
     room = max(_LEAST_PICTURE, ctx.height - len(title) - len(advice))
     return [
         *title,
@@ -99,8 +102,10 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         when = f"since {began} ({duration((until_ns - finding.since_ns) / SECOND_NS)})"
     else:
         mark, accent, when = "△", palette.dim, f"closed; open since {began}"
+        if finding.until_ns is not None:
+            when = f"closed; open from {began} to {time_of_day(finding.until_ns)}"
     subject = labels.subject_name(finding, ctx.fabric)
-    certainty = loss_and_confidence(finding.lost, finding.confidence)
+    certainty = loss_and_confidence(measured_loss(finding), finding.confidence)
     return [
         line((f" {mark} {labels.cause_title(finding)}  ", accent), (subject, palette.strong)),
         *paragraph(sentence(finding, snapshot), ctx.width, palette.text),
@@ -113,10 +118,12 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
 
 
 def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
-    """The evidence as a table: name and value."""
+    """The evidence as a table: name and value; of a finding that does not hold, with its time."""
     if not finding.evidence:
         return []
-    lines = [line((" Evidence", ctx.palette.strong))]
+    held_ns = last_held_ns(finding, ctx.snapshot)
+    when = "" if held_ns is None else f"  at {time_of_day(held_ns)}, when it last held"
+    lines = [line((" Evidence", ctx.palette.strong), (when, ctx.palette.dim))]
     longest = max(cell_len(item.name) for item in finding.evidence)
     name_width = max(_NAME, min(longest + 2, ctx.width - 20))
     for item in finding.evidence:

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from fabmon.analysis.causes import measured_loss
 from fabmon.analysis.finding import Finding, sentence, unseen_s
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
@@ -75,7 +76,8 @@ def entry(
         finding, nested = group.first, group.explained
         lines = finding_lines(ctx, finding, brief=brief)
         if with_advice:
-            text = f"{loss_and_confidence(finding.lost, finding.confidence)}. {finding.advice}"
+            certainty = loss_and_confidence(measured_loss(finding), finding.confidence)
+            text = f"{certainty[:1].upper()}{certainty[1:]}. {finding.advice}"
             lines += paragraph(text, ctx.width, ctx.palette.dim, FindingTarget(finding.key))
     else:
         lines = _several(ctx, group, brief=brief)
@@ -102,7 +104,7 @@ def _several(ctx: DrawContext, group: FindingGroup, *, brief: bool) -> list[Line
     first = _first(ctx, shown, target, fold, subject, since_ns)
     if brief:
         return [first]
-    lost = max(finding.lost for finding in group.findings)
+    lost = max(map(measured_loss, group.findings))
     loss = f", up to {rounded_percent(lost)} lost" if lost > 0 else ""
     where = "" if subject in first.text else f"{group.where}: "
     room = max(0, ctx.width - 5 - len(loss) - len(where))
@@ -168,7 +170,8 @@ def _nested(ctx: DrawContext, finding: Finding, cause: str) -> Line:
     if finding.cause != cause:
         title += f"{labels.cause_title(finding)}  "
     subject = labels.subject_name(finding, ctx.fabric)
-    loss = f"{rounded_percent(finding.lost)} lost" if finding.lost > 0 else ""
+    lost = measured_loss(finding)
+    loss = f"{rounded_percent(lost)} lost" if lost > 0 else ""
     open_for = f"  {right(_age(ctx, finding.since_ns), 4)} "
     end = f"  {right(loss, 9)}{open_for}"
     if 1 + len(title) + len(subject) + len(end) > ctx.width:
