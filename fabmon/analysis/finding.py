@@ -180,6 +180,14 @@ def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
     return passed_s if passed_s >= STALE_TICKS * snapshot.interval_s else None
 
 
+def last_held_ns(finding: Finding, snapshot: Snapshot) -> int | None:
+    """When the condition of a finding last held: the time of its text and evidence. None while it
+    holds. Of a closed finding without `seen_ns`, its end."""
+    if finding.seen_ns is None:
+        return finding.until_ns
+    return None if unseen_s(finding, snapshot) is None else finding.seen_ns
+
+
 def sentence(finding: Finding, snapshot: Snapshot) -> str:
     """The text of a finding, preceded by its age when its condition does not hold any more.
 

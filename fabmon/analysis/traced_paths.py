@@ -190,7 +190,10 @@ def _where_it_ends(
     if path.end != "silent":
         return ""
     if not hops:
-        return "no hop answers"
+        return (
+            f"no hop answers: no router is between them and the NIC of {dst.node} takes the"
+            " datagrams itself, or a filter drops UDP to port 4791 or the ICMP answers to it"
+        )
     last = hops[-1]
     for port in _ports(fabric, last.node):
         far = _far_port(fabric, port, dst.node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +45,9 @@ class LivePage:
         try:
             self._open_new().close()
             self._new.unlink()
+        except FileNotFoundError:
+            made = f"make it first: mkdir -p {shlex.quote(str(directory))}"
+            raise UsageError(f"--page {directory}: no such directory; {made}") from None
         except OSError as error:
             raise UsageError(f"--page {directory}: {file_error(error)}") from None
 

@@ -75,7 +75,9 @@ def select_nodes(
         running = _running(jobs, sources, named, environment)
         hosts = named or _hosts_of(running)
         return Selection(_with_jobs(hosts, running, jobs), f"{title} {jobs}".strip(), running)
-    own = None if is_named else _own_job(environment)
+    own, problem = (None, "") if is_named else _own_job(environment)
+    if problem:
+        print(f"fabmon: {problem}: this machine is watched", file=sys.stderr)
     if own is not None:
         return Selection(_hosts_of([own]), f"job {own.number}", (own,))
     hosts = selected_hosts(path, names)
@@ -127,7 +129,9 @@ def _running(
     except CommandError as error:
         reasons.append(f"{error}: {error.said}" if error.said else str(error))
     is_slurm_known = not reasons
-    own = _own_job(environment)
+    own, problem = _own_job(environment)
+    if problem:
+        reasons.append(problem)
     if own is not None and own.id not in {job.id for job in running}:
         running.append(own)
     is_found = bool(wanted.job) and any(wanted.matches(job) for job in running)
@@ -178,18 +182,18 @@ def _hosts_of(jobs: Iterable[Job]) -> list[Host]:
     ]
 
 
-def _own_job(environment: Mapping[str, str]) -> Job | None:
-    """The Slurm job that this process is in; None if it is in none."""
+def _own_job(environment: Mapping[str, str]) -> tuple[Job | None, str]:
+    """The Slurm job that this process is in, None if it is in none; and why it is not known."""
     number, listed = (environment.get(f"SLURM_JOB_{key}", "") for key in ("ID", "NODELIST"))
     if not number.isdigit() or not listed:
-        return None
+        return None, ""
     try:
         nodes = tuple(node_sets.expand(Word(listed, 1)))
     except Bad as bad:
-        raise UsageError(f"SLURM_JOB_NODELIST: {bad.text}: use --hosts or --host") from None
+        return None, f"the nodes of job {number} are not known: SLURM_JOB_NODELIST: {bad.text}"
     array = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     start = environment.get("SLURM_JOB_START_TIME", "")
-    return Job(
+    job = Job(
         id=number,
         shown_id="_".join(filter(None, array)) if all(array) else "",
         name=environment.get("SLURM_JOB_NAME", ""),
@@ -198,6 +202,7 @@ def _own_job(environment: Mapping[str, str]) -> Job | None:
         nodes=nodes,
         start_ns=int(start) * 10**9 if start.isdigit() else 0,
     )
+    return job, ""
 
 
 def _job_of_hostfile(path: Path, hosts: Sequence[Host]) -> Job | None:

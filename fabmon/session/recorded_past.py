@@ -171,7 +171,10 @@ class RecordedPast:
         until_ns = min(timeline.until_ns, self._until_ns or timeline.until_ns)
         findings = self._all_findings(timeline)
         notes = tuple(findings.notes[: findings.count_until(until_ns)])
-        return RecordingContents(timeline.start_ns, until_ns, notes, timeline.run_starts_ns)
+        is_complete = timeline.is_closed or until_ns < timeline.until_ns
+        return RecordingContents(
+            timeline.start_ns, until_ns, notes, timeline.run_starts_ns, is_complete
+        )
 
     def _all_findings(self, timeline: Timeline) -> RecordedFindings:
         if self._read_to != timeline.size:

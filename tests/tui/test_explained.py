@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from fabmon.analysis.causes import CAUSES
@@ -21,6 +22,7 @@ from fabmon.tui.text.finding_groups import finding_groups
 from fabmon.tui.text.pages import finding as page
 from fabmon.tui.text.pages.findings import finding_lines
 from fabmon.tui.text.pages.node import node_page
+from fabmon.tui.text.picture import canvas
 from fabmon.tui.text.picture.pictures import PICTURES
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
@@ -266,3 +268,18 @@ def test_the_picture_of_a_finding_that_does_not_hold_is_of_the_time_at_which_it_
     assert bars_in(after) == bars_in(before)
     assert any("mean of 5 s until 14:07:30Z, when it last held" in text for text in after)
     assert not any("when it last held" in text for text in before)
+    assert any("Evidence  at 14:07:30Z, when it last held" in text for text in after)
+
+
+def test_a_picture_of_now_beside_evidence_of_then_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time at which the finding last held is no longer in memory, as after half an hour."""
+    then, now = COLLISION.scene(50), COLLISION.scene(70)
+    monkeypatch.setattr(canvas, "recent", lambda *_: np.full((1, 5), np.nan, np.float32))
+    held_ns = then.snapshot.time_ns
+    for ended in (
+        msgspec.structs.replace(then.findings[0], seen_ns=held_ns),
+        msgspec.structs.replace(then.findings[0], seen_ns=None, until_ns=held_ns),
+    ):
+        lines = lines_of(now, ended, 120, 40)
+        assert any("mean of 5 s until 14:07:50Z, after the finding" in text for text in lines)
+        assert any("Evidence  at 14:07:30Z, when it last held" in text for text in lines)

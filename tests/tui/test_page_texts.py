@@ -16,10 +16,11 @@ from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import Unit
 from fabmon.report.page.digest import Bins, digest
 from fabmon.report.page.page import cards
+from fabmon.tui.cells import scale
 from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.text.header import header
+from fabmon.tui.text.header import header, mark_legend
 from fabmon.tui.text.pages import finding, findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
 from fabmon.tui.time.cursor import TimeCursor
@@ -266,6 +267,24 @@ def test_of_a_lost_node_no_loss_is_said() -> None:
     for made in (finding.page(ctx, lost, open_now=True), findings.page(ctx)):
         text = "\n".join(line.text for line in made)
         assert f"{node.name} is lost" in text
-        assert "confidence 100 %" in text
+        assert "confidence 100 %" in text.lower()
         assert "100 % of" not in text
         assert "% lost" not in text
+
+
+def test_a_cell_without_a_line_rate_is_explained_by_the_legend() -> None:
+    plain = HEALTHY.scene(60)
+    rates = plain.snapshot.line_rate_bps.copy()
+    row = row_of(HEALTHY, "gpu002/mlx5_1")
+    rates[row] = np.nan
+    unrated = replace(plain.snapshot, line_rate_bps=rates)
+    for column in (unrated.tx_util, unrated.rx_util):
+        column[row] = np.nan
+    for scene, is_explained in ((plain, False), (replace(plain, snapshot=unrated), True)):
+        screen_state = ScreenState("pod7", Depth.NONE)
+        screen_state.take(scene)
+        ctx = screen_state.draw_context(scene, 120, 40)
+        cells = ctx.codes(scale(ctx.metric, Depth.NONE, False))
+        legend = "  ".join(text for part in mark_legend(ctx.palette, cells) for text, _ in part)
+        assert ("? no line rate" in legend) == is_explained
+        assert "≥" not in legend

@@ -366,7 +366,22 @@ async def test_a_file_that_grows_is_followed(tmp_path: Path) -> None:
         for _ in range(5):
             watching.write(writer)
         await run.until(lambda: second_of(run) == 34)
+        await run.shows("END of replay waiting for more")
         writer.close()
+        await run.until(lambda: "waiting for more" not in run.lines[0])
+        await run.press("`")
+        await run.until(lambda: not run.app.screen_state.cursor.playing)
+        assert "■ END of replay 20" in run.lines[0]
+
+
+async def test_after_the_end_of_a_complete_recording_nothing_is_waited_for(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    async with replaying(recording[0], from_s=5, speed=0.5) as run:
+        await run.press("`")
+        await run.shows("END of replay")
+        await run.until(lambda: not run.app.screen_state.cursor.playing)
+        assert "waiting" not in run.text
 
 
 @pytest.mark.parametrize("unless", [(), ("host_pcie_limit",)], ids=["now", "older version"])

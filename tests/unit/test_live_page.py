@@ -85,7 +85,9 @@ async def test_a_directory_that_goes_costs_one_line(
     tmp_path: Path, scenes: list[Scene], caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = tmp_path / "www"
-    with pytest.raises(UsageError, match=r"--page .*www: no such file"):
+    with pytest.raises(
+        UsageError, match=r"--page .*www: no such directory; make it first: mkdir -p .*www"
+    ):
         LivePage(directory, "pod7")
     directory.mkdir()
     page = LivePage(directory, "pod7")

@@ -1,10 +1,10 @@
 """Senders are slowed by a queue between switches that are not watched.
 
 Packets that cross such a queue are marked, their receivers send CNPs and their senders handle them;
-without ECN the senders are paused or have no credits. Where the receivers are not full, do not
-pause their switch and their PCIe does not stall, the queue is not at the last hop. Whether flows
-were hashed onto one link, there are too few links, or one of them is slow cannot be distinguished
-from hosts, and is not guessed.
+without ECN the senders are paused or have no credits. Where the receivers are not full, are as fast
+as the senders, do not pause their switch and their PCIe does not stall, the queue is not at the
+last hop. Whether flows were hashed onto one link, there are too few links, or one of them is slow
+cannot be distinguished from hosts, and is not guessed.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ _CLEARLY = 4.0
 """How many times `cnps_per_gbit` `min_senders` must have, and `rise` times the median of all that
 send: where 5 % of all packets are marked, background differs by nearly that much between NICs."""
 
+_SLOWER = 0.9
+"""Share of the senders' line rate, 0 to 1, below which that of a receiver explains its marks: each
+burst of a faster sender fills the last hop, too short to be seen as full."""
+
 _MAX_VICTIMS = 64
 """Receivers listed in a finding."""
 
@@ -99,7 +103,7 @@ def congested_paths(
     if (paused | clearly)[senders].sum() < t.min_senders:
         return
     by_pause = bool(paused[senders].mean() > 0.5)
-    explained = _last_hop(inputs, t)
+    explained = _last_hop(inputs, t, senders)
     if by_pause:
         if explained.any():
             return
@@ -125,13 +129,14 @@ def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, rows: Rows) -> M
     return seen
 
 
-def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
+def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds, senders: Rows) -> Mask:
     """[ports]: whether a receiver, or the link to it, explains a queue before it."""
-    rail = inputs.structure.is_rail
+    rail, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
     late = slice(TICKS - t.of_ticks, TICKS)
     full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
     stalls = (inputs.filled("bus")[:, late] >= t.stalled).any(axis=1)
-    found: Mask = (full | stalls | pause_graph(inputs).pauses) & rail
+    slower = lines < _SLOWER * median(lines[senders])
+    found: Mask = (full | stalls | slower | pause_graph(inputs).pauses) & rail
     return found
 
 

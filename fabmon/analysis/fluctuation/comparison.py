@@ -324,7 +324,7 @@ def _tested(
     else:
         found = significance.median_shift(one, other)
         if found is None:
-            reason = f"{len(one)} and {len(other)} values are too few: record longer"
+            reason = _too_few(what, len(one), len(other))
             return msgspec.structs.replace(difference, untested=reason)
         shift = found
     return msgspec.structs.replace(
@@ -337,6 +337,20 @@ def _tested(
         p=shift.p,
         batches=shift.batches,
         values=shift.values,
+    )
+
+
+def _too_few(what: str, one: int, other: int) -> str:
+    """Why two sides are not tested, and how much longer they must be recorded."""
+    each = "10 s of communication" if what == BANDWIDTH else "an iteration"
+    needed = " and ".join(
+        f"{side} at least {-(-significance.MIN_BATCHES // count)} times as long"
+        for side, count in (("A", one), ("B", other))
+        if count < significance.MIN_BATCHES
+    )
+    return (
+        f"{one} and {other} values, of {significance.MIN_BATCHES} that each side needs (a value is"
+        f" {each}): record {needed}"
     )
 
 

@@ -165,6 +165,11 @@ class Timeline:
         return max(each.until_ns for each in self.files)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the writers of all files completed them: nothing is being recorded there."""
+        return all(each.is_closed for each in self.files)
+
+    @property
     def run_starts_ns(self) -> tuple[int, ...]:
         """When the recorders of these files were started, by time."""
         sessions = (session for file in self.files for session in file.sessions)

@@ -100,7 +100,8 @@ def _strips(
         tag(
             "figcaption",
             "Means of 10 s of communication, on a scale from 0 to the highest of the row; the "
-            f"number is the median. Grey: not known, because of no traffic or no data.{rest}",
+            "number is the median of these means. Grey: not known, because of no traffic or no "
+            f"data.{rest}",
         ),
     )
 
@@ -249,6 +250,8 @@ def fluctuation(found: Fluctuation) -> Markup:
             tag("p", scope(found), class_="muted"),
             tag(
                 "p",
+                "MEDIAN, P5 and P95 of the tables are of single samples; the curves and the hours "
+                "are of means of 10 s, whose medians differ from these. "
                 "Bars are from the 5th to the 95th percentile, with the median marked; the full "
                 "width is line rate, or the 95th percentile where that is not known. CoV is the "
                 "standard deviation divided by the mean, ACTIVE the share of time with traffic.",

@@ -101,7 +101,7 @@ class OverviewScreen(OverviewPanels):
         view.show(cells, self._rows.of(cells, ctx), look)
         self._draw_map(codes, look, height if len(grid.rows) > height else 0)
         self._place_cursor(ctx, grid, view)
-        self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width), width)])
+        self.put("#grid-title", [self.title_rule(self._grid_title(ctx, width, cells), width)])
         self._draw_port(ctx)
 
     def _place_cursor(self, ctx: DrawContext, grid: HeatmapGrid, view: HeatGrid) -> None:
@@ -135,7 +135,7 @@ class OverviewScreen(OverviewPanels):
             panel.styles.width = max(1, width)
             self.call_after_refresh(self.paint)
 
-    def _grid_title(self, ctx: DrawContext, width: int) -> list[list[Span]]:
+    def _grid_title(self, ctx: DrawContext, width: int, cells: Codes) -> list[list[Span]]:
         tone, metric = ctx.palette, ctx.metric
         return [
             [self.panel_name("Fabric", "#heat")],
@@ -143,7 +143,7 @@ class OverviewScreen(OverviewPanels):
             *self.selection_part(),
             colour_legend(metric, ctx.digits, tone, self._heatmap.widest),
             [(ctx.heat_title(metric.short if width < _SHORT_TITLE else metric.title), tone.text)],
-            *mark_legend(tone),
+            *mark_legend(tone, cells),
         ]
 
     def _draw_port(self, ctx: DrawContext | None) -> None:

@@ -15,7 +15,17 @@ from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
 from fabmon.fabric.wording import rate
-from fabmon.tui.cells import FULL, NUMBERED
+from fabmon.tui.cells import (
+    FULL,
+    MUTED,
+    NUMBERED,
+    READING,
+    SELECTED,
+    STALE,
+    STUCK,
+    UNRATED,
+    Codes,
+)
 from fabmon.tui.keys import shown_key
 from fabmon.tui.line import Line, Span, fit, width_of
 from fabmon.tui.metrics import HeatMetric
@@ -35,6 +45,13 @@ _SPARED = (
 )
 """What the most important parts can do without in narrow terminals, in this order: blanks after the
 length of the recording, that length, the words of counts, parts of the time."""
+
+_RARE_MARKS = {
+    UNRATED: "? no line rate",
+    STUCK: "≥ saturated",
+    READING: "… being read",
+}
+"""Marks of cells that most screens do not have -> their legend."""
 
 _Part = tuple[int, list[Span]]
 _TITLE = 5
@@ -152,7 +169,8 @@ def _cursor(state: TimeContext, shown: Scene, palette: Palette) -> Span:
         return f" {sign} {time} ({lag(state.lag_s)}){more} ", palette.paused
     time, share = date_time(time_ns), _share(state, time_ns)
     if cursor.at_end:
-        waits = " waiting for more" if cursor.playing else ""
+        is_complete = cursor.recorded is not None and cursor.recorded.is_complete
+        waits = " waiting for more" if cursor.playing and not is_complete else ""
         return f"■ END of replay{waits} {time}", palette.strong
     if cursor.playing:
         skips = " skipping idle" if cursor.skips_idle else ""
@@ -272,10 +290,15 @@ def _digits(heat: HeatMetric, width: int) -> str:
     return f"{'tens of %' if width < 2 else '%'}, {FULL} full"
 
 
-def mark_legend(palette: Palette) -> list[list[Span]]:
-    """What the marks in the cells mean, most important part first."""
+def mark_legend(palette: Palette, cells: Codes | None = None) -> list[list[Span]]:
+    """What the marks in the cells mean, most important part first. Rare ones are explained where
+    `cells`, the codes on the screen, have them."""
     stale = "▒" if palette.depth.rgb else "?"
+    flags = np.uint16(STALE | SELECTED | MUTED)
+    kinds = [] if cells is None else np.unique(cells & ~flags).tolist()
+    rare = [text for code, text in _RARE_MARKS.items() if code in kinds]
     return [
+        *[[(text, palette.dim)] for text in rare],
         [
             ("▲", palette.accent),
             (" flagged  ", palette.dim),

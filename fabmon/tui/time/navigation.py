@@ -228,8 +228,9 @@ class Playback(Navigation):
         self._view.repaint()
 
     async def to_end(self) -> None:
-        """Play from the end of the recording."""
-        until_ns = (await self.recorded()).until_ns
+        """Play from the end of the recording; unless that is complete, wait there for more."""
+        recorded = await self.recorded()
+        until_ns, self.follows = recorded.until_ns, not recorded.is_complete
         if self._past is None or not until_ns:
             return
         if (self.cursor_ns or 0) < until_ns:

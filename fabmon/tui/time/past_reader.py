@@ -21,13 +21,14 @@ class RecordingContents:
     """What a recording holds: times of the first and last tick (ns), and the notes, by time.
 
     `runs_ns` are the times at which a recorder was started, by time. `start_ns` is 0 if there is no
-    tick yet.
+    tick yet. `is_complete`: nothing is being added.
     """
 
     start_ns: int = 0
     until_ns: int = 0
     notes: tuple[Note, ...] = ()
     runs_ns: tuple[int, ...] = ()
+    is_complete: bool = False
 
     def marks_ns(self) -> list[int]:
         """Times of the numbered events (`event 17`): findings that opened, and bookmarks."""

@@ -69,13 +69,13 @@ class Player:
         self._view.repaint()
 
     def now(self) -> None:
-        """Follow the live end; in a replay, go to the end of the recording and follow that."""
+        """Follow the live end; in a replay, go to the end of the recording and, while that is being
+        recorded, follow it."""
         if self._state.live is not None:
             self._stop()
             self._state.follow()
             self._view.repaint()
         else:
-            self.moves.follows = True
             self._run(self.moves.to_end())
 
     def step(self, by: int) -> None:

@@ -20,6 +20,7 @@ from fabmon.analysis.fluctuation.comparison import (
 )
 from fabmon.analysis.fluctuation.results import JOB
 from fabmon.analysis.fluctuation.study import Study
+from fabmon.analysis.fluctuation.trends import CellSeries
 from fabmon.fabric.jobs.job import KUBERNETES, Job
 from fabmon.fabric.model import RAIL
 from fabmon.feeds.demo.feed import DemoFeed
@@ -105,6 +106,26 @@ def test_three_runs_of_each_are_compared_as_runs(runs: Callable[[int, float], St
     assert found.by_runs
     assert _answers(found, ITERATION)[0]
     assert found.headlines[0].batches == (3, 3)
+
+
+def test_a_run_that_is_too_short_says_how_long_it_must_be(
+    runs: Callable[[int, float], StudiedRun],
+) -> None:
+    whole = runs(1, 0.8)
+    short = replace(
+        whole,
+        series={key: CellSeries(s.at_ns[:3], s.values[:3]) for key, s in whole.series.items()},
+        lengths_s={name: lengths[:5] for name, lengths in whole.lengths_s.items()},
+    )
+    bandwidth, iteration = compare([short], [runs(2, 0.8)]).headlines[:2]
+    assert bandwidth.untested.startswith("3 and ")
+    assert bandwidth.untested.endswith(
+        "of 8 that each side needs (a value is 10 s of communication): record A at least 3 times"
+        " as long"
+    )
+    assert iteration.untested.endswith(
+        "(a value is an iteration): record A at least 2 times as long"
+    )
 
 
 def test_a_comparison_is_json(runs: Callable[[int, float], StudiedRun]) -> None:

@@ -176,6 +176,23 @@ def test_inside_a_job_its_nodes_are_watched() -> None:
     assert found.title == "job 8801_3"
 
 
+def test_a_list_of_nodes_that_cannot_be_read_is_named_and_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = {"SLURM_JOB_ID": "8804", "SLURM_JOB_NODELIST": "gpu[007-"}
+
+    found = selected(
+        fake_squeue(tmp_path, TWO_JOBS), JobFilter(job="8802"), environment=environment
+    )
+
+    assert names(found) == ["gpu003"], "squeue knows the job"
+    with pytest.raises(UsageError, match=r"job 8804 are not known: SLURM_JOB_NODELIST: "):
+        selected("no-squeue", JobFilter(job="8804"), environment=environment)
+    (host,) = selected("squeue", environment=environment).hosts
+    assert host.via == "local"
+    assert "SLURM_JOB_NODELIST" in capsys.readouterr().err
+
+
 def test_named_nodes_come_before_those_of_the_own_job(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.txt"
     hosts.write_text("gpu009\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from fabmon.analysis.causes import documentation, measured_loss
-from fabmon.analysis.finding import Finding, sentence
+from fabmon.analysis.finding import Finding, last_held_ns, sentence
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value, loss_and_confidence
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
@@ -118,10 +118,12 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
 
 
 def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
-    """The evidence as a table: name and value."""
+    """The evidence as a table: name and value; of a finding that does not hold, with its time."""
     if not finding.evidence:
         return []
-    lines = [line((" Evidence", ctx.palette.strong))]
+    held_ns = last_held_ns(finding, ctx.snapshot)
+    when = "" if held_ns is None else f"  at {time_of_day(held_ns)}, when it last held"
+    lines = [line((" Evidence", ctx.palette.strong), (when, ctx.palette.dim))]
     longest = max(cell_len(item.name) for item in finding.evidence)
     name_width = max(_NAME, min(longest + 2, ctx.width - 20))
     for item in finding.evidence:

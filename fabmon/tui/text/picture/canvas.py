@@ -9,11 +9,11 @@ from math import isfinite
 
 import numpy as np
 
-from fabmon.analysis.finding import Finding, unseen_s
+from fabmon.analysis.finding import Finding, last_held_ns
 from fabmon.analysis.recent_load import RECENT_S, RecentLoad, recent
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.time_wording import time_of_day
+from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.fabric.wording import RATE, per_second, percent, rate
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, right
 from fabmon.tui.palette import Depth, Palette
@@ -75,7 +75,9 @@ class Canvas:
     def before_s(self) -> float:
         """How long before the scene the finding last held: its picture shows that time. 0 while it
         holds, and where that time is not in memory any more."""
-        passed_s = unseen_s(self.finding, self.snapshot) or 0.0
+        held_ns = last_held_ns(self.finding, self.snapshot)
+        ago_ns = 0 if held_ns is None else self.snapshot.time_ns - held_ns
+        passed_s = max(0, ago_ns) / SECOND_NS
         rows = [port.row for port in self.ports]
         known = passed_s and np.isfinite(recent(self.snapshot, "tx_bps", rows, passed_s)).any()
         return passed_s if known else 0.0
@@ -83,10 +85,12 @@ class Canvas:
     @property
     def basis(self) -> str:
         """The time that the picture is a mean of."""
-        text = f"mean of {RECENT_S} s"
-        if not self.before_s:
+        text, held_ns = f"mean of {RECENT_S} s", last_held_ns(self.finding, self.snapshot)
+        if held_ns is None:
             return text
-        return f"{text} until {time_of_day(self.finding.seen_ns or 0)}, when it last held"
+        if self.before_s:
+            return f"{text} until {time_of_day(held_ns)}, when it last held"
+        return f"{text} until {time_of_day(self.snapshot.time_ns)}, after the finding"
 
     def recent(self, column: str, rows: Sequence[int]) -> Floats:
         """[rows, ticks] of a HEAT column in the seconds of the picture, oldest first."""

@@ -31,7 +31,7 @@ def link_ends(canvas: Canvas) -> list[Line]:
     """Both ends, each with its errors or carrier changes over time."""
     what, column = _FLAPS if canvas.finding.cause in _CHANGES_CARRIER else _ERRORS
     both = _both(canvas)
-    lines = canvas.title(f"The link and its {what} in the last {_LOOK_BACK_S // 60} min")
+    lines = canvas.title(f"The link now, and its {what} in the last {_LOOK_BACK_S // 60} min")
     for port in both[: max(1, (canvas.ctx.height - 1) // 2)]:
         lines += _end(canvas, port, what, column)
     if canvas.finding.cause == degraded_link.CAUSE.name and both:

@@ -42,7 +42,7 @@ def pause_tree(canvas: Canvas) -> list[Line]:
 
 def pause_cycle(canvas: Canvas) -> list[Line]:
     """Each port and the node that it waits for, up to the first port again."""
-    lines = canvas.title("Each port waits for the next one, in a cycle")
+    lines = canvas.title(f"Each port waits for the next one, in a cycle; {canvas.basis}")
     for port in canvas.ports[: max(1, canvas.ctx.height - 1)]:
         other = peer(port, canvas.fabric)
         waits = f"waits for {other.node}" if other is not None else "waits"
