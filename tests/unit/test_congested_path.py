@@ -15,6 +15,7 @@ from tests.scenario.test_scenarios import HERE, read
 SECONDS = 25
 RATE = 400e9
 GBIT = 1e9
+PAUSED_US = "pfc_rx_pause_us_prio3"
 
 
 def opened(watched: set[str], silent_from: int = SECONDS) -> list[str]:
@@ -61,7 +62,7 @@ class WatchedHosts(Watched):
     """Sixteen hosts of a ring, each sending to the next, without switches; some NICs are `slow`."""
 
     def __init__(self, util: float = 0.7, slow: Sequence[int] = ()) -> None:
-        metrics = ("rdma_cnp_handled", "rdma_cnp_sent", "rdma_ecn_marked")
+        metrics = ("rdma_cnp_handled", "rdma_cnp_sent", "rdma_ecn_marked", PAUSED_US)
         speeds = {f"gpu{number:03}/eth0": RATE / 2 for number in slow}
         fabric = LeafSpine(uplinks=4, hosts=16, rate_bps=RATE, metrics=metrics, speeds=speeds)
         super().__init__(fabric, ("gpu",))
@@ -128,6 +129,14 @@ def test_receivers_that_are_slower_than_their_senders_explain_marks(
     hosts.cnps(1, 5, 9, 13, per_s=10_000)
     hosts.seconds(15)
     assert len(hosts.opened()) == found
+
+
+def test_slow_nics_elsewhere_do_not_explain_senders_that_are_paused() -> None:
+    hosts = WatchedHosts(util=0.3, slow=(14,))
+    for number in (1, 2, 3, 4):
+        hosts.fabric.counted[f"gpu{number:03}/eth0", PAUSED_US] = 700_000
+    hosts.seconds(25)
+    assert [each.split()[0] for each in hosts.opened()] == ["congested_path"]
 
 
 def test_a_full_receiver_explains_the_cnps_of_its_senders() -> None:

@@ -103,12 +103,14 @@ def congested_paths(
     if (paused | clearly)[senders].sum() < t.min_senders:
         return
     by_pause = bool(paused[senders].mean() > 0.5)
-    explained = _last_hop(inputs, t, senders)
+    explained = _last_hop(inputs, t)
     if by_pause:
         if explained.any():
             return
         receivers = np.empty(0, np.intp)
     else:
+        lines = inputs.snapshot.line_rate_bps
+        explained |= lines < _SLOWER * median(lines[senders])
         total = float(signals.marks[signals.marked].sum())
         if total <= 0 or float(signals.marks[signals.marked & explained].sum()) > _LAST_HOP * total:
             return
@@ -129,14 +131,13 @@ def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, rows: Rows) -> M
     return seen
 
 
-def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds, senders: Rows) -> Mask:
+def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
     """[ports]: whether a receiver, or the link to it, explains a queue before it."""
-    rail, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
+    rail = inputs.structure.is_rail
     late = slice(TICKS - t.of_ticks, TICKS)
     full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
     stalls = (inputs.filled("bus")[:, late] >= t.stalled).any(axis=1)
-    slower = lines < _SLOWER * median(lines[senders])
-    found: Mask = (full | stalls | slower | pause_graph(inputs).pauses) & rail
+    found: Mask = (full | stalls | pause_graph(inputs).pauses) & rail
     return found
 
 
