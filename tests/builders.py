@@ -97,7 +97,8 @@ class LeafSpine:
     """One leaf with uplinks to as many spines, and hosts below; counters that a test moves.
 
     `sent` and `received` map `node/port` to bits/s, `counted` maps (`node/port`, metric) to events
-    a second, for the `metrics` that hosts have beside METRICS; `send` sets both ends of links, and
+    a second, for the `metrics` that hosts, and `leaf_metrics` that the leaf's ports, have beside
+    METRICS; `send` sets both ends of links, and
     `step` lets one second pass. `speeds` are line rates of single ports by `node/port`, else it is
     `rate_bps`. The leaf has `management` ports that lead out of the fabric. `clock_off_ns` sets the
     console's clock.
@@ -111,6 +112,7 @@ class LeafSpine:
         management: int = 0,
         metrics: Sequence[str] = (),
         speeds: Mapping[str, float] | None = None,
+        leaf_metrics: Sequence[str] = (),
     ) -> None:
         self.spines = [f"spine{i + 1}" for i in range(uplinks)]
         self.servers = [f"gpu{i + 1:03}" for i in range(hosts)]
@@ -121,6 +123,7 @@ class LeafSpine:
         self.counted: dict[tuple[str, str], float] = {}
         self.down: set[str] = set()
         self._host_metrics = (*METRICS, *metrics)
+        self._leaf_metrics = (*METRICS, *leaf_metrics)
         self._speeds = speeds or {}
         self._counts: dict[tuple[str, str], float] = {}
         self._peer: dict[str, str] = {}
@@ -162,7 +165,8 @@ class LeafSpine:
     def hellos(self) -> dict[str, Hello]:
         uplinks = [f"up{i + 1}" for i in range(len(self.spines))]
         downs = [f"down{i + 1}" for i in range(len(self.servers))]
-        leaf = [port(name, f"leaf1-{name}") for name in (*uplinks, *downs, *self.management)]
+        names = (*uplinks, *downs, *self.management)
+        leaf = [port(name, f"leaf1-{name}", self._leaf_metrics) for name in names]
         leaf.append(ecmp(*uplinks))
         leaf += [neighbour(u, f"{s}-swp1") for u, s in zip(uplinks, self.spines, strict=True)]
         leaf += [neighbour(d, f"{h}-eth0") for d, h in zip(downs, self.servers, strict=True)]

@@ -67,7 +67,8 @@ HEAT = (
 `pause_rx` is the share of time (0 to 1) in which this port was paused by its peer, `pause_tx` the
 share in which it paused its peer; the worst priority counts. `xoff` is pause transitions, both
 directions, all priorities. `stall` is the share of time in which data waited and nothing could be
-sent (InfiniBand). `ecn` is ECN-marked packets received, `cnp_sent` CNPs sent (to slow a sender
+sent (InfiniBand). `ecn` is ECN-marked packets received (of a switch's port: those
+that its queues marked), `cnp_sent` CNPs sent (to slow a sender
 down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
 catalog's topics; `damage` are the errors of the link itself, without what congestion causes.
 `flaps` are carrier changes. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
@@ -13,6 +15,7 @@ from tests.scenario.test_scenarios import HERE, read
 SECONDS = 25
 RATE = 400e9
 GBIT = 1e9
+PAUSED_US = "pfc_rx_pause_us_prio3"
 
 
 def opened(watched: set[str], silent_from: int = SECONDS) -> list[str]:
@@ -56,13 +59,15 @@ def test_a_switch_that_sees_it_reports_it_alone() -> None:
 
 
 class WatchedHosts(Watched):
-    """Sixteen hosts of a ring, each sending to the next at 70 % of line rate, without switches."""
+    """Sixteen hosts of a ring, each sending to the next, without switches; some NICs are `slow`."""
 
-    def __init__(self) -> None:
-        metrics = ("rdma_cnp_handled", "rdma_cnp_sent", "rdma_ecn_marked")
-        super().__init__(LeafSpine(uplinks=4, hosts=16, rate_bps=RATE, metrics=metrics), ("gpu",))
+    def __init__(self, util: float = 0.7, slow: Sequence[int] = ()) -> None:
+        metrics = ("rdma_cnp_handled", "rdma_cnp_sent", "rdma_ecn_marked", PAUSED_US)
+        speeds = {f"gpu{number:03}/eth0": RATE / 2 for number in slow}
+        fabric = LeafSpine(uplinks=4, hosts=16, rate_bps=RATE, metrics=metrics, speeds=speeds)
+        super().__init__(fabric, ("gpu",))
         for number in range(1, 17):
-            self.fabric.send(0.7 * RATE, f"gpu{number:03}/eth0", f"leaf1/down{number % 16 + 1}")
+            self.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/down{number % 16 + 1}")
 
     def cnps(self, *hosts: int, per_s: float) -> None:
         """CNPs that some hosts handle; the receivers behind them see the marks."""
@@ -111,6 +116,27 @@ def test_four_senders_with_far_more_cnps_than_the_others_are_on_a_congested_path
     assert finding.victims == tuple(f"gpu{number:03}/eth0" for number in (2, 3, 4, 5))
     assert "cannot be seen from hosts" in finding.text
     assert finding.unseen
+
+
+@pytest.mark.parametrize(("slow", "found"), [((), 1), ((2, 6, 10, 14), 0)])
+def test_receivers_that_are_slower_than_their_senders_explain_marks(
+    slow: tuple[int, ...], found: int
+) -> None:
+    """Bursts of 400G senders fill 200G receivers for milliseconds, and a quarter of each second."""
+    hosts = WatchedHosts(util=0.13, slow=slow)
+    hosts.cnps(*range(1, 17), per_s=200)
+    hosts.seconds(12)
+    hosts.cnps(1, 5, 9, 13, per_s=10_000)
+    hosts.seconds(15)
+    assert len(hosts.opened()) == found
+
+
+def test_slow_nics_elsewhere_do_not_explain_senders_that_are_paused() -> None:
+    hosts = WatchedHosts(util=0.3, slow=(14,))
+    for number in (1, 2, 3, 4):
+        hosts.fabric.counted[f"gpu{number:03}/eth0", PAUSED_US] = 700_000
+    hosts.seconds(25)
+    assert [each.split()[0] for each in hosts.opened()] == ["congested_path"]
 
 
 def test_a_full_receiver_explains_the_cnps_of_its_senders() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -200,15 +203,22 @@ def test_a_full_group_whose_hosts_count_no_cnps_slows_nobody() -> None:
 
 
 METRICS = ("rdma_cnp_handled", "ib_ext_tx_wait")
+MARKS = "phy_tx_ecn_marked"
 
 
-def half_of_each_second(cnps_per_s: float = 0, waits: float = 0) -> Watched:
+def half_of_each_second(
+    cnps_per_s: float = 0, waits: float = 0, marks_per_s: Mapping[str, float] | None = None
+) -> Watched:
     """Exchanges of half a second in each second: four hosts of 400G share the first of four
     uplinks, each of three others has one for itself. All of them send 100 Gb/s meanwhile.
 
-    The four handle CNPs, or wait for credits for a share of each second.
+    The four handle CNPs, or wait for credits for a share of each second. Some of the leaf's ports
+    mark so many packets with ECN; without any, the leaf does not count them.
     """
-    watched = Watched(LeafSpine(uplinks=4, hosts=7, rate_bps=400 * GBPS, metrics=METRICS))
+    counted = (MARKS,) if marks_per_s is not None else ()
+    fabric = LeafSpine(4, 7, 400 * GBPS, metrics=METRICS, leaf_metrics=counted)
+    fabric.counted.update({(f"leaf1/{port}", MARKS): n for port, n in (marks_per_s or {}).items()})
+    watched = Watched(fabric)
     for number in range(1, 8):
         host = f"gpu{number:03}/eth0"
         watched.fabric.send(50 * GBPS, host, f"leaf1/up{max(1, number - 3)}")
@@ -219,12 +229,59 @@ def half_of_each_second(cnps_per_s: float = 0, waits: float = 0) -> Watched:
 
 
 @pytest.mark.parametrize("shows", [{"cnps_per_s": 20_000}, {"waits": 0.375}])
-def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, float]) -> None:
+def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, Any]) -> None:
     """Its senders show a queue, and have less than their fair share of the group, 229 Gb/s."""
     (finding,) = half_of_each_second(**shows).seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
     assert "in bursts, " in finding.text
     assert finding.lost == pytest.approx(1 - 100 / 229, abs=0.03)
+
+
+def test_a_link_whose_own_queue_marks_packets_is_found_where_hosts_count_nothing() -> None:
+    watched = half_of_each_second(marks_per_s={"up1": 200_000})
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert "ECN marks of the link's own queue" in [each.value for each in finding.evidence]
+
+
+def test_background_marks_of_a_link_are_no_queue() -> None:
+    watched = half_of_each_second(marks_per_s={f"up{n}": 40_000 * n for n in (1, 2, 3, 4)})
+    assert watched.seconds(SECONDS).findings == ()
+
+
+def test_two_seconds_of_marks_are_no_collision() -> None:
+    watched = half_of_each_second(marks_per_s={"up1": 0})
+
+    def marks(second: int) -> None:
+        watched.fabric.counted["leaf1/up1", MARKS] = 200_000 if second in (8, 9) else 0
+
+    watched.seconds(SECONDS, marks)
+    assert watched.opened() == []
+
+
+@pytest.mark.parametrize(
+    ("marks_per_s", "is_found"),
+    [
+        pytest.param(None, True, id="not counted"),
+        pytest.param({}, True, id="a counter that never moves"),
+        pytest.param({"down3": 200_000}, False, id="the queue is elsewhere"),
+        pytest.param({"up1": 400_000}, True, id="its own queue"),
+    ],
+)
+def test_a_full_link_that_marks_nothing_is_not_what_its_senders_are_slowed_by(
+    marks_per_s: Mapping[str, float] | None, is_found: bool
+) -> None:
+    """Two hosts that handle CNPs fill an uplink."""
+    counted = () if marks_per_s is None else (MARKS,)
+    fabric = LeafSpine(4, 4, 400 * GBPS, metrics=METRICS, leaf_metrics=counted)
+    for number in (1, 2):
+        fabric.send(194 * GBPS, f"gpu{number:03}/eth0", "leaf1/up1")
+        fabric.counted[f"gpu{number:03}/eth0", "rdma_cnp_handled"] = 20_000
+    fabric.send(100 * GBPS, "leaf1/down3")
+    fabric.counted.update({(f"leaf1/{port}", MARKS): n for port, n in (marks_per_s or {}).items()})
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    assert watched.opened() == (["ecmp_collision leaf1/up1"] if is_found else [])
 
 
 def test_senders_that_wait_and_send_most_elsewhere_wait_for_another_link() -> None:

@@ -41,6 +41,81 @@ def test_a_host_that_is_late_in_each_exchange_is_found(late_s: int) -> None:
     assert numbers["other hosts of the job"] == HOSTS - 1
 
 
+def all_to_all(watched: Watched, late_s: int, every_s: int, rate_bps: float = RATE) -> None:
+    """A minute of exchanges of a second: the others do not wait for gpu003, and exchange with it
+    when it is there. It is silent until then, and may be there as late as when the next begins."""
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        into = second % every_s
+        for number in range(1, HOSTS + 1):
+            at_s = late_s if number == 3 else 0
+            util = 0.4 if into == at_s else 0.05 if into == late_s else 0.0
+            watched.fabric.send(util * rate_bps, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    watched.seconds(60, traffic)
+
+
+def test_a_host_that_is_late_by_less_than_an_exchange_takes_is_found() -> None:
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        for number in range(1, HOSTS + 1):
+            into = second % 8 - (2 if number == 3 else 0)
+            util = 0.6 if 0 <= into < 4 else 0.0
+            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    watched.seconds(60, traffic)
+    assert watched.opened() == ["straggler gpu003"]
+
+
+@pytest.mark.parametrize(("late_s", "every_s"), [(2, 6), (3, 6), (3, 4), (1, 3)])
+def test_a_host_that_is_late_in_an_all_to_all_is_found(late_s: int, every_s: int) -> None:
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    all_to_all(watched, late_s, every_s)
+    assert watched.opened() == ["straggler gpu003"]
+
+
+def test_a_late_host_is_found_among_hosts_of_other_line_rates() -> None:
+    """Half of the hosts have 200G: all of the job move the same bytes."""
+    slow = {f"gpu{number:03}/eth0": RATE / 2 for number in range(1, HOSTS + 1, 2)}
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE, speeds=slow))
+    all_to_all(watched, late_s=2, every_s=6)
+    assert watched.opened() == ["straggler gpu003"]
+
+
+def test_a_host_that_is_slower_in_each_exchange_is_not_late() -> None:
+    """It begins with the others, and takes twice as long."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        into = second % 12
+        for number in range(1, HOSTS + 1):
+            util = (0.3 if into < 8 else 0.0) if number == 3 else 0.6 if into < 4 else 0.0
+            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    watched.seconds(60, traffic)
+    assert watched.changes == []
+
+
+def test_a_host_that_is_done_before_the_others_is_not_late() -> None:
+    """It is silent while the others finish their exchange."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        into = second % 10
+        for number in range(1, HOSTS + 1):
+            tail = 0.0 if number == 3 else 0.06
+            util = 0.5 if into < 4 else tail if into < 7 else 0.0
+            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    watched.seconds(60, traffic)
+    assert watched.changes == []
+
+
 def test_half_a_job_that_is_late_together_is_none() -> None:
     """They are another job, or a stage of a pipeline."""
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))

@@ -125,6 +125,11 @@ def test_a_rail_that_is_left_out_at_full_traffic_is_reported() -> None:
     assert sends(350, 350, 350, 20, even_s=50) == ["uneven_rails:rails r3"]
 
 
+def test_a_rail_that_a_queue_may_slow_is_none_where_nobody_would_see_the_queue() -> None:
+    """Neither these hosts' counters nor a watched switch show one; it does not silence a rail."""
+    assert sends(350, 350, 350, 100, even_s=50) == []
+
+
 def test_a_nic_without_a_known_cable_that_was_never_used_with_the_rails_is_no_rail() -> None:
     assert sends(350, 350, 350, 20) == []
 

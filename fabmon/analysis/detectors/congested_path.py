@@ -1,10 +1,10 @@
 """Senders are slowed by a queue between switches that are not watched.
 
 Packets that cross such a queue are marked, their receivers send CNPs and their senders handle them;
-without ECN the senders are paused or have no credits. Where the receivers are not full, do not
-pause their switch and their PCIe does not stall, the queue is not at the last hop. Whether flows
-were hashed onto one link, there are too few links, or one of them is slow cannot be distinguished
-from hosts, and is not guessed.
+without ECN the senders are paused or have no credits. Where the receivers are not full, are as fast
+as the senders, do not pause their switch and their PCIe does not stall, the queue is not at the
+last hop. Whether flows were hashed onto one link, there are too few links, or one of them is slow
+cannot be distinguished from hosts, and is not guessed.
 """
 
 from __future__ import annotations
@@ -54,6 +54,10 @@ _MOST = 0.6
 _CLEARLY = 4.0
 """How many times `cnps_per_gbit` `min_senders` must have, and `rise` times the median of all that
 send: where 5 % of all packets are marked, background differs by nearly that much between NICs."""
+
+_SLOWER = 0.9
+"""Share of the senders' line rate, 0 to 1, below which that of a receiver explains its marks: each
+burst of a faster sender fills the last hop, too short to be seen as full."""
 
 _MAX_VICTIMS = 64
 """Receivers listed in a finding."""
@@ -105,6 +109,8 @@ def congested_paths(
             return
         receivers = np.empty(0, np.intp)
     else:
+        lines = inputs.snapshot.line_rate_bps
+        explained |= lines < _SLOWER * median(lines[senders])
         total = float(signals.marks[signals.marked].sum())
         if total <= 0 or float(signals.marks[signals.marked & explained].sum()) > _LAST_HOP * total:
             return

@@ -1,10 +1,11 @@
 """A host begins the exchanges of its job late, again and again, and the other hosts wait for it.
 
-Hosts that move the same amount of data over the window are compared. How late a host begins an
-exchange is the area between what the others have moved by then and what it has, over their rate:
-bytes, unlike the rates of single seconds, hardly depend on when each host is sampled. One that is
-late again and again, while few others are, keeps its job waiting. Why it is late is not observable
-on the network.
+Hosts that move the same amount of data over the window are compared. A host that is late falls
+behind the others by what they have exchanged without it, and catches up when it is there. By how
+much, on average, over the rate at which they move data is how late it is: bytes, unlike the rates
+of single seconds, hardly depend on when each host is sampled, and it does not matter whether its
+exchange runs into the next one of the others. One that is late again and again, while few others
+are, keeps its job waiting. Why it is late is not observable on the network.
 """
 
 from __future__ import annotations
@@ -66,11 +67,13 @@ job by, 1 - correlation, is of another job with it."""
 _MAX_LATE_S = 6.0
 """Lag in seconds up to which a host follows its job."""
 
-_EXCHANGES = 0.25
-"""Share of the other hosts' highest rate, 0 to 1, from which on they exchange data."""
+_CAUGHT_UP = 0.25
+"""Share of the most that a host is ever behind, 0 to 1, below which it has caught up."""
 
-_MIN_SEEN = 3
-"""Ticks after which an exchange that has not ended is judged."""
+_NOT_BEGUN = 0.75
+"""Share, 0 to 1, of what the others move in a tick at most that a late host falls behind by, one
+that is sampled half a tick later does not; and of what they have moved by then that it lacks: one
+that lacks less has begun, and is slow."""
 
 _QUIET, _MIN_SILENT = 0.25, 2
 """Share of the others' rate, 0 to 1, below which a host is silent, and the ticks from which on its
@@ -78,12 +81,6 @@ silence counts."""
 
 _TOGETHER_S = 0.1
 """Samples that are taken further apart make a silence seem a tick longer than it is."""
-
-_BEGIN_TICKS = 5
-"""Ticks of an exchange that are its beginning: a host that is slower all the time is not late."""
-
-_BEGUN = 0.1
-"""Share of what the others move in an exchange, 0 to 1, from which on a host has begun."""
 
 _ALSO_LATE = 0.5
 """Share of a host's lateness, 0 to 1, from which on another one is late as well."""
@@ -104,20 +101,30 @@ class StragglerThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Hosts that move the same in all: their places in the arrays of hosts, the share of line rate
-    that most of them move [ticks], by how many seconds each begins each exchange late [hosts,
-    exchanges], and the mean of `usual` in each exchange."""
+    """Hosts that move the same in all: their places in the arrays of hosts, what most of them move
+    [ticks], what each moves and how much less it has moved than most by then [hosts, ticks], in
+    ticks of line rate."""
 
     hosts: Rows
     usual: Floats
-    late_s: Floats
-    levels: Floats
+    moved: Floats
+    behind: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _LateOnce:
+    """The ticks [first, last) in which others wait for a host or go on without it, and by how many
+    it is late."""
+
+    first: int
+    last: int
+    late_ticks: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Late:
     """How often a host was late, in seconds by the median, and the mean rate of the other hosts of
-    its job from the beginning to the end of these exchanges (share of line rate)."""
+    its job meanwhile (share of line rate)."""
 
     times: int
     late_s: float
@@ -143,7 +150,7 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
         similar = np.abs(total - total[host]) <= _SAME_TOTAL * max(float(total[host]), 1e-6)
         job = jobs.get(similar.tobytes())
         if job is None:
-            job = jobs[similar.tobytes()] = _job(inputs, t, moved, np.flatnonzero(similar))
+            job = jobs[similar.tobytes()] = _job(moved, np.flatnonzero(similar))
         late = _lateness(inputs, t, job, host)
         if late is None:
             continue
@@ -164,42 +171,77 @@ def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
     return any(((count_ticks(some & ~each) >= least) & each.any(axis=1)).any() for each in busy)
 
 
-def _job(inputs: DetectorInput, t: StragglerThresholds, moved: Floats, hosts: Rows) -> _Job:
-    """What these hosts, which move the same in all, do in each exchange."""
+def _job(moved: Floats, hosts: Rows) -> _Job:
+    """What these hosts, which move the same in all, have moved by each tick."""
     middle = len(hosts) // 2
     usual = np.partition(moved[hosts], middle, axis=0)[middle]
-    if usual.max() < _COMMUNICATES or len(hosts) <= _MIN_PEERS:
-        return _Job(hosts, usual, np.empty((len(hosts), 0), np.float32), np.empty(0, np.float32))
-    snapshot = inputs.snapshot
-    is_together = snapshot.aligned.spread_s(len(usual), snapshot.seq) <= _TOGETHER_S
-    min_silent = _MIN_SILENT if is_together else _MIN_SILENT + 1
     # Hosts with less to do, as the first stage of a pipeline, are not late at every step of it.
     total, usual_total = moved[hosts].sum(axis=1), usual.sum()
     scale = usual_total / np.maximum(total, usual_total * (1 - _SAME_TOTAL))
-    late, levels = [], []
-    for first, last in _exchanges(usual, t.busy_util):
-        part, during = moved[hosts, first:last], usual[first:last]
-        late.append(_late_ticks(part, part * scale[:, None], during, min_silent))
-        levels.append(during.mean())
-    late_s = np.array(late, np.float32).reshape(-1, len(hosts)).T * np.float32(snapshot.interval_s)
-    return _Job(hosts, usual, late_s, np.array(levels, np.float32))
+    behind = np.zeros((len(hosts), len(usual)), np.float32)
+    now = np.zeros(len(hosts), np.float32)
+    for tick, less in enumerate((usual - moved[hosts] * scale[:, None]).T):
+        # Nobody moves what the others have not sent yet: who is ahead is in the step before.
+        now = behind[:, tick] = np.fmax(now + less, 0)
+    return _Job(hosts, usual, moved[hosts], behind)
 
 
 def _lateness(inputs: DetectorInput, t: StragglerThresholds, job: _Job, host: int) -> _Late | None:
     """How late a host is; None where it is not, or as many others are."""
-    if not job.late_s.size:
+    if len(job.hosts) <= _MIN_PEERS or job.usual.max() < _COMMUNICATES:
         return None
-    own_s = job.late_s[job.hosts == host][0]
-    also = (job.late_s[job.hosts != host] >= _ALSO_LATE * own_s).mean(axis=0)
-    counts = (own_s >= t.late_s) & (also <= _MAX_LATE)
-    waits_s = own_s[counts]
+    snapshot = inputs.snapshot
+    is_together = snapshot.aligned.spread_s(len(job.usual), snapshot.seq) <= _TOGETHER_S
+    place = int(np.flatnonzero(job.hosts == host)[0])
+    found = _behind(job, place, t.late_s / snapshot.interval_s)
+    seen = {tick for each in found for tick in range(each.first, each.last)}
+    min_silent = _MIN_SILENT if is_together else _MIN_SILENT + 1
+    silences = _silences(job, place, t.busy_util, min_silent)
+    found += [each for each in silences if seen.isdisjoint(range(each.first, each.last))]
     name = inputs.structure.fabric.ports[int(inputs.structure.rails_of_hosts[host][0])].node
     # Of long iterations, few are in the window: one late exchange keeps a finding open.
-    is_often = len(waits_s) >= t.times and waits_s.sum() >= t.in_all_s
-    if not len(waits_s) or not (is_often or inputs.is_open(CAUSE, name)):
+    waits_s = np.array([each.late_ticks * snapshot.interval_s for each in found])
+    is_often = len(found) >= t.times and waits_s.sum() >= t.in_all_s
+    if not found or not (is_often or inputs.is_open(CAUSE, name)):
         return None
-    level = float(job.levels[counts].mean())
-    return _Late(len(waits_s), median(waits_s), level)
+    level = float(np.mean([job.usual[each.first : each.last].mean() for each in found]))
+    return _Late(len(found), median(waits_s), level)
+
+
+def _behind(job: _Job, place: int, least: float) -> list[_LateOnce]:
+    """The exchanges that go on without a host, from when it falls behind until it has caught up.
+
+    It is late by how much it is behind on average over the rate at which they move data, by
+    Little's law; where that is `least` ticks or more.
+    """
+    own, usual, highest = job.behind[place], job.usual, float(job.usual.max())
+    found = []
+    for first, last in _runs(own > _CAUGHT_UP * own.max()):
+        while first > 1 and own[first - 2] < own[first - 1]:
+            first -= 1  # It fell behind from here on.
+        far = first + np.flatnonzero(own[first:last] >= _NOT_BEGUN * highest)
+        if not len(far) or own[far[0]] < _NOT_BEGUN * usual[first : far[0] + 1].sum():
+            continue
+        late_ticks = float(own[first:last].sum() / usual[first:last].sum())
+        most = first + int(own[first:last].argmax())
+        also = np.delete(job.behind[:, most], place) >= _ALSO_LATE * own[most]
+        if late_ticks >= least and also.mean() <= _MAX_LATE:
+            found.append(_LateOnce(first, last, late_ticks))
+    return found
+
+
+def _silences(job: _Job, place: int, busy: float, least: int) -> list[_LateOnce]:
+    """The exchanges in which the others move little until a host begins: it is late by the `least`
+    or more ticks in which it is silent right before."""
+    waits = (job.usual > busy) & (job.moved < _QUIET * job.usual)
+    begins = (job.usual > busy) & ~waits[place]
+    found = []
+    for first, last in _runs(waits[place]):
+        also = np.delete(waits[:, first:last], place, axis=0).mean(axis=1) >= _ALSO_LATE
+        is_before = last == len(begins) or begins[last]
+        if last - first >= least and is_before and also.mean() <= _MAX_LATE:
+            found.append(_LateOnce(first, last, float(last - first)))
+    return found
 
 
 def _peers_in_step(moved: Floats, job: _Job, host: int, interval_s: float) -> int:
@@ -210,49 +252,20 @@ def _peers_in_step(moved: Floats, job: _Job, host: int, interval_s: float) -> in
     in_step = int(np.count_nonzero(_correlation(moved[peers], usual) >= _IN_STEP))
     if in_step < max(_MIN_PEERS, _NEARLY_ALL * len(peers)):
         return 0
-    differs = 1 - float(_correlation(own[None], usual)[0])
+    # A host that is half an iteration late is as far from its job as one of no job, not further.
+    differs = 1 - max(0.0, float(_correlation(own[None], usual)[0]))
     others = np.delete(moved, host, axis=0)
     if 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
         return 0
     lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
-    follows = (_correlation(own[None, n:], usual[: len(usual) - n])[0] for n in lags)
+    # A lag of two and a half ticks is seen as half of each.
+    between = (usual[1:] + usual[:-1]) / np.float32(2)
+    follows = (
+        _correlation(own[None, len(own) - len(earlier) :], earlier)[0]
+        for lag in lags
+        for earlier in (usual[: len(usual) - lag], between[: len(between) - lag])
+    )
     return in_step if any(each >= _FOLLOWS for each in follows) else 0
-
-
-def _exchanges(usual: Floats, busy: float) -> list[tuple[int, int]]:
-    """[first, after the last) tick of the exchanges that begin in the window, the last one from its
-    third tick on.
-
-    The tick before an exchange has its beginning, as have those in which hosts that wait for a
-    late one move little: back to the end of the exchange before it.
-    """
-    found, before = [], 0
-    for first, last in _runs(usual >= _EXCHANGES * usual.max()):
-        begin = first - 1
-        while (
-            begin > before and usual[begin] > busy and usual[begin - 1] * _EXCHANGES <= usual[begin]
-        ):
-            begin -= 1
-        begins_in_window = begin > 0 or (first > 0 and usual[0] <= busy)
-        if begins_in_window and (last < len(usual) or last - first >= _MIN_SEEN):
-            found.append((begin, last))
-        before = last
-    return found
-
-
-def _late_ticks(moved: Floats, shares: Floats, usual: Floats, min_silent: int) -> Floats:
-    """[hosts], ticks: how late a host begins an exchange in which hosts move `moved` [hosts, ticks]
-    and most of them `usual` [ticks]; `shares` are `moved`, were they all to move the same in all.
-
-    Where the others do not slow down, it is what they are ahead by over their rate; where they
-    wait, the ticks in which it is silent are, `min_silent` or more.
-    """
-    begins = slice(_BEGIN_TICKS)
-    ahead = np.cumsum((usual - shares)[:, begins], axis=1).max(axis=1) / usual.max()
-    before = np.cumsum(moved, axis=1) < _BEGUN * usual.sum()
-    silent = ((moved < _QUIET * usual) & before).sum(axis=1)
-    late: Floats = np.fmax(ahead, np.where(silent >= min_silent, silent, 0))
-    return late
 
 
 def _correlation(many: Floats, one: Floats) -> Floats:
@@ -272,17 +285,19 @@ def _runs(flags: Mask) -> list[tuple[int, int]]:
 
 
 def _moved(inputs: DetectorInput) -> Floats:
-    """[hosts, ticks]: share of line rate that the median rail of a host moves, sent or received,
-    the larger, in the ticks in which any host has data; 0 where a host has none."""
+    """[hosts, ticks]: what the median rail of a host moves, sent or received, the larger, in the
+    ticks in which any host has data, as a share of the usual line rate; 0 where a host has none."""
     structure, snapshot = inputs.structure, inputs.snapshot
     hosts = structure.rails_of_hosts
     if not hosts:
         return np.empty((0, 0), np.float32)
     moved = np.zeros((len(hosts), inputs.traffic_bps.shape[1]), np.float32)
     has_data = np.zeros(moved.shape[1], np.bool_)
+    lines = snapshot.line_rate_bps[structure.is_rail]
+    # Hosts of one job move the same bytes, whatever their line rates.
+    usual = np.float32(median(lines[lines > 0]))
     for places, rows in structure.rail_tables:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            util = inputs.traffic_bps[rows] / snapshot.line_rate_bps[rows][:, :, None]
+        util = inputs.traffic_bps[rows] / usual
         known = np.isfinite(util)
         has_data |= known.any(axis=(0, 1))
         middle = (rows.shape[1] - 1) // 2
@@ -301,7 +316,7 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Co
         text=(
             f"{name} began {plural(late.times, 'exchange')} late in {period_s:.0f} s, by"
             f" {late.late_s:.1f} s: the {peers} other hosts of its job wait for it, and reach"
-            f" {rounded_percent(late.level)} of line rate on average over such an exchange"
+            f" {rounded_percent(late.level)} of line rate on average meanwhile"
         ),
         evidence=(
             Evidence("late by", round(late.late_s, 1), "s"),

@@ -60,6 +60,10 @@ that of the one that does not: fewer may be the senders of single large flows.""
 _EXCHANGED = 0.5
 """Received over sent from which on hosts exchange data with each other."""
 
+_SILENT = 0.1
+"""Share of its busiest rail, 0 to 1, below which a rail of a host is left out where a queue would
+not be seen: one slows a rail, and does not silence it."""
+
 _SPARE = 2
 """NICs of a host that may serve storage beside its rails."""
 
@@ -91,10 +95,12 @@ class UnevenRails:
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
         suspects = list(self._suspects(inputs))
         by_most = self._used_by_most(inputs) if suspects else set()
+        silent = np.where(_show_queues(inputs), self._t.low, min(self._t.low, _SILENT))
         for rows in suspects:
             for used, level in self._uneven(inputs, rows, by_most):
-                low = used[level < self._t.low * float(level.max())]
-                found[tuple(inputs.structure.rail[low].tolist())].append((used, level))
+                low = used[level < silent[used] * float(level.max())]
+                if len(low):
+                    found[tuple(inputs.structure.rail[low].tolist())].append((used, level))
         found = {
             low: hosts for low, hosts in found.items() if self._is_sure(inputs, low, hosts, by_most)
         }
@@ -199,6 +205,15 @@ class UnevenRails:
             known += np.bincount(rail[own].ravel(), minlength=most)
             used += np.bincount(rail[own[self._usage[own] >= _IN_USE]], minlength=most)
         return set(np.flatnonzero(2 * used > known).tolist())
+
+
+def _show_queues(inputs: DetectorInput) -> Mask:
+    """[ports]: whether a queue on the way from a rail would be seen: by RDMA counters of its host,
+    or at the switch before it, whose uplinks would be full."""
+    peer = inputs.structure.peer
+    counts = np.append(np.isfinite(inputs.window("tx_bps")).any(axis=1), False)
+    shows: Mask = inputs.has_rdma_counters | counts[peer]
+    return shows
 
 
 def _are_spare_rails(inputs: DetectorInput, rows: Rows, busy: Mask) -> Mask:

@@ -9,6 +9,9 @@ from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signal
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.fabric.snapshot import Floats
 
+CNPS_OR_MARKS = "CNPs or marks"
+"""How a queue is seen at senders that congestion control slows, or at their receivers."""
+
 _CALM = 0.02
 """Share of the time with traffic, 0 to 1, paused or without credits, below which a host is not
 slowed."""
@@ -64,7 +67,7 @@ class EdgeQueues:
         if (self._signals.waiting[hosts] >= self._t.waiting).any():
             return "pause or credits"
         seen = self._signals.marked if self._group.is_inward else self._signals.slowed
-        return "CNPs or marks" if seen[hosts].any() else ""
+        return CNPS_OR_MARKS if seen[hosts].any() else ""
 
     def are_calm(self, edges: Rows, least_wait: float = 0.0) -> bool:
         """Whether the hosts behind some edge ports count CNPs or waiting and have next to none:

@@ -1,12 +1,14 @@
-"""Links that are full in bursts shorter than a second, by what their senders wait."""
+"""Links that are full in bursts shorter than a second, by what they mark or their senders wait."""
 
 from __future__ import annotations
+
+from collections.abc import Container, Iterator
 
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS
 from fabmon.analysis.evidence.downstream_links import SAME_LOAD
-from fabmon.analysis.evidence.full_link import CLEARLY_UNEVEN, NO_ROOM, FullLink
+from fabmon.analysis.evidence.full_link import CLEARLY_UNEVEN, NO_ROOM, OWN_MARKS, FullLink
 from fabmon.analysis.evidence.group_rates import GroupRates, held_by_link, lost_share
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
@@ -28,6 +30,54 @@ moments."""
 _FULL_IN_BURSTS, _MOST_IN_BURSTS = 0.9, 1.05
 """Share of the time in which a sender sends or waits that a link sends, 0 to 1, from which on it is
 full whenever they are active, and up to which that can be."""
+
+
+def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullLink]:
+    """The members, apart from those with `known` rows, whose own queue marks packets.
+
+    A link marks when it is full. How much of the time that is cannot be seen: at most as much as
+    it needs for what it sends.
+    """
+    mean = rates.known_util[:, -TICKS:].mean(axis=1)
+    marks = rates.marks & ~rates.waits & (mean >= BURSTS)
+    marks &= rates.marks_ticks >= rates.thresholds.full_ticks * rates.full_util
+    members = [m for m in np.flatnonzero(marks).tolist() if int(rates.group.rows[m]) not in known]
+    if not members:
+        return
+    feeds, lines = rates.feeders()
+    if not rates.are_known(feeds):
+        return
+    ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
+    for member in members:
+        active = min(1.0, float(mean[member]) / rates.full_util)
+        level: Floats = np.where(rates.is_up, mean / active, np.nan)
+        if np.nanmin(level) >= rates.thresholds.room_util or np.nanmean(level) >= NO_ROOM:
+            continue
+        sent, load = feeds[:, ticks] / active, rates.load(member, ticks) / active
+        carried = rates.carried(ticks) / active
+        rate, possible, slowed = rates.shares(sent, lines, carried)
+        queued = slowed & rates.queues.queued()
+        slowed = queued if queued.any() else slowed
+        sharers = sharing(sent, slowed, load, rates.queues.signs(), len(members))
+        on_it = sharers.slowed
+        if held_by_link(rate, on_it).sum() < 2:
+            continue
+        could = rates.could_send(rate, lines, on_it, carried)
+        lost = lost_share(rate, could, on_it, float(level[member]))
+        if lost < rates.thresholds.lost_min:
+            continue
+        yield FullLink(
+            row=int(rates.group.rows[member]),
+            group=rates.group,
+            level=level,
+            full_ticks=TICKS,
+            feeders=rates.group.edges[on_it],
+            named=rates.group.edges[sharers.named],
+            lost=lost,
+            slowed_by=OWN_MARKS,
+            active=int((possible > 0).sum()),
+            busy=active,
+        )
 
 
 def full_in_bursts(rates: GroupRates) -> list[FullLink]:
@@ -67,7 +117,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
         slowed &= queued & rates.queues.are_lasting()
     alone = np.zeros(len(lines), np.bool_)
     shared = []
-    for member in np.flatnonzero(mean >= (1 - SAME_LOAD) * top).tolist():
+    for member in np.flatnonzero((mean >= (1 - SAME_LOAD) * top) & ~rates.waits).tolist():
         lone = only_sender(feeds, np.fmax(rates.bps[member], 0), ticks, ~alone)
         if lone is None:
             shared.append((member, rates.load(member, ticks) / active))

@@ -15,10 +15,16 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.evidence.downstream_links import without_downstream
-from fabmon.analysis.evidence.full_in_bursts import BURSTS, full_in_bursts
+from fabmon.analysis.evidence.edge_queues import CNPS_OR_MARKS
+from fabmon.analysis.evidence.full_in_bursts import (
+    BURSTS,
+    full_in_bursts,
+    marked_in_bursts,
+)
 from fabmon.analysis.evidence.full_link import (
     CLEARLY_UNEVEN,
     NO_ROOM,
+    OWN_MARKS,
     EcmpGroupThresholds,
     FullGroup,
     FullLink,
@@ -30,6 +36,7 @@ from fabmon.analysis.evidence.group_rates import (
     lost_share,
     takes_part,
 )
+from fabmon.analysis.evidence.link_marks import link_marks
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
@@ -81,11 +88,13 @@ def _group_loads(
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
     signals = queue_signals(inputs, queue)
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
-    is_queued = bool(slowed.any())
+    marks = link_marks(inputs, queue).marks
+    is_queued = bool(slowed.any() or marks.any())
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
         is_full = peak[group.rows].max(initial=0) >= least
         # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
         may_burst = not group.is_inward and bool(slowed[group.hosts].any())
+        may_burst |= bool(marks[group.rows].any())
         may_burst &= bool(peak[group.rows].max(initial=0) >= BURSTS)
         if not is_full and not may_burst:
             continue
@@ -96,7 +105,9 @@ def _group_loads(
         if whole is not None:
             groups.append(whole)
             continue
-        links += _full_links(measured) if is_full else full_in_bursts(measured)
+        found = _full_links(measured) if is_full else full_in_bursts(measured)
+        links += found
+        links += marked_in_bursts(measured, {each.row for each in found})
     if groups:
         links = [each for each in links if not each.is_inferred]
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
@@ -148,7 +159,8 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         rate, possible, _ = by_ticks[ticks.tobytes()]
         free = possible > 0
         free[list(alone)] = False
-        lone = only_sender(feeds, np.fmax(rates.bps[member], 0), ticks, free)
+        load = np.fmax(rates.bps[member], 0)
+        lone = None if rates.marks[member] else only_sender(feeds, load, ticks, free)
         if lone is None:
             shared.append((member, ticks, rate, possible))
         else:
@@ -179,7 +191,9 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         could = rates.could_send(rate, lines, on_it, rates.carried(ticks))
         lost = lost_share(rate, could, on_it, float(level[member]), dropped)
         edges = rates.group.edges[slowed]
-        slowed_by = rates.queues.seen_at(edges)
+        slowed_by = OWN_MARKS if rates.marks[member] else rates.queues.seen_at(edges)
+        if slowed_by in (CNPS_OR_MARKS, "") and rates.marks_none[member]:
+            continue  # The queue is elsewhere.
         # Senders that nothing slows may be what fills it: then a queue must be seen at others.
         carried = sum(
             float(rates.load(each, ticks).mean())
@@ -188,7 +202,12 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         )
         is_excused = rate[free].sum() >= ACCOUNTED * carried
         queued = slowed & rates.queues.queued()
-        if is_excused and slowed_by and rate[queued].sum() < ACCOUNTED * carried:
+        if (
+            is_excused
+            and slowed_by
+            and slowed_by != OWN_MARKS
+            and rate[queued].sum() < ACCOUNTED * carried
+        ):
             continue
         is_short = full[member].sum() < rates.thresholds.unseen_ticks
         is_unlikely = is_short or is_excused or rates.queues.are_calm(edges, _EXPECTED * lost)

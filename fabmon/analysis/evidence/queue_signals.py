@@ -18,7 +18,7 @@ from fabmon.analysis.median import quantile
 from fabmon.analysis.thresholds import Share
 from fabmon.fabric.snapshot import Floats
 
-_BUSY_UTIL = 0.03
+BUSY_UTIL = 0.03
 """Mean share of line rate, 0 to 1, from which on a rail is busy: too little is
 sent below it to count events per gigabit."""
 
@@ -74,14 +74,14 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     sent, received = inputs.filled("tx_bps"), inputs.filled("rx_bps")
     lines = inputs.snapshot.line_rate_bps
     line = np.where(np.isnan(lines), np.float32(np.inf), lines)
-    sends = rail & (sent.mean(axis=1) > _BUSY_UTIL * line)
-    receives = rail & (received.mean(axis=1) > _BUSY_UTIL * line)
+    sends = rail & (sent.mean(axis=1) > BUSY_UTIL * line)
+    receives = rail & (received.mean(axis=1) > BUSY_UTIL * line)
     waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).mean(axis=1)
     # What a port sends takes this share of the time; it waits for the rest of an exchange.
-    waiting = waits / np.fmax(waits + inputs.sent.mean(axis=1), np.float32(_BUSY_UTIL))
-    cnps = _per_gbit(inputs.filled("cnp"), sent, sends)
-    marks = _per_gbit(inputs.filled("ecn"), received, receives)
-    acked = _per_gbit(inputs.filled("cnp_sent"), received, receives)
+    waiting = waits / np.fmax(waits + inputs.sent.mean(axis=1), np.float32(BUSY_UTIL))
+    cnps = per_gbit(inputs.filled("cnp"), sent, sends)
+    marks = per_gbit(inputs.filled("ecn"), received, receives)
+    acked = per_gbit(inputs.filled("cnp_sent"), received, receives)
     slowed = _raised(cnps, sends, t.cnps_per_gbit, t.rise)
     waits_much = rail & (waiting > t.waiting)
     slowed |= _raised(waiting, sends | waits_much, t.waiting, t.rise)
@@ -91,7 +91,7 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     return QueueSignals(cnps, np.fmax(marks, acked), waiting, sends, slowed, marked)
 
 
-def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
+def per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
     """[ports]: events per gigabit over a window [ports, ticks] of both; 0 for ports that do not
     count."""
     gbit = bps.sum(axis=1) / np.float32(1e9)
@@ -101,12 +101,15 @@ def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
 
 def _raised(level: Floats, counts: Mask, least: float, rise: float) -> Mask:
     """[ports]: whether a level is above a minimum and above `rise` times the usual one."""
-    usual = usual_level(level[counts])
-    if usual is None:
-        few: Mask = counts & (level >= _OF_FEW * least)
-        return few
-    raised: Mask = counts & (level >= max(least, rise * usual))
+    raised: Mask = counts & (level >= raised_from(level[counts], least, rise))
     return raised
+
+
+def raised_from(levels: Floats, least: float, rise: float) -> float:
+    """The level from which on one of some ports' levels is raised: a minimum, higher where there
+    are too few ports, and `rise` times the usual one."""
+    usual = usual_level(levels)
+    return _OF_FEW * least if usual is None else max(least, rise * usual)
 
 
 def usual_level(levels: Floats) -> float | None:

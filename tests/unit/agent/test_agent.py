@@ -222,7 +222,9 @@ def test_fabmon_reads_it(tmp_path: Path, root: str) -> None:
     with agent(tmp_path, "--root", root) as running:
         host = f"gpu001 address=127.0.0.1 via=http port={running.port} secret={running.token_file}"
         records, errors = lines_until(
-            lambda found: any(link["tx_bps"] is not None for link in ticks(found[-1:])[0]["links"]),
+            lambda found: any(
+                link["tx_bps"] is not None for tick in ticks(found) for link in tick["links"]
+            ),
             "--host",
             host,
         )

@@ -169,7 +169,7 @@ async def test_metrics_and_health() -> None:
 
 
 async def test_a_stranger_that_asks_nothing_is_hung_up_on() -> None:
-    async with running(Streams(), last_line_s=1, first_request_s=0.1) as agent:
+    async with running(Streams(), last_line_s=1, first_request_s=1.0) as agent:
         agent.say(hello_line(WIDE))
         reader, reading = await agent.reader()
         assert b"200 OK" in await reader.readline()

@@ -58,7 +58,7 @@ def device() -> Device:
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gnmi_transport, "_FIRST_S", 2.0)
+    monkeypatch.setattr(gnmi_transport, "_FIRST_S", 10.0)
 
 
 class Served:
