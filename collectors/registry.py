@@ -51,7 +51,7 @@ SOURCES: Dict[str, SourceEntry] = {
     "lldp": SourceEntry("collectors.sources.lldp:Lldp"),
     "qps": SourceEntry("collectors.sources.qps:QueuePairSource", _INFINIBAND),
     "sonic": SourceEntry("collectors.sources.sonic:Sonic", _SONIC),
-    "sonic_queues": SourceEntry("collectors.sources.sonic:SonicQueues", _SONIC),
+    "sonic_queues": SourceEntry("collectors.sources.sonic_queues:SonicQueues", _SONIC),
     "ib_fabric": SourceEntry("collectors.sources.ib_fabric:IbFabric", on_request=True),
     "nccl_inspector": SourceEntry(
         "collectors.sources.nccl_inspector:NcclInspector", on_request=True

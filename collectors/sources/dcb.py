@@ -30,9 +30,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from collectors.hostfs import File, HostFS
 from collectors.readers import ports
+from collectors.readers.ethtool_names import RULES
 from collectors.readers.netlink import Netlink, parse_attributes
 from collectors.source import Failed, Faults, NoData, Source, SourceError, from_oserror
-from collectors.sources.ethtool import RULES
 from collectors.wire import Object
 
 GETDCB = 78

@@ -9,7 +9,8 @@ same both ways. Rates by the time of the poll alone are wrong by up to a period.
 
 Polls that are seconds apart may find new values each time and yet values of any age, as where
 Prometheus scrapes every 15 s what an exporter reads every 10 s. Then samples are used that are a
-multiple of 30 s apart, which is one of the usual periods too.
+multiple of 30 s apart, which is one of the usual periods too. A period that does not divide 30 s
+is not distinguished from one that does: such a rate is wrong by up to a period in 30 s.
 """
 
 from __future__ import annotations

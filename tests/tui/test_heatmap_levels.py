@@ -10,7 +10,8 @@ from fabmon.tui.heatmap_layout import GridPart, HeatmapGrid, Kind, Level
 from fabmon.tui.heatmap_levels import LevelChoice, build_grid
 from fabmon.tui.heatmap_units import units_of, units_with_findings
 from fabmon.tui.palette import Depth, palette
-from fabmon.tui.text.heatmap_rows import _part, _Texts, spread
+from fabmon.tui.text.heatmap_row_layout import PartTexts, placed_texts
+from fabmon.tui.text.heatmap_rows import spread
 from tests.tui.fabrics import fabric
 from tests.tui.scenes import World
 
@@ -218,23 +219,23 @@ def test_an_aggregate_shows_the_highest_level_and_every_mark() -> None:
 
 
 def _texts_of(
-    note: tuple[int, int], curve: tuple[int, int], texts: _Texts
+    note: tuple[int, int], curve: tuple[int, int], texts: PartTexts
 ) -> list[tuple[int, str]]:
     part = GridPart(Kind.UNIT, 0, "leaf1", "leaf1", (), (), (), note=note, curve=curve)
-    made = _part(part, texts, 8, palette(Depth.TRUECOLOR))
+    made = placed_texts(part, texts, 8, palette(Depth.TRUECOLOR))
     return [(x, text) for x, text, _ in made if text]
 
 
 def test_a_long_name_of_a_port_and_the_curve_behind_it_do_not_touch() -> None:
-    texts = _Texts("  ", value="98.2 %", port="gpu003 r7", curve="▁" * 40)
+    texts = PartTexts("  ", value="98.2 %", port="gpu003 r7", curve="▁" * 40)
     *_, (at, name), (begin, curve) = _texts_of((20, 53), (33, 40), texts)
     assert name == "gpu003 r7"
     assert begin == at + len(name) + 1
     assert begin + len(curve) == 33 + 40
-    short = _Texts("  ", value="98.2 %", port="up5", curve="▁" * 40)
+    short = PartTexts("  ", value="98.2 %", port="up5", curve="▁" * 40)
     assert _texts_of((20, 53), (33, 40), short)[-1] == (33, "▁" * 40)
 
 
 def test_a_name_has_the_room_of_a_curve_that_is_not_there() -> None:
-    texts = _Texts("  ", value="98.2 %", port="spine3 dn12")
+    texts = PartTexts("  ", value="98.2 %", port="spine3 dn12")
     assert _texts_of((20, 16), (37, 40), texts)[-1][1] == "spine3 dn12"

@@ -13,7 +13,7 @@ from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.feeds.demo.scenario import Fault
-from fabmon.tui.text.heatmap_rows import _as_many_as_fit
+from fabmon.tui.text.heatmap_row_layout import as_many_as_fit
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.worlds import HEALTHY
@@ -142,7 +142,7 @@ async def test_rows_of_leaves_have_the_colour_of_the_job_with_most_of_their_host
     ],
 )
 def test_as_many_jobs_of_a_row_as_fit_are_named(room: int, shown: str) -> None:
-    assert _as_many_as_fit("8801 24/48, 8802 12/48, 9 4/48", room) == shown
+    assert as_many_as_fit("8801 24/48, 8802 12/48, 9 4/48", room) == shown
 
 
 async def test_a_job_that_was_requeued_to_nodes_that_are_not_watched_is_named() -> None:

@@ -6,12 +6,10 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
-from rich.style import Style
 
 from fabmon.analysis.causes import measured_loss
 from fabmon.analysis.finding import Finding
@@ -34,20 +32,14 @@ from fabmon.tui.cells import (
     Codes,
 )
 from fabmon.tui.heatmap_layout import MARK, GridPart, HeatmapGrid, Kind
-from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.finding_groups import matching
+from fabmon.tui.text.heatmap_row_layout import PartTexts, placed_texts
 
 _GONE = (NodeState.LOST, NodeState.FAILED)
 _IS_DOWN, _IS_FLAGGED, _IS_SELECTED, _IS_MUTED, _IS_MATCHED = 1, 2, 4, 8, 16
-_VALUE = 6
-"""Columns of a value: `98.2 %`."""
-_LEAST_JOB = 4
-"""Columns for the job of a host, where its curve is otherwise."""
-_PORT = 5
-"""Columns of the name of an uplink."""
 _MOST_SAMPLES = 400_000
 """Samples that the curves of one screen are made from, at most: they are read at every tick."""
 
@@ -80,22 +72,6 @@ def combined(codes: Codes, starts: NDArray[np.intp]) -> Codes:
     return shown
 
 
-class _Texts(NamedTuple):
-    """The texts of a part; `status` replaces the cells, `port` and `finding` follow the value."""
-
-    mark: str = ""
-    age: str = ""
-    status: str = ""
-    gone: bool = False
-    value: str = ""
-    port: str = ""
-    finding: str = ""
-    curve: str = ""
-    muted: bool = False
-    job: str = ""
-    job_style: int = 0
-
-
 _Noted = tuple[list[int], NDArray[np.intp], NDArray[np.intp]]
 
 
@@ -106,7 +82,7 @@ class HeatmapRows:
         """For this grid, in these colours."""
         self._grid = grid
         self._palette = palette
-        self._made: dict[int, tuple[list[_Texts], CellRow]] = {}
+        self._made: dict[int, tuple[list[PartTexts], CellRow]] = {}
         self._last: tuple[CellRow, ...] = ()
         self._drawn_curves: tuple[Snapshot, dict[int, str]] | None = None
 
@@ -133,13 +109,13 @@ class HeatmapRows:
             self._last = rows
         return self._last
 
-    def _row(self, y: int, parts: tuple[GridPart, ...], texts: list[_Texts]) -> CellRow:
+    def _row(self, y: int, parts: tuple[GridPart, ...], texts: list[PartTexts]) -> CellRow:
         """A row of parts side by side."""
         name, palette = self._grid.name, self._palette
         placed = [
             text
             for part, each in zip(parts, texts, strict=True)
-            for text in _part(part, each, name, palette)
+            for text in placed_texts(part, each, name, palette)
         ]
         blocks = [
             block
@@ -162,7 +138,7 @@ class HeatmapRows:
     def _node_names(self) -> frozenset[str]:
         return frozenset(node.name for part in self._parts for node in part.nodes)
 
-    def _texts(self, cells: Codes, ctx: DrawContext) -> list[_Texts]:
+    def _texts(self, cells: Codes, ctx: DrawContext) -> list[PartTexts]:
         """The texts of all parts."""
         bits, ages_s = self._marks(cells), self._ages_s(ctx)
         peaks = self._peaks(ctx)
@@ -188,7 +164,7 @@ class HeatmapRows:
             sign = "✖" if gone or bit & _IS_DOWN else "▲" if bit & _IS_FLAGGED else " "
             value, port = peaks.get(number, ("", ""))
             made.append(
-                _Texts(
+                PartTexts(
                     mark + sign if bit & _IS_SELECTED else sign,
                     time_wording.age(age_s) if age_s else "",
                     why,
@@ -350,7 +326,7 @@ class HeatmapRows:
         return made
 
 
-_EMPTY = _Texts()
+_EMPTY = PartTexts()
 
 
 def _job_of(part: GridPart, on_node: Mapping[str, Sequence[Job]]) -> tuple[str, int]:
@@ -379,17 +355,6 @@ def _job_of(part: GridPart, on_node: Mapping[str, Sequence[Job]]) -> tuple[str, 
     return text, int(id_) if id_.isdecimal() else zlib.crc32(id_.encode())
 
 
-def _as_many_as_fit(text: str, room: int) -> str:
-    """A list of jobs in some columns: `8801 24/48 +2` where two more have no room."""
-    parts = text.split(", ")
-    for left_out in range(len(parts)):
-        shown = ", ".join(parts[: len(parts) - left_out])
-        shown += f" +{left_out}" if left_out else ""
-        if cell_len(shown) <= room:
-            return shown
-    return fit(text, min(room, cell_len(text)))
-
-
 def _brief(findings: list[Finding], ctx: DrawContext, beside: str) -> str:
     """`ECMP collision up5, 46 % lost, 2 more`; without the port where it is the one `beside`."""
     first = findings[0]
@@ -400,76 +365,3 @@ def _brief(findings: list[Finding], ctx: DrawContext, beside: str) -> str:
     lost = f", {rounded_percent(share)} lost" if share > 0 else ""
     more = f", {len(findings) - 1} more" if len(findings) > 1 else ""
     return f"{labels.cause_title(first)}{port}{lost}{more}"
-
-
-_Placed = list[tuple[int, str, Style]]
-
-
-def _part(part: GridPart, texts: _Texts, name: int, palette: Palette) -> _Placed:
-    """The texts of a part."""
-    x = part.x
-    if part.kind is Kind.TEXT:
-        return [(x, part.title, palette.dim)]
-    made: _Placed
-    if part.kind is Kind.CAPTION:
-        made = [(at, label, palette.dim) for at, label in part.labels]
-        if part.title:
-            first = min((at for at, _, _ in made), default=x + MARK + name + 1)
-            room = max(1, min(first - x - 2, cell_len(part.title)))
-            made.insert(0, (x + 1, fit(part.title, room), palette.strong))
-        return made
-    sign = texts.mark[-1]
-    accent = {"✖": palette.gone, "▲": palette.accent}.get(sign, palette.text)
-    style = palette.text if part.kind is Kind.NODE else palette.strong
-    job_style = palette.jobs[texts.job_style % len(palette.jobs)]
-    if texts.job:
-        style = job_style
-    if texts.muted:
-        accent = style = palette.rule
-    made = [
-        (x + 2 - len(texts.mark), texts.mark, accent),
-        (x + MARK, fit(part.title, name), palette.gone if texts.gone else style),
-    ]
-    if texts.status:
-        room = max(12, part.curve[0] + part.curve[1] - x - MARK - name - 1)
-        if part.blocks and not part.curve[1]:
-            last = part.blocks[-1]
-            room = max(12, last.x + last.count * last.pitch - x - MARK - name - 1)
-        made.append((x + MARK + name + 1, fit(texts.status, room), palette.dim))
-        return made
-    made += _note(part, texts, palette)
-    if part.kind is Kind.UNIT and texts.finding:
-        return made
-    if texts.age and part.curve[1]:
-        stale = f"stale {texts.age}"
-        made.append((part.curve[0], fit(stale, min(part.curve[1], len(stale))), palette.dim))
-    elif texts.age and part.kind is Kind.NODE and part.note[1]:
-        made.append((part.note[0], right(texts.age, part.note[1]), palette.dim))
-    elif texts.job and part.curve[1] > _LEAST_JOB:
-        tone = palette.rule if texts.muted else job_style
-        made.append((part.curve[0], _as_many_as_fit(texts.job, part.curve[1]), tone))
-    elif texts.curve:
-        tone = palette.rule if texts.muted else palette.tx
-        # The latest ticks of a curve that a long note leaves less room.
-        before, text, _ = made[-1]
-        over = max(0, before + cell_len(text) + 1 - part.curve[0])
-        if over < len(texts.curve):
-            made.append((part.curve[0] + over, texts.curve[over:], tone))
-    return made
-
-
-def _note(part: GridPart, texts: _Texts, palette: Palette) -> _Placed:
-    """The busiest port and the findings, as far as there is room."""
-    x, room = part.note
-    end = max(x + room, sum(part.curve) if room and not texts.curve else 0)
-    made: _Placed = []
-    if not texts.value or room < _VALUE:
-        return made
-    made.append((x, right(texts.value, _VALUE), palette.text))
-    x += _VALUE + 1
-    for text, style in ((texts.port, palette.dim), (texts.finding, palette.accent)):
-        if text and end - x >= 3:
-            shown = fit(text, min(cell_len(text), end - x))
-            made.append((x, shown, style))
-            x += max(cell_len(shown), _PORT) + 1
-    return made

@@ -9,8 +9,8 @@ import pytest
 
 from collectors.catalog import CATALOG
 from collectors.hostfs import HostFS
+from collectors.readers.ethtool_names import catalog_name
 from collectors.readers.ethtool_stats import TextStats
-from collectors.sources.ethtool import catalog_name
 from collectors.sources.rdma import SPELLINGS
 from tests.fixtures import parts
 from tests.fixtures.reading import ask

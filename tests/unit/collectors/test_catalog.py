@@ -6,9 +6,9 @@ import pytest
 
 from collectors.catalog import CATALOG, GAUGE, ROWS, WRAP32, WRAP64, require, saturating
 from collectors.loop.source_loader import load_source
+from collectors.readers.ethtool_names import RULES, USUAL, catalog_name
 from collectors.registry import SOURCES
 from collectors.source import Source
-from collectors.sources.ethtool import RULES, USUAL, catalog_name
 from collectors.sources.rdma import SPELLINGS
 from tests.fixtures import nic_drivers
 

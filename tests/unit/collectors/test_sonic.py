@@ -15,7 +15,8 @@ import pytest
 from collectors.hostfs import HostFS
 from collectors.readers.redis import BadReply, Redis
 from collectors.source import Denied, Failed, NoData, NoNews, Source
-from collectors.sources.sonic import Sonic, SonicQueues
+from collectors.sources.sonic import Sonic
+from collectors.sources.sonic_queues import SonicQueues
 from tests import requirements as needed
 from tests.fixtures.reading import ask, read
 from tests.fixtures.redisd import RedisServer

@@ -168,6 +168,17 @@ def test_a_pause_of_the_polls_makes_no_false_rate(
     assert found[-5:] == pytest.approx([RATE] * 5, rel=0.05)
 
 
+@pytest.mark.parametrize(("period_s", "poll_s"), [(5, 6), (6, 15), (10, 15), (4, 6), (12, 15)])
+def test_what_polls_far_apart_can_know_of_a_period(period_s: int, poll_s: float) -> None:
+    """Each poll finds new values, and none shows the period: a rate is exact where 30 s are a
+    multiple of it, else wrong by a period in 30 s at most, and right in the mean."""
+    error = 0.0 if 30 % period_s == 0 else period_s / 30
+    for eighth in range(8):
+        found = rates(snapshots(period_s, eighth / 8 * period_s), every_s(poll_s), 200)
+        assert found == pytest.approx([RATE] * len(found), rel=max(error, 1e-6))
+        assert sum(found) / len(found) == pytest.approx(RATE, rel=0.01)
+
+
 def test_a_poll_that_is_passed_on_twice_is_one() -> None:
     """As where the last round of the past is the first of now."""
     clock = RefreshClock(30.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collectors.catalog import CATALOG, GAUGE, WRAP64
-from collectors.sources.ethtool import RULES, SWITCHD, USUAL, catalog_name
+from collectors.readers.ethtool_names import RULES, SWITCHD, USUAL, catalog_name
 from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.exporter_tables import TableError, exporter_tables, load_table
