@@ -242,11 +242,14 @@ class TerminalDriver(LinuxDriver):
         """
         if self._must_signal_resume:
             super()._sigcont_application()
-        elif self.attrs_before is not None:
-            self._take_terminal_again(self.attrs_before)
+        elif self.attrs_before is not None and not self._loop.is_closed():
+            # Not here: the signal may have come in the middle of a write, which holds a lock.
+            self._loop.call_soon_threadsafe(self._take_terminal_again, self.attrs_before)
 
     def _take_terminal_again(self, attrs_before: list[Any]) -> None:
         """Set the modes that the shell may have changed, and draw everything."""
+        if self._writer_thread is None:
+            return
         attrs = [*attrs_before]
         attrs[tty.LFLAG] = self._patch_lflag(attrs[tty.LFLAG])
         attrs[tty.IFLAG] = self._patch_iflag(attrs[tty.IFLAG])

@@ -90,3 +90,25 @@ def test_a_screen_that_was_stopped_takes_every_key_and_gives_the_terminal_back(
     screen.send(b"q")
     assert screen.wait() == 0
     assert screen.modes == screen.modes_before
+
+
+_CONTINUED_WHILE_WRITING = """
+import signal
+from textual.app import App
+from fabmon.tui.terminal import TerminalDriver
+class Writes(App):
+    def on_mount(self):
+        with self._driver._writer_thread._queue.mutex:
+            signal.raise_signal(signal.SIGCONT)
+        self.set_timer(0.2, self.exit)
+Writes(driver_class=TerminalDriver).run()
+"""
+
+
+def test_a_screen_that_is_continued_in_the_middle_of_a_write_goes_on() -> None:
+    """As where a terminal is closed: the kernel sends SIGHUP and SIGCONT."""
+    terminal = Pty([sys.executable, "-c", _CONTINUED_WHILE_WRITING], os.environ)
+    try:
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
