@@ -160,7 +160,11 @@ class _Roots:
         if symptom.cause == uneven_rails.CAUSE.name:
             # A ring of one rail is as fast as its slowest host, and the first rail is the low one.
             rail, rails = self._structure.rail, (*rows, *self._rows_of(root.victims))
-            if int(rail[symptom.rows[0]]) in {int(rail[row]) for row in self._ends(rails)}:
+            own_rails = {int(rail[symptom.rows[0]])}
+            if Trait.ONE_RAIL in set(CAUSES[root.cause].traits) & set(symptom.unless):
+                # The senders of an incast may be anywhere; the last rail is their busy one.
+                own_rails.add(int(rail[symptom.rows[-1]]))
+            if not own_rails.isdisjoint(int(rail[row]) for row in self._ends(rails)):
                 return True
         own = {name.partition("/")[0] for name in symptom.victims} | self._nodes(symptom)
         own |= {leaf for name in own for leaf in hosts.get(name, ())}

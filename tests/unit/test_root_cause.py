@@ -7,7 +7,8 @@ import pytest
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
 from fabmon.analysis.finding import CRITICAL, Condition, Trait
 from fabmon.analysis.root_cause import keep_root_causes
-from tests.builders import LeafSpine, Watched
+from fabmon.fabric.model import Host
+from tests.builders import LeafSpine, Watched, frame, hello, new_pipeline, port, tick, up
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +85,22 @@ def test_an_incast_behind_a_full_group_is_the_group(structure: FabricStructure) 
     )
     assert kept(structure, full, incast) == ["oversubscription"]
     assert kept(structure, incast) == ["incast"]
+
+
+def test_the_senders_of_an_incast_anywhere_send_more_on_its_rail() -> None:
+    """Two hosts of two rails, and no known cable: the incast's rail is the busy one."""
+    names = ("gpu001", "gpu002")
+    pipeline = new_pipeline([Host(name=name, speeds=(("*", 400e9),)) for name in names])
+    rails = hello(port("mlx5_0", "02:00:00:00:00:01"), port("mlx5_1", "02:00:00:00:00:02"))
+    frames = {name: frame(0, *[0] * 8) for name in names}
+    scene = pipeline.accept(tick(0, frames, dict.fromkeys(names, rails), up(*names)))
+    structure = build_structure(scene.snapshot.fabric)
+
+    def uneven(*unless: Trait) -> Condition:
+        rows = "gpu001/mlx5_1", "gpu001/mlx5_0"  # the low one, the busy one
+        return condition(structure, "uneven_rails", "rails r1", *rows, unless=unless)
+
+    incast = condition(structure, "incast", "gpu002/mlx5_0", "gpu002/mlx5_0")
+    assert kept(structure, incast, uneven(Trait.ONE_RAIL)) == ["incast"]
+    assert kept(structure, incast, uneven(Trait.FULL_GROUP)) == ["incast", "uneven_rails"]
+    assert kept(structure, uneven(Trait.ONE_RAIL)) == ["uneven_rails"]

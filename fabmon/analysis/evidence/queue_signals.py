@@ -116,4 +116,4 @@ def usual_level(levels: Floats) -> float | None:
     """What the quieter quarter of some ports has at most; None of too few ports."""
     if len(levels) < _MIN_RAILS:
         return None
-    return quantile(levels.astype(np.float64), _QUIET_SHARE)
+    return quantile(levels, _QUIET_SHARE)

@@ -23,6 +23,7 @@ from tests.goldens import check_golden
 from tests.requirements import need_command
 from tests.unit.agent.agent_process import FABMON, agent, eventually
 from tests.unit.agent.certificates import pair
+from tests.unit.feeds.prometheus_servers import free_port
 from tests.unit.test_cli import fabmon, lines_until, ticks
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -175,9 +176,7 @@ def test_an_agent_that_is_stopped_says_so_and_leaves_nothing(tmp_path: Path, roo
 
 def test_prometheus_scrapes_it(tmp_path: Path, root: str) -> None:
     need_command("prometheus", "prometheus")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with agent(tmp_path, "--root", root) as running:
         config = tmp_path / "prometheus.yml"
         config.write_text(

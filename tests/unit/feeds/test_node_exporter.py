@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from fabmon.history.history import History
 from tests.fixtures.hosts import NDR_WORDS, ib_host
 from tests.fixtures.tree import Tree
 from tests.requirements import need_command
+from tests.unit.feeds.prometheus_servers import free_port
 
 INTERVAL_S = 0.2
 H100 = Path(__file__).parents[4] / "shared" / "hardware" / "sys-class-infiniband-h100"
@@ -42,9 +42,7 @@ def real_exporter(root: Path) -> Iterator[int]:
     """A node_exporter that reads below `root`; its port."""
     need_command("prometheus-node-exporter", "prometheus-node-exporter")
     (root / "proc").mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         "prometheus-node-exporter",
         f"--path.sysfs={root}/sys",
