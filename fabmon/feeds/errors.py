@@ -21,8 +21,8 @@ from fabmon.fabric.wire.messages import clean
 _CHECKS = {
     "refused": "is {service} running, is the port right?",
     "reset": "is {service} on that port, does a firewall reset connections?",
-    "no route": "is the node up and its address right?",
-    "timeout": "is the node up, does a firewall drop packets?",
+    "no route": "is it up, is its address right?",
+    "timeout": "is it up, does a firewall drop packets?",
     "files": "raise ulimit -n",
     "unknown name": "check the name, or set address= in the hosts file",
     "permission denied": "is our public key in its authorized_keys, is user= right?",

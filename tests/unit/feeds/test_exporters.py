@@ -238,7 +238,7 @@ async def test_a_scrape_times_out_before_the_next_one(
     error = await refused(transport, host(f"{server.port}"))
     assert (error.cause, str(error)) == (
         "timeout",
-        f"no answer from 127.0.0.1:{server.port} in 0.45 s: is the node up, does a firewall drop"
+        f"no answer from 127.0.0.1:{server.port} in 0.45 s: is it up, does a firewall drop"
         " packets?",
     )
 

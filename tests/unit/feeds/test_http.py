@@ -242,7 +242,7 @@ async def test_no_answer_in_time(secret: str) -> None:
     async with served(fake) as port:
         error = await failure(agent_at(port, secret), timeout_s=0.2)
     assert str(error) == (
-        f"no answer from 127.0.0.1:{port} in 0.2 s: is the node up, does a firewall drop packets?"
+        f"no answer from 127.0.0.1:{port} in 0.2 s: is it up, does a firewall drop packets?"
     )
     assert error.cause == "timeout"
 
