@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabmon.fabric.time_wording import date_time
+from fabmon.fabric.wording import plural
 
 UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 TIME_FORMATS = "14:03, 14:03:22, 2026-11-20 14:03, -10m, +1h or event 3"
@@ -109,7 +110,9 @@ class KnownTimes:
             None if text is None else self._parsed(name, text) for name, text in (begin, end)
         )
         for (name, text), at_ns, is_begin in ((begin, from_ns, True), (end, to_ns, False)):
-            if at_ns is None or self.start_ns - _SLACK_NS <= at_ns <= self.until_ns + _SLACK_NS:
+            # Nothing is known from a later begin on; `14:03` may mean the end, not the begin.
+            latest_ns = self.until_ns + (0 if is_begin else _SLACK_NS)
+            if at_ns is None or self.start_ns - _SLACK_NS <= at_ns <= latest_ns:
                 continue
             is_early = at_ns < self.start_ns
             if is_early != is_begin:
@@ -117,7 +120,7 @@ class KnownTimes:
             side = "before" if is_early else "after"
             notes.append(f"{name} {(text or '')[:40]} is {side} {self._range()}")
         if from_ns is not None:
-            from_ns = min(max(from_ns, self.start_ns), self.until_ns)
+            from_ns = max(from_ns, self.start_ns)
         if to_ns is not None:
             to_ns = max(to_ns, self.start_ns)
             if from_ns is not None and to_ns < from_ns:
@@ -135,6 +138,10 @@ class KnownTimes:
             at_ns = parse_time_near(text, until_ns, start_ns, until_ns, self.events_ns)
         else:
             at_ns = parse_time(text, start_ns, until_ns, self.events_ns)
+        if at_ns is None and _EVENT.fullmatch(text.strip()):
+            raise TimeError(
+                f"{name} {text[:40]}: {self.what} has {plural(len(self.events_ns), 'event')}"
+            )
         if at_ns is None:
             raise TimeError(f"{name} {text[:40]}: write a time such as {TIME_FORMATS}")
         return at_ns

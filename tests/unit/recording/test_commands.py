@@ -174,6 +174,11 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
         (("replay", "FILE", "--at", "+1s", "--from", "+2s"), "give only one of them"),
         (("replay", "FILE", "--at", "+1s", "--to", "+2s", "--format", "json"), "only one of them"),
         (("replay", "FILE", "--from", "+2h"), "--from +2h is not in the recording: 20"),
+        (
+            ("replay", "FILE", "--from", "+60s"),
+            "--from +60s is not in the recording: 2025-11-21 04:",
+        ),
+        (("replay", "FILE", "--at", "event 9"), "--at event 9: the recording has 0 events"),
         (("replay", "FILE", "--at", "2020-01-01"), "--at 2020-01-01 is not in the recording: 2025"),
         (("replay", "FILE", "--at", "03:00"), "--at 03:00 is not in the recording: 2025-11-21 04:"),
         (("cut", "FILE", "-o", "x", "--to", "2020-01-01"), "--to 2020-01-01 is not in the rec"),
