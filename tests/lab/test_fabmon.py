@@ -141,7 +141,8 @@ def test_a_console_that_is_killed_leaves_nothing_on_any_node(lab: Lab) -> None:
         assert any("python" in line for node in everywhere for line in processes_of(lab, node))
         assert files_of(lab, "gpu001") == files
         running.stop(signal.SIGKILL)
-    until(lambda: not any(processes_of(lab, node) for node in everywhere))
+    # The lease of a probe ends 45 s after the console at the earliest.
+    until(lambda: not any(processes_of(lab, node) for node in everywhere), 30)
     assert files_of(lab, "gpu001") == files
 
 
@@ -151,7 +152,7 @@ def test_a_console_that_is_interrupted_ends_its_probes_and_says_so_by_its_status
     with Watch(lab) as running:
         running.until_all_up()
         assert running.stop(signal.SIGINT) == 130
-    until(lambda: not processes_of(lab, "leaf1"))
+    until(lambda: not processes_of(lab, "leaf1"), 30)
 
 
 def test_once_prints_a_table_of_the_fabric_and_leaves(lab: Lab) -> None:

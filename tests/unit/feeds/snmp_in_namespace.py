@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,9 @@ async def rates(directory: Path) -> dict[str, Any]:
 
 def send_paced(stopped: threading.Event) -> None:
     """Send frames from swp1 at a constant rate, until stopped."""
-    # Before all others: a busy machine does not make the rate another one.
-    os.sched_setscheduler(threading.get_native_id(), os.SCHED_RR, os.sched_param(1))
+    # Before all others, where that is permitted: a busy machine does not make the rate another one.
+    with suppress(PermissionError):
+        os.sched_setscheduler(threading.get_native_id(), os.SCHED_RR, os.sched_param(1))
     began_s, sent = time.monotonic(), 0
     while not stopped.wait(0.003):
         due = int((time.monotonic() - began_s) * PACED_FRAMES)
