@@ -30,8 +30,8 @@ than between hosts, which see the whole path."""
 class LinkMarks:
     """Of each switch's port over the last ten ticks, all [ports].
 
-    `marks`: it marks so many packets, in proportion to what it sends, that a queue stands before
-    it. `ticks` is for how many ticks what it sent while it did so would fill it. `has_none`: it
+    `marks`: it marks so many packets, in proportion to what it sends, that it has a queue.
+    `ticks` is for how many ticks what it sent while it did so would fill it. `has_none`: it
     counts marks and does not mark, while others do: counters that never move say nothing.
     """
 
