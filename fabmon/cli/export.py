@@ -155,6 +155,6 @@ def _need_pyarrow() -> None:
         import pyarrow  # noqa: F401
     except ImportError:
         raise UsageError(
-            '--format parquet needs pyarrow: pip install "fabmon[parquet]" (docs/install.md);'
+            "--format parquet needs pyarrow: install the extra fabmon[parquet] (docs/install.md);"
             " csv needs nothing"
         ) from None

@@ -70,7 +70,9 @@ async def serve_mcp(
     try:
         from fabmon.query.mcp_server import serve
     except ImportError as error:
-        raise UsageError(f'fabmon mcp needs: pip install "fabmon[mcp]" ({error})') from None
+        raise UsageError(
+            f"fabmon mcp needs the extra fabmon[mcp] (docs/install.md): {error}"
+        ) from None
     try:
         async with asking(session, files, socket, redact) as ask:
             await serve(ask)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from fabmon.fabric.tick import NodeState
 from fabmon.tui.line import PortTarget
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
@@ -85,3 +86,20 @@ def test_every_port_can_be_opened() -> None:
     opened = {hit.target for line in lines for hit in line.hits}
     opened |= {line.target for line in lines if line.target is not None}
     assert {PortTarget(port.row) for port in node.ports} <= opened
+
+
+def test_why_a_node_does_not_answer_is_told_whole() -> None:
+    """Also the command that helps, at its end."""
+    command = "ssh-keyscan -p 22 leaf1 >> known_hosts"
+    reason = f"host key unknown: ssh-ed25519 SHA256:{'x' * 43}; {command}"
+    scene = LEAVES.scene(70)
+    known = scene.snapshot.statuses["leaf1"]
+    status = msgspec.structs.replace(known, state=NodeState.FAILED, reason=reason)
+    statuses = {**scene.snapshot.statuses, "leaf1": status}
+    scene = replace(scene, snapshot=replace(scene.snapshot, statuses=statuses))
+    state = ScreenState("pod7", Depth.NONE)
+    state.take(scene)
+    ctx = state.draw_context(scene, 79, 21)
+    shown = [line.text for line in node_page(ctx, scene.snapshot.fabric.node("leaf1"))]
+    assert all(len(line) <= 79 for line in shown)
+    assert command in " ".join(" ".join(shown).split())

@@ -35,7 +35,7 @@ from fabmon.feeds.transports.polled import (
 )
 from fabmon.feeds.transports.transport import ProbeSession
 
-_INSTALL = 'pip install "fabmon[gnmi]"'
+_INSTALL = "install the extra fabmon[gnmi] (docs/install.md)"
 _FIRST_S = 20.0
 _LASTED_S = 60.0
 """A subscription that ended after this long worked: it is repeated without a growing pause."""

@@ -45,7 +45,7 @@ _MAX_ROWS = 10_000
 _TIMEOUT_S = 1.5
 _RETRIES = 2
 
-_INSTALL = 'pip install "fabmon[snmp]"'
+_INSTALL = "install the extra fabmon[snmp] (docs/install.md)"
 
 _AUTHORIZATION_ERROR, _NO_ACCESS = 16, 6
 """Values of SNMP's error-status for a request that is not permitted."""

@@ -305,8 +305,11 @@ def _about(ctx: DrawContext, node: Node) -> list[Line]:
     if status is not None:
         lasted = duration((snapshot.time_ns - status.since_ns) / SECOND_NS)
         state = f" {status.state}" + (f" for {lasted}" if status.since_ns else "")
-        reason = f"  {status.reason}" if status.reason else ""
-        lines.append(line((state, palette.strong), (fit(reason, ctx.width), palette.text)))
+        # Whole, with the command that it may have: nothing else on the screen has room for it.
+        first, *more = wrap(f"{state.strip()}  {status.reason}", ctx.width - 2)
+        shown = len(state) - 1
+        lines.append(line((f" {first[:shown]}", palette.strong), (first[shown:], palette.text)))
+        lines += [line((f"   {part}", palette.text)) for part in more]
     lines += paragraph(", ".join(facts), ctx.width, palette.dim, indent=1)
     problems = [f"limited {limit}" for limit in node.limits]
     for notice in snapshot.notices.get(node.name, ()):
