@@ -97,8 +97,8 @@ class LeafSpine:
     """One leaf with uplinks to as many spines, and hosts below; counters that a test moves.
 
     `sent` and `received` map `node/port` to bits/s, `counted` maps (`node/port`, metric) to events
-    a second, for the `metrics` that hosts, and `leaf_metrics` that the leaf's ports, have beside
-    METRICS; `send` sets both ends of links, and
+    a second, for the `metrics` that hosts, and `leaf_metrics` and `spine_metrics` that the ports
+    of switches, have beside METRICS; `send` sets both ends of links, and
     `step` lets one second pass. `speeds` are line rates of single ports by `node/port`, else it is
     `rate_bps`. The leaf has `management` ports that lead out of the fabric. `clock_off_ns` sets the
     console's clock.
@@ -113,6 +113,7 @@ class LeafSpine:
         metrics: Sequence[str] = (),
         speeds: Mapping[str, float] | None = None,
         leaf_metrics: Sequence[str] = (),
+        spine_metrics: Sequence[str] = (),
     ) -> None:
         self.spines = [f"spine{i + 1}" for i in range(uplinks)]
         self.servers = [f"gpu{i + 1:03}" for i in range(hosts)]
@@ -124,6 +125,7 @@ class LeafSpine:
         self.down: set[str] = set()
         self._host_metrics = (*METRICS, *metrics)
         self._leaf_metrics = (*METRICS, *leaf_metrics)
+        self._spine_metrics = (*METRICS, *spine_metrics)
         self._speeds = speeds or {}
         self._counts: dict[tuple[str, str], float] = {}
         self._peer: dict[str, str] = {}
@@ -173,7 +175,7 @@ class LeafSpine:
         said = {"leaf1": hello(*leaf)}
         for uplink, spine in zip(uplinks, self.spines, strict=True):
             seen = neighbour("swp1", f"leaf1-{uplink}")
-            said[spine] = hello(port("swp1", f"{spine}-swp1"), seen)
+            said[spine] = hello(port("swp1", f"{spine}-swp1", self._spine_metrics), seen)
         for down, server in zip(downs, self.servers, strict=True):
             seen = neighbour("eth0", f"leaf1-{down}")
             said[server] = hello(port("eth0", f"{server}-eth0", self._host_metrics), seen)

@@ -266,6 +266,7 @@ def test_two_seconds_of_marks_are_no_collision() -> None:
         pytest.param({}, True, id="a counter that never moves"),
         pytest.param({"down3": 200_000}, False, id="the queue is elsewhere"),
         pytest.param({"up1": 400_000}, True, id="its own queue"),
+        pytest.param({"spine4/swp1": 400_000}, True, id="another switch counts"),
     ],
 )
 def test_a_full_link_that_marks_nothing_is_not_what_its_senders_are_slowed_by(
@@ -273,12 +274,16 @@ def test_a_full_link_that_marks_nothing_is_not_what_its_senders_are_slowed_by(
 ) -> None:
     """Two hosts that handle CNPs fill an uplink."""
     counted = () if marks_per_s is None else (MARKS,)
-    fabric = LeafSpine(4, 4, 400 * GBPS, metrics=METRICS, leaf_metrics=counted)
+    fabric = LeafSpine(
+        4, 4, 400 * GBPS, metrics=METRICS, leaf_metrics=counted, spine_metrics=counted
+    )
     for number in (1, 2):
         fabric.send(194 * GBPS, f"gpu{number:03}/eth0", "leaf1/up1")
         fabric.counted[f"gpu{number:03}/eth0", "rdma_cnp_handled"] = 20_000
     fabric.send(100 * GBPS, "leaf1/down3")
-    fabric.counted.update({(f"leaf1/{port}", MARKS): n for port, n in (marks_per_s or {}).items()})
+    fabric.send(100 * GBPS, "spine4/swp1")
+    for port, count in (marks_per_s or {}).items():
+        fabric.counted[port if "/" in port else f"leaf1/{port}", MARKS] = count
     watched = Watched(fabric)
     watched.seconds(SECONDS)
     assert watched.opened() == (["ecmp_collision leaf1/up1"] if is_found else [])

@@ -85,6 +85,14 @@ def test_a_late_host_is_found_among_hosts_of_other_line_rates() -> None:
     assert watched.opened() == ["straggler gpu003"]
 
 
+def test_a_late_host_is_found_in_a_job_whose_nics_are_slower_than_most() -> None:
+    """Twelve other hosts are four times as fast, and idle."""
+    fast = {f"gpu{number:03}/eth0": 4 * RATE for number in range(HOSTS + 1, HOSTS + 13)}
+    watched = Watched(LeafSpine(uplinks=20, hosts=HOSTS + 12, rate_bps=RATE, speeds=fast))
+    watched.seconds(60, iterations(watched, {3: 2}))
+    assert watched.opened() == ["straggler gpu003"]
+
+
 def test_a_host_that_is_slower_in_each_exchange_is_not_late() -> None:
     """It begins with the others, and takes twice as long."""
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks, rows_of
+from fabmon.analysis.evidence.detector_input import (
+    DetectorInput,
+    count_ticks,
+    rows_of,
+    without_nan,
+)
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import median
@@ -66,6 +71,8 @@ job by, 1 - correlation, is of another job with it."""
 
 _MAX_LATE_S = 6.0
 """Lag in seconds up to which a host follows its job."""
+
+_GBPS = np.float32(1e9)
 
 _CAUGHT_UP = 0.25
 """Share of the most that a host is ever behind, 0 to 1, below which it has caught up."""
@@ -135,11 +142,11 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
     """One condition for each host that is late compared with the hosts of its job."""
     if not _is_any_quiet(inputs, t):
         return
-    moved = _moved(inputs)
+    moved, lines = _moved(inputs)
     hosts, ticks = moved.shape
     if hosts <= _MIN_PEERS or ticks < _MIN_TICKS:
         return
-    busy = moved > t.busy_util
+    busy = moved > t.busy_util * lines[:, None]
     some = busy.sum(axis=0) >= _MIN_PEERS
     quiet = (some & ~busy).sum(axis=1)
     least = t.late_s / inputs.snapshot.interval_s
@@ -150,7 +157,7 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
         similar = np.abs(total - total[host]) <= _SAME_TOTAL * max(float(total[host]), 1e-6)
         job = jobs.get(similar.tobytes())
         if job is None:
-            job = jobs[similar.tobytes()] = _job(moved, np.flatnonzero(similar))
+            job = jobs[similar.tobytes()] = _job(moved, lines, np.flatnonzero(similar))
         late = _lateness(inputs, t, job, host)
         if late is None:
             continue
@@ -171,19 +178,21 @@ def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
     return any(((count_ticks(some & ~each) >= least) & each.any(axis=1)).any() for each in busy)
 
 
-def _job(moved: Floats, hosts: Rows) -> _Job:
-    """What these hosts, which move the same in all, have moved by each tick."""
+def _job(moved_gbps: Floats, lines: Floats, hosts: Rows) -> _Job:
+    """What these hosts, which move the same in all, have moved by each tick; of `_moved`."""
     middle = len(hosts) // 2
-    usual = np.partition(moved[hosts], middle, axis=0)[middle]
+    # Hosts of one job move the same bytes, whatever their line rates.
+    moved = moved_gbps[hosts] / np.partition(lines[hosts], middle)[middle]
+    usual = np.partition(moved, middle, axis=0)[middle]
     # Hosts with less to do, as the first stage of a pipeline, are not late at every step of it.
-    total, usual_total = moved[hosts].sum(axis=1), usual.sum()
+    total, usual_total = moved.sum(axis=1), usual.sum()
     scale = usual_total / np.maximum(total, usual_total * (1 - _SAME_TOTAL))
     behind = np.zeros((len(hosts), len(usual)), np.float32)
     now = np.zeros(len(hosts), np.float32)
-    for tick, less in enumerate((usual - moved[hosts] * scale[:, None]).T):
+    for tick, less in enumerate((usual - moved * scale[:, None]).T):
         # Nobody moves what the others have not sent yet: who is ahead is in the step before.
         now = behind[:, tick] = np.fmax(now + less, 0)
-    return _Job(hosts, usual, moved[hosts], behind)
+    return _Job(hosts, usual, moved, behind)
 
 
 def _lateness(inputs: DetectorInput, t: StragglerThresholds, job: _Job, host: int) -> _Late | None:
@@ -284,25 +293,24 @@ def _runs(flags: Mask) -> list[tuple[int, int]]:
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
-def _moved(inputs: DetectorInput) -> Floats:
-    """[hosts, ticks]: what the median rail of a host moves, sent or received, the larger, in the
-    ticks in which any host has data, as a share of the usual line rate; 0 where a host has none."""
+def _moved(inputs: DetectorInput) -> tuple[Floats, Floats]:
+    """[hosts, ticks] Gb/s that the median rail of a host moves, sent or received, the larger, in
+    the ticks in which any host has data, 0 where a host has none; and [hosts] Gb/s of its fastest
+    rail, infinite where it is not known. Squares of bits/s have no place in a float32."""
     structure, snapshot = inputs.structure, inputs.snapshot
     hosts = structure.rails_of_hosts
-    if not hosts:
-        return np.empty((0, 0), np.float32)
     moved = np.zeros((len(hosts), inputs.traffic_bps.shape[1]), np.float32)
+    lines = np.full(len(hosts), np.inf, np.float32)
     has_data = np.zeros(moved.shape[1], np.bool_)
-    lines = snapshot.line_rate_bps[structure.is_rail]
-    # Hosts of one job move the same bytes, whatever their line rates.
-    usual = np.float32(median(lines[lines > 0]))
     for places, rows in structure.rail_tables:
-        util = inputs.traffic_bps[rows] / usual
-        known = np.isfinite(util)
+        known = np.isfinite(inputs.traffic_bps[rows])
         has_data |= known.any(axis=(0, 1))
         middle = (rows.shape[1] - 1) // 2
-        moved[places] = np.partition(np.where(known, util, 0), middle, axis=1)[:, middle]
-    return moved[:, has_data]
+        bps = np.where(known, inputs.traffic_bps[rows], 0)
+        moved[places] = np.partition(bps, middle, axis=1)[:, middle]
+        fastest = without_nan(snapshot.line_rate_bps[rows]).max(axis=1)
+        lines[places] = np.where(fastest > 0, fastest, np.float32(np.inf))
+    return moved[:, has_data] / _GBPS, lines / _GBPS
 
 
 def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Condition:

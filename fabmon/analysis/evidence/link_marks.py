@@ -31,8 +31,9 @@ class LinkMarks:
     """Of each switch's port over the last ten ticks, all [ports].
 
     `marks`: it marks so many packets, in proportion to what it sends, that it has a queue.
-    `ticks` is for how many ticks what it sent while it did so would fill it. `has_none`: it
-    counts marks and does not mark, while others do: counters that never move say nothing.
+    `ticks` is for how many ticks what it sent while it did so would fill it. `has_none`: it has no
+    queue, while some other port has one, and its switch counts marks that it makes elsewhere:
+    counters that never move say nothing.
     """
 
     marks: Mask
@@ -65,5 +66,7 @@ def _link_marks(inputs: DetectorInput, t: QueueThresholds) -> LinkMarks:
     )
     found.marks[rows] = marks
     found.ticks[rows] = np.where(marks, (util * in_ticks).sum(axis=1), 0)
-    found.has_none[rows] = ~marks & marks.any()
+    node = structure.node[rows]
+    counts = np.isin(node, node[marked.any(axis=1)])
+    found.has_none[rows] = ~marks & counts & marks.any()
     return found
