@@ -90,7 +90,7 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class FindingAtTime(msgspec.Struct, frozen=True, kw_only=True):
     """A finding of the recording in the time of the failures; `is_on_path`: it has a port or a host
-    of a failure."""
+    of a failure. `until` is null where it was still open at the end of that time."""
 
     text: str
     subject: str

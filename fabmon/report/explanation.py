@@ -292,8 +292,8 @@ def _conclusions(
         yield _stuck_sentence(each, log, bool(failures))
     if recording is not None and recording.start is not None:
         hits = [each for each in recording.findings if each.is_on_path]
-        for hit in hits[:3]:
-            yield f"The recording has a finding on it at that time: {hit.text}."
+        for text in list(dict.fromkeys(each.text for each in hits))[:3]:
+            yield f"The recording has a finding on it at that time: {text}."
         if failures and not hits:
             yield "The recording has no finding on these ports at that time."
     if not failures and not stuck and not log.tests.runs:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 
 import numpy as np
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.nccl_ras.wire_state import PortLoad
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import RAIL, Fabric
@@ -42,7 +42,7 @@ class PlayedPart:
         self.fabric = Fabric(0, (), (), ())
         self.hellos: dict[str, Hello] = {}
         self.rail_rates: dict[str, list[float]] = {}
-        self._findings: dict[str, Finding] = {}
+        self._findings: dict[tuple[str, int], Finding] = {}
         self._highest: dict[str, Floats] = {}
         self._sums: dict[str, Floats] = {}
         self._ticks: dict[str, Floats] = {}
@@ -61,8 +61,10 @@ class PlayedPart:
 
     def accept(self, scene: Scene) -> None:
         """Add a scene."""
-        for finding in scene.findings:
-            self._findings[finding.key] = finding
+        closed = [finding for change, finding in scene.changes if change is Change.CLOSE]
+        for finding in (*scene.findings, *closed):
+            # One that closed and opened again has two times, and is listed with both.
+            self._findings[finding.key, finding.since_ns] = finding
         snapshot = scene.snapshot
         size = len(snapshot.up)
         self._down_s = _grown(self._down_s, size, 0.0)

@@ -183,6 +183,20 @@ def test_a_recording_shows_the_links_and_findings_of_that_time(
     assert "RECORDING  05-04 20:00" in run(path, "--recording", recording).output
 
 
+def test_findings_that_closed_in_that_time_have_an_end(tmp_path: Path, recording: Path) -> None:
+    """gpu006/mlx5_3 was slow until shortly before the failure; gpu014 was lost until after it."""
+    path = tmp_path / "job.log"
+    path.write_bytes(failed_job(Log("2.30.7", ("gpu006", "gpu002"), "2026-05-04 20:00:58")))
+    seen = explained(path, "--recording", recording)["recording"]
+    ended = {each["subject"]: each["until"] for each in seen["findings"]}
+    assert ended == {
+        "leaf1/swp37": "2026-05-04T20:00:38Z",
+        "gpu006/mlx5_3": "2026-05-04T20:00:57Z",
+        "gpu014": "2026-05-04T20:01:07Z",
+    }
+    assert "20:00:38Z to 20:00:57Z" in run(path, "--recording", recording).output
+
+
 def test_a_collective_that_began_before_the_recording(tmp_path: Path, recording: Path) -> None:
     """As with PyTorch's usual timeouts: 30 minutes, and a ring that holds less."""
     lines = [*Log("2.30.7", ("gpu006", "gpu002")).start(), *watchdog(1, 77)]
