@@ -10,7 +10,7 @@ from tests.lab import Lab
 from tests.lab.alerting import Alerting
 from tests.requirements import need_command
 
-_FIRES_S, _RESOLVES_S = 24.0, 75.0
+_FIRES_S, _RESOLVES_S = 12.0, 40.0
 """From the beginning and the end of a collision to the notification, while traffic flows; 5 s and
 25 s where nothing else runs."""
 

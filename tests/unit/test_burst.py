@@ -159,6 +159,8 @@ async def test_a_burst_from_a_real_probe(tmp_path: Path) -> None:
     assert found.error == ""
     assert found.source == "ib"
     assert len(found.at_s) >= 5, "51 where nothing else runs"
+    # Of 20 ms: a busy machine makes some of them longer.
+    assert np.quantile(np.diff(found.at_s), 0.25) < 0.03
     assert found.counts[0][-1] > 0
     assert summarise_burst(found.at_s, found.counts[0], LINE) is not None
 

@@ -34,11 +34,11 @@ async def ticks(are_enough: Callable[[], object], every_s: float = 0.02) -> Asyn
 
 
 class Watched:
-    """What was reported while ticks passed, the longest time between two, and what was logged."""
+    """What was reported while ticks passed, the times between two of them, and what was logged."""
 
-    def __init__(self, reports: list[JobReport], longest_s: float, logged: list[str]) -> None:
+    def __init__(self, reports: list[JobReport], gaps_s: list[float], logged: list[str]) -> None:
         self.reports = reports
-        self.longest_s = longest_s
+        self.gaps_s = gaps_s
         self.logged = logged
 
 
@@ -49,20 +49,20 @@ def watched(
 ) -> Watched:
     """What is reported until that is enough: where nothing else is said, the first report."""
 
-    async def watch() -> tuple[list[JobReport], float]:
+    async def watch() -> tuple[list[JobReport], list[float]]:
         reports: list[JobReport] = []
-        longest_s, last_s = 0.0, time.monotonic()
+        gaps_s, last_s = [], time.monotonic()
         async with squeue:
             async for tick in squeue.with_jobs(ticks(lambda: are_enough(reports))):
-                longest_s = max(longest_s, time.monotonic() - last_s)
+                gaps_s.append(time.monotonic() - last_s)
                 last_s = time.monotonic()
                 if tick.jobs is not None:
                     reports.append(tick.jobs)
-        return reports, longest_s
+        return reports, gaps_s
 
     caplog.set_level(logging.INFO, "fabmon.feeds")
-    reports, longest_s = asyncio.run(watch())
-    return Watched(reports, longest_s, [each.getMessage() for each in caplog.records])
+    reports, gaps_s = asyncio.run(watch())
+    return Watched(reports, gaps_s, [each.getMessage() for each in caplog.records])
 
 
 def asked(directory: Path) -> list[str]:
@@ -100,9 +100,10 @@ def test_a_squeue_that_hangs_is_killed_and_logged_once(
     squeue = Squeue(fake_squeue(tmp_path, script), period_s=0.3, timeout_s=1)
     seen = watched(squeue, caplog, lambda _: len(asked(tmp_path)) >= 3)
 
+    # Ticks go on while it hangs for a second, three times: a busy machine does not stop all three.
+    assert sum(gap_s >= 1 for gap_s in seen.gaps_s) < 3
     assert seen.logged == ["jobs are not known: squeue has not answered for 1 s"]
     assert [each.reason for each in seen.reports] == ["squeue has not answered for 1 s"]
-    assert seen.longest_s < 20
     until_s = time.monotonic() + 60
     for child in (tmp_path / "children").read_text().split():
         while is_running(int(child)):
@@ -134,7 +135,7 @@ def test_one_that_floods_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
     assert [each.reason for each in seen.reports] == ["squeue printed more than 8,192 KiB"]
     assert len(seen.logged) == 1
-    assert seen.longest_s < 20
+    assert max(seen.gaps_s) < 20
 
 
 def test_errors_without_end_are_a_flood_too(
