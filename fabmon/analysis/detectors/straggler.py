@@ -186,7 +186,8 @@ def _job(moved_gbps: Floats, lines: Floats, hosts: Rows) -> _Job:
     usual = np.partition(moved, middle, axis=0)[middle]
     # Hosts with less to do, as the first stage of a pipeline, are not late at every step of it.
     total, usual_total = moved.sum(axis=1), usual.sum()
-    scale = usual_total / np.maximum(total, usual_total * (1 - _SAME_TOTAL))
+    least = max(float(usual_total) * (1 - _SAME_TOTAL), 1e-9)
+    scale = usual_total / np.maximum(total, np.float32(least))
     behind = np.zeros((len(hosts), len(usual)), np.float32)
     now = np.zeros(len(hosts), np.float32)
     for tick, less in enumerate((usual - moved * scale[:, None]).T):
