@@ -134,7 +134,7 @@ class _Answer(asyncio.SubprocessProtocol):
         self._name = name
         self.printed = {1: bytearray(), 2: bytearray()}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.exited = asyncio.Event()
+        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.problem = ""
         self._process = 0
 
@@ -151,7 +151,7 @@ class _Answer(asyncio.SubprocessProtocol):
             self.kill()
 
     def process_exited(self) -> None:
-        self.exited.set()
+        self.exited.set_result(None)
         self.kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -162,6 +162,18 @@ class _Answer(asyncio.SubprocessProtocol):
         """Kill the process and its children, whether it has ended or not."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process, signal.SIGKILL)
+
+    async def wait_for_exit(self) -> None:
+        """Wait for the process that was killed, also where the one who waits is cancelled.
+
+        A process in an uninterruptible read of a file system does not end when it is killed: it is
+        left after a second.
+        """
+        try:
+            await asyncio.wait([self.exited], timeout=_REAP_S)
+        except asyncio.CancelledError:
+            await asyncio.wait([self.exited], timeout=_REAP_S)
+            raise
 
 
 async def run_command(
@@ -188,10 +200,8 @@ async def run_command(
         raise CommandError(f"{name} has not answered for {timeout_s:g} s") from None
     finally:
         answer.kill()
-        # A process in an uninterruptible read of a file system does not end when it is killed.
         try:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(answer.exited.wait(), _REAP_S)
+            await answer.wait_for_exit()
         finally:
             transport.close()
     if answer.problem:

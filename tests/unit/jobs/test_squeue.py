@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from fabmon.fabric.jobs.job import HOSTFILE, Job, JobReport
 from fabmon.fabric.tick import Tick
+from fabmon.feeds.job_command import run_command
 from fabmon.feeds.squeue import Squeue
 from tests.fixtures.slurm import fake_squeue
 from tests.unit.jobs.test_squeue_output import new_json
@@ -146,6 +148,25 @@ def test_errors_without_end_are_a_flood_too(
     seen = watched(Squeue(fake_squeue(tmp_path, "yes >&2"), period_s=0.3), caplog)
 
     assert [each.reason for each in seen.reports] == ["squeue printed more than 64 KiB"]
+
+
+def test_one_that_is_stopped_while_it_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    started = tmp_path / "process"
+    program = fake_squeue(tmp_path, f"echo $$ > {started}.new; mv {started}.new {started}; sleep 9")
+
+    async def ask_and_stop() -> None:
+        asking = asyncio.create_task(run_command([program], 60, dict(os.environ), "squeue"))
+        while not started.exists():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(ask_and_stop())
+
+    assert not Path("/proc", started.read_text().strip()).exists()
 
 
 def test_one_that_has_json_only_is_read_at_the_next_question(
