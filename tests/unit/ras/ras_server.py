@@ -6,6 +6,7 @@ samples.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -103,13 +104,18 @@ class RasServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._done = threading.Event()
+        self._serving = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> RasServer:
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._serving.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
+        # Closing alone does not wake the thread that accepts.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._serving.join()
         self._listener.close()
 
     @property
