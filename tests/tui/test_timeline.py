@@ -279,3 +279,14 @@ def test_labels_of_the_axis_differ() -> None:
         labels = [axis_label(time_ns, span_s) for time_ns in _label_times(window, 200)]
         assert labels
         assert len(set(labels)) == len(labels)
+
+
+async def test_a_time_and_now_that_arrive_together_lead_to_now(tmp_path: Path) -> None:
+    async with watching(tmp_path, before_s=30) as (run, live):
+        await live.pass_s(run, 25)
+        await run.press_at_once("t", *"-20s", "enter", "`")
+        await run.heads("● LIVE 14:07:34Z")
+        await run.press_at_once("t", *"-50s", "enter", "`")
+        await run.heads("● LIVE 14:07:34Z")
+        await run.press_at_once("t", *"-20s", "enter")
+        await shows_second(run, 34)
