@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
-    FILE,
+    NEW_FILE,
     config_option,
     from_option,
     recordings_argument,
@@ -72,7 +72,7 @@ def verify(files: tuple[Path, ...]) -> None:
 @from_option
 @to_option
 @redact_option
-@click.option("-o", "--output", type=FILE, required=True, help="The file to create.")
+@click.option("-o", "--output", type=NEW_FILE, required=True, help="The file to create.")
 @config_option
 def cut(
     files: tuple[Path, ...],
