@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.time_wording import axis_label
+from fabmon.fabric.time_wording import axis_label, utc
+from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.recording_access import LiveRecording
@@ -290,3 +292,18 @@ async def test_a_time_and_now_that_arrive_together_lead_to_now(tmp_path: Path) -
         await run.heads("● LIVE 14:07:34Z")
         await run.press_at_once("t", *"-20s", "enter")
         await shows_second(run, 34)
+
+
+async def test_a_cut_is_named_after_its_first_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    async with watching(tmp_path, before_s=5) as (run, live):
+        await live.pass_s(run, 5)
+        await run.press("x", "c")
+        await run.says("saved fabmon-pod7-cut-")
+    [name] = os.listdir()
+    with Recording(Path(name)) as made:
+        begin, end = (f"{utc(each):%H%M%SZ}" for each in (made.start_ns, made.until_ns))
+    assert name.endswith(f"T{begin}-{end}.fabrec")
