@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -294,6 +293,10 @@ async def test_a_time_and_now_that_arrive_together_lead_to_now(tmp_path: Path) -
         await shows_second(run, 34)
 
 
+def files_in(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
 async def test_a_cut_is_named_after_its_first_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,7 +306,7 @@ async def test_a_cut_is_named_after_its_first_second(
         await live.pass_s(run, 5)
         await run.press("x", "c")
         await run.says("saved fabmon-pod7-cut-")
-    [name] = os.listdir()
-    with Recording(Path(name)) as made:
+        [path] = files_in(tmp_path / "here")
+    with Recording(path) as made:
         begin, end = (f"{utc(each):%H%M%SZ}" for each in (made.start_ns, made.until_ns))
-    assert name.endswith(f"T{begin}-{end}.fabrec")
+    assert path.name.endswith(f"T{begin}-{end}.fabrec")
