@@ -56,6 +56,13 @@ async def test_the_tour_of_a_collision() -> None:
         await run.looks_like("demo-collision")
 
 
+async def test_the_row_of_a_leaf_names_the_host_of_a_finding() -> None:
+    async with playing(70, (80, 24)) as (run, play):
+        await run.shows("Slow receiver gpu006 r3")
+        await run.send(*play.scenes(45))
+        await run.shows("Node lost gpu014 ")
+
+
 async def test_captions_come_and_go_with_the_time_of_the_scenes() -> None:
     async with playing(3, captions=(Line(1, "look here", 3),)) as (run, play):
         await run.shows("look here")
