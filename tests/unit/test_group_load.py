@@ -237,6 +237,8 @@ def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, A
     (finding,) = half_of_each_second(**shows).seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
     assert "in bursts, " in finding.text
+    # Waiting shows for how long the link is full; CNPs do not.
+    assert ("lose up to" in finding.text) == ("cnps_per_s" in shows)
     assert finding.lost == pytest.approx(1 - 100 / 229, abs=0.03)
 
 

@@ -72,6 +72,12 @@ class FullLink:
     is_inferred: bool = False
 
     @property
+    def is_upper_bound(self) -> bool:
+        """Whether no counter shows for how long the link is full: it loses less if it is full for
+        less of the time than what it sends needs."""
+        return self.busy < 1 and (self.is_inferred or self.slowed_by == OWN_QUEUE)
+
+    @property
     def links(self) -> int:
         """Members that are up."""
         return int(np.isfinite(self.level).sum())
