@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import os
-import signal
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from typing import cast
 
 import msgspec
 
@@ -20,9 +19,11 @@ from fabmon.alerts.http_post import HttpPoster, read_secret
 from fabmon.alerts.settings import ExecReceiver, WebhookReceiver
 from fabmon.alerts.template import SLACK, filled, load_template, names, slack_values, values
 from fabmon.analysis.finding import Change, Finding
+from fabmon.child_process import ChildProcess
 from fabmon.fabric.wire.messages import clean
 
 _MOST_STDERR = 4096
+_AFTER_EXIT_S = 1.0
 
 
 class Notifier:
@@ -109,45 +110,48 @@ class ExecTransport(Notifier):
 
     async def _run(self, body: bytes) -> None:
         limit_s = self._receiver.timeout_s
+        command = _Command()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._receiver.command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                # A group of its own: what it starts ends with it, and ctrl+c does not reach it.
-                start_new_session=True,
+            # A group of its own: what it starts ends with it, and ctrl+c does not reach it.
+            await command.start(
+                *self._receiver.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
             )
         except OSError as error:
             name = self._receiver.command[0]
             raise DeliveryError(f"{name}: {error.strerror or error}") from None
         try:
             async with asyncio.timeout(limit_s):
-                said = await _communicate(process, body)
-                status = await process.wait()
+                command.write(body)
+                await command.wait()
+                # What has left the group may keep standard error open.
+                await command.wait_for_output(_AFTER_EXIT_S)
         except TimeoutError:
             raise DeliveryError(f"the command took more than {limit_s:g} s") from None
         finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-        if status != 0:
-            raise DeliveryError(f"the command exited with {status} {said}".rstrip())
+            await command.end()
+        if command.status != 0:
+            raise DeliveryError(f"the command exited with {command.status} {command.said}".rstrip())
 
 
-async def _communicate(process: asyncio.subprocess.Process, body: bytes) -> str:
-    """Write the input; returns the first line of what the command writes to standard error."""
-    assert process.stdin is not None
-    assert process.stderr is not None
-    # A command need not read its input.
-    with suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(body)
-        await process.stdin.drain()
-    process.stdin.close()
-    said = b""
-    while chunk := await process.stderr.read(_MOST_STDERR):
-        said = (said + chunk)[:_MOST_STDERR]
-    return clean((said.decode(errors="replace").splitlines() or [""])[0])
+class _Command(ChildProcess):
+    """A command that reads one message, and the first line of what it writes to standard error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stderr = b""
+
+    @property
+    def said(self) -> str:
+        return clean((self._stderr.decode(errors="replace").splitlines() or [""])[0])
+
+    def write(self, body: bytes) -> None:
+        """Write the input and its end. A command need not read it."""
+        pipe = cast(asyncio.WriteTransport, self.pipe(0))
+        pipe.write(body)
+        pipe.write_eof()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._stderr = (self._stderr + data)[:_MOST_STDERR]
 
 
 def signature(body: bytes, secret: str, time_s: int | None = None) -> Mapping[str, str]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -18,6 +16,7 @@ from typing import Self
 
 import msgspec
 
+from fabmon.child_process import ChildProcess
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.wire.messages import clean
 
@@ -29,7 +28,6 @@ TIMEOUT_S = 20.0
 _MAX_BYTES = 8 << 20
 """The longest answer: 80,000 jobs in lines. JSON of 8 MB takes 30 ms to parse."""
 _MAX_ERROR_BYTES = 1 << 16
-_REAP_S = 1.0
 _NOT_CONFIGURED = b"Could not establish a configuration source"
 
 
@@ -126,21 +124,16 @@ class JobCommand(ABC):
         self.report = report
 
 
-class _Answer(asyncio.SubprocessProtocol):
+class _Answer(ChildProcess):
     """What a process prints: `done` when it and all that hold its pipes have ended, or when it has
     printed too much: `problem` says so then."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name = name
         self.printed = {1: bytearray(), 2: bytearray()}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.problem = ""
-        self._process = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.SubprocessTransport)
-        self._process = transport.get_pid() or 0
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.printed[fd] += data
@@ -150,30 +143,10 @@ class _Answer(asyncio.SubprocessProtocol):
             self.done.set_result(None)
             self.kill()
 
-    def process_exited(self) -> None:
-        self.exited.set_result(None)
-        self.kill()
-
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         if not self.done.done():
             self.done.set_result(None)
-
-    def kill(self) -> None:
-        """Kill the process and its children, whether it has ended or not."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process, signal.SIGKILL)
-
-    async def wait_for_exit(self) -> None:
-        """Wait for the process that was killed, also where the one who waits is cancelled.
-
-        A process in an uninterruptible read of a file system does not end when it is killed: it is
-        left after a second.
-        """
-        try:
-            await asyncio.wait([self.exited], timeout=_REAP_S)
-        except asyncio.CancelledError:
-            await asyncio.wait([self.exited], timeout=_REAP_S)
-            raise
 
 
 async def run_command(
@@ -183,13 +156,10 @@ async def run_command(
 
     Raises CommandError.
     """
+    answer = _Answer(name)
     try:
-        transport, answer = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Answer(name),
-            *arguments,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
+        await answer.start(
+            *arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, environment=environment
         )
     except OSError as error:
         raise CommandError(f"{arguments[0]} cannot be started: {error.strerror}") from None
@@ -199,14 +169,10 @@ async def run_command(
     except TimeoutError:
         raise CommandError(f"{name} has not answered for {timeout_s:g} s") from None
     finally:
-        answer.kill()
-        try:
-            await answer.wait_for_exit()
-        finally:
-            transport.close()
+        await answer.end()
     if answer.problem:
         raise CommandError(answer.problem)
-    status, errors = transport.get_returncode(), bytes(answer.printed[2])
+    status, errors = answer.status, bytes(answer.printed[2])
     if status:
         if _NOT_CONFIGURED in errors:
             raise NotConfigured("Slurm is not configured on this machine")

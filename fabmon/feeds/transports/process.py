@@ -7,15 +7,16 @@ exec). `local` runs the probe on the console's own machine, with the same archiv
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
+from fabmon.child_process import ChildProcess
 from fabmon.fabric.hosts import exec_command
 from fabmon.fabric.model import Host
 from fabmon.feeds import probe_input
@@ -156,7 +157,7 @@ def _exit_text(status: int, stderr: StderrTail) -> str:
     return f"{how}: {words}" if words else how
 
 
-class ProcessSession(LineSession, asyncio.SubprocessProtocol):
+class ProcessSession(LineSession, ChildProcess):
     """A running process in its own process group, and the lines that it prints.
 
     The group is killed when its leader ends and when the session is closed, so that no part of a
@@ -164,14 +165,13 @@ class ProcessSession(LineSession, asyncio.SubprocessProtocol):
     """
 
     def __init__(self, explain: Explain) -> None:
-        super().__init__(self._pause, self._resume)
+        LineSession.__init__(self, self._pause, self._resume)
+        ChildProcess.__init__(self)
         self._explain = explain
-        self._transport: asyncio.SubprocessTransport | None = None
-        self._exited = asyncio.Event()
 
     def send(self, data: bytes) -> None:
         """Queue bytes for the process; dropped once it has closed its input."""
-        pipe = self._pipe(0)
+        pipe = self.pipe(0)
         if pipe is not None and not pipe.is_closing():
             cast(asyncio.WriteTransport, pipe).write(data)
 
@@ -181,28 +181,17 @@ class ProcessSession(LineSession, asyncio.SubprocessProtocol):
         If this call is cancelled, the group is killed at once.
         """
         self._lines.end(Ended("closed by the console"))
-        if self._transport is None:
-            return
-        pipe = self._pipe(0)
+        pipe = self.pipe(0)
         if pipe is not None and not pipe.is_closing():
             # abort() drops input that was not written yet: the process no longer needs it.
             cast(asyncio.WriteTransport, pipe).abort()
         try:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                await self._wait_for_exit()
-                if not self._exited.is_set():
-                    self._kill(number)
-        except asyncio.CancelledError:
-            # A process left running would be reaped after its event loop is gone.
-            self._kill(signal.SIGKILL)
-            await self._wait_for_exit()
-            raise
+            await self.wait(_GRACE_S)
+            if not self.has_exited:
+                self.kill(signal.SIGTERM)
+                await self.wait(_GRACE_S)
         finally:
-            self._transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The process was started."""
-        self._transport = cast(asyncio.SubprocessTransport, transport)
+            await self.end()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """The process printed something."""
@@ -212,83 +201,52 @@ class ProcessSession(LineSession, asyncio.SubprocessProtocol):
         self._stderr.feed(data)
         if self._stderr.is_flood:
             self._lines.end(Misbehaved("floods its standard error", "flood"))
-            self._kill(signal.SIGKILL)
+            self.kill()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """The process closed a pipe. Without its output it is useless: it gets 1 s to end."""
-        if fd == 1 and not self._exited.is_set():
+        if fd == 1 and not self.has_exited:
             asyncio.get_running_loop().call_later(_AFTER_EOF_S, self._end_without_output)
 
     def process_exited(self) -> None:
         """The process ended; the rest of its group is killed."""
-        self._exited.set()
-        self._kill(signal.SIGKILL)
+        super().process_exited()
         # Its last output may still be in the pipes, which a child of it may keep open.
         asyncio.get_running_loop().call_later(_AFTER_EXIT_S, self._finish)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The process ended and all its output was read."""
+        super().connection_lost(exc)
         self._finish()
 
     def _finish(self) -> None:
-        if self._transport is not None and not self._lines.ended:
-            self._lines.end(self._explain(self._transport.get_returncode() or 0, self._stderr))
+        if not self._lines.ended:
+            self._lines.end(self._explain(self.status, self._stderr))
 
     def _end_without_output(self) -> None:
-        if not self._exited.is_set():
+        if not self.has_exited:
             self._lines.end(Ended("closed its output without ending"))
-            self._kill(signal.SIGKILL)
-
-    async def _wait_for_exit(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._exited.wait(), _GRACE_S)
+            self.kill()
 
     def _pause(self) -> None:
-        pipe = self._pipe(1)
+        pipe = self.pipe(1)
         if pipe is not None:
             cast(asyncio.ReadTransport, pipe).pause_reading()
 
     def _resume(self) -> None:
-        pipe = self._pipe(1)
+        pipe = self.pipe(1)
         if pipe is not None and not pipe.is_closing():
             cast(asyncio.ReadTransport, pipe).resume_reading()
-
-    def _pipe(self, fd: int) -> asyncio.BaseTransport | None:
-        return self._transport.get_pipe_transport(fd) if self._transport is not None else None
-
-    def _kill(self, number: signal.Signals) -> None:
-        if self._transport is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._transport.get_pid(), number)
 
 
 async def _start(arguments: Sequence[str], stdin: bytes, explain: Explain) -> ProcessSession:
     """Run a program without a shell and send it `stdin`. Raises Unreachable when it cannot run."""
-    _watch_children_without_threads()
-    loop = asyncio.get_running_loop()
+    session = ProcessSession(explain)
     try:
-        _, session = await loop.subprocess_exec(
-            lambda: ProcessSession(explain), *arguments, start_new_session=True
-        )
+        await session.start(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except FileNotFoundError:
         raise Unreachable(f"no command {arguments[0]!r} on this machine", "no command") from None
     except (OSError, ValueError) as error:
         raise Unreachable(f"cannot run {arguments[0]!r}: {error}", "no command") from None
     session.send(stdin)
     return session
-
-
-def _watch_children_without_threads() -> None:
-    """Replace the child watcher of Python 3.11, which needs a thread for each child process."""
-    if sys.version_info < (3, 12):
-        policy = asyncio.get_event_loop_policy()
-        watcher = policy.get_child_watcher()
-        if isinstance(watcher, asyncio.ThreadedChildWatcher):
-            try:
-                os.close(os.pidfd_open(os.getpid()))
-            except OSError:
-                return
-            watcher = asyncio.PidfdChildWatcher()
-            policy.set_child_watcher(watcher)
-        if not watcher.is_active():
-            watcher.attach_loop(asyncio.get_running_loop())
