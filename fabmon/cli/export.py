@@ -10,9 +10,9 @@ from typing import IO, TYPE_CHECKING, Protocol
 import click
 
 from fabmon.cli.options import (
-    FILE,
     config_option,
     from_option,
+    output_option,
     recordings_argument,
     redact_option,
     to_option,
@@ -37,9 +37,7 @@ _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
     help="csv and parquet: rates, a row per link and tick; jsonl: as fabmon --format jsonl,"
     " including findings; openmetrics: the raw counters.",
 )
-@click.option(
-    "-o", "--output", "path", type=FILE, help="The file to create.  [default: standard output]"
-)
+@output_option("The file to create; - is standard output.  [default: -]")
 @from_option
 @to_option
 @click.option(

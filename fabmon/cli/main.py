@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Exit status:
-  0      success; with --once, every node answered
+  0      success; with --once, every node answered; record, watch, agent: also ctrl+c
   1      fabmon failed
   2      an option or a file is wrong
   3      no node could be reached

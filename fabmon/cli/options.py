@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,43 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _HOURS_OF_A_DAY = 24
 FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class _NewFile(click.Path):
+    """A file to create; `-` stays as it is if it may mean standard output, else it is refused."""
+
+    def __init__(self, *, or_stdout: bool) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+        self._or_stdout = or_stdout
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """The path, or `-`."""
+        if value != "-":
+            return super().convert(value, param, ctx)
+        if not self._or_stdout:
+            self.fail("this is not written to standard output: name a file", param, ctx)
+        return "-"
+
+
+NEW_FILE = _NewFile(or_stdout=False)
+
+
+def output_option(help_text: str, *, required: bool = False) -> Callable[[_Command], _Command]:
+    """The option -o as the parameter `path`: a file to create, None for standard output (`-`)."""
+    return click.option(
+        "-o",
+        "--output",
+        "path",
+        type=_NewFile(or_stdout=True),
+        required=required,
+        callback=lambda ctx, param, value: None if value == "-" else value,
+        help=help_text,
+    )
 
 
 class Duration(click.ParamType[float]):
@@ -133,7 +171,9 @@ interval_option = click.option(
     help="Time between two ticks.  [default: 1]",
 )
 
-record_option = click.option("--record", type=FILE, help="Record everything to a file (*.fabrec).")
+record_option = click.option(
+    "--record", type=NEW_FILE, help="Record everything to a file (*.fabrec)."
+)
 
 # What is shown, and how.
 
@@ -162,7 +202,7 @@ theme_option = click.option(
 )
 picture_option = click.option(
     "--picture",
-    type=FILE,
+    type=NEW_FILE,
     help="Write the screen to an SVG file after --duration (default 10 s), in truecolor unless"
     " --color says otherwise, and exit.",
 )

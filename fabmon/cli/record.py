@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
-    FILE,
+    NEW_FILE,
     config_option,
     duration_option,
     host_option,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @job_options
 @sflow_option
 @inspector_option
-@click.option("-o", "--output", type=FILE, required=True, help="The file, such as pod7.fabrec.")
+@click.option("-o", "--output", type=NEW_FILE, required=True, help="The file, such as pod7.fabrec.")
 @duration_option
 @click.option(
     "--rotate",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
-    FILE,
+    NEW_FILE,
     config_option,
     from_option,
     recordings_argument,
@@ -72,7 +72,7 @@ def verify(files: tuple[Path, ...]) -> None:
 @from_option
 @to_option
 @redact_option
-@click.option("-o", "--output", type=FILE, required=True, help="The file to create.")
+@click.option("-o", "--output", type=NEW_FILE, required=True, help="The file to create.")
 @config_option
 def cut(
     files: tuple[Path, ...],
@@ -83,6 +83,7 @@ def cut(
     config: Path | None,
 ) -> None:
     """Copy a part of some recordings to a new recording."""
+    from fabmon.recording.reading.reader import Recording
     from fabmon.recording.writing.cut import copy_range
     from fabmon.session.printing import print_written, progress
     from fabmon.session.replay_run import open_recordings, whole_range
@@ -102,7 +103,8 @@ def cut(
             raise UsageError(f"{output}: this file exists already") from None
         except OSError as error:
             raise UsageError(f"{output}: {file_error(error)}") from None
-    print_written(output, begin, end)
+    with Recording(output) as made:
+        print_written(output, made.start_ns, made.until_ns)
 
 
 def _verdict(recording: Recording) -> str:

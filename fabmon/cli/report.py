@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
-    FILE,
     config_option,
     from_option,
+    output_option,
     recordings_argument,
     redact_option,
     to_option,
@@ -27,7 +27,7 @@ _LEAD_S = 120.0
 
 @click.command()
 @recordings_argument
-@click.option("-o", "--output", "path", type=FILE, required=True, help="The page: *.html.")
+@output_option("The page: *.html; - is standard output.", required=True)
 @from_option
 @to_option
 @redact_option
@@ -35,7 +35,7 @@ _LEAD_S = 120.0
 @config_option
 def report(
     files: tuple[Path, ...],
-    path: Path,
+    path: Path | None,
     from_: str | None,
     to: str | None,
     redact: bool,
@@ -71,7 +71,8 @@ def report(
             if session.redactor is not None:
                 fluctuation = fluctuation.redacted(session.redactor)
             stream.write(page(made, _sources(timeline, redact), fluctuation).encode())
-    print_written(path, begin, end)
+    if path is not None:
+        print_written(path, begin, end)
 
 
 def _sources(timeline: Timeline, redact: bool) -> list[ReportSource]:

@@ -29,6 +29,7 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import duration, utc
 from fabmon.fabric.wire.messages import clean
 from fabmon.fabric.wording import (
+    bit_rate,
     byte_count,
     byte_rate,
     name_list,
@@ -73,7 +74,7 @@ def explain_record(
         ranks=max((facts.ranks for facts in log.processes.values()), default=0),
         conclusions=[
             *_conclusions(log, failures, stuck, shared, recording),
-            *(text for each in results for text in _test_conclusions(each)),
+            *(text for each in results for text in _test_conclusions(each, rails)),
         ],
         hosts=_hosts(log),
         failures=[_failure(each, clock) for each in failures],
@@ -111,13 +112,15 @@ def _row(row: BenchmarkRow, limit_bps: float | None) -> BenchmarkRowRecord:
     return BenchmarkRowRecord(row.size, row.busbw_bps, share)
 
 
-def _test_conclusions(each: BenchmarkResult) -> Iterator[str]:
+def _test_conclusions(each: BenchmarkResult, rails: Rails | None) -> Iterator[str]:
     name = each.run.name or "nccl-tests"
     best = f"{name} reaches {byte_rate(each.best.busbw_bps)} at {byte_count(each.best.size)}"
     if each.nodes == 1:
         yield f"{best}, within one node: the network has no part in it."
     elif each.share is None or each.limit_bps is None:
         yield f"{best}. To compare it with the rails, add --rails and --line-rate."
+    elif not each.is_possible and rails is not None:
+        yield f"{best}, {_impossible(each, rails)}"
     else:
         share = f"{rounded_percent(each.share)} of the {byte_rate(each.limit_bps)} of the rails"
         yield f"{best}, {share}, {_verdict(each)}"
@@ -162,6 +165,18 @@ def _verdict(each: BenchmarkResult) -> str:
     if (each.share or 0.0) > 1:
         return "more than a ring could: NCCL reduces in the node first."
     return "which is what networks deliver."
+
+
+def _impossible(each: BenchmarkResult, rails: Rails) -> str:
+    """What is wrong where the rails cannot have carried the result."""
+    wrong = "Check --rails, the NICs of a node, and --line-rate, in bits per second"
+    if not each.nodes:
+        wrong = f"The log does not name the hosts: it may be one node, with NVLink. {wrong}"
+    return (
+        f"which these rails cannot carry: {plural(rails.count, 'rail')} of"
+        f" {bit_rate(rails.line_rate_bps)} ({rails.source}) are"
+        f" {byte_rate(each.limit_bps)}. {wrong}."
+    )
 
 
 def meaning_of(failure: LocatedFailure) -> Meaning:

@@ -7,7 +7,7 @@ import datetime
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabmon.analysis.fluctuation.links import port_filter
@@ -66,7 +66,8 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
     with open_recordings(files) as timeline:
         timeline.warm()
         session = session.for_recording(timeline, options.redact)
-        from_ns, until_ns = _start_and_end(timeline, options)
+        notes: list[str] = []
+        from_ns, until_ns = _start_and_end(timeline, options, notes)
         style = options.style
         if style is None and not can_draw():
             style = "table"
@@ -88,7 +89,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
                 )
                 settings, theme = session.settings, options.theme
                 setup = start_screen(setup, settings, theme, is_live=False)
-                running = show_screen(None, setup)
+                running = show_screen(None, _with_notes(setup, notes))
             else:
                 log_to_stderr()
                 speed = options.speed if style == "jsonl" else None
@@ -106,15 +107,26 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
     return code
 
 
-def _start_and_end(timeline: Timeline, options: ReplayOptions) -> tuple[int | None, int | None]:
+def _with_notes(setup: ScreenSetup, notes: Sequence[str]) -> ScreenSetup:
+    """The setup of a screen that shows these notes first: it hides standard error."""
+    preferences = setup.preferences
+    if preferences is None or not notes:
+        return setup
+    texts = [*notes, preferences.notice] if preferences.notice else notes
+    return replace(setup, preferences=replace(preferences, notice="; ".join(texts)))
+
+
+def _start_and_end(
+    timeline: Timeline, options: ReplayOptions, notes: list[str]
+) -> tuple[int | None, int | None]:
     """Where the replay starts (--at, --from) and ends (--to). Raises UsageError."""
     if options.at is None:
-        return time_range(timeline, options.from_, options.to)
+        return time_range(timeline, options.from_, options.to, notes)
     try:
         at_ns = known_times(timeline).at("--at", options.at)
     except TimeError as error:
         raise UsageError(str(error)) from None
-    _, until_ns = time_range(timeline, None, options.to)
+    _, until_ns = time_range(timeline, None, options.to, notes)
     if until_ns is not None and until_ns < at_ns:
         raise UsageError(f"--to {options.to} is before --at {options.at}")
     return at_ns, until_ns
@@ -187,16 +199,18 @@ def known_times(timeline: Timeline) -> KnownTimes:
 
 
 def time_range(
-    timeline: Timeline, from_: str | None, to: str | None
+    timeline: Timeline, from_: str | None, to: str | None, said: list[str] | None = None
 ) -> tuple[int | None, int | None]:
     """The times (ns) that --from and --to mean in a timeline. What of them is not recorded is
-    printed to standard error. Raises UsageError if nothing is."""
+    printed to standard error, and added to `said`. Raises UsageError if nothing is."""
     try:
         begin, end, notes = known_times(timeline).part(("--from", from_), ("--to", to))
     except TimeError as error:
         raise UsageError(str(error)) from None
     for note in notes:
         print(f"fabmon: {note}", file=sys.stderr)
+    if said is not None:
+        said += notes
     return begin, end
 
 

@@ -53,7 +53,12 @@ async def save_file(
             await asyncio.to_thread(_write, path, made)
         else:
             begin_ns, end_ns = range_of(screen_state, snapshot)
-            span = f"{_time(begin_ns)}-{_time(end_ns)[9:]}"
+            named_ns = begin_ns
+            if recording.reader is not None:
+                # The timeline may begin before the recording.
+                recorded_ns = (await recording.reader.look()).start_ns
+                named_ns = min(max(begin_ns, recorded_ns), end_ns)
+            span = f"{_time(named_ns)}-{_time(end_ns)[9:]}"
             path = _unused(screen_state.title, "cut", span, "fabrec")
             await _cancellable(recording.cut, path, begin_ns, end_ns)
     except OSError as error:

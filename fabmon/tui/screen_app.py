@@ -24,7 +24,16 @@ _LONGEST_KEY_S = 2.0
 
 
 class KeyHandled(Message):
-    """Follows a key through the widgets that it passes, so that it reaches the app after it."""
+    """A key was handled.
+
+    It follows the key through the widgets that may keep it. For a key that they hand on to the app
+    the app posts it itself: what the key does there may close these widgets.
+    """
+
+    def __init__(self, key: events.Key) -> None:
+        """Of this key."""
+        super().__init__()
+        self.key = key
 
 
 class ScreenApp(ContainingApp):
@@ -43,31 +52,40 @@ class ScreenApp(ContainingApp):
         """An app without keys yet; the options are Textual's."""
         super().__init__(**options)
         self._waiting_keys: deque[events.Key] = deque()
+        self._key: events.Key | None = None
         self._key_limit: Timer | None = None
 
     async def on_event(self, event: Event) -> None:
         """Handle an event; a key waits for the one before it."""
-        if not isinstance(event, events.Key) or event.is_forwarded:
+        if not isinstance(event, events.Key):
             await super().on_event(event)
-        elif self._key_limit is not None:
+        elif event.is_forwarded:
+            await super().on_event(event)
+            self.post_message(KeyHandled(event))
+        elif self._key is not None:
             self._waiting_keys.append(event)
         else:
             await self._handle_key(event)
 
-    async def on_key_handled(self) -> None:
-        """Handle the next key."""
+    async def on_key_handled(self, event: KeyHandled) -> None:
+        """Handle the next key, once for each key."""
+        if event.key is self._key:
+            await self._handle_next_key()
+
+    async def _handle_next_key(self) -> None:
         if self._key_limit is not None:
             self._key_limit.stop()
-            self._key_limit = None
+        self._key = self._key_limit = None
         if self._waiting_keys:
             await self._handle_key(self._waiting_keys.popleft())
 
     async def _handle_key(self, key: events.Key) -> None:
         target = self.focused or self.screen
-        self._key_limit = self.set_timer(_LONGEST_KEY_S, self.on_key_handled)
+        self._key = key
+        self._key_limit = self.set_timer(_LONGEST_KEY_S, self._handle_next_key)
         await super().on_event(key)
-        if not key.is_forwarded or not target.post_message(KeyHandled()):
-            self.post_message(KeyHandled())
+        if not key.is_forwarded or not target.post_message(KeyHandled(key)):
+            self.post_message(KeyHandled(key))
 
     def repaint(self) -> None:
         """Draw the topmost view; a menu or a palette may be above it."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, index, match
+from fabmon.fabric.measures import Measure
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
@@ -31,7 +32,9 @@ from fabmon.tui.text.draw_context import (
     Selection,
     TimeContext,
     TimelineContext,
+    longest_peak_s,
     selection_of,
+    ticks_of,
 )
 from fabmon.tui.text.fabric_total import FabricTotal, fabric_total, sending_rows
 from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matching
@@ -393,12 +396,21 @@ class ScreenState:
         )
 
     def matched(self, scene: Scene) -> Matched | None:
-        """The ports and nodes of a scene that match the filter; None without a filter."""
-        terms, snapshot = self.choices.terms, scene.snapshot
+        """The ports and nodes of a scene that match the filter; None without a filter.
+
+        `util>80` is compared with what the cells of the heatmap show: the highest value of some
+        time, unless that is switched off.
+        """
+        terms, snapshot, peaks = self.choices.terms, scene.snapshot, self.choices.peaks
         if not terms:
             return None
+        ticks = ticks_of(longest_peak_s(scene), snapshot) if peaks else 1
+
+        def shown(compared: Measure, snapshot: Snapshot) -> Floats:
+            return heat_metric(compared.name).peak_values(snapshot, ticks)
+
         known = self._index.get(lambda: index(snapshot.fabric), snapshot.fabric)
-        return self._matched.get(lambda: match(terms, snapshot, known), scene, terms)
+        return self._matched.get(lambda: match(terms, snapshot, known, shown), scene, terms, peaks)
 
 
 def _known_s(snapshot: Snapshot) -> float:

@@ -41,19 +41,19 @@ with checkpoints and loading of data, jobs that stop and hosts that join, elepha
 that are full, idle fabrics.
 
 **What is true.** Injected faults, and what the queues of the model show: a link is in collision
-when what is sent to it exceeds it for more than 3 s while the other links of its group have room,
-it carries at least 90 % of its capacity, and it slows at least two senders; its loss is 1 -
-achieved / what the slowed flows would get if the group were used evenly. A flow that two links hold
-to nearly the same rate (within a tenth) is slowed by both. When a whole group is full, that is
-oversubscription. A run is healthy when none of this was true in it; collisions that nobody injected
-count as faults.
+when its demand, what its senders could send, exceeds it for more than 3 s while the other links of
+its group have room, and at least two senders that share it are each below what they could send
+(`docs/decisions/0009-what-a-collision-is.md`). Its loss is 1 - achieved / what the slowed flows
+would get if the group were used evenly. When a whole group is full, that is oversubscription. A run
+is healthy when none of this was true in it; collisions that nobody injected count as faults.
 
 **What is right.** A finding whose cause is true at its place at that time, from 2 s before to 15
 s after; of a finding that changes its cause, the one that it had for most of its time from 5 s
 on. Where no switch is watched, a finding that reports only a congested path is right when queues
 between switches, of whatever rail, slow most ports that it names; a wrong name is wrong. A fault
-must be found (recall) when it showed in the traffic for 4 s or more; a collision when it lasted 6 s
-and cost 10 %. In a ring all hosts wait for a straggler: their traffic does not show which one it
+must be found (recall) when it showed in the traffic for 4 s or more; a collision when its own queue
+slowed two senders for 6 s and cost 10 %: a link that is as full as another one that holds its flows
+has none. In a ring all hosts wait for a straggler: their traffic does not show which one it
 is, and it need not be found.
 
 ## Figures

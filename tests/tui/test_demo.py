@@ -12,6 +12,7 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.feeds.demo.scenario import Scenario, tour
 from fabmon.session.recorder_setup import DEMO_MARK
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.tips import Tip, Tips
 from tests.builders import new_pipeline
 from tests.tui.running import Running, running
@@ -54,6 +55,32 @@ async def test_the_tour_of_a_collision() -> None:
         await run.shows("large flows share leaf1 up5")
         await run.shows("▲ ECMP collision")
         await run.looks_like("demo-collision")
+
+
+async def test_the_row_of_a_leaf_names_the_host_of_a_finding() -> None:
+    async with playing(70, (80, 24)) as (run, play):
+        await run.shows("Slow receiver gpu006 r3")
+        await run.send(*play.scenes(45))
+        await run.shows("Node lost gpu014 ")
+
+
+async def test_a_filter_by_load_matches_what_the_cells_show() -> None:
+    async with playing(28, (160, 48)) as (run, _):
+        state = run.app.screen_state
+        assert state.scene is not None
+        snapshot = state.scene.snapshot
+        now, shown = (heat_metric("util").peak_values(snapshot, each) > 0.5 for each in (1, 10))
+        assert shown.sum() > now.sum()
+        await run.press("slash", *"util>50", "enter")
+        matched = state.matched(state.scene)
+        assert matched is not None
+        assert (matched.ports == shown).all()
+        await run.press("escape", "p")
+        assert not state.choices.peaks
+        await run.press("slash", *"util>50", "enter")
+        matched = state.matched(state.scene)
+        assert matched is not None
+        assert (matched.ports == now).all()
 
 
 async def test_captions_come_and_go_with_the_time_of_the_scenes() -> None:

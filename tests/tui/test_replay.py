@@ -455,6 +455,29 @@ async def test_keys_that_arrive_together_go_where_they_would_one_by_one(
         await run.shows("/gpu1")
 
 
+async def test_a_key_right_after_the_one_that_closes_a_line_goes_to_the_view(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        end_s = second_of(run)
+        await run.press_at_once("t", *"-40s", "enter", "`")
+        await run.until(lambda: run.app.screen_state.cursor.is_settled)
+        assert second_of(run) == end_s
+        for view, keys in {
+            "findings": ("t", *"-40s", "escape", "4"),
+            "matrix": ("t", *"-40s", "enter", "5"),
+            "overview": ("slash", *"gpu1", "enter", "1"),
+            "jobs": ("slash", *"gpu1", "escape", "7"),
+            "nodes": ("colon", *"matrix", "enter", "3"),
+            "switches": ("colon", *"matrix", "escape", "2"),
+        }.items():
+            await run.press_at_once(*keys)
+            await run.goes_to(view)
+        await run.press_at_once("t", *"-10s", "enter", "slash", *"gpu2", "enter")
+        await run.shows("filter: gpu2")
+
+
 async def test_a_key_whose_widget_is_gone_does_not_hold_the_next(
     recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,7 +485,7 @@ async def test_a_key_whose_widget_is_gone_does_not_hold_the_next(
         await at_end(run)
         # As of a widget that is removed before it hands the message on.
         monkeypatch.setattr(KeyHandled, "bubble", False)
-        await run.press_at_once("2", "4")
+        await run.press_at_once("slash", "x", "escape", "4")
         await run.goes_to("findings")
 
 

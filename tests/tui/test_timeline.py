@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.time_wording import axis_label
+from fabmon.fabric.time_wording import axis_label, utc
+from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.recording_access import LiveRecording
@@ -279,3 +280,33 @@ def test_labels_of_the_axis_differ() -> None:
         labels = [axis_label(time_ns, span_s) for time_ns in _label_times(window, 200)]
         assert labels
         assert len(set(labels)) == len(labels)
+
+
+async def test_a_time_and_now_that_arrive_together_lead_to_now(tmp_path: Path) -> None:
+    async with watching(tmp_path, before_s=30) as (run, live):
+        await live.pass_s(run, 25)
+        await run.press_at_once("t", *"-20s", "enter", "`")
+        await run.heads("● LIVE 14:07:34Z")
+        await run.press_at_once("t", *"-50s", "enter", "`")
+        await run.heads("● LIVE 14:07:34Z")
+        await run.press_at_once("t", *"-20s", "enter")
+        await shows_second(run, 34)
+
+
+def files_in(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
+async def test_a_cut_is_named_after_its_first_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    async with watching(tmp_path, before_s=5) as (run, live):
+        await live.pass_s(run, 5)
+        await run.press("x", "c")
+        await run.says("saved fabmon-pod7-cut-")
+        [path] = files_in(tmp_path / "here")
+    with Recording(path) as made:
+        begin, end = (f"{utc(each):%H%M%SZ}" for each in (made.start_ns, made.until_ns))
+    assert path.name.endswith(f"T{begin}-{end}.fabrec")

@@ -203,21 +203,24 @@ def test_a_full_group_whose_hosts_count_no_cnps_slows_nobody() -> None:
 
 
 METRICS = ("rdma_cnp_handled", "ib_ext_tx_wait")
-MARKS = "phy_tx_ecn_marked"
+MARKS, DROPS = "phy_tx_ecn_marked", "phy_tx_discards"
 
 
 def half_of_each_second(
-    cnps_per_s: float = 0, waits: float = 0, marks_per_s: Mapping[str, float] | None = None
+    cnps_per_s: float = 0,
+    waits: float = 0,
+    per_s: Mapping[str, float] | None = None,
+    counter: str = MARKS,
 ) -> Watched:
     """Exchanges of half a second in each second: four hosts of 400G share the first of four
     uplinks, each of three others has one for itself. All of them send 100 Gb/s meanwhile.
 
     The four handle CNPs, or wait for credits for a share of each second. Some of the leaf's ports
-    mark so many packets with ECN; without any, the leaf does not count them.
+    mark so many packets with ECN, or drop them; without any, the leaf does not count them.
     """
-    counted = (MARKS,) if marks_per_s is not None else ()
+    counted = (counter,) if per_s is not None else ()
     fabric = LeafSpine(4, 7, 400 * GBPS, metrics=METRICS, leaf_metrics=counted)
-    fabric.counted.update({(f"leaf1/{port}", MARKS): n for port, n in (marks_per_s or {}).items()})
+    fabric.counted.update({(f"leaf1/{port}", counter): n for port, n in (per_s or {}).items()})
     watched = Watched(fabric)
     for number in range(1, 8):
         host = f"gpu{number:03}/eth0"
@@ -234,23 +237,30 @@ def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, A
     (finding,) = half_of_each_second(**shows).seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
     assert "in bursts, " in finding.text
+    # Waiting shows for how long the link is full; CNPs do not.
+    assert ("lose up to" in finding.text) == ("cnps_per_s" in shows)
     assert finding.lost == pytest.approx(1 - 100 / 229, abs=0.03)
 
 
-def test_a_link_whose_own_queue_marks_packets_is_found_where_hosts_count_nothing() -> None:
-    watched = half_of_each_second(marks_per_s={"up1": 200_000})
+@pytest.mark.parametrize(("counter", "per_s"), [(MARKS, 200_000), (DROPS, 10_000)])
+def test_a_link_whose_own_queue_marks_or_drops_packets_is_found_where_hosts_count_nothing(
+    counter: str, per_s: float
+) -> None:
+    watched = half_of_each_second(per_s={"up1": per_s}, counter=counter)
     (finding,) = watched.seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
-    assert "ECN marks of the link's own queue" in [each.value for each in finding.evidence]
+    assert "marks or drops of the link's own queue" in [each.value for each in finding.evidence]
 
 
-def test_background_marks_of_a_link_are_no_queue() -> None:
-    watched = half_of_each_second(marks_per_s={f"up{n}": 40_000 * n for n in (1, 2, 3, 4)})
+@pytest.mark.parametrize(("counter", "per_s"), [(MARKS, 40_000), (DROPS, 1_000)])
+def test_background_marks_and_drops_of_links_are_no_queue(counter: str, per_s: float) -> None:
+    every = {f"up{number}": per_s * number for number in (1, 2, 3, 4)}
+    watched = half_of_each_second(per_s=every, counter=counter)
     assert watched.seconds(SECONDS).findings == ()
 
 
 def test_two_seconds_of_marks_are_no_collision() -> None:
-    watched = half_of_each_second(marks_per_s={"up1": 0})
+    watched = half_of_each_second(per_s={"up1": 0})
 
     def marks(second: int) -> None:
         watched.fabric.counted["leaf1/up1", MARKS] = 200_000 if second in (8, 9) else 0
@@ -287,6 +297,19 @@ def test_a_full_link_that_marks_nothing_is_not_what_its_senders_are_slowed_by(
     watched = Watched(fabric)
     watched.seconds(SECONDS)
     assert watched.opened() == (["ecmp_collision leaf1/up1"] if is_found else [])
+
+
+@pytest.mark.parametrize(("waits", "is_found"), [({1, 2}, True), ({1, 2, 3}, True), (set(), False)])
+def test_hosts_whose_counters_are_stuck_are_not_calm(waits: set[int], is_found: bool) -> None:
+    """Two of four hosts fill an uplink with half of their line rate each; those that count waiting
+    have none."""
+    fabric = LeafSpine(4, 4, 400 * GBPS, metrics=("ib_tx_wait",))
+    for number in range(1, 5):
+        fabric.send(196 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{max(1, number - 1)}")
+        fabric.counted[f"gpu{number:03}/eth0", "ib_tx_wait"] = 2**33 if number in waits else 0
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    assert ("ecmp_collision leaf1/up1" in watched.opened()) == is_found
 
 
 def test_senders_that_wait_and_send_most_elsewhere_wait_for_another_link() -> None:

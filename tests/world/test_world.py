@@ -228,6 +228,23 @@ def test_a_flow_that_two_links_hold_to_the_same_rate_collides_at_both() -> None:
     assert {min(t.ports & ports) for t in found if t.required} == ports
 
 
+def test_a_link_that_is_nearly_as_full_as_what_holds_its_flows_is_right_but_has_no_queue() -> None:
+    """A ring whose third flow is held on another uplink, to slightly less than half of a link."""
+    bench = Bench()
+    first, second, third = (bench.through(n, 8 + n, up) for n, up in ((0, 2), (1, 2), (2, 3)))
+    bench.world.transport.service[_up(bench, 3)] = 0.98
+    rates = _in_step(bench, [[first, second, third, bench.through(3, 11, 3)]])
+    assert rates == pytest.approx([196 * GBIT], rel=0.01)
+    places = {bench.topology.port_id(_up(bench, n)): n for n in (2, 3)}
+    found = {
+        place: truth.required
+        for truth in bench.judge.finish()
+        for port, place in places.items()
+        if truth.cause == "ecmp_collision" and port in truth.ports
+    }
+    assert found == {2: False, 3: True}
+
+
 def test_flows_apart_and_an_elephant_beside_mice_are_healthy() -> None:
     bench = Bench()
     flows = [bench.through(0, 8, 0), bench.through(1, 9, 1), bench.through(2, 10, 1)]

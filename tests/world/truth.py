@@ -30,6 +30,16 @@ NEARLY_FULL = 0.9
 """Share of its capacity that a link in overload carries at least: one on which nothing moves is no
 queue of its own, but waits for another."""
 
+FULL = 0.97
+"""Share of its capacity that a link carries at least that is full, whatever else holds its flows:
+relieving only what holds them gains nothing."""
+
+OVER = 1.03
+"""Demand over capacity from which on a link is overloaded."""
+
+BELOW = 0.9
+"""A flow reaches less than this share of what it could send: it is slowed."""
+
 ROOM = 0.93
 """Mean utilisation of the other links of a group below which they have room."""
 
@@ -50,6 +60,9 @@ class Truth:
     nodes: set[str] = field(default_factory=set)
     affected: set[str] = field(default_factory=set)
     active_s: float = 0.0
+    queued_s: float = 0.0
+    """For how much of it the queue stood there: a link that is as full as what holds its flows
+    elsewhere has none, and need not be found."""
     first_s: float | None = None
     """When it showed first."""
     lost_sum: float = 0.0
@@ -77,6 +90,7 @@ class _Seen:
     ports: tuple[int, ...]
     lost: float
     affected: tuple[int, ...]
+    is_queued: bool
 
 
 Effect = Callable[[State], bool]
@@ -127,6 +141,7 @@ class Judge:
                 self._open[key] = truth_now
             truth_now.end_s = now
             truth_now.active_s += seconds
+            truth_now.queued_s += seconds * seen.is_queued
             truth_now.lost_sum += seen.lost * seconds
             truth_now.affected.update(map(self._topology.port_id, seen.affected))
 
@@ -136,7 +151,7 @@ class Judge:
         for truth in kept:
             if truth.natural:
                 truth.required = (
-                    truth.active_s >= REQUIRED_S
+                    truth.queued_s >= REQUIRED_S
                     and truth.lost >= REQUIRED_LOST
                     and truth.cause != "incast"
                     and truth.at_source
@@ -169,28 +184,37 @@ class Judge:
 
     def _look(self, state: State) -> list[_Seen]:
         capacity = self._transport.capacity()
+        entries = state.entries
+        demand = np.zeros(len(capacity))
+        np.add.at(demand, entries.link, state.flow_cap[entries.flow] * entries.share)
+        shared = (demand > OVER * capacity) & (state.load >= FULL * capacity) & (self._class >= 0)
         moves = (state.load >= NEARLY_FULL * capacity) & (capacity > 0)
-        full = np.flatnonzero((state.full & moves)[: self._topology.ports])
+        full = np.flatnonzero(((state.full | shared) & moves)[: self._topology.ports])
         found: list[_Seen] = []
         if not len(full):
             return found
-        entries = state.entries
-        held = np.flatnonzero(state.slowed[entries.flow] & state.full[entries.link])
+        below = state.flow_rate < BELOW * state.flow_cap
+        is_held = (state.slowed[entries.flow] & state.full[entries.link]) | (
+            below[entries.flow] & shared[entries.link]
+        )
+        held = np.flatnonzero(is_held)
         held = held[np.argsort(entries.link[held], kind="stable")]
         slowed, at = entries.flow[held], entries.link[held]
+        queues = state.full & (state.senders >= 2)
         done: set[int] = set()
         for link in full.tolist():
-            if link in self.excused or state.senders[link] < 2:
-                continue
             group = int(self._class[link])
             flows = slowed[np.searchsorted(at, link) : np.searchsorted(at, link, "right")]
             flows = np.unique(flows)
+            senders = max(int(state.senders[link]), len(np.unique(state.src[flows])))
+            if link in self.excused or senders < 2:
+                continue
             affected = np.concatenate([state.src[flows], state.dst[flows]])
             slow = tuple(sorted(set(affected[affected >= 0].tolist())))
             if group < 0:
                 if self._is_last_hop(link):
                     lost = 1 - capacity[link] / max(1.0, float(state.offered[link]))
-                    found.append(_Seen("incast", link, (link,), lost, slow))
+                    found.append(_Seen("incast", link, (link,), lost, slow, True))
                 continue
             members = self._classes[group]
             use = state.load[members] / np.maximum(1.0, capacity[members])
@@ -200,14 +224,17 @@ class Judge:
             if others.mean() < ROOM:
                 lost = self._lost(state, members, capacity, flows)
                 if lost > 0.02:
-                    found.append(_Seen("ecmp_collision", link, (link,), lost, slow))
+                    found.append(
+                        _Seen("ecmp_collision", link, (link,), lost, slow, bool(queues[link]))
+                    )
             elif group not in done:
                 done.add(group)
                 wanted = float(state.offered[members].sum())
                 lost = 1 - float(capacity[members].sum()) / max(1.0, wanted)
                 if lost > 0.02:
                     ports = tuple(members.tolist())
-                    found.append(_Seen("oversubscription", ports[0], ports, lost, slow))
+                    queued = bool(queues[members].any())
+                    found.append(_Seen("oversubscription", ports[0], ports, lost, slow, queued))
         return found
 
     def _lost(self, state: State, members: Ints, capacity: Floats, flows: Ints) -> float:

@@ -138,16 +138,18 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
 def _loss(link: FullLink) -> str:
     if not len(link.feeders):
         return f"uneven by {rounded_percent(link.imbalance)}, and it is not known who shares it"
+    lost = f"{'up to ' if link.is_upper_bound else ''}{rounded_percent(link.lost)}"
     if not len(link.named):
-        return f"ports that share it, or wait for these, lose {rounded_percent(link.lost)}"
-    return f"{len(link.named)} ports that share it lose {rounded_percent(link.lost)}"
+        return f"ports that share it, or wait for these, lose {lost}"
+    return f"{len(link.named)} ports that share it lose {lost}"
 
 
 def _unseen(link: FullLink) -> str:
     """What is not visible of a full link, in words."""
     queue = "" if link.slowed_by else "a queue at the hosts that share it"
     sharers = "which ports share it" if len(link.feeders) and not len(link.named) else ""
-    return "; ".join(filter(None, (queue, sharers)))
+    how_long = "for how much of each second it is full" if link.is_upper_bound else ""
+    return "; ".join(filter(None, (queue, sharers, how_long)))
 
 
 def _by_routing(routing: Routing) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS
 from fabmon.analysis.evidence.downstream_links import SAME_LOAD
-from fabmon.analysis.evidence.full_link import CLEARLY_UNEVEN, NO_ROOM, OWN_MARKS, FullLink
+from fabmon.analysis.evidence.full_link import CLEARLY_UNEVEN, NO_ROOM, OWN_QUEUE, FullLink
 from fabmon.analysis.evidence.group_rates import GroupRates, held_by_link, lost_share
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
@@ -31,6 +31,10 @@ _FULL_IN_BURSTS, _MOST_IN_BURSTS = 0.9, 1.05
 """Share of the time in which a sender sends or waits that a link sends, 0 to 1, from which on it is
 full whenever they are active, and up to which that can be."""
 
+_WAIT_FOR_IT = 3.0
+"""What ports that wait send over the load of a link, up to which they may wait for it: where
+packets are spread over all links, what is not spread is sent as slowly as the rest of it."""
+
 
 def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullLink]:
     """The members, apart from those with `known` rows, whose own queue marks packets.
@@ -39,8 +43,8 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
     it needs for what it sends.
     """
     mean = rates.known_util[:, -TICKS:].mean(axis=1)
-    marks = rates.marks & ~rates.waits & (mean >= BURSTS)
-    marks &= rates.marks_ticks >= rates.thresholds.full_ticks * rates.full_util
+    marks = rates.has_queue & ~rates.waits & (mean >= BURSTS)
+    marks &= rates.queue_ticks >= rates.thresholds.full_ticks * rates.full_util
     members = [m for m in np.flatnonzero(marks).tolist() if int(rates.group.rows[m]) not in known]
     if not members:
         return
@@ -74,7 +78,7 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
             feeders=rates.group.edges[on_it],
             named=rates.group.edges[sharers.named],
             lost=lost,
-            slowed_by=OWN_MARKS,
+            slowed_by=OWN_QUEUE,
             active=int((possible > 0).sum()),
             busy=active,
         )
@@ -134,10 +138,10 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     ]
     for (member, _), sharers in zip(shared, of_links, strict=True):
         on_it = sharers.slowed
-        # ... and not send most of their traffic elsewhere.
         if not are_enough(held_by_link(rate, on_it), of_links):
             continue
-        if rate[on_it].sum() > ALL_ON_IT * carried:
+        # ... and not send most of their traffic elsewhere.
+        if rate[on_it].sum() > (_WAIT_FOR_IT if is_seen else ALL_ON_IT) * carried:
             continue
         could = rates.could_send(rate, lines, on_it, rates.carried(ticks) / active)
         lost = lost_share(rate, could, on_it, float(level[member]))

@@ -22,8 +22,8 @@ it, or for how much of the time it is full."""
 NO_ROOM = 0.85
 """Mean utilisation of a group, 0 to 1, from which on it has too few links, however it hashes."""
 
-OWN_MARKS = "ECN marks of the link's own queue"
-"""How a queue is seen at a link whose switch counts the packets that it marks there."""
+OWN_QUEUE = "marks or drops of the link's own queue"
+"""How a queue is seen at a link whose switch counts the packets that it marks or drops there."""
 
 _USED = 0.1
 """Share of the fullest link's load, 0 to 1, above which a link counts as used."""
@@ -51,7 +51,7 @@ class FullLink:
     `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
     slowed ports send over what they could (the smaller of their line rate and their fair share of
     the group, whose links carry as much as the full one does). `slowed_by` says how a queue was
-    seen (OWN_MARKS; at the hosts `CNPs or marks`, `pause or credits`; empty where it was not).
+    seen (OWN_QUEUE; at the hosts `CNPs or marks`, `pause or credits`; empty where it was not).
     `active` is the number of ports that take part in sharing the group; 0 where it is not known who
     feeds it: then `feeders` is empty, and `lost` the imbalance. `busy` is the share of time in
     which there was traffic, where the link is full for parts of seconds: `level` is of that time.
@@ -70,6 +70,12 @@ class FullLink:
     active: int
     busy: float = 1.0
     is_inferred: bool = False
+
+    @property
+    def is_upper_bound(self) -> bool:
+        """Whether no counter shows for how long the link is full: it loses less if it is full for
+        less of the time than what it sends needs."""
+        return self.busy < 1 and (self.is_inferred or self.slowed_by == OWN_QUEUE)
 
     @property
     def links(self) -> int:

@@ -24,7 +24,7 @@ from fabmon.analysis.evidence.full_in_bursts import (
 from fabmon.analysis.evidence.full_link import (
     CLEARLY_UNEVEN,
     NO_ROOM,
-    OWN_MARKS,
+    OWN_QUEUE,
     EcmpGroupThresholds,
     FullGroup,
     FullLink,
@@ -36,7 +36,7 @@ from fabmon.analysis.evidence.group_rates import (
     lost_share,
     takes_part,
 )
-from fabmon.analysis.evidence.link_marks import link_marks
+from fabmon.analysis.evidence.link_queues import link_queues
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
@@ -88,13 +88,13 @@ def _group_loads(
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
     signals = queue_signals(inputs, queue)
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
-    marks = link_marks(inputs, queue).marks
-    is_queued = bool(slowed.any() or marks.any())
+    queues = link_queues(inputs, queue).queued
+    is_queued = bool(slowed.any() or queues.any())
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
         is_full = peak[group.rows].max(initial=0) >= least
         # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
         may_burst = not group.is_inward and bool(slowed[group.hosts].any())
-        may_burst |= bool(marks[group.rows].any())
+        may_burst |= bool(queues[group.rows].any())
         may_burst &= bool(peak[group.rows].max(initial=0) >= BURSTS)
         if not is_full and not may_burst:
             continue
@@ -160,7 +160,7 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         free = possible > 0
         free[list(alone)] = False
         load = np.fmax(rates.bps[member], 0)
-        lone = None if rates.marks[member] else only_sender(feeds, load, ticks, free)
+        lone = None if rates.has_queue[member] else only_sender(feeds, load, ticks, free)
         if lone is None:
             shared.append((member, ticks, rate, possible))
         else:
@@ -191,8 +191,8 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         could = rates.could_send(rate, lines, on_it, rates.carried(ticks))
         lost = lost_share(rate, could, on_it, float(level[member]), dropped)
         edges = rates.group.edges[slowed]
-        slowed_by = OWN_MARKS if rates.marks[member] else rates.queues.seen_at(edges)
-        if slowed_by in (CNPS_OR_MARKS, "") and rates.marks_none[member]:
+        slowed_by = OWN_QUEUE if rates.has_queue[member] else rates.queues.seen_at(edges)
+        if slowed_by in (CNPS_OR_MARKS, "") and rates.has_no_queue[member]:
             continue  # The queue is elsewhere.
         # Senders that nothing slows may be what fills it: then a queue must be seen at others.
         carried = sum(
@@ -205,7 +205,7 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         if (
             is_excused
             and slowed_by
-            and slowed_by != OWN_MARKS
+            and slowed_by != OWN_QUEUE
             and rate[queued].sum() < ACCOUNTED * carried
         ):
             continue

@@ -12,7 +12,7 @@ from fabmon.analysis.evidence.detector_input import (
 )
 from fabmon.analysis.evidence.edge_queues import EdgeQueues
 from fabmon.analysis.evidence.full_link import EcmpGroupThresholds
-from fabmon.analysis.evidence.link_marks import link_marks
+from fabmon.analysis.evidence.link_queues import link_queues
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import SLOWED_BELOW, SLOWED_BELOW_TCP
 from fabmon.analysis.fabric_structure import LinkGroup, Mask
@@ -48,8 +48,8 @@ class GroupRates:
     `bps`, `util` and `known_util` are [members, WINDOW_TICKS], bits/s and shares of line rate, NaN
     (`known_util`: 0) where not known; `is_up` and `capacity_bps` are [members]. `full_util` is the
     share of line rate from which on a member is full, `slowed_below` that of what a port could send
-    below which it is slowed. `queues` are the signs of a queue at the hosts, `marks`,
-    `marks_ticks` and `marks_none` [members] are the ECN marks of their own queues (LinkMarks);
+    below which it is slowed. `queues` are the signs of a queue at the hosts, `has_queue`,
+    `queue_ticks` and `has_no_queue` [members] say what is known of their own queues (LinkQueues);
     `waits` [members] is whether a member is paused, or without credits, so much that what it waits
     for is behind it.
     """
@@ -79,10 +79,10 @@ class GroupRates:
         self.full_util = t.full_util if is_rdma else t.full_util_tcp
         self.slowed_below = SLOWED_BELOW if is_rdma else SLOWED_BELOW_TCP
         self.members = int(is_up.sum())
-        own = link_marks(inputs, queue)
-        self.marks = own.marks[group.rows]
-        self.marks_ticks = own.ticks[group.rows]
-        self.marks_none = own.has_none[group.rows]
+        own = link_queues(inputs, queue)
+        self.has_queue = own.queued[group.rows]
+        self.queue_ticks = own.ticks[group.rows]
+        self.has_no_queue = own.has_none[group.rows]
         self.waits = queue_signals(inputs, queue).waiting[group.rows] >= queue.waiting
 
     def load(self, member: int, ticks: Mask) -> Floats:

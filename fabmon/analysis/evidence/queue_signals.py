@@ -40,6 +40,7 @@ class QueueThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     cnps_per_gbit: float
     marks_per_gbit: float
+    drops_per_gbit: float
     waiting: Share
     rise: float
 

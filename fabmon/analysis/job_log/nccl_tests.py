@@ -17,6 +17,9 @@ import msgspec
 from fabmon.analysis.iteration.model_arithmetic import DELIVERED
 from fabmon.analysis.job_log.log_times import LogTime, find_time
 
+_POSSIBLE = 2.0
+"""No collective has more than this share of what the rails carry as busbw. With its data reduced in
+the node first, an all-reduce of n ranks sends it once each way: (n-1)/n of twice the rails."""
 FALL = 0.8
 """A larger size is a fall where its bandwidth is below this share of a smaller one's."""
 
@@ -169,9 +172,14 @@ class BenchmarkResult(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.limit_bps is None else self.best.busbw_bps / self.limit_bps
 
     @property
+    def is_possible(self) -> bool:
+        """Whether the rails can have carried it; if not, what is known of them is wrong."""
+        return self.share is None or self.share <= _POSSIBLE
+
+    @property
     def is_good(self) -> bool | None:
         """Whether the rails deliver 80 % or more; None where unknown."""
-        return None if self.share is None else self.share >= DELIVERED
+        return None if self.share is None or not self.is_possible else self.share >= DELIVERED
 
 
 def benchmark_result(run: BenchmarkRun, rails: Rails | None) -> BenchmarkResult | None:

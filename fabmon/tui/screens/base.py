@@ -46,7 +46,6 @@ class ViewScreen(Contained, Screen[None]):
         """Nothing is drawn yet."""
         super().__init__()
         self.screen_state = screen_state
-        self._focus_before_filter: Widget | None = None
         self._caption_lines = 0
         self._until_drawn = ExitStack()
 
@@ -247,7 +246,6 @@ class ViewScreen(Contained, Screen[None]):
 
     def ask_filter(self) -> None:
         """Open the filter line."""
-        self._focus_before_filter = self.focused
         self.add_class("-typing")
         self.query_one(FilterBar).open(self.filter_text, self.palette)
 
@@ -270,10 +268,8 @@ class ViewScreen(Contained, Screen[None]):
         self.paint()
 
     def on_filter_bar_closed(self) -> None:
-        """Restore the focus."""
+        """Give the view its lines back."""
         self.remove_class("-typing")
-        if self._focus_before_filter is not None:
-            self._focus_before_filter.focus()
         self.paint()
 
     def go_back(self) -> bool:

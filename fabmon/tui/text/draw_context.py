@@ -31,6 +31,16 @@ from fabmon.tui.time.past_reader import Curve
 _GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 
+def longest_peak_s(scene: Scene) -> float:
+    """PEAK_S, or the longest iteration if that is longer."""
+    return max([PEAK_S, *(job.step_s for job in scene.iteration_report.jobs)])
+
+
+def ticks_of(span_s: float, snapshot: Snapshot) -> int:
+    """The ticks of a time up to a snapshot, at least 1."""
+    return max(1, math.ceil(span_s / snapshot.interval_s)) if snapshot.interval_s > 0 else 1
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims. Both
@@ -198,14 +208,12 @@ class DrawContext:
         iteration if that is longer; 0 where they show this tick."""
         if not self.peaks or self.metric.columns[0] not in HEAT:
             return 0.0
-        jobs = self.scene.iteration_report.jobs
-        return max([PEAK_S, *(job.step_s for job in jobs)])
+        return longest_peak_s(self.scene)
 
     @property
     def peak_ticks(self) -> int:
         """The ticks of which the cells of the heatmap show the highest value."""
-        interval_s = self.snapshot.interval_s
-        return max(1, math.ceil(self.peak_s / interval_s)) if interval_s > 0 else 1
+        return ticks_of(self.peak_s, self.snapshot)
 
     def heat_title(self, title: str) -> str:
         """The title of the metric, and of which time the cells show the maximum."""

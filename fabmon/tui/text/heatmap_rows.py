@@ -35,7 +35,7 @@ from fabmon.tui.heatmap_layout import MARK, GridPart, HeatmapGrid, Kind
 from fabmon.tui.palette import Palette
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.finding_groups import matching
+from fabmon.tui.text.finding_groups import matching, port_of
 from fabmon.tui.text.heatmap_row_layout import PartTexts, placed_texts
 
 _GONE = (NodeState.LOST, NodeState.FAILED)
@@ -271,8 +271,7 @@ class HeatmapRows:
         port = ctx.fabric.ports[row]
         if part.kind is Kind.UPLINKS or (part.kind is Kind.GPU):
             return port.label
-        switches = [node for node in part.nodes if node.role == SWITCH]
-        return port.label if [node.name for node in switches] == [port.node] else port.display_name
+        return port.label if _switches(part) == [port.node] else port.display_name
 
     def _found(self, ctx: DrawContext, peaks: dict[int, tuple[str, str]]) -> dict[int, str]:
         """Part -> its findings in a few words, beside the port with the highest value."""
@@ -289,7 +288,7 @@ class HeatmapRows:
                 continue
             own = [finding for node in part.nodes for finding in by_node.get(node.name, ())]
             if own:
-                made[number] = _brief(own, ctx, peaks.get(number, ("", ""))[1])
+                made[number] = _brief(own, ctx, part, peaks.get(number, ("", ""))[1])
         return made
 
     @cached_property
@@ -355,13 +354,24 @@ def _job_of(part: GridPart, on_node: Mapping[str, Sequence[Job]]) -> tuple[str, 
     return text, int(id_) if id_.isdecimal() else zlib.crc32(id_.encode())
 
 
-def _brief(findings: list[Finding], ctx: DrawContext, beside: str) -> str:
+def _brief(findings: list[Finding], ctx: DrawContext, part: GridPart, beside: str) -> str:
     """`ECMP collision up5, 46 % lost, 2 more`; without the port where it is the one `beside`."""
     first = findings[0]
-    row = first.rows[0] if first.rows else -1
-    label = ctx.fabric.ports[row].label if 0 <= row < len(ctx.fabric.ports) else ""
-    port = f" {label}" if label not in ("", beside) else ""
+    name = _subject(first, ctx, part)
+    subject = f" {name}" if name not in ("", beside) else ""
     share = measured_loss(first)
     lost = f", {rounded_percent(share)} lost" if share > 0 else ""
     more = f", {len(findings) - 1} more" if len(findings) > 1 else ""
-    return f"{labels.cause_title(first)}{port}{lost}{more}"
+    return f"{labels.cause_title(first)}{subject}{lost}{more}"
+
+
+def _subject(finding: Finding, ctx: DrawContext, part: GridPart) -> str:
+    """What a finding is about: `gpu014`, `gpu006 r3`, and `up5` where the row has one switch."""
+    port = port_of(finding, ctx.fabric)
+    name = finding.subject.replace("/", " ") if port is None else port.display_name
+    node, _, rest = name.partition(" ")
+    return rest if _switches(part) == [node] else name
+
+
+def _switches(part: GridPart) -> list[str]:
+    return [node.name for node in part.nodes if node.role == SWITCH]

@@ -22,7 +22,7 @@ from fabmon.tui.metrics import HeatMetric, metrics_of
 from fabmon.tui.names import Entry, NameIndex
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.lines import Highlighted, LineView, OpenRequested, Painted
-from fabmon.tui.widgets.prompts import TypingScreen
+from fabmon.tui.widgets.prompts import TypedLine, TypingScreen
 
 _WIDTH, _METRICS_WIDTH = 90, 100
 """Columns of the lists where the terminal is wide enough."""
@@ -47,7 +47,7 @@ class JumpPrompt(TypingScreen[Entry | None]):
         with Vertical(id="chooser"):
             with Horizontal():
                 yield Painted(id="question")
-                yield Input(placeholder=_HINT, id="typed")
+                yield TypedLine(self._submit, _HINT)
             yield LineView(id="lines")
 
     def on_mount(self) -> None:
@@ -68,9 +68,8 @@ class JumpPrompt(TypingScreen[Entry | None]):
         event.stop()
         self._show(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def _submit(self, _: str) -> None:
         """Return the selected name."""
-        event.stop()
         selected = self.query_one(LineView).selected
         if isinstance(selected, EntryTarget):
             self.dismiss(self._found[selected.number])

@@ -40,6 +40,22 @@ def _show_error(parent: Widget, text: str, palette: Palette) -> bool:
     return bool(parts)
 
 
+class TypedLine(Input):
+    """An input that calls a function on enter, while that key is handled.
+
+    Textual's message of it comes later: a key right after enter would still go into the input.
+    """
+
+    def __init__(self, submit: Callable[[str], None], placeholder: str) -> None:
+        """`submit` is called with what was typed."""
+        super().__init__(placeholder=placeholder, id="typed")
+        self._submit = submit
+
+    async def action_submit(self) -> None:
+        """Hand over what was typed."""
+        self._submit(self.value)
+
+
 class FilterBar(Contained, Vertical):
     """The filter line: applied while typed, kept with enter, cleared with escape.
 
@@ -62,13 +78,14 @@ class FilterBar(Contained, Vertical):
         """Closed."""
         super().__init__(id=id)
         self._is_words = is_words
+        self._focus_before: Widget | None = None
 
     def compose(self) -> ComposeResult:
         """Error, slash, input, number of matches."""
         yield Painted(id="wrong")
         with Horizontal():
             yield Painted(id="slash")
-            yield Input(placeholder="" if self._is_words else HINT, id="typed")
+            yield TypedLine(self._submit, "" if self._is_words else HINT)
             yield Painted(id="note")
 
     def open(self, text: str, palette: Palette) -> None:
@@ -78,6 +95,7 @@ class FilterBar(Contained, Vertical):
         self.note("", palette)
         typed = self.query_one(Input)
         typed.value = text
+        self._focus_before = self.screen.focused
         # At once: what is typed next goes here.
         self.screen.set_focus(typed)
 
@@ -92,8 +110,9 @@ class FilterBar(Contained, Vertical):
             self.query_one("#note", Painted).show([line(("", palette.text))], palette.text)
 
     def close(self) -> None:
-        """Hide the line."""
+        """Hide the line, and restore the focus at once."""
         self.remove_class("-open")
+        self.screen.set_focus(self._focus_before)
         self.post_message(self.Closed())
 
     def action_cancel(self) -> None:
@@ -108,12 +127,11 @@ class FilterBar(Contained, Vertical):
         if self.has_class("-open"):
             self.post_message(self.Changed(event.value))
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def _submit(self, text: str) -> None:
         """Keep a filter that can be parsed; leave the line open for another."""
-        event.stop()
         if not self._is_words:
             try:
-                parse(event.value)
+                parse(text)
             except FilterError:
                 return
         self.close()
@@ -157,7 +175,7 @@ class Prompt(TypingScreen[str | None]):
             yield Painted(id="wrong")
             with Horizontal():
                 yield Painted(id="question")
-                yield Input(placeholder=self._hint, id="typed")
+                yield TypedLine(self._submit, self._hint)
 
     def on_mount(self) -> None:
         """Show the label."""
@@ -166,14 +184,13 @@ class Prompt(TypingScreen[str | None]):
         question.show([line((f" {self._label} ", self._palette.key))], self._palette.text)
         _show_error(self, "", self._palette)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def _submit(self, text: str) -> None:
         """Return the answer, or show what is wrong with it."""
-        event.stop()
-        wrong = self._wrong(event.value)
+        wrong = self._wrong(text)
         if wrong:
             _show_error(self, wrong, self._palette)
         else:
-            self.dismiss(event.value)
+            self.dismiss(text)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Clear the error."""

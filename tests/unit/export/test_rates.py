@@ -107,8 +107,9 @@ def test_names_are_not_formulas_in_csv(tmp_path: Path) -> None:
 def test_lines_are_those_of_a_replay(pod7: Path, tmp_path: Path) -> None:
     replay = fabmon("replay", str(pod7), "--speed", "max", "--format", "jsonl")
     assert exported(pod7, tmp_path / "a.jsonl").read_text() == replay.stdout
-    piped = fabmon("export", str(pod7), "--format", "jsonl")
-    assert piped.stdout == replay.stdout
+    for options in ((), ("-o", "-")):
+        piped = fabmon("export", str(pod7), "--format", "jsonl", *options)
+        assert (piped.stdout, piped.stderr) == (replay.stdout, "")
 
 
 def test_links_are_selected_by_filters_of_the_screen(pod7: Path, tmp_path: Path) -> None:
@@ -127,6 +128,7 @@ def test_links_are_selected_by_filters_of_the_screen(pod7: Path, tmp_path: Path)
     ("arguments", "status", "message"),
     [
         (("FILE", "--format", "parquet"), 2, "--format parquet: name a file with -o"),
+        (("FILE", "--format", "parquet", "-o", "-"), 2, "--format parquet: name a file with -o"),
         (("FILE", "--format", "csv", "-o", "FILE"), 2, "this file exists already"),
         (("FILE", "--format", "csv", "--links", "speed>1"), 2, "--links speed: compare one of"),
         (

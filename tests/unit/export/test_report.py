@@ -50,6 +50,13 @@ def test_only_its_owner_may_read_it(page: Path) -> None:
     assert page.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_dash_is_standard_output(tmp_path: Path) -> None:
+    write(tmp_path / "a.fabrec", quiet_ticks(10))
+    done = fabmon("report", str(tmp_path / "a.fabrec"), "-o", "-", timeout_s=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == reported(tmp_path / "a.fabrec", tmp_path / "a.html")
+
+
 def words(html: str) -> str:
     """The text of the page without its elements."""
     text = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)

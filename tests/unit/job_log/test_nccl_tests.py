@@ -103,6 +103,22 @@ def test_the_rule_of_80_percent(peak: float, is_good: bool, sentence: str) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("rails", "line_rate", "known"),
+    [(1, "400G", "1 rail of 400 Gb/s"), (8, "50G", "8 rails of 50.0 Gb/s")],
+)
+def test_a_result_that_the_rails_cannot_carry(rails: int, line_rate: str, known: str) -> None:
+    given = ("--rails", rails, "--line-rate", line_rate)
+    found = explained("-", *given, stdin=output(380).encode())
+    assert found["tests"][0]["is_good"] is None
+    assert found["conclusions"][0].endswith(
+        f", which these rails cannot carry: {known} (as given) are 50.0 GB/s."
+        " Check --rails, the NICs of a node, and --line-rate, in bits per second."
+    )
+    found = explained("-", *given, stdin=output(380, hosts=()).encode())
+    assert "The log does not name the hosts: it may be one node" in found["conclusions"][0]
+
+
 def test_the_size_at_which_bandwidth_falls_off() -> None:
     text = output(340, slow={SIZES[-1]: 120.0}).encode()
     found = explained("-", stdin=text)

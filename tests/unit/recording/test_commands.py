@@ -23,8 +23,12 @@ from fabmon.recording.reading.time_parsing import parse_seconds, parse_time, par
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.writer import Writer
+from fabmon.session import replay_run
+from fabmon.session.errors import Exit
+from fabmon.session.presentation import ScreenSetup
 from fabmon.session.recorder_setup import parse_size
 from fabmon.session.replay_run import time_range, whole_range
+from fabmon.session.session import Session
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon
@@ -158,8 +162,12 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
     arguments = ("cut", str(tmp_path / "a.fabrec"), "--from", "+100s", "--to", "04:42")
     done = fabmon(*arguments, "-o", str(cut))
     assert done.returncode == 0, done.stderr
-    times = "2025-11-21 04:41:40Z to 2025-11-21 04:42:00Z (20 s)"
-    assert re.fullmatch(rf"fabmon: wrote {cut}: [\d.]+ kB, {re.escape(times)}\n", done.stderr)
+    # As info says it: the rates of its first tick need the two reads before.
+    times = "2025-11-21 04:41:38Z to 2025-11-21 04:42:00Z"
+    assert re.fullmatch(
+        rf"fabmon: wrote {cut}: [\d.]+ kB, {re.escape(times)} \(22 s\)\n", done.stderr
+    )
+    assert times in fabmon("info", str(cut)).stdout
     assert [tick.frames for tick in ticks_in(cut)[2:]] == [tick.frames for tick in ticks[100:121]]
     assert len(ticks_in(cut)[0].hellos) == 7
     again = fabmon(*arguments, "-o", str(cut))
@@ -192,6 +200,9 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
         ),
         (("replay", __file__), "not a fabmon recording"),
         (("verify",), "name a recording"),
+        (("cut", "FILE", "-o", "-"), "this is not written to standard output: name a file"),
+        (("record", "-o", "-"), "this is not written to standard output: name a file"),
+        (("--record", "-", "--once"), "this is not written to standard output: name a file"),
         (("record", "-o", "x", "--keep", "7d"), "without --rotate there is only one"),
         (("record", "-o", "x", "--rotate", "often"), "a time such as 1h or 7d, or a size"),
         (("record", "-o", "x", "--rotate", "0.1s"), "write at least 1s"),
@@ -297,6 +308,28 @@ def test_a_replay_draws_the_screen_on_a_terminal_only(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout + done.stderr
     assert "no terminal: one report instead of the screen" in done.stderr
     assert "nodes up" in done.stdout
+
+
+def test_the_screen_says_what_of_its_range_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.fabrec", quiet_ticks(40))
+    notices: list[str] = []
+
+    async def show(_: None, setup: ScreenSetup) -> Exit:
+        assert setup.preferences is not None
+        notices.append(setup.preferences.notice)
+        return Exit.OK
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(replay_run, "can_draw", lambda: True)
+    monkeypatch.setattr(replay_run, "show_screen", show)
+    for begin in ("-2h", "-10s"):
+        options = replay_run.ReplayOptions((tmp_path / "a.fabrec",), from_=begin)
+        assert replay_run.replay(Session.load(None), options) == Exit.OK
+    first, second = notices
+    assert first.startswith("--from -2h is before the recording: 2025-11-21 04:40:00Z to ")
+    assert not second
 
 
 def test_info_lists_the_events_that_can_be_given_as_times(tmp_path: Path) -> None:

@@ -143,7 +143,8 @@ def _node(ctx: DrawContext, status: NodeStatus, name: int) -> Line:
     lasted = duration((ctx.snapshot.time_ns - status.since_ns) / SECOND_NS)
     cpu = percent(ctx.snapshot.probe_cpu.get(status.node))
     notices = ctx.snapshot.notices.get(status.node, ())
-    reason = status.reason or (f"{plural(len(notices), 'notice')}: enter" if notices else "")
+    shown = f"{plural(len(notices), 'notice')}: enter shows {'it' if len(notices) == 1 else 'them'}"
+    reason = status.reason or (shown if notices else "")
     state = f"{_SIGNS[status.state]} {status.state}"
     used = 3 + name + 2 + 12 + _FOR + 2 + 9 + 2
     return line(

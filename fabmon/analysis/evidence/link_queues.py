@@ -1,0 +1,77 @@
+"""Which links have a queue of their own: by the packets that they mark with ECN, or drop.
+
+What a switch counts at a port that sends (SAI_PORT_STAT_ECN_MARKED_PACKETS, `ecn_marked` of mlxsw;
+ifOutDiscards) says where a queue is: marks at receivers, and CNPs at senders, are of some queue on
+the way. Not all switches count marks, and none marks where ECN is off. Lossless traffic waits; all
+other traffic is dropped where the queue is full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import DetectorInput, rows_of
+from fabmon.analysis.evidence.queue_signals import (
+    BUSY_UTIL,
+    QueueThresholds,
+    per_gbit,
+    raised_from,
+)
+from fabmon.analysis.fabric_structure import Mask
+from fabmon.fabric.snapshot import Floats
+
+_RISE = 10.0
+"""How many times the usual marks or drops of links a queue makes: background differs more between
+links than between hosts, which see the whole path."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkQueues:
+    """Of each switch's port over the last ten ticks, all [ports].
+
+    `queued`: it marks or drops so many packets, in proportion to what it sends, that it has a
+    queue. `ticks` is for how many ticks what it sent while it did so would fill it. `has_none`: it
+    marks none, while some other port has a queue, and its switch counts marks that it makes
+    elsewhere: counters that never move say nothing.
+    """
+
+    queued: Mask
+    ticks: Floats
+    has_none: Mask
+
+
+def link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
+    """The queues of a tick, computed once."""
+    return inputs.once(_link_queues, t)
+
+
+def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
+    structure = inputs.structure
+    shape = len(structure.peer)
+    found = LinkQueues(
+        np.zeros(shape, np.bool_), np.zeros(shape, np.float32), np.zeros(shape, np.bool_)
+    )
+    switches = np.flatnonzero(structure.is_switch)
+    for column, least_per_gbit in (("ecn", t.marks_per_gbit), ("drops", t.drops_per_gbit)):
+        rows = switches[np.isfinite(rows_of(inputs.window(column), switches)).any(axis=1)]
+        events, sent, util = (
+            rows_of(each, rows)
+            for each in (inputs.filled(column), inputs.filled("tx_bps"), inputs.sent)
+        )
+        busy: Mask = util.mean(axis=1) > BUSY_UTIL
+        level = per_gbit(events, sent, busy)
+        # Ports towards hosts have queues of their own whenever several send to one.
+        usual = level[busy & ~structure.is_edge[rows]]
+        least = raised_from(usual, least_per_gbit, _RISE)
+        queued = busy & (level >= least)
+        in_ticks = events > np.float32(least / 1e9) * sent
+        ticks = np.where(queued, (util * in_ticks).sum(axis=1), 0)
+        found.queued[rows] |= queued
+        found.ticks[rows] = np.fmax(found.ticks[rows], ticks)
+        if column == "ecn":
+            node = structure.node[rows]
+            counts = np.isin(node, node[events.any(axis=1)])
+            found.has_none[rows] = ~queued & counts & queued.any()
+    return found
