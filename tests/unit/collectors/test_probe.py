@@ -90,10 +90,39 @@ def test_a_hello_then_a_frame_a_tick() -> None:
     assert [line[1] for line in lines.of("frame")] == [0, 1, 2]
 
 
-def test_ticks_fall_on_multiples_of_the_interval() -> None:
-    lines = run(6, Counter(), interval_s=0.2)
-    late_s = [(line[2] / 1e9) % 0.2 for line in lines.of("frame")[1:]]
-    assert min(late_s) < 0.03
+class Clock:
+    """Only sleeping moves it, and a little too far."""
+
+    def __init__(self, now_s: float) -> None:
+        self.now_s = now_s
+
+    def time(self) -> float:
+        return self.now_s
+
+    monotonic = time
+
+    def sleep(self, delay_s: float) -> None:
+        self.now_s += delay_s + 0.004
+
+
+@pytest.mark.parametrize(
+    ("start_s", "ticks_s"),
+    [(1000.07, [1000.204, 1000.404, 1000.604]), (1000.17, [1000.404, 1000.604, 1000.804])],
+    ids=["the next multiple", "the one after it, where the next is too near"],
+)
+def test_ticks_fall_on_multiples_of_the_interval(
+    start_s: float, ticks_s: List[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(start_s)
+    at_s: List[float] = []
+
+    def emit(line: bytes) -> None:
+        if line.startswith(b'["frame"'):
+            at_s.append(clock.now_s)
+
+    monkeypatch.setattr(probe_module, "time", clock)
+    Probe([Counter()], emit, {"hostname": "gpu001"}, 0.2).run(4)
+    assert at_s == pytest.approx([start_s, *ticks_s])
 
 
 def test_every_block_has_the_clock_of_its_own_read() -> None:
