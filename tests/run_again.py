@@ -71,7 +71,7 @@ class _Outcomes:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         is_whole = self._is_whole and not session.shouldfail and not session.shouldstop
-        lists = {name: list(tests) for name, tests in self._outcomes.items()}
+        lists = {name: sorted(tests) for name, tests in self._outcomes.items()}
         self._path.write_text(json.dumps({"is_whole": is_whole, **lists}))
 
 
