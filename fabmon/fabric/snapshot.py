@@ -56,6 +56,7 @@ HEAT = (
     "cnp",
     "errors",
     "drops",
+    "tx_drops",
     "damage",
     "flaps",
     "bus",
@@ -70,7 +71,8 @@ directions, all priorities. `stall` is the share of time in which data waited an
 sent (InfiniBand). `ecn` is ECN-marked packets received (of a switch's port: those
 that its queues marked), `cnp_sent` CNPs sent (to slow a sender
 down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
-catalog's topics; `damage` are the errors of the link itself, without what congestion causes.
+catalog's topics, `tx_drops` what an Ethernet port did not send: its queue was full; `damage` are
+the errors of the link itself, without what congestion causes.
 `flaps` are carrier changes. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled,
 `pcie` the traffic over a device's PCIe link, the busier direction, as a share of what it carries:
 of a GPU as it counts it, of a NIC its own traffic. `non_rdma` is the share of a RoCE port's traffic

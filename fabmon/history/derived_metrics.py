@@ -166,6 +166,7 @@ class MetricDeriver:
             "non_rdma": self._non_rdma(values, line_rate_bps),
             "errors": self._total(values, "error"),
             "drops": self._total(values, "drop"),
+            "tx_drops": self._tx_drops(values),
         }
         return np.stack([rows[name] for name in HEAT]).astype(np.float32)
 
@@ -227,6 +228,16 @@ class MetricDeriver:
             if column is not None:
                 np.copyto(best, values[:, column], where=np.isnan(best))
         return best
+
+    def _tx_drops(self, values: Floats) -> Floats:
+        """[ports] packets that a queue towards the link dropped: not what was refused on arrival
+        (no buffer, ACL, VLAN), nor what InfiniBand discards, which waits for what is behind it."""
+        name = "phy_tx_discards"
+        of_priorities = [self._columns[part] for part in _PARTS[name] if part in self._columns]
+        dropped = np.fmax(self._one(values, name), _sum(values[:, of_priorities]))
+        own = self._one(values, "netdev_tx_drops")
+        found: Floats = np.where(np.isnan(dropped), own, dropped)
+        return found
 
     def _xoff(self, values: Floats) -> Floats:
         """[ports] pauses begun or ended per second, in both directions.

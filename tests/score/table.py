@@ -185,6 +185,16 @@ def _calibration(scores: Sequence[Score]) -> str:
         f" of {len(errors)}"
         + (f" (median error {median(errors) * 100:.0f} points)." if errors else ".")
     )
+    unqueued = [
+        (s.played.plan.seed, t)
+        for s in scores
+        for _, t in s.right
+        if t.cause == COLLISION and t.natural and not t.queued_s
+    ]
+    out.append(
+        f"Right collisions at links without a queue of their own, which the definition includes:"
+        f" {len(unqueued)}, in {len({seed for seed, _ in unqueued})} runs."
+    )
     return "\n".join(out) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -211,6 +211,7 @@ def half_of_each_second(
     waits: float = 0,
     per_s: Mapping[str, float] | None = None,
     counter: str = MARKS,
+    hosts_count: Sequence[str] = METRICS,
 ) -> Watched:
     """Exchanges of half a second in each second: four hosts of 400G share the first of four
     uplinks, each of three others has one for itself. All of them send 100 Gb/s meanwhile.
@@ -219,7 +220,7 @@ def half_of_each_second(
     mark so many packets with ECN, or drop them; without any, the leaf does not count them.
     """
     counted = (counter,) if per_s is not None else ()
-    fabric = LeafSpine(4, 7, 400 * GBPS, metrics=METRICS, leaf_metrics=counted)
+    fabric = LeafSpine(4, 7, 400 * GBPS, metrics=hosts_count, leaf_metrics=counted)
     fabric.counted.update({(f"leaf1/{port}", counter): n for port, n in (per_s or {}).items()})
     watched = Watched(fabric)
     for number in range(1, 8):
@@ -246,10 +247,41 @@ def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, A
 def test_a_link_whose_own_queue_marks_or_drops_packets_is_found_where_hosts_count_nothing(
     counter: str, per_s: float
 ) -> None:
-    watched = half_of_each_second(per_s={"up1": per_s}, counter=counter)
+    watched = half_of_each_second(per_s={"up1": per_s}, counter=counter, hosts_count=())
     (finding,) = watched.seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
     assert "marks or drops of the link's own queue" in [each.value for each in finding.evidence]
+    # It loses 56 % at most, which is critical where it is known.
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize("counter", [MARKS, DROPS])
+def test_hosts_that_count_and_have_next_to_nothing_are_not_slowed_by_a_link_that_marks_or_drops(
+    counter: str,
+) -> None:
+    watched = half_of_each_second(per_s={"up1": 200_000}, counter=counter)
+    assert watched.seconds(SECONDS).findings == ()
+
+
+@pytest.mark.parametrize("counter", ["phy_rx_discards", "netdev_rx_drops", "ib_ext_tx_discards"])
+def test_what_is_refused_on_arrival_and_what_infiniband_discards_is_no_queue(counter: str) -> None:
+    watched = half_of_each_second(per_s={"up1": 10_000}, counter=counter, hosts_count=())
+    assert watched.seconds(SECONDS).findings == ()
+
+
+@pytest.mark.parametrize("seconds", [1, 2])
+def test_a_full_link_that_drops_in_few_seconds_is_judged_by_its_senders(seconds: int) -> None:
+    """They count no CNPs: the link just carries what they send."""
+    fabric = LeafSpine(4, 4, 400 * GBPS, metrics=METRICS, leaf_metrics=(DROPS,))
+    for number in (1, 2):
+        fabric.send(194 * GBPS, f"gpu{number:03}/eth0", "leaf1/up1")
+    watched = Watched(fabric)
+
+    def drops(second: int) -> None:
+        fabric.counted["leaf1/up1", DROPS] = 40_000 if second % 10 < seconds else 0
+
+    watched.seconds(2 * SECONDS, drops)
+    assert watched.opened() == []
 
 
 @pytest.mark.parametrize(("counter", "per_s"), [(MARKS, 40_000), (DROPS, 1_000)])
@@ -310,6 +342,14 @@ def test_hosts_whose_counters_are_stuck_are_not_calm(waits: set[int], is_found: 
     watched = Watched(fabric)
     watched.seconds(SECONDS)
     assert ("ecmp_collision leaf1/up1" in watched.opened()) == is_found
+
+
+def test_a_few_hosts_with_stuck_counters_do_not_make_a_full_group_slow_the_others() -> None:
+    watched = Watched(LeafSpine(uplinks=4, hosts=8, rate_bps=400 * GBPS, metrics=("ib_tx_wait",)))
+    for number in range(1, 9):
+        watched.fabric.send(190 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 4}")
+        watched.fabric.counted[f"gpu{number:03}/eth0", "ib_tx_wait"] = 2**33 * (number < 3)
+    assert [each.cause for each in watched.seconds(SECONDS).findings] == ["saturated_counter"]
 
 
 def test_senders_that_wait_and_send_most_elsewhere_wait_for_another_link() -> None:

@@ -369,6 +369,9 @@ def test_the_share_of_traffic_that_is_not_rdma(
         ({"phy_rx_discards_prio3": 50, "phy_rx_discards_prio4": 1}, "drops", 51),
         ({"phy_rx_discards": float("nan"), "phy_rx_discards_prio3": 50}, "drops", 50),
         ({"phy_rx_fec_corrected_blocks": 5e4, "phy_rx_crc_errors": 1}, "errors", 1),
+        ({"phy_tx_discards": 9, "phy_tx_discards_prio3": 9, "netdev_tx_drops": 9}, "tx_drops", 9),
+        ({"phy_tx_discards_prio3": 5, "phy_tx_discards_prio4": 4}, "tx_drops", 9),
+        ({"netdev_tx_drops": 9, "netdev_rx_drops": 1, "phy_rx_discards": 1}, "tx_drops", 9),
     ],
 )
 def test_nothing_is_counted_twice_and_corrected_errors_do_not_count(

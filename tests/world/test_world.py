@@ -245,6 +245,14 @@ def test_a_link_that_is_nearly_as_full_as_what_holds_its_flows_is_right_but_has_
     assert found == {2: False, 3: True}
 
 
+def test_an_uplink_that_carries_what_its_only_receiver_can_get_is_no_collision() -> None:
+    bench = Bench()
+    last_hop = int(bench.topology.peer[8])
+    bench.world.transport.service[last_hop] = 0.975
+    bench.run([bench.through(0, 8, 0), bench.through(1, 8, 0)], seconds=10.0)
+    assert [t.cause for t in bench.judge.finish()] == ["incast"]
+
+
 def test_flows_apart_and_an_elephant_beside_mice_are_healthy() -> None:
     bench = Bench()
     flows = [bench.through(0, 8, 0), bench.through(1, 9, 1), bench.through(2, 10, 1)]

@@ -185,15 +185,16 @@ class Judge:
     def _look(self, state: State) -> list[_Seen]:
         capacity = self._transport.capacity()
         entries = state.entries
+        wanted = np.fmin(state.flow_cap, self._receiver_share(state, capacity))
         demand = np.zeros(len(capacity))
-        np.add.at(demand, entries.link, state.flow_cap[entries.flow] * entries.share)
+        np.add.at(demand, entries.link, wanted[entries.flow] * entries.share)
         shared = (demand > OVER * capacity) & (state.load >= FULL * capacity) & (self._class >= 0)
         moves = (state.load >= NEARLY_FULL * capacity) & (capacity > 0)
         full = np.flatnonzero(((state.full | shared) & moves)[: self._topology.ports])
         found: list[_Seen] = []
         if not len(full):
             return found
-        below = state.flow_rate < BELOW * state.flow_cap
+        below = state.flow_rate < BELOW * wanted
         is_held = (state.slowed[entries.flow] & state.full[entries.link]) | (
             below[entries.flow] & shared[entries.link]
         )
@@ -229,13 +230,23 @@ class Judge:
                     )
             elif group not in done:
                 done.add(group)
-                wanted = float(state.offered[members].sum())
-                lost = 1 - float(capacity[members].sum()) / max(1.0, wanted)
+                offered = float(state.offered[members].sum())
+                lost = 1 - float(capacity[members].sum()) / max(1.0, offered)
                 if lost > 0.02:
                     ports = tuple(members.tolist())
                     queued = bool(queues[members].any())
                     found.append(_Seen("oversubscription", ports[0], ports, lost, slow, queued))
         return found
+
+    def _receiver_share(self, state: State, capacity: Floats) -> Floats:
+        """[flows] bytes/s: the equal part of what its receiver can get, whatever lies between."""
+        flows = np.unique(state.entries.flow)
+        dst = state.dst[flows]
+        flows, dst = flows[dst >= 0], dst[dst >= 0]
+        gets = capacity[self._topology.peer[dst]] / np.bincount(dst)[dst]
+        share = np.full(len(state.flow_cap), np.inf)
+        share[flows] = gets
+        return share
 
     def _lost(self, state: State, members: Ints, capacity: Floats, flows: Ints) -> float:
         """1 - achieved / what the slowed flows would have if the group were used evenly; 0 where it

@@ -100,10 +100,11 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     feeders = len(link.feeders)
     sure = _INFERRED if link.is_inferred else _FULL if feeders else _UNKNOWN
     confidence = sure + (_QUEUE if link.slowed_by else 0)
+    is_critical = link.lost >= _CRITICAL_LOST and not link.is_upper_bound
     in_bursts = f" in bursts, {rounded_percent(link.busy)} of the time," if link.busy < 1 else ""
     return Condition(
         cause=CAUSE.name,
-        severity=CRITICAL if link.lost >= _CRITICAL_LOST else CAUSE.severity,
+        severity=CRITICAL if is_critical else CAUSE.severity,
         subject=ports[row].id,
         rows=(row, *(int(each) for each in group.rows if each != row)),
         text=(

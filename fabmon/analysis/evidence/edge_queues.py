@@ -73,14 +73,14 @@ class EdgeQueues:
         """Whether the hosts behind some edge ports count CNPs or waiting and have next to none:
         they wait for less than a share of the time with traffic.
 
-        Then their flows just fit, and what limits them is elsewhere. Two hosts whose counters are
-        not known, or stuck, may be those that share the link.
+        Then their flows just fit, and what limits them is elsewhere. Where half of them or more
+        count neither, or their counters are stuck, the others do not speak for them.
         """
         inputs, hosts, is_inward = self._inputs, self._hosts(edges), self._group.is_inward
         cnps = inputs.window("ecn" if is_inward else "cnp")[hosts]
         waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
         is_known = np.isfinite(cnps).any(axis=1) | np.isfinite(waits).any(axis=1)
-        if not is_known.any() or (~is_known).sum() >= 2:
+        if 2 * is_known.sum() <= len(hosts):
             return False
         seen = self._signals.marks if is_inward else self._signals.cnps
         least = self._t.marks_per_gbit if is_inward else self._t.cnps_per_gbit

@@ -31,15 +31,11 @@ _FULL_IN_BURSTS, _MOST_IN_BURSTS = 0.9, 1.05
 """Share of the time in which a sender sends or waits that a link sends, 0 to 1, from which on it is
 full whenever they are active, and up to which that can be."""
 
-_WAIT_FOR_IT = 3.0
-"""What ports that wait send over the load of a link, up to which they may wait for it: where
-packets are spread over all links, what is not spread is sent as slowly as the rest of it."""
-
 
 def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullLink]:
-    """The members, apart from those with `known` rows, whose own queue marks packets.
+    """The members, apart from those with `known` rows, whose own queue marks or drops packets.
 
-    A link marks when it is full. How much of the time that is cannot be seen: at most as much as
+    A link does so when it is full. How much of the time that is cannot be seen: at most as much as
     it needs for what it sends.
     """
     mean = rates.known_util[:, -TICKS:].mean(axis=1)
@@ -64,7 +60,7 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
         slowed = queued if queued.any() else slowed
         sharers = sharing(sent, slowed, load, rates.queues.signs(), len(members))
         on_it = sharers.slowed
-        if held_by_link(rate, on_it).sum() < 2:
+        if held_by_link(rate, on_it).sum() < 2 or rates.queues.are_calm(rates.group.edges[on_it]):
             continue
         could = rates.could_send(rate, lines, on_it, carried)
         lost = lost_share(rate, could, on_it, float(level[member]))
@@ -141,7 +137,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
         if not are_enough(held_by_link(rate, on_it), of_links):
             continue
         # ... and not send most of their traffic elsewhere.
-        if rate[on_it].sum() > (_WAIT_FOR_IT if is_seen else ALL_ON_IT) * carried:
+        if rate[on_it].sum() > ALL_ON_IT * carried:
             continue
         could = rates.could_send(rate, lines, on_it, rates.carried(ticks) / active)
         lost = lost_share(rate, could, on_it, float(level[member]))

@@ -26,15 +26,18 @@ _RISE = 10.0
 """How many times the usual marks or drops of links a queue makes: background differs more between
 links than between hosts, which see the whole path."""
 
+_LASTING = 3
+"""Ticks of the last ten in which a link with a queue marks or drops: moments of it are normal."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkQueues:
     """Of each switch's port over the last ten ticks, all [ports].
 
     `queued`: it marks or drops so many packets, in proportion to what it sends, that it has a
-    queue. `ticks` is for how many ticks what it sent while it did so would fill it. `has_none`: it
-    marks none, while some other port has a queue, and its switch counts marks that it makes
-    elsewhere: counters that never move say nothing.
+    queue, and in several ticks. `ticks` is for how many ticks what it sent while it did so would
+    fill it. `has_none`: it marks none, while some other port does, and its switch counts marks that
+    it makes elsewhere: counters that never move say nothing.
     """
 
     queued: Mask
@@ -54,7 +57,7 @@ def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
         np.zeros(shape, np.bool_), np.zeros(shape, np.float32), np.zeros(shape, np.bool_)
     )
     switches = np.flatnonzero(structure.is_switch)
-    for column, least_per_gbit in (("ecn", t.marks_per_gbit), ("drops", t.drops_per_gbit)):
+    for column, least_per_gbit in (("ecn", t.marks_per_gbit), ("tx_drops", t.drops_per_gbit)):
         rows = switches[np.isfinite(rows_of(inputs.window(column), switches)).any(axis=1)]
         events, sent, util = (
             rows_of(each, rows)
@@ -65,8 +68,8 @@ def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
         # Ports towards hosts have queues of their own whenever several send to one.
         usual = level[busy & ~structure.is_edge[rows]]
         least = raised_from(usual, least_per_gbit, _RISE)
-        queued = busy & (level >= least)
         in_ticks = events > np.float32(least / 1e9) * sent
+        queued = busy & (level >= least) & (in_ticks.sum(axis=1) >= _LASTING)
         ticks = np.where(queued, (util * in_ticks).sum(axis=1), 0)
         found.queued[rows] |= queued
         found.ticks[rows] = np.fmax(found.ticks[rows], ticks)
