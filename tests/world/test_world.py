@@ -247,7 +247,7 @@ def test_a_link_that_is_nearly_as_full_as_what_holds_its_flows_is_right_but_has_
 
 def test_an_uplink_that_carries_what_its_only_receiver_can_get_is_no_collision() -> None:
     bench = Bench()
-    last_hop = int(bench.topology.peer[8])
+    last_hop = int(bench.topology.peer[bench.topology.nic(8, 0)])
     bench.world.transport.service[last_hop] = 0.975
     bench.run([bench.through(0, 8, 0), bench.through(1, 8, 0)], seconds=10.0)
     assert [t.cause for t in bench.judge.finish()] == ["incast"]
