@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fabmon.analysis.evidence.pause_graph import PauseGraph
+from tests.builders import LeafSpine, Watched
 
 
 def chain(nodes: int, *more: tuple[int, int]) -> PauseGraph:
@@ -44,3 +45,18 @@ def test_who_waits_for_a_cycle_is_not_in_it() -> None:
 
 def test_of_two_cycles_the_shorter_is_returned() -> None:
     assert chain(5, (0, 4), (0, 1)).cycle(0) == [5, 0]
+
+
+@pytest.mark.parametrize(("waits", "is_found"), [(0.2, False), (0.3, True)])
+def test_on_infiniband_a_switch_that_waits_for_a_fifth_of_the_time_is_background(
+    waits: float, is_found: bool
+) -> None:
+    """A host receives at 70 % of line rate; its switch waits for credits meanwhile."""
+    line_bps, bits_per_wait = 400e9, 64
+    fabric = LeafSpine(4, 12, line_bps, leaf_metrics=("ib_ext_tx_wait",))
+    for number in range(1, 13):
+        fabric.send(0.7 * line_bps, f"leaf1/down{number}")
+    fabric.counted["leaf1/down3", "ib_ext_tx_wait"] = waits * line_bps / bits_per_wait
+    watched = Watched(fabric)
+    watched.seconds(20)
+    assert watched.opened() == (["slow_receiver gpu003/eth0"] if is_found else [])

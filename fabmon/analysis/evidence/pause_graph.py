@@ -41,6 +41,11 @@ _RECEIVES_ALL = 0.85
 """Share of line rate, 0 to 1, from which on a host takes all that its link brings: pause at the end
 of its bursts is flow control, not slowness."""
 
+_WAITS = 0.25
+"""Share of time, 0 to 1, the mean of the last ticks, without credits from which on a switch waits
+for a host: on loaded paths of InfiniBand some ports wait for a fifth of the time, and nothing is
+wrong."""
+
 _STORM = 0.8
 """Share of time, 0 to 1, above which a host that pauses its switch is a storm: at 80 % less than a
 fifth of the line rate is left ..."""
@@ -203,6 +208,8 @@ class HostPauses:
                 share = inputs.pauses_peer(row)
                 if inputs.received_filled[row, -_SHARE_TICKS:].max() >= _RECEIVES_ALL:
                     continue
+                if self._is_background(inputs, graph, row):
+                    continue
                 worst = int(share[-_SHARE_TICKS:].argmax()) - _SHARE_TICKS
                 found.append(
                     _HostPause(
@@ -214,6 +221,12 @@ class HostPauses:
                     )
                 )
         return tuple(found)
+
+    def _is_background(self, inputs: DetectorInput, graph: PauseGraph, row: int) -> bool:
+        """Whether the switch before a port waits for credits no more than on a loaded path."""
+        edge = int(inputs.structure.peer[row])
+        has_credits = edge != NONE and bool(np.isfinite(inputs.window("stall")[edge]).any())
+        return has_credits and float(graph.share[edge]) < _WAITS
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
         if (share[-_STORM_TICKS:] > _STORM).all():
