@@ -15,8 +15,10 @@ SAME_LOAD = 0.06
 _NEARLY = 0.9
 """Share of a link's greatest load, 0 to 1, from which on a tick shows what fills it."""
 
-_MORE = 1.015
-"""A link that carries this many times another's load has traffic that the other has not."""
+_DIFFER = 0.15
+"""Ticks of traffic by which the counters of two links that carry the same differ: what is queued
+between them, and when they were read. A link that carries more has traffic that the other has not.
+"""
 
 
 def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[FullLink]:
@@ -57,7 +59,8 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
             ticks = last_ticks(own >= _NEARLY * own.max())
             first, second = float(fed[ticks].mean()), float(own[ticks].mean())
             if abs(first - second) <= SAME_LOAD * second:
-                dropped.add(before if second > first * _MORE else each.row)
+                has_more = second > first * (1 + _DIFFER / max(1, ticks.sum()))
+                dropped.add(before if has_more else each.row)
         if not is_first_hop and each.full_ticks < TICKS and _may_be_brought(inputs, each.row):
             dropped.add(each.row)
     return [each for each in links if each.row not in dropped]
@@ -72,5 +75,6 @@ def _may_be_brought(inputs: DetectorInput, row: int) -> bool:
     ticks = last_ticks(own >= _NEARLY * own.max())
     load = float(own[ticks].mean())
     brought = np.nan_to_num(inputs.entering(others, WINDOW_TICKS))[:, ticks].mean(axis=1)
-    same = (np.abs(brought - load) <= SAME_LOAD * load) & (load <= brought * _MORE)
+    more = 1 + _DIFFER / max(1, ticks.sum())
+    same = (np.abs(brought - load) <= SAME_LOAD * load) & (load <= brought * more)
     return bool(same.any())
