@@ -59,10 +59,10 @@ def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
     switches = np.flatnonzero(structure.is_switch)
     for column, least_per_gbit in (("ecn", t.marks_per_gbit), ("tx_drops", t.drops_per_gbit)):
         rows = switches[np.isfinite(rows_of(inputs.window(column), switches)).any(axis=1)]
-        events, sent, util = (
-            rows_of(each, rows)
-            for each in (inputs.filled(column), inputs.filled("tx_bps"), inputs.sent)
-        )
+        events = rows_of(inputs.filled(column), rows)
+        if not events.any():
+            continue
+        sent, util = (rows_of(each, rows) for each in (inputs.filled("tx_bps"), inputs.sent))
         busy: Mask = util.mean(axis=1) > BUSY_UTIL
         level = per_gbit(events, sent, busy)
         # Ports towards hosts have queues of their own whenever several send to one.
