@@ -20,6 +20,7 @@ import msgspec
 from fabmon.alerts.alert import Alert
 from fabmon.alerts.http_post import HttpPoster
 from fabmon.alerts.settings import AlertmanagerReceiver
+from fabmon.analysis.causes import measured_loss
 from fabmon.analysis.finding import Change
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wording import rounded_percent
@@ -72,7 +73,7 @@ def posted_alert(alert: Alert, cluster: str, link: str, expires_ns: int) -> dict
     finding = alert.finding
     until_ns = expires_ns if alert.until_ns is None else alert.until_ns
     # Alertmanager refuses an alert that ends before it begins; a node's clock may be ahead.
-    since_ns = min(finding.since_ns, until_ns)
+    since_ns, lost = min(finding.since_ns, until_ns), measured_loss(finding)
     labels = {
         "alertname": f"fabmon_{alert.kind}",
         "cluster": cluster,
@@ -86,7 +87,7 @@ def posted_alert(alert: Alert, cluster: str, link: str, expires_ns: int) -> dict
         "description": alert.text,
         "cause": finding.cause,
         "advice": finding.advice,
-        "lost_bandwidth": rounded_percent(finding.lost) if finding.lost else "",
+        "lost_bandwidth": rounded_percent(lost) if lost else "",
         "ports": ", ".join(alert.ports[:_MOST_PORTS]),
         "affected": ", ".join(finding.victims[:_MOST_PORTS]),
         "not_observable": finding.unseen,

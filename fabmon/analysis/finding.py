@@ -85,10 +85,10 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     `cause` is the name of a declared Cause. `subject` is what it is about (`leaf1/up5`, `gpu003`).
     `rows` are the ports to highlight, the one at fault first; `victims` are ids of ports that are
     slowed by it. `text` is one sentence with the most important numbers. `lost` is the share of
-    bandwidth lost, 0 to 1, 0 where it is not known; `confidence` is 0 to 1. `unseen` says what was
-    not observable. `unless` are traits: the condition was inferred, and a finding whose cause has
-    one of them explains the same observation. `jobs` are the affected jobs as texts
-    (`job 8801 llama-70b (anna)`).
+    bandwidth lost, 0 to 1 (measured_loss: what is said of it); `confidence` is 0 to 1. `unseen`
+    says what was not observable. `unless` are traits: the condition was inferred, and a finding
+    whose cause has one of them explains the same observation. `jobs` are the affected jobs as
+    texts (`job 8801 llama-70b (anna)`).
     """
 
     cause: str

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
+from fabmon.analysis.causes import measured_loss
 from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.iteration.results import JobIteration, PreviousValue
 from fabmon.fabric.filter import Mask
@@ -178,7 +179,7 @@ def finding_record(
         evidence=list(finding.evidence),
         advice=finding.advice,
         unseen=finding.unseen,
-        lost=round(finding.lost, 4),
+        lost=round(measured_loss(finding), 4),
         confidence=finding.confidence,
         since=utc(finding.since_ns),
         seen=None if finding.seen_ns is None else utc(finding.seen_ns),

@@ -300,7 +300,7 @@ def lost(node: Node, since_ns: int) -> Finding:
         text=f"{node.name} is lost: the connection broke",
         evidence=(Evidence("cause", "connection"),),
         advice="fabmon keeps trying; look at the node's console or its BMC.",
-        since_ns=since_ns, confidence=1.0,
+        since_ns=since_ns, confidence=1.0, lost=1.0,
         unseen="whether the node is down, or only our way to it",
     )  # fmt: skip
 

@@ -30,8 +30,7 @@ class NodeLostThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 def lost_nodes(inputs: DetectorInput, t: NodeLostThresholds) -> Iterator[Condition]:
-    """One condition for each lost node. Whether the node itself is down is not observable, and so
-    not what bandwidth is lost."""
+    """One condition for each lost node. Whether the node itself is down is not observable."""
     snapshot = inputs.snapshot
     lost = {name for name, each in snapshot.statuses.items() if each.state is NodeState.LOST}
     for node in snapshot.fabric.nodes if lost else ():
@@ -49,5 +48,6 @@ def lost_nodes(inputs: DetectorInput, t: NodeLostThresholds) -> Iterator[Conditi
                 evidence=(Evidence("cause", status.cause or "unknown"),),
                 advice=CAUSE.advice,
                 confidence=1.0,
+                lost=1.0,
                 unseen="whether the node is down, or only the connection to it",
             )
