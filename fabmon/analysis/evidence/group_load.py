@@ -45,7 +45,7 @@ from fabmon.analysis.evidence.sharing import (
     only_sender,
     sharing,
 )
-from fabmon.analysis.fabric_structure import Mask
+from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.fabric.snapshot import Floats
 
 _NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.25
@@ -93,7 +93,7 @@ def _group_loads(
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
         is_full = peak[group.rows].max(initial=0) >= least
         # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
-        may_burst = not group.is_inward and bool(slowed[group.hosts].any())
+        may_burst = not group.is_inward and bool(slowed[_behind(inputs, group)].any())
         may_burst |= bool(queues[group.rows].any())
         may_burst &= bool(peak[group.rows].max(initial=0) >= BURSTS)
         if not is_full and not may_burst:
@@ -111,6 +111,13 @@ def _group_loads(
     if groups:
         links = [each for each in links if not each.is_inferred]
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
+
+
+def _behind(inputs: DetectorInput, group: LinkGroup) -> Rows:
+    """The ports at the far ends of those that feed a group: NICs, or links of the tier below."""
+    peer = inputs.structure.peer[group.edges]
+    behind: Rows = peer[peer != NONE]
+    return behind
 
 
 def _full_links(rates: GroupRates) -> list[FullLink]:
