@@ -285,7 +285,7 @@ def test_from_and_to_are_limited_to_the_recording(
         )
         assert whole_range(timeline, "04:40", "04:41") == whole
         assert not capsys.readouterr().err
-        assert time_range(timeline, "-10h", None) == (timeline.start_ns, None)
+        assert time_range(timeline, "-10h", None)[:2] == (timeline.start_ns, None)
 
 
 def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
