@@ -168,8 +168,20 @@ KEYS = (
         title="Bookmark",
         past_label="bookmark",
     ),
-    Key("mark('in')", "i", "i", "mark the start of a range; again: clear", title="Mark the start"),
-    Key("mark('out')", "o", "o", "mark the end of a range; again: clear", title="Mark the end"),
+    Key(
+        "mark('in')",
+        "i",
+        "i",
+        "mark the start of a range, after a whole range of a new one; again: clear",
+        title="Mark the start",
+    ),
+    Key(
+        "mark('out')",
+        "o",
+        "o",
+        "mark the end of a range, or move it; again without a start: clear",
+        title="Mark the end",
+    ),
     Key(
         "began",
         "f",

@@ -91,7 +91,7 @@ class TimeKeys(ScreenApp):
         self.repaint()
 
     def action_mark(self, which: str) -> None:
-        """Mark the start (`in`) or the end (`out`) of a range at the cursor, or clear that mark."""
+        """Mark the start (`in`) or the end (`out`) of a range at the time shown, or clear it."""
         scene, cursor = self.screen_state.scene, self.screen_state.cursor
         if scene is None:
             return
