@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,7 @@ from fabmon.session.recorder_setup import parse_size
 from fabmon.session.replay_run import time_range, whole_range
 from fabmon.session.session import Session
 from tests.builders import SECOND_NS, START_NS, LeafSpine
+from tests.requirements import heeding_signals
 from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon
 
@@ -74,6 +76,37 @@ def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
         assert recording.is_closed
         assert recording.hosts
     assert str(path) in errors
+
+
+@pytest.mark.parametrize(
+    ("command", "ends"), [("sh -c 'sleep 60' {probe}", Exit.OK), ("false {probe}", Exit.NO_NODE)]
+)
+def test_ctrl_c_before_the_first_node_answers_completes_the_file(
+    tmp_path: Path, command: str, ends: Exit
+) -> None:
+    """It is the usual end, unless no node can be reached."""
+    path, hosts = tmp_path / "a.fabrec", tmp_path / "hosts.txt"
+    hosts.write_text(f'slow via=exec command="{command}"\n')
+    line = [sys.executable, "-m", "fabmon", "record", "--interval", "0.2"]
+    process = subprocess.Popen(
+        heeding_signals([*line, "--hosts", str(hosts), "-o", str(path)]),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if ends is Exit.OK:
+        while process.poll() is None and not children.read_text().strip():
+            time.sleep(0.01)
+    else:
+        assert "slow" in process.stderr.readline()  # It failed.
+        time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == ends, errors
+    assert str(path) in errors
+    with Recording(path) as recording:
+        assert recording.is_closed
 
 
 def test_printed_lines_complete_the_recording_beside_them_on_sigterm(tmp_path: Path) -> None:
