@@ -126,7 +126,7 @@ KEYS = (
         "event(-1)",
         "left_curly_bracket",
         "{",
-        "to the previous event: a finding, a lost node, a bookmark",
+        "to the previous event: a finding that opened, as of a lost node, or a bookmark",
         label="event",
         title="Previous event",
         past_label="event",
