@@ -100,9 +100,10 @@ class RateHistory(Protocol):
 class AlignedHistory(Protocol):
     """Rates of the last ticks between instants that are common to all ports."""
 
-    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
-        """Values [ports, ticks] of a HEAT column, an interval apart, the last between the latest
-        instants of which nearly all nodes have samples at `end_seq`; NaN where there are none."""
+    def window(self, column: str, ticks: int, end_seq: int, rows: Rows | None = None) -> Floats:
+        """Values [ports, ticks] of a HEAT column, or [len(rows), ticks] of some ports, an interval
+        apart, the last between the latest instants of which nearly all nodes have samples at
+        `end_seq`; NaN where there are none."""
 
     def spread_s(self, ticks: int, end_seq: int) -> float:
         """The longest time between the samples of one of some ticks up to `end_seq`."""
@@ -166,13 +167,14 @@ class Snapshot:
         return found
 
     def column(self, name: str) -> Floats:
-        """[ports] of a HEAT column or of a catalog metric; all NaN when no port has it."""
+        """[ports] of a HEAT column or of a catalog metric; all NaN when no port has it. Do not
+        modify."""
         if name in HEAT:
             heat: Floats = self.heat[HEAT.index(name)]
             return heat
         position = self.columns.get(name)
         if position is None:
-            return np.full(len(self.up), np.nan, dtype=np.float32)
+            return np.broadcast_to(np.float32(np.nan), self.up.shape)
         column: Floats = self.values[:, position]
         return column
 

@@ -153,7 +153,7 @@ class _Table:
     ) -> Floats:
         """[rows, ticks]; a `range` of rows with step 1 is copied in one piece."""
         if not self._is_used[column]:
-            return np.full((len(rows), len(seqs)), np.nan, np.float32)
+            return np.full((len(seqs), len(rows)), np.nan, np.float32).T
         slots = seqs % self._ticks
         values = self._values[column, :, : self._rows]
         if isinstance(rows, range) and rows.step == 1:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, has_values
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import QueueSignals, QueueThresholds, queue_signals
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
@@ -93,8 +93,8 @@ def congested_paths(
     unwatched = structure.is_rail & ~_is_below(inputs, known)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     # Of all time, idle seconds too: receivers that are full for moments slow senders as well.
-    paused = inputs.filled("pause_rx").mean(axis=1) >= t.paused
-    paused |= inputs.filled("stall").mean(axis=1) >= t.waiting
+    paused = inputs.total("pause_rx") / TICKS >= t.paused
+    paused |= inputs.total("stall") / TICKS >= t.waiting
     by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
     senders = np.flatnonzero((by_cnps | paused) & signals.slowed & unwatched)
     senders = senders[_lasting(inputs, t, senders)]
@@ -136,7 +136,7 @@ def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
     rail = inputs.structure.is_rail
     late = slice(TICKS - t.of_ticks, TICKS)
     full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
-    stalls = (inputs.filled("bus")[:, late] >= t.stalled).any(axis=1)
+    stalls = inputs.filled("bus")[:, late].max(axis=1) >= t.stalled
     found: Mask = (full | stalls | pause_graph(inputs).pauses) & rail
     return found
 
@@ -148,7 +148,7 @@ def _condition(
     active = int((signals.sends | signals.slowed).sum())
     subject, where = _place(inputs, signals, senders, receivers)
     others = np.flatnonzero(signals.sends & ~signals.slowed)
-    sent = inputs.sent.mean(axis=1)
+    sent = inputs.mean_sent
     usual = median(sent[others]) if len(others) else float("nan")
     own = float(sent[senders].mean())
     lost = max(0.0, 1.0 - own / usual) if usual > 0 else 0.0
@@ -236,8 +236,8 @@ def _reporting_switches(inputs: DetectorInput) -> set[int]:
     structure = inputs.structure
     if not structure.is_switch.any():
         return set()
-    fresh = np.isfinite(inputs.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
-    return set(structure.node[structure.is_switch & fresh].tolist())
+    fresh = has_values(inputs.window("tx_bps")[:, -_SILENT_TICKS:])
+    return set(np.unique(structure.node[structure.is_switch & fresh]).tolist())
 
 
 def _switches_with_findings(inputs: DetectorInput) -> set[int]:
@@ -253,8 +253,10 @@ def _is_below(inputs: DetectorInput, switches: set[int]) -> Mask:
     if not switches:
         return np.zeros(len(structure.peer), np.bool_)
     names = {structure.fabric.nodes[node].name for node in switches}
-    ends = np.append(structure.node, NONE)[structure.peer]
-    below: Mask = (structure.peer != NONE) & np.isin(ends, sorted(switches))
+    is_one = np.zeros(len(structure.fabric.nodes) + 1, np.bool_)
+    is_one[list(switches)] = True
+    below: Mask = is_one[np.append(structure.node, NONE)[structure.peer]]
+    below &= structure.peer != NONE
     leaves = np.array([name in names for name in structure.leaves] + [False])
     below |= leaves[structure.leaf]
     return below

@@ -84,19 +84,20 @@ def _group_loads(
 ) -> GroupLoads:
     links: list[FullLink] = []
     groups: list[FullGroup] = []
-    peak = inputs.sent.max(axis=1)
+    peak = inputs.peak_sent
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
     signals = queue_signals(inputs, queue)
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
     queues = link_queues(inputs, queue).queued
     is_queued = bool(slowed.any() or queues.any())
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
-        is_full = peak[group.rows].max(initial=0) >= least
+        top = peak[group.rows].max(initial=0)
+        is_full = bool(top >= least)
         # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
-        may_burst = not group.is_inward and bool(slowed[group.hosts].any())
-        may_burst |= bool(queues[group.rows].any())
-        may_burst &= bool(peak[group.rows].max(initial=0) >= BURSTS)
-        if not is_full and not may_burst:
+        if not is_full and (
+            top < BURSTS
+            or not (queues[group.rows].any() or (not group.is_inward and slowed[group.hosts].any()))
+        ):
             continue
         measured = GroupRates(inputs, thresholds, queue, group)
         if measured.members < 2:
