@@ -237,7 +237,8 @@ def _reporting_switches(inputs: DetectorInput) -> set[int]:
     if not structure.is_switch.any():
         return set()
     fresh = has_values(inputs.window("tx_bps")[:, -_SILENT_TICKS:])
-    return set(np.unique(structure.node[structure.is_switch & fresh]).tolist())
+    ports_of_node = np.bincount(structure.node[structure.is_switch & fresh])
+    return set(np.flatnonzero(ports_of_node).tolist())
 
 
 def _switches_with_findings(inputs: DetectorInput) -> set[int]:

@@ -170,7 +170,8 @@ class UnevenRails:
         usage = np.zeros(len(inputs.structure.peer), np.float32)
         usage[: len(self._usage)] = self._usage[: len(usage)]
         total, received = (inputs.total(of) / TICKS for of in ("tx_bps", "rx_bps"))
-        lines = np.nan_to_num(inputs.snapshot.line_rate_bps, nan=np.inf)
+        lines = inputs.snapshot.line_rate_bps
+        lines = np.where(np.isnan(lines), np.float32(np.inf), lines)
         for _, rows in inputs.structure.rail_tables:
             top = total[rows].max(axis=1, keepdims=True)
             active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()

@@ -45,7 +45,7 @@ from fabmon.analysis.evidence.sharing import (
     only_sender,
     sharing,
 )
-from fabmon.analysis.fabric_structure import Mask
+from fabmon.analysis.fabric_structure import LinkGroup, Mask
 from fabmon.fabric.snapshot import Floats
 
 _NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.25
@@ -93,11 +93,7 @@ def _group_loads(
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
         top = peak[group.rows].max(initial=0)
         is_full = bool(top >= least)
-        # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
-        if not is_full and (
-            top < BURSTS
-            or not (queues[group.rows].any() or (not group.is_inward and slowed[group.hosts].any()))
-        ):
+        if not is_full and (top < BURSTS or not _shows_queue(group, slowed, queues)):
             continue
         measured = GroupRates(inputs, thresholds, queue, group)
         if measured.members < 2:
@@ -112,6 +108,14 @@ def _group_loads(
     if groups:
         links = [each for each in links if not each.is_inferred]
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
+
+
+def _shows_queue(group: LinkGroup, slowed: Mask, queues: Mask) -> bool:
+    """Whether links of a group have a queue, or hosts that send over them are slowed, both by
+    [ports]. Marks of receivers are of any queue before them, CNPs of senders of one behind them."""
+    if queues[group.rows].any():
+        return True
+    return not group.is_inward and bool(slowed[group.hosts].any())
 
 
 def _full_links(rates: GroupRates) -> list[FullLink]:
@@ -178,7 +182,8 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
     }
     for member, ticks, rate, possible in shared:
         level, load = rates.level(ticks), rates.load(member, ticks)
-        has_room = np.nanmin(level) < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
+        least = np.fmin.reduce(level)
+        has_room = least < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
         is_big, slowed = possible > 0, by_ticks[ticks.tobytes()][2]
         free = is_big & ~slowed
         free[list(alone)] = False
