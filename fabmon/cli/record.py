@@ -86,10 +86,10 @@ def record(
     rotation = rotation_of(rotate, keep)
     recorder = recorder_for(output, selection.hosts, interval_s, selection.title, rotation)
     try:
-        ever_up = asyncio.run(
+        ended = asyncio.run(
             record_nodes(session, selection, interval_s, recorder, duration, sflow, nccl_inspector)
         )
     finally:
         status = recorder.close()
     print(f"fabmon: {describe_status(status)}", file=sys.stderr)
-    sys.exit(Exit.FAILED if status.trouble else Exit.OK if ever_up else Exit.NO_NODE)
+    sys.exit(Exit.FAILED if status.trouble else ended)

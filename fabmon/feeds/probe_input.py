@@ -139,9 +139,15 @@ def no_python(stderr: str) -> NoPython | None:
     """The error, if a node's standard error says that it has no usable Python."""
     for line in stderr.splitlines():
         _, mark, found = line.partition(_MARK)
-        if mark:
+        # Other texts follow it where an error message quotes the shell line.
+        if mark and found[:1] in ("", ";"):
             return NoPython(_no_python_text(found))
     return None
+
+
+def quotes_shell_line(stderr: str) -> bool:
+    """Whether a program's standard error quotes the shell line: what ran it is no shell."""
+    return f"{_MARK}$f" in stderr
 
 
 def _no_python_text(found: str) -> str:

@@ -1,10 +1,10 @@
-"""Signals that end a run with a screen: the terminal is restored and the recording is closed."""
+"""Signals that end a run: the terminal is restored and the recording is closed."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -21,15 +21,16 @@ class EndSignals:
     Further ones are ignored. A signal that arrives before there is anything to call is remembered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Sequence[signal.Signals] = _SIGNALS) -> None:
         """Nothing is handled before the object is entered."""
+        self._numbers = numbers
         self.status: Exit | None = None
         self._end: Callable[[Exit], None] | None = None
 
     def __enter__(self) -> Self:
         """Handle the signals. Needs a running event loop."""
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        for number in self._numbers:
             loop.add_signal_handler(number, self._receive, number)
         return self
 
@@ -41,12 +42,14 @@ class EndSignals:
     ) -> None:
         """Let the signals kill the process again."""
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        for number in self._numbers:
             loop.remove_signal_handler(number)
 
     def on_end(self, end: Callable[[Exit], None]) -> None:
-        """Call `end` with the exit status when a signal arrives."""
+        """Call `end` with the exit status when a signal arrives; at once if one has arrived."""
         self._end = end
+        if self.status is not None:
+            end(self.status)
 
     def _receive(self, number: int) -> None:
         if self.status is not None:

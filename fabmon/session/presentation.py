@@ -100,7 +100,8 @@ class ScreenSetup:
     the age of what the feed reported at a time (None: not known). `on_open` is called with the name
     of a node of which a page is opened. `data_age_s` returns how old the samples of half of the
     nodes are (None: a tick has them at once). `nodes_options` are the options that name the nodes,
-    for commands that the screen shows.
+    for commands that the screen shows. `watched` is the line that `fabmon watch` prints once it
+    watches.
     """
 
     title: str
@@ -121,6 +122,7 @@ class ScreenSetup:
     on_open: Callable[[str], None] | None = None
     data_age_s: Callable[[], float] | None = None
     nodes_options: str = "--hosts FILE"
+    watched: str = ""
 
 
 async def load_screen() -> None:
@@ -141,7 +143,7 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
         return await printing.print_lines(scenes, options.duration_s)
     if options.style == FINDINGS:
         printing.log_to_stderr()
-        return await _serve_findings(scenes, options, setup.title)
+        return await _serve_findings(scenes, options, setup)
     if options.picture is None and (options.once or not can_draw()):
         printing.log_to_stderr(nodes=False)
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
@@ -151,11 +153,13 @@ async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenS
     return await show_screen(scenes, setup, options.duration_s)
 
 
-async def _serve_findings(scenes: AsyncIterator[Scene], options: RunOptions, title: str) -> Exit:
+async def _serve_findings(
+    scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenSetup
+) -> Exit:
     """Print findings; serve metrics and answer questions, as the options say."""
     from fabmon.query.sources import WatchSource
 
-    source = WatchSource(title)
+    source = WatchSource(setup.title)
     takers: list[Callable[[Scene], None]] = [source.take]
     async with AsyncExitStack() as stack:
         if options.metrics is not None:
@@ -163,7 +167,7 @@ async def _serve_findings(scenes: AsyncIterator[Scene], options: RunOptions, tit
         if options.page is not None:
             from fabmon.session.live_page import LivePage
 
-            written = LivePage(options.page, title)
+            written = LivePage(options.page, setup.title)
             stack.push_async_callback(written.close)
             takers.append(written.take)
         await _answer_questions(stack, source, options.socket)
@@ -172,7 +176,10 @@ async def _serve_findings(scenes: AsyncIterator[Scene], options: RunOptions, tit
             for taker in takers:
                 taker(scene)
 
-        return await printing.print_findings(scenes, options.duration_s, take)
+        assert setup.signals is not None, "a service has them from its start"
+        # Not before: what is wrong with the options is said instead.
+        print(f"fabmon: {setup.watched}", file=sys.stderr, flush=True)
+        return await printing.print_findings(scenes, options.duration_s, take, setup.signals)
 
 
 async def _metrics(stack: AsyncExitStack, host: str, port: int) -> Callable[[Scene], None]:

@@ -72,20 +72,19 @@ async def _print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) -
 async def print_findings(
     scenes: AsyncIterator[Scene],
     duration_s: float | None,
-    publish: Callable[[Scene], None] | None = None,
+    publish: Callable[[Scene], None],
+    signals: EndSignals,
 ) -> Exit:
     """Print a line per change of a finding, until a signal, or the duration is over.
 
-    `publish` is called with every scene.
+    `publish` is called with every scene. `signals` are entered already.
     """
-    ever_up = False
+    reached = NodesReached()
 
     async def read() -> None:
-        nonlocal ever_up
         async for scene in scenes:
-            ever_up = ever_up or nodes_up(scene) > 0
-            if publish is not None:
-                publish(scene)
+            reached.accept(scene)
+            publish(scene)
             if not write("".join(finding_lines(scene)).encode()):
                 return
 
@@ -94,14 +93,34 @@ async def print_findings(
     def stop(status: Exit) -> None:
         reading.cancel()
 
-    with EndSignals() as signals:
-        signals.on_end(stop)
-        await asyncio.wait([reading], timeout=duration_s)
-        reading.cancel()
-        # Alerts that are due are sent before this ends.
-        with suppress(asyncio.CancelledError):
-            await reading
-    return Exit.OK if ever_up else Exit.NO_NODE
+    signals.on_end(stop)
+    await asyncio.wait([reading], timeout=duration_s)
+    reading.cancel()
+    # Alerts that are due are sent before this ends.
+    with suppress(asyncio.CancelledError):
+        await reading
+    return reached.status(signals)
+
+
+class NodesReached:
+    """Whether any node was reached in the scenes of a run."""
+
+    def __init__(self) -> None:
+        """None so far."""
+        self._is_any_up = False
+        self._have_all_failed = False
+
+    def accept(self, scene: Scene) -> None:
+        """Take the scene of the next tick."""
+        states = [status.state for status in scene.snapshot.statuses.values()]
+        self._is_any_up = self._is_any_up or NodeState.UP in states
+        self._have_all_failed = bool(states) and all(each is NodeState.FAILED for each in states)
+
+    def status(self, signals: EndSignals) -> Exit:
+        """The exit status of a run that a signal is the usual end of: it may come before the first
+        node has answered."""
+        is_early = signals.status is not None and not self._have_all_failed
+        return Exit.OK if self._is_any_up or is_early else Exit.NO_NODE
 
 
 async def print_once(scenes: AsyncIterator[Scene], style: str, duration_s: float | None) -> Exit:

@@ -66,8 +66,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
     with open_recordings(files) as timeline:
         timeline.warm()
         session = session.for_recording(timeline, options.redact)
-        notes: list[str] = []
-        from_ns, until_ns = _start_and_end(timeline, options, notes)
+        from_ns, until_ns, notes = _start_and_end(timeline, options)
         style = options.style
         if style is None and not can_draw():
             style = "table"
@@ -117,19 +116,20 @@ def _with_notes(setup: ScreenSetup, notes: Sequence[str]) -> ScreenSetup:
 
 
 def _start_and_end(
-    timeline: Timeline, options: ReplayOptions, notes: list[str]
-) -> tuple[int | None, int | None]:
-    """Where the replay starts (--at, --from) and ends (--to). Raises UsageError."""
+    timeline: Timeline, options: ReplayOptions
+) -> tuple[int | None, int | None, Sequence[str]]:
+    """Where the replay starts (--at, --from) and ends (--to), and what of it is not recorded.
+    Raises UsageError."""
     if options.at is None:
-        return time_range(timeline, options.from_, options.to, notes)
+        return time_range(timeline, options.from_, options.to)
     try:
         at_ns = known_times(timeline).at("--at", options.at)
     except TimeError as error:
         raise UsageError(str(error)) from None
-    _, until_ns = time_range(timeline, None, options.to, notes)
+    _, until_ns, notes = time_range(timeline, None, options.to)
     if until_ns is not None and until_ns < at_ns:
         raise UsageError(f"--to {options.to} is before --at {options.at}")
-    return at_ns, until_ns
+    return at_ns, until_ns, notes
 
 
 async def _print_replay(session: Session, timeline: Timeline, feed: ReplayFeed, style: str) -> Exit:
@@ -199,24 +199,22 @@ def known_times(timeline: Timeline) -> KnownTimes:
 
 
 def time_range(
-    timeline: Timeline, from_: str | None, to: str | None, said: list[str] | None = None
-) -> tuple[int | None, int | None]:
-    """The times (ns) that --from and --to mean in a timeline. What of them is not recorded is
-    printed to standard error, and added to `said`. Raises UsageError if nothing is."""
+    timeline: Timeline, from_: str | None, to: str | None
+) -> tuple[int | None, int | None, Sequence[str]]:
+    """The times (ns) that --from and --to mean in a timeline, and what of them is not recorded, as
+    notes that are printed to standard error as well. Raises UsageError if nothing is."""
     try:
         begin, end, notes = known_times(timeline).part(("--from", from_), ("--to", to))
     except TimeError as error:
         raise UsageError(str(error)) from None
     for note in notes:
         print(f"fabmon: {note}", file=sys.stderr)
-    if said is not None:
-        said += notes
-    return begin, end
+    return begin, end, notes
 
 
 def whole_range(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int, int]:
     """Like time_range; an option that is not given means the first or the last tick."""
-    begin, end = time_range(timeline, from_, to)
+    begin, end, _ = time_range(timeline, from_, to)
     return (
         timeline.start_ns if begin is None else begin,
         timeline.until_ns if end is None else min(end, timeline.until_ns),

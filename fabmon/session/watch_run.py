@@ -10,10 +10,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from fabmon.fabric.redaction import Redactor, redacted
-from fabmon.fabric.tick import NodeState
 from fabmon.feeds.inspector.reports import with_collectives
 from fabmon.feeds.live import LiveFeed
 from fabmon.recording.writing.recorder import Recorder
+from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.garbage import set_for_a_run
 from fabmon.session.node_queries import job_sources
@@ -25,7 +25,7 @@ from fabmon.session.presentation import (
     is_screen,
     load_screen,
 )
-from fabmon.session.printing import redacted_log
+from fabmon.session.printing import NodesReached, redacted_log
 from fabmon.session.prometheus_run import watch_prometheus
 from fabmon.session.session import AnalysisTime, Session
 from fabmon.session.watched_feed import REDACTED_TITLE, WatchedFeed, shown_hosts
@@ -98,38 +98,34 @@ async def record_nodes(
     duration_s: float | None,
     sflow: str | None = None,
     nccl_inspector: str | None = None,
-) -> bool:
+) -> Exit:
     """Record nodes without a screen until SIGINT, SIGTERM or the end of the duration.
 
     Alerts are sent if receivers are configured.
-
-    Returns whether any node was ever up.
     """
-    loop = asyncio.get_running_loop()
-    directory, hosts = inspector_of(nccl_inspector, selection.hosts)
-    feed = session.live_feed(hosts, interval_s, sflow)
-    alerts = session.alerts(selection.title)
-    pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s), alerts)
-    closing: list[asyncio.Task[None]] = []
+    with EndSignals((signal.SIGINT, signal.SIGTERM)) as signals:
+        directory, hosts = inspector_of(nccl_inspector, selection.hosts)
+        feed = session.live_feed(hosts, interval_s, sflow)
+        alerts = session.alerts(selection.title)
+        pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s), alerts)
+        closing: list[asyncio.Task[None]] = []
 
-    def stop() -> None:
-        closing.append(loop.create_task(feed.aclose()))
+        def stop(status: Exit = Exit.OK) -> None:
+            closing.append(asyncio.create_task(feed.aclose()))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    if duration_s is not None:
-        loop.call_later(duration_s, stop)
-    ever_up = False
-    async with (
-        aclosing(feed),
-        session.with_jobs(feed, selection.jobs) as ticks,
-        aclosing(pipeline.scenes(with_collectives(ticks, directory))) as scenes,
-    ):
-        async for scene in scenes:
-            states = scene.snapshot.statuses.values()
-            ever_up = ever_up or any(status.state is NodeState.UP for status in states)
-    await asyncio.gather(*closing)
-    return ever_up
+        signals.on_end(stop)
+        if duration_s is not None:
+            asyncio.get_running_loop().call_later(duration_s, stop)
+        reached = NodesReached()
+        async with (
+            aclosing(feed),
+            session.with_jobs(feed, selection.jobs) as ticks,
+            aclosing(pipeline.scenes(with_collectives(ticks, directory))) as scenes,
+        ):
+            async for scene in scenes:
+                reached.accept(scene)
+        await asyncio.gather(*closing)
+        return reached.status(signals)
 
 
 def _burst(feed: LiveFeed, redactor: Redactor | None) -> AskBurst:

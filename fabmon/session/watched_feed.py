@@ -52,23 +52,24 @@ class WatchedFeed:
     async def show(self) -> Exit:
         """Show the scenes of the feed, and record it as the options say."""
         sys.setswitchinterval(_SWITCH_S)
-        if self.options.style == FINDINGS:
-            print(f"fabmon: {self._what_is_watched()}", file=sys.stderr, flush=True)
+        is_drawn, is_service = is_screen(self.options), self.options.style == FINDINGS
         # The signals are handled until the recorder is closed: none of them cuts off its end.
-        signals = EndSignals() if is_screen(self.options) else None
+        signals = EndSignals() if is_drawn or is_service else None
         with signals or nullcontext(), self._recorder() as recorder:
-            setup = self.setup
-            if signals is not None:
+            setup = replace(self.setup, signals=signals)
+            if is_service:
+                setup = replace(setup, watched=self._what_is_watched())
+            if is_drawn:
                 from fabmon.session.recording_access import LiveRecording
 
                 recording = LiveRecording(self.session, recorder, self.options.redact)
-                setup = replace(setup, recording=recording, signals=signals)
+                setup = replace(setup, recording=recording)
                 if self.ras_hosts:
                     from fabmon.session.screen_ras import screen_ras
 
                     asking = screen_ras(self.session, self.ras_hosts, recording.paths)
                     setup = replace(setup, ask_ras=asking)
-            if signals is not None or self.options.picture is not None:
+            if is_drawn or self.options.picture is not None:
                 from fabmon.session.preferences import start_screen
 
                 # A picture shows what options and fabmon.toml say, whoever makes it.
@@ -77,7 +78,7 @@ class WatchedFeed:
                     self.session.settings,
                     self.options.theme,
                     is_live=setup.mark != DEMO_MARK,
-                    is_kept=signals is not None,
+                    is_kept=is_drawn,
                 )
             made = recorder if isinstance(recorder, Recorder) else None
             limit = AnalysisTime(self.interval_s / self.speed)

@@ -16,6 +16,7 @@ SECONDS = 25
 RATE = 400e9
 GBIT = 1e9
 PAUSED_US = "pfc_rx_pause_us_prio3"
+ROCE = ("rdma_cnp_handled", "rdma_cnp_sent", "rdma_ecn_marked", PAUSED_US)
 
 
 def opened(watched: set[str], silent_from: int = SECONDS) -> list[str]:
@@ -61,10 +62,11 @@ def test_a_switch_that_sees_it_reports_it_alone() -> None:
 class WatchedHosts(Watched):
     """Sixteen hosts of a ring, each sending to the next, without switches; some NICs are `slow`."""
 
-    def __init__(self, util: float = 0.7, slow: Sequence[int] = ()) -> None:
-        metrics = ("rdma_cnp_handled", "rdma_cnp_sent", "rdma_ecn_marked", PAUSED_US)
+    def __init__(
+        self, util: float = 0.7, slow: Sequence[int] = (), metrics: Sequence[str] = ROCE
+    ) -> None:
         speeds = {f"gpu{number:03}/eth0": RATE / 2 for number in slow}
-        fabric = LeafSpine(uplinks=4, hosts=16, rate_bps=RATE, metrics=metrics, speeds=speeds)
+        fabric = LeafSpine(4, 16, RATE, metrics=metrics, speeds=speeds)
         super().__init__(fabric, ("gpu",))
         for number in range(1, 17):
             self.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/down{number % 16 + 1}")
@@ -148,3 +150,32 @@ def test_a_full_receiver_explains_the_cnps_of_its_senders() -> None:
     hosts.fabric.counted["gpu005/eth0", "rdma_ecn_marked"] = 1_000_000
     hosts.seconds(30)
     assert hosts.opened() == ["incast gpu005/eth0"]
+
+
+def without_credits(hosts: WatchedHosts, share: float, *numbers: int) -> None:
+    """Hosts that have something to send and no credits for a share of the time: the counter is
+    of the time that 8 bytes take (counters.md)."""
+    for number in numbers:
+        hosts.fabric.counted[f"gpu{number:03}/eth0", "ib_ext_tx_wait"] = share * RATE / 64
+
+
+@pytest.mark.parametrize(
+    ("background", "slow", "found"), [(0.0, (), 1), (0.06, (), 0), (0.0, (14,), 0)]
+)
+def test_one_sender_without_credits_has_a_slow_link_or_receiver_behind_it(
+    background: float, slow: tuple[int, ...], found: int
+) -> None:
+    """It waits for a fifth of the time with traffic. Where the others wait for a third of that, or
+    a receiver of half its rate may be behind it, that is no sign."""
+    hosts = WatchedHosts(util=0.4, slow=slow, metrics=("ib_ext_tx_wait",))
+    without_credits(hosts, background * 0.4, *range(1, 17))
+    hosts.seconds(12)
+    without_credits(hosts, 0.1, 3)
+    scene = hosts.seconds(25)
+    assert hosts.opened() == ["congested_path paths out of gpu003"] * found
+    for finding in scene.findings:
+        assert finding.text == (
+            "1 of 16 senders (gpu003 r0) is without credits up to 20 % of the time with traffic,"
+            " and no receiver explains it: a queue on a path out of gpu003; whether by hash, by too"
+            " few links, by a slow link or by a slow receiver cannot be seen from hosts"
+        )

@@ -395,7 +395,7 @@ def test_single_links_inside_a_node_are_kept_for_two_minutes_only() -> None:
 def test_windows_of_all_ports_and_of_some_are_the_same_over_the_end_of_the_ring() -> None:
     ring, ports = RateRing(120), 600
     for seq in range(130):
-        heat = np.tile(seq + np.arange(ports, dtype=np.float32) / 1000, (len(HEAT), 1))
+        heat = np.tile(seq + np.arange(ports) / 1000, (len(HEAT), 1)).astype(np.float32)
         ring.append(seq, heat, 0.0)
         drawn = ring.window("ecn", range(ports), 10, seq)
         assert np.array_equal(drawn, ring.window("ecn", np.arange(ports), 10, seq), equal_nan=True)

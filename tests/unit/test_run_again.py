@@ -50,7 +50,7 @@ def test_what_fails_once_is_named_and_passes(tmp_path: Path, options: tuple[str,
     names = (tmp_path / "names").read_text()
     assert said.endswith(names)
     assert names == (
-        "\n2 tests passed only when they were run again alone:\n"
+        "\npassed only when run again alone:\n"
         "  test_a.py::test_fails_once[one]\n  test_a.py::test_fails_once[two]\n"
     )
 

@@ -30,7 +30,8 @@ CNP_INTERVAL_S = 50e-6
 """The least time between two CNPs of one flow (default of mlx5: 50 us... per QP)."""
 
 _SLOWED = 0.97
-_OVER = 1.03
+OVERLOADED = 1.03
+"""Demand over capacity from which on a link is overloaded."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class Transport:
             held & ~self.is_nic[entries.link], flow_cap[entries.flow], flow_rate[entries.flow]
         )
         offered = sums(entries.link, wants * entries.share, links)
-        full = (offered > _OVER * capacity) & (load > 0.98 * capacity)
+        full = (offered > OVERLOADED * capacity) & (load > 0.98 * capacity)
         full &= ~self.is_nic & ~self.is_down
         # Not the memory side of a sender.
         full[self.topology.ports + self.topology.host_ports :] = False

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tests.world.flows import sums
 from tests.world.topology import DOWN, FAT_TREE, UP, Floats, Ints, Topology, ends
-from tests.world.transport import INFINIBAND, State, Transport
+from tests.world.transport import INFINIBAND, OVERLOADED, State, Transport
 
 GAP_S = 12.0
 """Pauses of a job up to this long do not end an episode."""
@@ -33,9 +34,6 @@ queue of its own, but waits for another."""
 FULL = 0.97
 """Share of its capacity that a link carries at least that is full, whatever else holds its flows:
 relieving only what holds them gains nothing."""
-
-OVER = 1.03
-"""Demand over capacity from which on a link is overloaded."""
 
 BELOW = 0.9
 """A flow reaches less than this share of what it could send: it is slowed."""
@@ -186,9 +184,10 @@ class Judge:
         capacity = self._transport.capacity()
         entries = state.entries
         wanted = np.fmin(state.flow_cap, self._receiver_share(state, capacity))
-        demand = np.zeros(len(capacity))
-        np.add.at(demand, entries.link, wanted[entries.flow] * entries.share)
-        shared = (demand > OVER * capacity) & (state.load >= FULL * capacity) & (self._class >= 0)
+        demand = sums(entries.link, wanted[entries.flow] * entries.share, len(capacity))
+        shared = (
+            (demand > OVERLOADED * capacity) & (state.load >= FULL * capacity) & (self._class >= 0)
+        )
         moves = (state.load >= NEARLY_FULL * capacity) & (capacity > 0)
         full = np.flatnonzero(((state.full | shared) & moves)[: self._topology.ports])
         found: list[_Seen] = []

@@ -4,7 +4,8 @@ Packets that cross such a queue are marked, their receivers send CNPs and their 
 without ECN the senders are paused or have no credits. Where the receivers are not full, are as fast
 as the senders, do not pause their switch and their PCIe does not stall, the queue is not at the
 last hop. Whether flows were hashed onto one link, there are too few links, or one of them is slow
-cannot be distinguished from hosts, and is not guessed.
+cannot be distinguished from hosts, and is not guessed. Nor can a receiver on InfiniBand that gives
+its switch no credits: only the switch counts it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,19 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, has_values
+from fabmon.analysis.evidence.detector_input import (
+    TICKS,
+    DetectorInput,
+    has_values,
+    without_nan,
+)
 from fabmon.analysis.evidence.pause_graph import pause_graph
-from fabmon.analysis.evidence.queue_signals import QueueSignals, QueueThresholds, queue_signals
+from fabmon.analysis.evidence.queue_signals import (
+    BUSY_UTIL,
+    QueueSignals,
+    QueueThresholds,
+    queue_signals,
+)
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
@@ -59,6 +70,10 @@ _SLOWER = 0.9
 """Share of the senders' line rate, 0 to 1, below which that of a receiver explains its marks: each
 burst of a faster sender fills the last hop, too short to be seen as full."""
 
+_FAR_ABOVE = 5.0
+"""How many times the median of all senders one waits for credits that something holds up: where 5 %
+of the time is background, single NICs wait three times as much as most."""
+
 _MAX_VICTIMS = 64
 """Receivers listed in a finding."""
 
@@ -85,7 +100,7 @@ def congested_paths(
     """At most one condition: the senders behind unwatched switches that are slowed."""
     structure = inputs.structure
     signals = queue_signals(inputs, queue)
-    if np.count_nonzero(signals.slowed) < t.min_senders:
+    if not signals.slowed.any():
         return
     known = _reporting_switches(inputs) | _switches_with_findings(inputs)
     if np.isnan(inputs.window("tx_bps")[structure.is_rail, 0]).all():
@@ -101,7 +116,10 @@ def congested_paths(
     usual = median(signals.cnps[signals.sends]) if signals.sends.any() else 0.0
     clearly = signals.cnps >= max(_CLEARLY * t.cnps_per_gbit, queue.rise * usual)
     if (paused | clearly)[senders].sum() < t.min_senders:
-        return
+        paused = _held_up(inputs, t, queue) & unwatched
+        senders = np.flatnonzero(paused)
+        if not len(senders):
+            return
     by_pause = bool(paused[senders].mean() > 0.5)
     explained = _last_hop(inputs, t)
     if by_pause:
@@ -131,6 +149,25 @@ def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, rows: Rows) -> M
     return seen
 
 
+def _held_up(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThresholds) -> Mask:
+    """[ports]: whether a sender waits for credits far more than most senders, however few do. Where
+    some NICs are slower than it, it may send to one of them."""
+    signals = queue_signals(inputs, queue)
+    held_up = np.zeros(len(signals.sends), np.bool_)
+    if not signals.sends.any():
+        return held_up
+    usual = median(signals.waiting[signals.sends])
+    least = max(queue.waiting, _FAR_ABOVE * usual)
+    lines = without_nan(inputs.snapshot.line_rate_bps)
+    slowest = lines[inputs.structure.is_rail & (lines > 0)].min(initial=np.inf)
+    may_be = signals.slowed & (signals.waiting >= least) & (lines * _SLOWER <= slowest)
+    rows = np.flatnonzero(may_be)
+    stall, sent = inputs.filled("stall")[rows], inputs.sent[rows]
+    waits = stall >= least * np.fmax(stall + sent, np.float32(BUSY_UTIL))
+    held_up[rows] = waits[:, -t.of_ticks :].sum(axis=1) >= t.ticks
+    return held_up
+
+
 def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
     """[ports]: whether a receiver, or the link to it, explains a queue before it."""
     rail = inputs.structure.is_rail
@@ -155,20 +192,27 @@ def _condition(
     waits = float(signals.waiting[senders].max())
     if by_pause:
         lost = max(lost, waits)
+    # Only the switch counts that a receiver gives it no credits.
+    has_credits = by_pause and bool(np.isfinite(inputs.window("stall")[senders]).any())
+    waiting = "without credits" if has_credits else "paused"
     how = (
-        f"paused up to {rounded_percent(waits)} of the time with traffic"
+        f"{waiting} up to {rounded_percent(waits)} of the time with traffic"
         if by_pause
         else "slowed by CNPs"
     )
+    by_what = "by hash, by too few links" + (
+        ", by a slow link or by a slow receiver" if has_credits else " or by a slow link"
+    )
+    are = "is" if len(senders) == 1 else "are"
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
         subject=_open_subject(inputs, senders) or subject,
         rows=tuple(senders.tolist()),
         text=(
-            f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) are {how}, and no"
-            f" receiver explains it: a queue {where}; whether by hash, by too few links or by a"
-            " slow link cannot be seen from hosts"
+            f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) {are} {how}, and"
+            f" no receiver explains it: a queue {where}; whether {by_what} cannot be seen from"
+            " hosts"
         ),
         evidence=(
             Evidence("slowed senders", len(senders), f"of {active}"),
@@ -205,8 +249,8 @@ def _place(
         name = nodes.pop()
         return f"paths out of {name}", f"on a path out of {name}"
     if len(rails) == 1:
-        return f"paths of rail r{rails.pop()}", "between switches"
-    return "paths between hosts", "between switches"
+        return f"paths of rail r{rails.pop()}", "on their paths"
+    return "paths between hosts", "on their paths"
 
 
 def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:

@@ -57,7 +57,7 @@ def _condition(inputs: DetectorInput, full: FullGroup) -> Condition:
         rows=tuple(int(row) for row in full.group.rows[np.argsort(-np.nan_to_num(full.level))]),
         text=(
             f"all {links} {which} are full: {rounded_percent(mean)} of line rate on average;"
-            f" {len(full.feeders)} ports below lose {rounded_percent(full.lost)}"
+            f" {len(full.feeders)} ports below lose up to {rounded_percent(full.lost)}"
         ),
         evidence=(
             Evidence("group mean", round(mean * 100, 1), "%"),

@@ -50,7 +50,8 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
     ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
     for member in members:
         active = min(1.0, float(mean[member]) / rates.full_util)
-        level: Floats = np.where(rates.is_up, mean / active, np.nan)
+        # Others may be busy for more of the time: what they send meanwhile is at most all.
+        level: Floats = np.where(rates.is_up, np.fmin(mean / active, 1), np.nan)
         if np.nanmin(level) >= rates.thresholds.room_util or np.nanmean(level) >= NO_ROOM:
             continue
         sent, load = feeds[:, ticks] / active, rates.load(member, ticks) / active

@@ -45,7 +45,7 @@ from fabmon.analysis.evidence.sharing import (
     only_sender,
     sharing,
 )
-from fabmon.analysis.fabric_structure import LinkGroup, Mask
+from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.fabric.snapshot import Floats
 
 _NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.25
@@ -93,7 +93,7 @@ def _group_loads(
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
         top = peak[group.rows].max(initial=0)
         is_full = bool(top >= least)
-        if not is_full and (top < BURSTS or not _shows_queue(group, slowed, queues)):
+        if not is_full and (top < BURSTS or not _shows_queue(inputs, group, slowed, queues)):
             continue
         measured = GroupRates(inputs, thresholds, queue, group)
         if measured.members < 2:
@@ -110,12 +110,19 @@ def _group_loads(
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
 
 
-def _shows_queue(group: LinkGroup, slowed: Mask, queues: Mask) -> bool:
-    """Whether links of a group have a queue, or hosts that send over them are slowed, both by
-    [ports]. Marks of receivers are of any queue before them, CNPs of senders of one behind them."""
+def _shows_queue(inputs: DetectorInput, group: LinkGroup, slowed: Mask, queues: Mask) -> bool:
+    """Whether links of a group have a queue, or ports that feed them are slowed, both by [ports].
+    Marks of receivers are of any queue before them, CNPs of senders of one behind them."""
     if queues[group.rows].any():
         return True
-    return not group.is_inward and bool(slowed[group.hosts].any())
+    return not group.is_inward and bool(slowed[_behind(inputs, group)].any())
+
+
+def _behind(inputs: DetectorInput, group: LinkGroup) -> Rows:
+    """The ports at the far ends of those that feed a group: NICs, or links of the tier below."""
+    peer = inputs.structure.peer[group.edges]
+    behind: Rows = peer[peer != NONE]
+    return behind
 
 
 def _full_links(rates: GroupRates) -> list[FullLink]:

@@ -134,7 +134,11 @@ def _explain_command(
     missing = probe_input.no_python(stderr.text)
     if missing is not None:
         return missing
-    message = f"{program.rpartition('/')[2]} ended with {_exit_text(status, stderr)}"
+    name = program.rpartition("/")[2]
+    if probe_input.quotes_shell_line(stderr.text):
+        why = "the command ran no shell for {probe}: write sh -c {probe}"
+        return Ended(f"{name} ended with {_status_text(status)}: {why}", "command")
+    message = f"{name} ended with {_exit_text(status, stderr)}"
     for words, kind, cause in _OPENSSH_MESSAGES:
         if words in stderr.text:
             is_login = status == _OPENSSH_FAILED and _OPENSSH_REFUSED in stderr.text
@@ -152,9 +156,12 @@ def _explain_probe(status: int, stderr: StderrTail) -> NodeError:
 
 def _exit_text(status: int, stderr: StderrTail) -> str:
     """How a process ended, as in `status 1: the last line on standard error`."""
-    how = f"signal {-status}" if status < 0 else f"status {status}"
-    words = stderr.last_line
+    how, words = _status_text(status), stderr.last_line
     return f"{how}: {words}" if words else how
+
+
+def _status_text(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"status {status}"
 
 
 class ProcessSession(LineSession, ChildProcess):

@@ -38,20 +38,30 @@ def parse_seconds(text: str) -> float | None:
 
 
 def parse_time(
-    text: str, start_ns: int, until_ns: int, events_ns: Sequence[int] = ()
+    text: str,
+    start_ns: int,
+    until_ns: int,
+    events_ns: Sequence[int] = (),
+    *,
+    is_latest: bool = False,
 ) -> int | None:
     """A time in a recording that covers a range of time, in ns since 1970, UTC; None if invalid.
 
-    `14:03` and `14:03:22` are UTC, the first such time in the recording; `-10m` is before its end,
+    `14:03` and `14:03:22` are UTC, the first such time in the recording, or the last with
+    `is_latest`; of those outside of it the nearest, if none is in it. `-10m` is before its end,
     `+10m` after its start; `event 3` is its third event; a date such as `2026-11-19 14:03` is UTC
     unless it has another offset.
     """
     text = text.strip()
     since_midnight_ns = _time_of_day_ns(text)
-    if since_midnight_ns is not None:
-        time_ns = start_ns // _DAY_NS * _DAY_NS + since_midnight_ns
-        return time_ns if time_ns >= start_ns - 60 * 10**9 else time_ns + _DAY_NS
-    return _other(text, start_ns, until_ns, events_ns)
+    if since_midnight_ns is None:
+        return _other(text, start_ns, until_ns, events_ns)
+    earliest_ns, latest_ns = start_ns - _SLACK_NS, until_ns + _SLACK_NS
+    first_ns = earliest_ns + (since_midnight_ns - earliest_ns) % _DAY_NS
+    if first_ns <= latest_ns:
+        return latest_ns - (latest_ns - since_midnight_ns) % _DAY_NS if is_latest else first_ns
+    before_ns = first_ns - _DAY_NS
+    return before_ns if start_ns - before_ns <= first_ns - until_ns else first_ns
 
 
 def parse_time_near(
@@ -133,11 +143,9 @@ class KnownTimes:
         return f"{self.what}: {date_time(self.start_ns)} to {date_time(self.until_ns)}"
 
     def _parsed(self, name: str, text: str) -> int:
-        start_ns, until_ns = self.start_ns, self.until_ns
-        if self.is_latest and not text.strip().startswith("+"):
-            at_ns = parse_time_near(text, until_ns, start_ns, until_ns, self.events_ns)
-        else:
-            at_ns = parse_time(text, start_ns, until_ns, self.events_ns)
+        at_ns = parse_time(
+            text, self.start_ns, self.until_ns, self.events_ns, is_latest=self.is_latest
+        )
         if at_ns is None and _EVENT.fullmatch(text.strip()):
             raise TimeError(
                 f"{name} {text[:40]}: {self.what} has {plural(len(self.events_ns), 'event')}"

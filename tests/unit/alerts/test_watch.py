@@ -48,6 +48,33 @@ def test_it_watches_without_a_terminal_and_sigterm_ends_it_in_order(tmp_path: Pa
     assert all(line[:4].isdigit() for line in out.splitlines())
 
 
+def test_ctrl_c_as_soon_as_it_says_that_it_watches_is_its_usual_end(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("slow via=exec command=\"sh -c 'sleep 60' {probe}\"\n")
+    watch = subprocess.Popen(
+        heeding_signals([sys.executable, "-m", "fabmon", "watch", "--hosts", str(hosts)]),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watch.stderr is not None
+    assert "watching 1 node" in watch.stderr.readline()
+    watch.send_signal(signal.SIGINT)
+    _, errors = watch.communicate(timeout=60)
+    assert (watch.returncode, errors) == (Exit.OK, "")
+
+
+def test_it_does_not_say_that_it_watches_where_the_page_cannot_be_written(tmp_path: Path) -> None:
+    refused = subprocess.run(
+        [sys.executable, "-m", "fabmon", "watch", "--page", str(tmp_path / "page")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == Exit.USAGE
+    assert refused.stderr.startswith(f"fabmon: --page {tmp_path}/page: no such directory")
+
+
 def test_at_its_start_it_names_receivers_without_what_may_be_secret() -> None:
     config = AlertsConfig(
         receivers={

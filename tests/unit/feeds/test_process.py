@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -181,6 +182,16 @@ async def test_reasons(script: str, cause: str, reason: str | None) -> None:
     error = await end_of(exec_host("gpu1", f"sh -c {shlex.quote(script)} {{probe}}"))
     assert error.cause == cause
     assert reason is None or str(error) == reason
+
+
+@pytest.mark.parametrize("command", ["python3 -c {probe}", "cat {probe}", "nice {probe}"])
+async def test_a_command_that_runs_no_shell_is_named_with_what_to_write(command: str) -> None:
+    error = await end_of(exec_host("gpu1", command))
+    assert error.cause == "command"
+    assert re.fullmatch(
+        r"\w+ ended with status \d+: the command ran no shell for {probe}: write sh -c {probe}",
+        str(error),
+    )
 
 
 async def test_after_a_login_that_ssh_was_refused_the_next_one_is_with_another_key(

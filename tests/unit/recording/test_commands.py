@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,7 @@ from fabmon.session.recorder_setup import parse_size
 from fabmon.session.replay_run import time_range, whole_range
 from fabmon.session.session import Session
 from tests.builders import SECOND_NS, START_NS, LeafSpine
+from tests.requirements import heeding_signals
 from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon
 
@@ -74,6 +76,37 @@ def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
         assert recording.is_closed
         assert recording.hosts
     assert str(path) in errors
+
+
+@pytest.mark.parametrize(
+    ("command", "ends"), [("sh -c 'sleep 60' {probe}", Exit.OK), ("false {probe}", Exit.NO_NODE)]
+)
+def test_ctrl_c_before_the_first_node_answers_completes_the_file(
+    tmp_path: Path, command: str, ends: Exit
+) -> None:
+    """It is the usual end, unless no node can be reached."""
+    path, hosts = tmp_path / "a.fabrec", tmp_path / "hosts.txt"
+    hosts.write_text(f'slow via=exec command="{command}"\n')
+    line = [sys.executable, "-m", "fabmon", "record", "--interval", "0.2"]
+    process = subprocess.Popen(
+        heeding_signals([*line, "--hosts", str(hosts), "-o", str(path)]),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if ends is Exit.OK:
+        while process.poll() is None and not children.read_text().strip():
+            time.sleep(0.01)
+    else:
+        assert "slow" in process.stderr.readline()  # It failed.
+        time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == ends, errors
+    assert str(path) in errors
+    with Recording(path) as recording:
+        assert recording.is_closed
 
 
 def test_printed_lines_complete_the_recording_beside_them_on_sigterm(tmp_path: Path) -> None:
@@ -251,7 +284,7 @@ def test_times_of_a_recording() -> None:
 
     assert at("04:41") == 60
     assert at("05:00:30") == 1230
-    assert at("03:00") == 22 * 3600 + 20 * 60
+    assert at("03:00") == -100 * 60
     assert at("-10m") == 7200 - 600
     assert at("+1h") == 3600
     assert at("event 1") == 5
@@ -271,6 +304,46 @@ def test_times_outside_64_bits_are_invalid(text: str) -> None:
     assert parse_time_near(text, START_NS, START_NS, until_ns) is None
 
 
+def test_a_time_of_day_outside_of_a_recording_is_that_of_the_nearest_day() -> None:
+    midnight_ns = START_NS // (86_400 * SECOND_NS) * 86_400 * SECOND_NS
+
+    def at(text: str, start_h: float, until_h: float, *, is_latest: bool = False) -> float | None:
+        start_ns, until_ns = (midnight_ns + int(h * 3600) * SECOND_NS for h in (start_h, until_h))
+        found = parse_time(text, start_ns, until_ns, is_latest=is_latest)
+        return None if found is None else (found - midnight_ns) / 3600e9
+
+    # Over midnight: 23:30 to 00:30.
+    assert at("23:45", 23.5, 24.5) == 23.75
+    assert at("00:15", 23.5, 24.5) == 24.25
+    assert at("23:15", 23.5, 24.5) == 23.25
+    assert at("00:45", 23.5, 24.5) == 24.75
+    # Begun shortly after midnight, ended shortly before it.
+    assert at("23:45", 0.5, 1) == -0.25
+    assert at("00:15", 23, 23.5) == 24.25
+    # Two days: the first such time, or the latest.
+    assert at("06:00", 1, 49) == 6
+    assert at("06:00", 1, 49, is_latest=True) == 30
+    # Nearer to the end, or to the start.
+    assert at("00:15", 1, 24) == at("00:15", 1, 24, is_latest=True) == 24.25
+    assert at("00:45", 1, 24) == at("00:45", 1, 24, is_latest=True) == 0.75
+
+
+def test_an_end_before_the_recording_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    path, part = tmp_path / "a.fabrec", tmp_path / "part"
+    write(path, quiet_ticks(40))  # From 04:40:00.
+    for command in (
+        ("cut", str(path), "-o", str(part)),
+        ("report", str(path), "-o", str(part)),
+        ("export", str(path), "--format", "csv", "-o", str(part)),
+        ("replay", str(path), "--format", "table"),
+    ):
+        done = fabmon(*command, "--to", "04:35")
+        assert done.returncode == 2, done.stderr
+        assert "04:35 is not in the recording: 2025-11-21 04:40:00Z to" in done.stderr
+        assert not done.stdout
+        assert not part.exists()
+
+
 def test_from_and_to_are_limited_to_the_recording(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -285,7 +358,7 @@ def test_from_and_to_are_limited_to_the_recording(
         )
         assert whole_range(timeline, "04:40", "04:41") == whole
         assert not capsys.readouterr().err
-        assert time_range(timeline, "-10h", None) == (timeline.start_ns, None)
+        assert time_range(timeline, "-10h", None)[:2] == (timeline.start_ns, None)
 
 
 def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
