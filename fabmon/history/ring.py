@@ -195,7 +195,11 @@ def _of_rows(values: Floats, slots: _Slots, rows: _Slots) -> Floats:
     """[slots, rows]: a copy of some ports of [ticks, ports] in some ticks."""
     if len(rows) < _MANY_ROWS:
         return values[np.ix_(slots, rows)]
-    return np.stack([values[slot][rows] for slot in slots.tolist()])
+    picked: Floats = np.empty((len(slots), len(rows)), np.float32)
+    for of_tick, slot in zip(picked, slots.tolist(), strict=True):
+        # "wrap", since the default copies once more; -1 is the last port, as elsewhere.
+        np.take(values[slot], rows, out=of_tick, mode="wrap")
+    return picked
 
 
 def _as_range(slots: _Slots) -> range | _Slots:
