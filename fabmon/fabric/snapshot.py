@@ -54,6 +54,7 @@ HEAT = (
     "ecn",
     "cnp_sent",
     "cnp",
+    "naks",
     "errors",
     "drops",
     "tx_drops",
@@ -70,7 +71,8 @@ share in which it paused its peer; the worst priority counts. `xoff` is pause tr
 directions, all priorities. `stall` is the share of time in which data waited and nothing could be
 sent (InfiniBand). `ecn` is ECN-marked packets received (of a switch's port: those
 that its queues marked), `cnp_sent` CNPs sent (to slow a sender
-down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
+down), `cnp` CNPs handled (this sender slowed down), `naks` NAKs received (packets were lost on the
+way, and are sent again). `errors` and `drops` are sums over the
 catalog's topics, `tx_drops` what an Ethernet port did not send: its queue was full; `damage` are
 the errors of the link itself, without what congestion causes.
 `flaps` are carrier changes. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled,

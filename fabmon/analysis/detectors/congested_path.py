@@ -28,11 +28,11 @@ from fabmon.analysis.evidence.queue_signals import (
     QueueThresholds,
     queue_signals,
 )
+from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, open_subject, senders_place
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import Share, Ticks
-from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
@@ -52,9 +52,6 @@ CAUSE = Cause(
 _SILENT_TICKS = 3
 """Ticks without traffic counters after which a switch counts as not watched."""
 
-_ONE_LEAF = 0.9
-"""Share of the CNPs or marks, 0 to 1, behind one leaf that locates the queue there."""
-
 _LAST_HOP = 0.5
 """Share of the marks, 0 to 1, at receivers that explain them from which on there is no other
 queue to look for."""
@@ -73,9 +70,6 @@ burst of a faster sender fills the last hop, too short to be seen as full."""
 _FAR_ABOVE = 5.0
 """How many times the median of all senders one waits for credits that something holds up: where 5 %
 of the time is background, single NICs wait three times as much as most."""
-
-_MAX_VICTIMS = 64
-"""Receivers listed in a finding."""
 
 _BY_MARKS, _BY_PAUSE = 0.92, 0.9
 """Confidence, 0 to 1."""
@@ -183,7 +177,8 @@ def _condition(
 ) -> Condition:
     structure = inputs.structure
     active = int((signals.sends | signals.slowed).sum())
-    subject, where = _place(inputs, signals, senders, receivers)
+    signs = np.fmax(signals.cnps, signals.waiting)
+    subject, where = senders_place(inputs, senders, signs, receivers, signals.marks)
     others = np.flatnonzero(signals.sends & ~signals.slowed)
     sent = inputs.mean_sent
     usual = median(sent[others]) if len(others) else float("nan")
@@ -207,7 +202,7 @@ def _condition(
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
-        subject=_open_subject(inputs, senders) or subject,
+        subject=open_subject(inputs, CAUSE, senders) or subject,
         rows=tuple(senders.tolist()),
         text=(
             f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) {are} {how}, and"
@@ -224,55 +219,10 @@ def _condition(
         advice=CAUSE.advice,
         confidence=_BY_PAUSE if by_pause else _BY_MARKS,
         lost=round(lost, 3),
-        victims=tuple(structure.fabric.ports[row].id for row in receivers[:_MAX_VICTIMS].tolist()),
+        victims=tuple(structure.fabric.ports[row].id for row in receivers[:MAX_VICTIMS].tolist()),
         unseen="the switches: the link itself, and why it is too small",
         unless=(Trait.LAST_HOP, Trait.MAKES_QUEUES),
     )
-
-
-def _place(
-    inputs: DetectorInput, signals: QueueSignals, senders: Rows, receivers: Rows
-) -> tuple[str, str]:
-    """Where the queue is, as a subject and in a sentence: nine tenths of the CNPs behind one leaf
-    make it a path out of that leaf, of the marks a path into it (detection.md section 3b)."""
-    source = _one_leaf(inputs, senders, np.fmax(signals.cnps, signals.waiting))
-    target = _one_leaf(inputs, receivers, signals.marks)
-    if source and target and source != target:
-        return f"{source} to {target}", f"between {source} and {target}"
-    if source:
-        return f"paths out of {source}", f"on a path out of {source}"
-    if target:
-        return f"paths into {target}", f"on a path into {target}"
-    rails = set(inputs.structure.rail[senders].tolist())
-    nodes = {inputs.structure.fabric.ports[row].node for row in senders.tolist()}
-    if len(nodes) == 1:
-        name = nodes.pop()
-        return f"paths out of {name}", f"on a path out of {name}"
-    if len(rails) == 1:
-        return f"paths of rail r{rails.pop()}", "on their paths"
-    return "paths between hosts", "on their paths"
-
-
-def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
-    """The leaf behind which nearly all of some weight is; empty where there is none."""
-    structure = inputs.structure
-    leaf = structure.leaf[rows]
-    if not len(rows) or len(structure.leaves) < 2:
-        return ""
-    known = leaf != NONE
-    total = float(weight[rows].sum())
-    of_leaf = np.bincount(leaf[known], weights=weight[rows][known], minlength=1)
-    best = int(np.argmax(of_leaf))
-    return structure.leaves[best] if total > 0 and of_leaf[best] >= _ONE_LEAF * total else ""
-
-
-def _open_subject(inputs: DetectorInput, senders: Rows) -> str:
-    """The subject of the open finding about some of the same senders; empty without one."""
-    mine = set(senders.tolist())
-    for finding in inputs.open_of(CAUSE):
-        if mine & set(finding.rows):
-            return finding.subject
-    return ""
 
 
 def _reporting_switches(inputs: DetectorInput) -> set[int]:
