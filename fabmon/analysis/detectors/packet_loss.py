@@ -60,16 +60,16 @@ def packet_losses(
     if not naks.any() or any(g.routing.mode == ADAPTIVE for g in inputs.structure.groups):
         return
     signals, sent = queue_signals(inputs, queue), inputs.filled("tx_bps")
-    level = per_gbit(naks, sent, signals.sends)
+    level = per_gbit(inputs.total("naks"), inputs.total("tx_bps"), signals.sends)
     least = raised_from(level[signals.sends], t.naks_per_gbit, queue.rise)
     lasting = count_ticks(naks > np.float32(t.naks_per_gbit / 1e9) * sent) >= t.ticks
     senders = np.flatnonzero(signals.sends & lasting & (level >= least))
     if not len(senders):
         return
     # What a receiver misses, in the same packets; only this tick's rates are kept.
-    received = inputs.filled("rx_bps")[:, -1:]
-    missed = np.nan_to_num(inputs.snapshot.column("rdma_out_of_sequence"))[:, None]
-    misses = per_gbit(missed, received, inputs.structure.is_rail & (received[:, 0] > 0))
+    received = inputs.filled("rx_bps")[:, -1]
+    missed = np.nan_to_num(inputs.snapshot.column("rdma_out_of_sequence"))
+    misses = per_gbit(missed, received, inputs.structure.is_rail & (received > 0))
     receivers = np.flatnonzero(misses >= least)
     structure, worst = inputs.structure, float(level[senders].max())
     subject, where = senders_place(inputs, senders, level, receivers, misses)
