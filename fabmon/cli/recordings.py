@@ -16,7 +16,7 @@ from fabmon.cli.options import (
     redact_option,
     to_option,
 )
-from fabmon.fabric.wording import file_error
+from fabmon.fabric.wording import file_error, plural
 from fabmon.session.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -110,5 +110,6 @@ def cut(
 def _verdict(recording: Recording) -> str:
     lost = sum(loss.end - loss.offset for loss in recording.losses)
     if lost:
-        return f"{lost} of {recording.size} bytes are lost, in {len(recording.losses)} places"
+        places = plural(len(recording.losses), "place")
+        return f"{lost} of {recording.size} bytes are lost, in {places}"
     return "intact" if recording.is_closed else "intact, and still open or not closed"

@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from fabmon.cli.options import (
+    check_style,
     color_option,
     config_option,
     from_option,
+    once_option,
     optional_recordings_argument,
     redact_option,
     theme_option,
@@ -44,6 +46,7 @@ from fabmon.session.errors import UsageError
     help="Print instead of showing the screen: jsonl prints every tick, table and json one: that of"
     " --at, else the last (--to).",
 )
+@once_option
 @color_option
 @theme_option
 @redact_option
@@ -57,6 +60,7 @@ def replay(
     speed: str,
     follow: bool,
     style: str | None,
+    once: bool,
     color: str | None,
     theme: str | None,
     redact: bool,
@@ -71,6 +75,9 @@ def replay(
     """
     if at is not None and from_ is not None:
         raise UsageError("--at and --from both say where to begin: give only one of them")
+    if once:
+        check_style(style, once)
+        style = style or "table"
     if at is not None and to is not None and style in ("table", "json"):
         raise UsageError(f"--at and --to both say which tick {style} is of: give only one of them")
     pace = _speed(speed)

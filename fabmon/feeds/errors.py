@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 
 from fabmon.fabric.wire.messages import clean
 
-_CHECKS = {
+CHECKS = {
     "refused": "is {service} running, is the port right?",
     "reset": "is {service} on that port, does a firewall reset connections?",
     "no route": "is it up, is its address right?",
@@ -115,7 +115,7 @@ class Ended(NodeError):
 
 def with_check(text: str, cause: str, service: str = "the server") -> str:
     """A message followed by what to check for its cause; `service` is what should answer."""
-    check = _CHECKS.get(cause)
+    check = CHECKS.get(cause)
     return text if check is None else f"{text.rstrip('.')}: {check.format(service=service)}"
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from fabmon import __version__
 from fabmon.fabric.model import Host
-from fabmon.fabric.wording import byte_count, file_error
+from fabmon.fabric.wording import byte_count, file_error, plural
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.time_parsing import parse_amount, parse_seconds
@@ -81,7 +81,7 @@ def describe_status(status: RecorderStatus) -> str:
     lost = f", {status.lost_ticks} lost" if status.lost_ticks else ""
     trouble = f"; {status.trouble}" if status.trouble else ""
     size = byte_count(status.bytes)
-    return f"recorded {status.ticks} ticks{lost}, {size}: {status.path}{trouble}"
+    return f"recorded {plural(status.ticks, 'tick')}{lost}, {size}: {status.path}{trouble}"
 
 
 def rotation_of(rotate: str | None, keep: str | None) -> Rotation:

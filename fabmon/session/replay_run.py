@@ -159,9 +159,11 @@ def open_recordings(files: Sequence[Path]) -> Iterator[Timeline]:
         raise UsageError(f"{path}: {file_error(error)}{_rotated(Path(path))}") from None
     with timeline:
         yield timeline
+        read = {each.path for each in timeline.files}
         for path, loss in timeline.losses:
-            where = f"bytes {loss.offset} to {loss.end}"
-            print(f"fabmon: {path}: {where} are lost: {loss.text}", file=sys.stderr)
+            # Of a file that is not read at all, the reason is what it says where it is named.
+            where = f"bytes {loss.offset} to {loss.end} are lost: " if path in read else ""
+            print(f"fabmon: {path}: {where}{loss.text}", file=sys.stderr)
 
 
 def _rotated(path: Path) -> str:

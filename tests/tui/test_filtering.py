@@ -120,6 +120,16 @@ async def test_a_wrong_filter_says_what_would_be_right_and_changes_nothing() -> 
         assert "gpu001" in run.text
 
 
+async def test_an_unfinished_filter_says_which_one_is_applied() -> None:
+    async with running(COLLISION, size=(120, 40)) as run:
+        await run.press("slash", *"util>")
+        assert "util>: > needs a number; the filter is still util" in run.text
+        await run.press(*"80")
+        assert "needs a number" not in run.text
+        await run.press("escape", "slash", "!")
+        assert "nothing after !; no filter is applied" in run.text
+
+
 async def test_a_wrong_filter_is_said_in_full_and_not_taken() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         await run.press("slash", *"foo>3", "enter")

@@ -220,6 +220,10 @@ async def test_a_wrong_time_is_answered_with_a_right_one(
         await run.press("escape")
         assert "not a time" not in run.text
         assert second_of(run) == 89
+        await run.press("t", *"14:30", "enter")
+        await run.shows("14:30:00Z is after the end of the recording: 2026-11-21 14:08:09Z")
+        await run.press("escape")
+        assert second_of(run) == 89
         await run.press("t", *"event 1", "enter")
         await run.until(lambda: second_of(run) < 89)
 

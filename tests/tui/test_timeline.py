@@ -254,12 +254,19 @@ def test_the_span_of_the_timeline_stays_while_the_past_is_shown() -> None:
     assert screen_state.cursor.live_s > before
 
 
-async def test_a_time_that_is_not_yet_is_now(tmp_path: Path) -> None:
-    async with watching(tmp_path) as (run, live):
+async def test_a_time_that_is_not_yet_is_refused_and_the_screen_stays(tmp_path: Path) -> None:
+    async with watching(tmp_path, before_s=20) as (run, live):
         await live.pass_s(run, 3)
-        await run.press("t", *"+1h", "enter")
-        await run.says("that time is in the future")
-        await run.heads("● LIVE")
+        await run.press("space")
+        await live.pass_s(run, 2)
+        await run.heads("❚❚ PAUSED 14:07:02Z")
+        for text, meant in (("14:30", "14:30:00Z"), ("+1h", "15:07:02Z")):
+            await run.press("t", *text, "enter")
+            await run.shows(f"{meant} is in the future: the newest tick is of 2026-11-21 14:07:04Z")
+            await run.press("escape")
+            await run.heads("❚❚ PAUSED 14:07:02Z")
+        await run.press("t", *"14:07:04", "enter")
+        await run.heads("14:07:04Z")
 
 
 async def test_fluctuation_of_all_that_is_recorded_so_far(tmp_path: Path) -> None:

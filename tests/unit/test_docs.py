@@ -9,6 +9,7 @@ import pytest
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.finding import Cause
+from fabmon.feeds.errors import CHECKS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])
@@ -57,6 +58,17 @@ def test_a_finding_links_to_its_rule(cause: Cause) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= README_WORDS
+
+
+def test_every_failure_of_a_connection_that_has_a_check_is_explained() -> None:
+    page = (ROOT / "docs" / "hosts-file.md").read_text(encoding="utf-8")
+    explained = page.partition("## When a node does not answer")[2]
+    named = {word for row in re.findall(r"^\|([^|]+)\|", explained, re.M) for word in _named(row)}
+    assert set(CHECKS) <= named
+
+
+def _named(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
 
 
 def _links(page: Path) -> list[str]:

@@ -47,6 +47,11 @@ class FrameKind(StrEnum):
     INDEX = "X"
     END = "Z"
 
+    @classmethod
+    def name_of(cls, letter: str) -> str:
+        """`block` for `B`; a letter that is not known stays one."""
+        return next((kind.name.lower() for kind in cls if kind == letter), letter)
+
 
 class FrameFlag(IntFlag):
     """`PROVISIONAL`: at the end of the file, to be replaced by a larger block of the same ticks."""

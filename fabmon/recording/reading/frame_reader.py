@@ -78,7 +78,8 @@ class FrameReader:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise NotARecording(f"{path}: not a regular file: save the recording to a file")
             if MAGIC not in self._read(0, _CHUNK_BYTES):
-                raise NotARecording(f"{path}: not a fabmon recording")
+                why = "" if self.size else ": the file is empty"
+                raise NotARecording(f"{path}: not a fabmon recording{why}")
             self._take(*self._indexed_frames(), on_progress)
         except BaseException:
             self.close()
@@ -144,7 +145,9 @@ class FrameReader:
         """The payload of a frame. Raises Damaged, with the offset."""
         data = self._read(entry.offset + HEADER_BYTES, entry.header.length)
         if not payload_matches(entry.header, data):
-            raise Damaged(f"byte {entry.offset}: damaged frame ({entry.header.kind})")
+            raise Damaged(
+                f"byte {entry.offset}: damaged frame ({FrameKind.name_of(entry.header.kind)})"
+            )
         return data
 
     def payload_start(self, entry: FrameEntry, length: int) -> bytes:
@@ -258,9 +261,9 @@ class FrameReader:
                 continue
             # A frame that ends after `stop` is cut off or not all written yet. Frames may still
             # follow it, where its header has a wrong length.
-            text = (
-                "no frame begins here" if entry is None else f"frame ({entry.header.kind}) cut off"
-            )
+            text = "no frame begins here"
+            if entry is not None:
+                text = f"the frame ({FrameKind.name_of(entry.header.kind)}) is cut off"
             start, offset = offset, self._next_frame(offset + 1, stop, on_progress)
             losses.append(Loss(start, offset, text))
 

@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 
 from fabmon.fabric.time_wording import interval, utc
-from fabmon.fabric.wording import byte_count
+from fabmon.fabric.wording import byte_count, plural
 from fabmon.recording.reading.reader import Recording
 
 _EVENTS_SHOWN = 30
@@ -55,7 +55,10 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
             span = f"{self.start:%Y-%m-%d %H:%M:%SZ} to {self.end:%Y-%m-%d %H:%M:%SZ} ({lasts})"
         state = "complete" if self.closed else "being written, or the recorder was killed"
         rows = [
-            ("time", f"{span}, {self.ticks} ticks, one every {interval(self.interval_s)}"),
+            (
+                "time",
+                f"{span}, {plural(self.ticks, 'tick')}, one every {interval(self.interval_s)}",
+            ),
             ("nodes", str(self.nodes)),
             ("size", f"{byte_count(self.bytes)}, {state}"),
             ("events", f"findings: {self.findings}, bookmarks: {self.bookmarks}"),

@@ -257,7 +257,9 @@ class ViewScreen(Contained, Screen[None]):
         try:
             state.choices = state.choices.with_filter(event.text)
         except FilterError as error:
-            bar.complain(str(error), self.palette)
+            applied = state.choices.filter
+            still = f"the filter is still {applied}" if applied else "no filter is applied"
+            bar.complain(f"{error}; {still}", self.palette)
         else:
             matched = state.matched(state.scene) if state.scene is not None else None
             if matched is not None and matched.is_empty:

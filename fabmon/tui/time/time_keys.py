@@ -6,7 +6,7 @@ from functools import partial
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
+from fabmon.fabric.time_wording import SECOND_NS, date_time, duration, time_of_day
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
 from fabmon.tui.keys import shown_key
@@ -123,8 +123,10 @@ class TimeKeys(ScreenApp):
         parsed = partial(self._parse_time, scene.snapshot.time_ns, recorded)
 
         def wrong(text: str) -> str:
-            count = f"there are {len(recorded.marks_ns())} events"
-            return "" if parsed(text) is not None else f"not a time: {TIME_FORMATS}; {count}"
+            found = parsed(text)
+            if found is None:
+                return f"not a time: {TIME_FORMATS}; there are {len(recorded.marks_ns())} events"
+            return self._why_too_late(found, recorded)
 
         def go(text: str | None) -> None:
             found = parsed(text) if text is not None else None
@@ -133,9 +135,23 @@ class TimeKeys(ScreenApp):
 
         self.push_screen(Prompt("go to", TIME_FORMATS, self.screen_state.palette, wrong), go)
 
-    def _parse_time(self, at_ns: int, recorded: RecordingContents, text: str) -> int | None:
+    def _why_too_late(self, at_ns: int, recorded: RecordingContents) -> str:
+        """Why the screen cannot go to a time; empty if it is not later than the newest tick."""
+        newest_ns = self._newest_ns(recorded)
+        if not newest_ns or at_ns // SECOND_NS <= newest_ns // SECOND_NS:
+            return ""
+        times = f"{date_time(at_ns)} is %s {date_time(newest_ns)}"
+        if self.screen_state.live is None:
+            return times % "after the end of the recording:"
+        return times % "in the future: the newest tick is of"
+
+    def _newest_ns(self, recorded: RecordingContents) -> int:
+        """The time of the newest tick, of the feed or of the recording; 0 if there is none."""
         live = self.screen_state.live
-        until_ns = recorded.until_ns if live is None else live.snapshot.time_ns
+        return recorded.until_ns if live is None else live.snapshot.time_ns
+
+    def _parse_time(self, at_ns: int, recorded: RecordingContents, text: str) -> int | None:
+        until_ns = self._newest_ns(recorded)
         start_ns = recorded.start_ns or at_ns - _DAY_NS
         found = parse_time_near(text, at_ns, start_ns, until_ns, recorded.marks_ns())
         if found is not None and found % SECOND_NS == 0:

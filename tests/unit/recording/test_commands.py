@@ -51,9 +51,9 @@ def test_a_recorded_session_replays_to_the_same_lines(tmp_path: Path) -> None:
 def test_a_table_or_json_of_a_recording_is_of_the_time_of_at(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(30))
-    for style in ("table", "json"):
+    for style in (("--once",), ("--format", "table"), ("--once", "--format", "json")):
         whole, early, late = (
-            fabmon("replay", str(path), "--format", style, *options).stdout
+            fabmon("replay", str(path), *style, *options).stdout
             for options in ((), ("--at", "+5s"), ("--at", "-1s"))
         )
         clock = re.compile(r"\d\d:\d\d:\d\d")
@@ -167,7 +167,28 @@ def test_a_file_that_vanishes_while_a_directory_is_opened_is_skipped(tmp_path: P
     assert "5 ticks" in done.stdout
     replay = fabmon("replay", str(tmp_path), "--speed", "max", "--format", "jsonl")
     assert replay.returncode == 0
-    assert "a.fabrec: bytes 0 to 0 are lost: No such file or directory" in replay.stderr
+    assert "a.fabrec: No such file or directory" in replay.stderr
+
+
+def test_an_empty_file_is_named_in_the_same_words_alone_and_in_a_directory(tmp_path: Path) -> None:
+    write(tmp_path / "b.fabrec", quiet_ticks(5))
+    (tmp_path / "a.fabrec").touch()
+    alone = fabmon("verify", str(tmp_path / "a.fabrec"))
+    assert alone.returncode == 2
+    assert alone.stderr == (
+        f"fabmon: {tmp_path}/a.fabrec: not a fabmon recording: the file is empty\n"
+    )
+    for command in (("verify",), ("replay", "--once")):
+        assert fabmon(*command, str(tmp_path)).stderr == alone.stderr
+
+
+def test_verify_names_what_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(300))
+    with Recording(path) as recording:
+        block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
+    path.write_bytes(path.read_bytes()[: block.end - 10])
+    assert "are lost: the frame (block) is cut off" in fabmon("verify", str(path)).stderr
 
 
 def test_verify_reports_damage(tmp_path: Path) -> None:
@@ -181,8 +202,8 @@ def test_verify_reports_damage(tmp_path: Path) -> None:
     path.write_bytes(data)
     done = fabmon("verify", str(path))
     assert done.returncode == 5
-    assert f"{block.end - block.offset} of {len(data)} bytes are lost, in 1 places" in done.stdout
-    assert "damaged frame (B)" in done.stderr
+    assert f"{block.end - block.offset} of {len(data)} bytes are lost, in 1 place\n" in done.stdout
+    assert "damaged frame (block)" in done.stderr
     replay = fabmon("replay", str(path), "--speed", "max", "--format", "jsonl")
     assert replay.returncode == 0
     assert "are lost" in replay.stderr
@@ -232,6 +253,7 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
             "--speed fast: write a number such as 0.5",
         ),
         (("replay", __file__), "not a fabmon recording"),
+        (("replay", "FILE", "--once", "--format", "jsonl"), "--once prints a table or json"),
         (("verify",), "name a recording"),
         (("cut", "FILE", "-o", "-"), "this is not written to standard output: name a file"),
         (("record", "-o", "-"), "this is not written to standard output: name a file"),

@@ -244,7 +244,7 @@ def test_unreadable_files_of_a_directory_are_reported_as_losses(tmp_path: Path) 
         assert list(timeline.ticks()) == quiet_ticks(5)
         lost = [(path.name, loss.end, loss.text) for path, loss in timeline.losses]
         assert lost == [
-            ("b.fabrec", 0, "not a fabmon recording"),
+            ("b.fabrec", 0, "not a fabmon recording: the file is empty"),
             ("c.fabrec", 13, "not a fabmon recording"),
         ]
         (tmp_path / "b.fabrec").unlink()
