@@ -242,6 +242,19 @@ def test_counts_keep_their_words_longer_than_the_recording_its_width(
     assert len(text) <= width
 
 
+def test_a_header_that_is_too_narrow_leaves_whole_parts_out() -> None:
+    screen_state = ScreenState("pod7", Depth.NONE, mark="SIMULATED")
+    screen_state.recording = Status(RecorderStatus(Path("ring"), kept_s=25))
+    screen_state.take(HEALTHY.scene(70))
+    whole = header(screen_state.header_context(200)).text.split()
+    for width in range(20, 61):
+        text = header(screen_state.header_context(width)).text
+        assert len(text) <= width
+        assert set(text.split()) <= set(whole)
+        assert "14:07:50Z" in text or width < 32
+    assert header(screen_state.header_context(40)).text.split()[-3:] == ["REC", "▲", "0"]
+
+
 def test_the_span_of_the_timeline_stays_while_the_past_is_shown() -> None:
     screen_state = ScreenState("pod7", Depth.NONE)
     screen_state.take(HEALTHY.scene(50))

@@ -107,7 +107,9 @@ def _with_short_title(parts: list[_Part], title: str, width: int) -> list[_Part]
 
 
 def _with_least(parts: list[_Part], width: int, base: Style) -> Line:
-    """The most important parts, each as short as the width needs."""
+    """The most important parts, each as short as the width needs; those that do not fit even then
+    are left out whole.
+    """
     for spared in _SPARED:
         parts = [
             (importance, [(spared.sub("", text), style) for text, style in spans])
@@ -115,6 +117,11 @@ def _with_least(parts: list[_Part], width: int, base: Style) -> Line:
         ]
         if _width(parts, 1) <= width:
             break
+    shown: list[_Part] = []
+    for part in parts:
+        if _width([*shown, part], 1) <= width or not shown:
+            shown.append(part)
+    parts = shown
     return _join(parts, 2 if _width(parts, 2) <= width else 1, base)
 
 
