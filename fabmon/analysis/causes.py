@@ -27,6 +27,7 @@ from fabmon.analysis.detectors import (
     node_lost,
     nvlink_fabric,
     oversubscription,
+    packet_loss,
     pause_deadlock,
     pause_storm,
     polarization,
@@ -59,6 +60,7 @@ CAUSES: dict[str, Cause] = {
         oversubscription.CAUSE,
         incast.CAUSE,
         congested_path.CAUSE,
+        packet_loss.CAUSE,
         slow_receiver.CAUSE,
         pause_storm.CAUSE,
         host_pcie_limit.CAUSE,
@@ -81,6 +83,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ecmp_groups: EcmpGroupThresholds
     queue: QueueThresholds
     congested_path: congested_path.CongestedPathThresholds
+    packet_loss: packet_loss.PacketLossThresholds
     incast: incast.IncastThresholds
     link_health: LinkHealthThresholds
     uneven_rails: uneven_rails.UnevenRailsThresholds
@@ -115,6 +118,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         partial(oversubscription.oversubscription, t=t.ecmp_groups, queue=t.queue),
         partial(incast.incasts, t=t.incast, queue=t.queue),
         partial(congested_path.congested_paths, t=t.congested_path, queue=t.queue),
+        partial(packet_loss.packet_losses, t=t.packet_loss, queue=t.queue),
         partial(slow_receiver.slow_receivers, pauses=pauses),
         partial(pause_storm.pause_storms, pauses=pauses),
         partial(host_pcie_limit.host_pcie_limits, t=t.bus),

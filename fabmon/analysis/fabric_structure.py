@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -112,9 +112,9 @@ class FabricStructure:
         self._node_memo[compute] = found
         return [value for _, value in found.values()]
 
-    def ids(self, rows: Iterable[int]) -> list[str]:
+    def ids(self, rows: Sequence[int]) -> list[str]:
         """The ids of some ports, `leaf1/swp5`."""
-        known = self.once(_ids)
+        known = self.once(_ids) if rows else []
         return [known[row] for row in rows]
 
     def label(self, row: int) -> str:

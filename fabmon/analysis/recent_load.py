@@ -53,6 +53,11 @@ class RecentLoad:
 def recent(snapshot: Snapshot, column: str, rows: Sequence[int], before_s: float = 0.0) -> Floats:
     """[rows, ticks] of a HEAT column in the RECENT_S seconds that end `before_s` before a
     snapshot."""
-    ticks = max(2, round(RECENT_S / snapshot.interval_s))
+    ticks = recent_ticks(snapshot)
     later = round(before_s / snapshot.interval_s)
     return snapshot.window(column, rows, ticks + later)[:, :ticks]
+
+
+def recent_ticks(snapshot: Snapshot) -> int:
+    """The ticks of RECENT_S seconds, at least 2."""
+    return max(2, round(RECENT_S / snapshot.interval_s))

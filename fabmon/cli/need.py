@@ -74,7 +74,7 @@ def need(
     fabmon need --params 8B --dp 128 --zero 3 --seq-len 8192 --global-batch 512 --peak-tflops H100
 
     Bytes that each rail sends in a step, and the rate that hides them behind computing, against
-    80 % of line rate, which is what networks deliver. The compute time is given (--compute),
+    80 % of line rate, which collectives usually achieve. The compute time is given (--compute),
     estimated (--seq-len, --global-batch, --peak-tflops, --mfu) or measured (--recording). Reaches
     no node.
     """

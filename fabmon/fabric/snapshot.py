@@ -54,6 +54,7 @@ HEAT = (
     "ecn",
     "cnp_sent",
     "cnp",
+    "naks",
     "errors",
     "drops",
     "tx_drops",
@@ -70,7 +71,8 @@ share in which it paused its peer; the worst priority counts. `xoff` is pause tr
 directions, all priorities. `stall` is the share of time in which data waited and nothing could be
 sent (InfiniBand). `ecn` is ECN-marked packets received (of a switch's port: those
 that its queues marked), `cnp_sent` CNPs sent (to slow a sender
-down), `cnp` CNPs handled (this sender slowed down). `errors` and `drops` are sums over the
+down), `cnp` CNPs handled (this sender slowed down), `naks` NAKs received (packets were lost on the
+way, and are sent again). `errors` and `drops` are sums over the
 catalog's topics, `tx_drops` what an Ethernet port did not send: its queue was full; `damage` are
 the errors of the link itself, without what congestion causes.
 `flaps` are carrier changes. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled,
@@ -100,9 +102,10 @@ class RateHistory(Protocol):
 class AlignedHistory(Protocol):
     """Rates of the last ticks between instants that are common to all ports."""
 
-    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
-        """Values [ports, ticks] of a HEAT column, an interval apart, the last between the latest
-        instants of which nearly all nodes have samples at `end_seq`; NaN where there are none."""
+    def window(self, column: str, ticks: int, end_seq: int, rows: Rows | None = None) -> Floats:
+        """Values [ports, ticks] of a HEAT column, or [len(rows), ticks] of some ports, an interval
+        apart, the last between the latest instants of which nearly all nodes have samples at
+        `end_seq`; NaN where there are none."""
 
     def spread_s(self, ticks: int, end_seq: int) -> float:
         """The longest time between the samples of one of some ticks up to `end_seq`."""
@@ -166,13 +169,14 @@ class Snapshot:
         return found
 
     def column(self, name: str) -> Floats:
-        """[ports] of a HEAT column or of a catalog metric; all NaN when no port has it."""
+        """[ports] of a HEAT column or of a catalog metric; all NaN when no port has it. Do not
+        modify."""
         if name in HEAT:
             heat: Floats = self.heat[HEAT.index(name)]
             return heat
         position = self.columns.get(name)
         if position is None:
-            return np.full(len(self.up), np.nan, dtype=np.float32)
+            return np.broadcast_to(np.float32(np.nan), self.up.shape)
         column: Floats = self.values[:, position]
         return column
 

@@ -71,6 +71,7 @@ class AlignedRates:
         # Arrays of groups are of those that have ports: `_used` are their numbers.
         self._used: Indices = np.empty(0, np.intp)
         self._is_slow: Bools = np.empty(0, np.bool_)
+        self._shares: dict[tuple[int, int], _Shares] = {}
         self._weights: dict[tuple[int, int], _Weights] = {}
         self.restart()
 
@@ -83,7 +84,7 @@ class AlignedRates:
         self._spread_s = np.zeros(_TRAFFIC_SLOTS)
         self._seq = np.full(_TRAFFIC_SLOTS, -1, np.int64)
         self._early: tuple[Floats, Float64s, Float64s] | None = None
-        self._weights = {}
+        self._forget_weights()
 
     def _set_unknown(self) -> None:
         """Set that no group has a sample."""
@@ -110,7 +111,8 @@ class AlignedRates:
             self._early = None  # early samples of the groups and ports before this
         if not np.array_equal(used, self._used):
             self._keep_samples(used)
-        self._used, self._weights = used, {}
+        self._used = used
+        self._forget_weights()
         self._is_slow = is_slow[used]
         self._of_port = np.where(of_port >= 0, np.searchsorted(used, of_port), -1)
         room = self._tables[0].shape[1]
@@ -152,7 +154,7 @@ class AlignedRates:
         self._put(heat, begin_s, end_s)
         self._early = None
         at = seq % _TRAFFIC_SLOTS
-        self._weights = {}
+        self._forget_weights()
         self._seq[at] = seq
         self._instant[at] = np.nan
         self._spread_s[at] = 0.0
@@ -169,14 +171,14 @@ class AlignedRates:
         kept = (self._seq > end_seq - ticks) & (self._seq <= end_seq)
         return float(self._spread_s[kept].max(initial=0.0))
 
-    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
-        """[ports, ticks] of a HEAT column between common instants, an interval apart.
+    def window(self, column: str, ticks: int, end_seq: int, rows: Indices | None = None) -> Floats:
+        """[ports, ticks] of a HEAT column between common instants, an interval apart, or
+        [len(rows), ticks] of some ports.
 
         The last one is the latest of which nearly all nodes have samples at tick `end_seq`. NaN
         where a node has none, as long as it has none. Where all samples coincide these are the
         rates as they arrived.
         """
-        ports = len(self._of_port)
         at = end_seq % _TRAFFIC_SLOTS
         is_kept = self._seq[at] == end_seq and not np.isnan(self._instant[at])
         place = HEAT.index(column)
@@ -188,21 +190,22 @@ class AlignedRates:
             or self.spread_s(ticks, end_seq) <= COINCIDENT_S
             or ticks + _SPARE_SLOTS > len(table)
         ):
-            return self._raw.window(column, range(ports), ticks, end_seq)
-        key = (end_seq, ticks)
-        if key not in self._weights:
-            self._weights[key] = self._weigh(float(self._instant[at]), ticks)
-        weights = self._weights[key]
+            wanted = range(len(self._of_port)) if rows is None else rows
+            return self._raw.window(column, wanted, ticks, end_seq)
+        weights = self._weights_of(end_seq, ticks, rows)
+        ports = len(self._of_port) if rows is None else len(rows)
         rates: Floats = np.zeros((ticks, ports), np.float32)
         # Row by row: arrays of all ticks would be mapped anew for each band, which takes longer.
         part: Floats = np.empty(ports, np.float32)
         for slots, weight in weights.bands:
             for row, slot in enumerate((slots % len(table)).tolist()):
-                np.multiply(table[slot, :ports], weight[row], out=part)
+                of_slot = table[slot, :ports] if rows is None else table[slot, rows]
+                np.multiply(of_slot, weight[row], out=part)
                 rates[row] += part
         rates.ravel()[weights.unknown] = np.nan
         if len(weights.as_they_are):
-            raw = self._raw.window(column, weights.as_they_are, ticks, end_seq)
+            as_they_are = weights.as_they_are if rows is None else rows[weights.as_they_are]
+            raw = self._raw.window(column, as_they_are, ticks, end_seq)
             rates[:, weights.as_they_are] = raw.T
         return rates.T
 
@@ -310,8 +313,23 @@ class AlignedRates:
             before = table[at, ports]
             table[at, ports] = before + (heat[place, ports] - before) * share[ports]
 
-    def _weigh(self, instant: float, ticks: int) -> _Weights:
-        """How the samples of each port add up to the rates of a window that ends at an instant."""
+    def _forget_weights(self) -> None:
+        self._shares, self._weights = {}, {}
+
+    def _weights_of(self, end_seq: int, ticks: int, rows: Indices | None) -> _Weights:
+        """How the samples of each port, or of some, add up to the rates of a window."""
+        key = (end_seq, ticks)
+        if key not in self._shares:
+            instant = float(self._instant[end_seq % _TRAFFIC_SLOTS])
+            self._shares[key] = self._shares_until(instant, ticks)
+        if rows is not None:
+            return self._weigh(self._shares[key], self._of_port[rows])
+        if key not in self._weights:
+            self._weights[key] = self._weigh(self._shares[key], self._of_port)
+        return self._weights[key]
+
+    def _shares_until(self, instant: float, ticks: int) -> _Shares:
+        """How the samples of each group add up to the rates of a window that ends at an instant."""
         until = instant - np.arange(ticks - 1, -1, -1.0)[:, None]
         base = np.floor(until[:, 0]).astype(np.int64)
         shares, known = [], np.zeros((ticks, len(self._last_slot)))
@@ -325,16 +343,25 @@ class AlignedRates:
                 shares.append((slots, covered))
         is_enough = known >= _ENOUGH
         scale = np.where(is_enough, 1 / np.where(is_enough, known, 1), 0)
-        of_port = self._of_port
+        bands = [(slots, (covered * scale).astype(np.float32)) for slots, covered in shares]
+        return _Shares(bands, ~is_enough)
+
+    def _weigh(self, shares: _Shares, of_port: Indices) -> _Weights:
+        """The shares of the groups of some ports."""
         as_they_are = of_port < 0
         if self._is_slow.any():
             as_they_are = as_they_are | self._is_slow[of_port]
-        bands = [
-            (slots, np.take((covered * scale).astype(np.float32), of_port, axis=1))
-            for slots, covered in shares
-        ]
-        unknown = np.flatnonzero(np.take(~is_enough, of_port, axis=1))
+        bands = [(slots, np.take(share, of_port, axis=1)) for slots, share in shares.bands]
+        unknown = np.flatnonzero(np.take(shares.unknown, of_port, axis=1))
         return _Weights(bands, unknown, np.flatnonzero(as_they_are))
+
+
+class _Shares(NamedTuple):
+    """`bands` are slots [ticks] and the weights [ticks, groups] of the samples in them; `unknown`
+    [ticks, groups] is True where there is no rate."""
+
+    bands: list[tuple[NDArray[np.int64], Floats]]
+    unknown: Bools
 
 
 class _Weights(NamedTuple):

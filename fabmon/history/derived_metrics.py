@@ -85,11 +85,12 @@ RECORDED_SUMS = ("port_errors", "port_drops")
 """Sums of recording rules. Each source of a port has its own: they are added up."""
 
 _CNP_SENT, _CNP_HANDLED = "rdma_cnp_sent", "rdma_cnp_handled"
+_NAKS = "rdma_packet_sequence_errors"
 _IB_STATE, _NVLINK_BPS = "ib_state", "nvlink_speed_bps"
 _CARRIER_CHANGES = "netdev_carrier_changes"
 require(*_PCIE_STALLS, *_PCIE_BYTES, *_PCIE_RATES, *_GPU_LINKS)
 require(*_STATES, *_ECN, *_WAIT, *DAMAGE, *_PARTS, *sum(_PARTS.values(), ()))
-require(_LINK_DOWN, _CNP_SENT, _CNP_HANDLED, _IB_STATE, _NVLINK_BPS, _CARRIER_CHANGES)
+require(_LINK_DOWN, _CNP_SENT, _CNP_HANDLED, _NAKS, _IB_STATE, _NVLINK_BPS, _CARRIER_CHANGES)
 require(
     *(
         name.format(direction, priority)
@@ -159,6 +160,7 @@ class MetricDeriver:
             "ecn": self._first(values, _ECN),
             "cnp_sent": self._one(values, _CNP_SENT),
             "cnp": self._one(values, _CNP_HANDLED),
+            "naks": self._one(values, _NAKS),
             "damage": self._max(values, DAMAGE),
             "flaps": self._flaps(values),
             "bus": self._max(values, _PCIE_STALLS) / np.float32(100),

@@ -20,6 +20,9 @@ _BRIEF_TICKS = 120
 """The other columns are kept for two minutes, which is the most that a detector looks at: the whole
 length would take 400 MB for a thousand hosts."""
 
+_MANY_ROWS = 512
+"""Ports from which on it is faster to select them tick by tick."""
+
 _Slots = NDArray[np.intp]
 
 
@@ -151,16 +154,22 @@ class _Table:
     def window(
         self, column: int, rows: Sequence[int] | _Slots, seqs: _Slots, first: int, last: int
     ) -> Floats:
-        """[rows, ticks]; a `range` of rows with step 1 is copied in one piece."""
+        """[rows, ticks]; that of a `range` of rows with step 1 may be a view, read-only: nothing is
+        copied for the windows of all ports that detectors read at every tick."""
         if not self._is_used[column]:
-            return np.full((len(rows), len(seqs)), np.nan, np.float32)
+            return np.full((len(seqs), len(rows)), np.nan, np.float32).T
         slots = seqs % self._ticks
         values = self._values[column, :, : self._rows]
-        if isinstance(rows, range) and rows.step == 1:
-            picked: Floats = values[:, rows.start : rows.stop][slots]
-        else:
-            picked = values[np.ix_(slots, np.asarray(rows, np.intp))]
         kept = _are_kept(seqs, self._ticks, first, last)
+        if isinstance(rows, range) and rows.step == 1:
+            values = values[:, rows.start : rows.stop]
+            if kept.all() and slots[-1] - slots[0] == len(slots) - 1:
+                view = values[slots[0] : slots[-1] + 1].T
+                view.flags.writeable = False
+                return view
+            picked: Floats = values[slots]
+        else:
+            picked = _of_rows(values, slots, np.asarray(rows, np.intp))
         if not kept.all():
             picked[~kept] = np.nan
         return picked.T
@@ -180,6 +189,17 @@ class _Table:
                     values[column, slot, : self._rows] = self._values[column, slot, : self._rows]
                 values[column, slot, self._rows : rows] = np.nan
         self._values, self._rows = values, rows
+
+
+def _of_rows(values: Floats, slots: _Slots, rows: _Slots) -> Floats:
+    """[slots, rows]: a copy of some ports of [ticks, ports] in some ticks."""
+    if len(rows) < _MANY_ROWS:
+        return values[np.ix_(slots, rows)]
+    picked: Floats = np.empty((len(slots), len(rows)), np.float32)
+    for of_tick, slot in zip(picked, slots.tolist(), strict=True):
+        # "wrap", since the default copies once more; -1 is the last port, as elsewhere.
+        np.take(values[slot], rows, out=of_tick, mode="wrap")
+    return picked
 
 
 def _as_range(slots: _Slots) -> range | _Slots:

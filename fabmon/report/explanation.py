@@ -161,10 +161,10 @@ def _hosts(log: JobLog) -> list[HostRecord]:
 
 def _verdict(each: BenchmarkResult) -> str:
     if not each.is_good:
-        return "less than the 80 % that networks deliver: look for the slowest rail and for pauses."
+        return "less than the usual 80 %: look for the slowest rail and for pauses."
     if (each.share or 0.0) > 1:
         return "more than a ring could: NCCL reduces in the node first."
-    return "which is what networks deliver."
+    return "and about 80 % or more is usual."
 
 
 def _impossible(each: BenchmarkResult, rails: Rails) -> str:

@@ -258,7 +258,8 @@ def _rows(record: RequirementRecord) -> Iterator[tuple[str, str, str]]:
         low, high = bit_rate(record.needed_low_bps), bit_rate(record.needed_high_bps)
         yield "needed per rail", low if low == high else f"{low} to {high}", behind
     line = bit_rate(record.line_rate_bps)
-    yield "delivered per rail", bit_rate(record.delivered_bps), f"80 % of {line}, which is typical"
+    usual = f"80 % of {line}, which collectives usually achieve"
+    yield "delivered per rail", bit_rate(record.delivered_bps), usual
 
 
 def _formula(record: RequirementRecord) -> str:

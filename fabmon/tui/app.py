@@ -140,6 +140,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
     ) -> None:
         """Nothing is shown before `run_async`."""
         depth = detect(os.environ) if color == "auto" else Depth(color)
+        asked = {"burst": ask_burst, "retry": ask_retry, "ras": ask_ras}
         preferences = preferences or Preferences()
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
         self.console = console_of(depth)
@@ -154,7 +155,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             keys=preferences.keys,
             terminal_theme=theme_without_answer(os.environ),
             nodes_options=nodes_options,
-            can_retry=ask_retry is not None,
+            impossible=frozenset(action for action, ask in asked.items() if ask is None),
         )
         self._scenes = scenes
         self._ask_burst = ask_burst

@@ -54,6 +54,7 @@ class ScreenApp(ContainingApp):
         self._waiting_keys: deque[events.Key] = deque()
         self._key: events.Key | None = None
         self._key_limit: Timer | None = None
+        self._message = ""
 
     async def on_event(self, event: Event) -> None:
         """Handle an event; a key waits for the one before it."""
@@ -105,6 +106,7 @@ class ScreenApp(ContainingApp):
 
     def notify(self, message: str, **options: Any) -> None:
         """Show a message in one line."""
+        self._message = message
         super().notify(fit(message, max(1, self.size.width - 4)).rstrip(), **options)
 
     def on_notify(self) -> None:
@@ -112,6 +114,14 @@ class ScreenApp(ContainingApp):
 
         Textual 8.2 removes messages that are cleared, and keeps the containers that they were in.
         """
+        self._remove_message()
+
+    def unsay(self, text: str) -> None:
+        """Remove this line where it is the last one that was shown."""
+        if self._message == text:
+            self._remove_message()
+
+    def _remove_message(self) -> None:
         self.clear_notifications()
         self.screen.query("ToastHolder").remove()
 

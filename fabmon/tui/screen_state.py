@@ -79,10 +79,10 @@ class ScreenState:
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
     returns why there are no nodes, empty if that is not known, `alerts_fail` whether findings
     cannot be sent to a receiver. `nodes_options` are the options that name the nodes, for commands
-    that texts show. `can_retry`: nodes that fail can be connected to, which are neither simulated
-    nor recorded. `follows_first`: the first finding is selected, until the user moves. `unfolded`
-    are the keys of the groups of findings that are listed. `terminal_theme` fits the terminal's
-    background.
+    that texts show. `impossible` are the actions that these nodes cannot carry out, such as a burst
+    where they are simulated or recorded. `follows_first`: the first finding is selected, until the
+    user moves. `unfolded` are the keys of the groups of findings that are listed. `terminal_theme`
+    fits the terminal's background.
     """
 
     title: str
@@ -103,7 +103,7 @@ class ScreenState:
     nothing: Callable[[], str] = str
     alerts_fail: Callable[[], bool] = bool
     nodes_options: str = "--hosts FILE"
-    can_retry: bool = True
+    impossible: frozenset[str] = frozenset()
     follows_first: bool = True
     _selected_key: str = ""
     unfolded: frozenset[str] = frozenset()
@@ -142,8 +142,8 @@ class ScreenState:
     @property
     def refused_actions(self) -> frozenset[str]:
         """The actions that this screen always refuses: no footer and no command offers them."""
-        refused = set() if self.can_retry else {"retry"}
-        return frozenset(refused | ({"bookmark"} if self.recording.bookmark_problem else set()))
+        bookmark = {"bookmark"} if self.recording.bookmark_problem else set()
+        return self.impossible | bookmark
 
     @property
     def theme(self) -> Theme:

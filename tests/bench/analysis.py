@@ -17,7 +17,7 @@ import numpy as np
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.fabric.model import Host
-from fabmon.fabric.snapshot import AlignedHistory, Floats
+from fabmon.fabric.snapshot import AlignedHistory, Floats, Rows
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Hello
 from fabmon.feeds.demo.feed import DemoFeed
@@ -55,8 +55,8 @@ class Damaged(NamedTuple):
 
     rates: AlignedHistory
 
-    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
-        values = self.rates.window(column, ticks, end_seq)
+    def window(self, column: str, ticks: int, end_seq: int, rows: Rows | None = None) -> Floats:
+        values = self.rates.window(column, ticks, end_seq, rows)
         return np.full_like(values, 1e4) if column == "damage" else values
 
     def spread_s(self, ticks: int, end_seq: int) -> float:

@@ -40,6 +40,17 @@ def test_every_fault_of_a_tour_is_found_and_nothing_else(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_tip_that_names_enter_comes_with_the_finding(kind: str) -> None:
+    """Before that `enter` opens the cell."""
+    scenario = tour(kind)
+    [tip] = [each for each in scenario.caption if "enter on the finding" in each.text]
+    [(second, cause, _)] = opened(scenario, round(tip.at) + 2)
+    assert cause == scenario.fault[0].kind
+    assert second <= tip.at <= second + 1
+    assert tip.at + tip.duration <= scenario.fault[0].until
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_jobs_of_a_tour_alone_are_healthy(kind: str) -> None:
     assert opened(msgspec.structs.replace(tour(kind), fault=()), 180) == []
 

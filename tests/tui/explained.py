@@ -34,6 +34,7 @@ _OTHER_SCENARIOS = {
     "host_pcie_limit": "pcie_limit",
     "link_down": "flapping_link",
     "congested_path": "collision_from_hosts",
+    "packet_loss": "degraded_link_from_hosts",
 }
 """Causes whose scenario has another name."""
 

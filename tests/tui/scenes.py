@@ -315,8 +315,9 @@ class _SampledTogether:
 
     world: World
 
-    def window(self, column: str, ticks: int, end_seq: int) -> Floats:
-        return self.world.window(column, range(len(self.world.fabric.ports)), ticks, end_seq)
+    def window(self, column: str, ticks: int, end_seq: int, rows: Rows | None = None) -> Floats:
+        wanted = range(len(self.world.fabric.ports)) if rows is None else rows
+        return self.world.window(column, wanted, ticks, end_seq)
 
     def spread_s(self, ticks: int, end_seq: int) -> float:
         return 0.0

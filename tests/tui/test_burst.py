@@ -83,6 +83,7 @@ async def test_b_asks_the_node_of_the_port() -> None:
         await run.press("B")
         assert not asked
         await run.press("enter", "B")
+        assert "B burst" in run.lines[-1]
         assert len(asked) == 1
         assert asked[0][2:] == (5.0, 50.0)
         await run.says("burst of gpu001 r0: 50 Hz for 5 s")
@@ -92,6 +93,8 @@ async def test_b_asks_the_node_of_the_port() -> None:
 
 async def test_b_is_refused_where_nobody_can_be_asked() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
-        await run.press("enter", "B")
+        await run.press("enter")
+        assert "burst" not in run.lines[-1]
+        await run.press("B")
         (message,) = [note.message for note in run.app._notifications]
         assert message.startswith("no burst: live only, these nodes are simulated or recorded")

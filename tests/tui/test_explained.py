@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.finding import Condition, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import GPU, RAIL
+from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.tui.cells import DOWN, scale
 from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
@@ -24,8 +26,10 @@ from fabmon.tui.text.pages.findings import finding_lines
 from fabmon.tui.text.pages.node import node_page
 from fabmon.tui.text.picture import canvas
 from fabmon.tui.text.picture.pictures import PICTURES
+from tests.builders import new_pipeline
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
+from tests.scenario.test_scenarios import HERE, read
 from tests.tui import golden
 from tests.tui.explained import analyst, finding_of, played, scene_of
 from tests.tui.running import Running, running
@@ -269,6 +273,38 @@ def test_the_picture_of_a_finding_that_does_not_hold_is_of_the_time_at_which_it_
     assert any("mean of 5 s until 14:07:30Z, when it last held" in text for text in after)
     assert not any("when it last held" in text for text in before)
     assert any("Evidence  at 14:07:30Z, when it last held" in text for text in after)
+
+
+def test_the_bars_of_a_collision_are_of_seconds_in_which_its_link_was_full() -> None:
+    """Its rule holds for ten seconds after the last full second, while the traffic is even again,
+    and what it says then is of the full ones."""
+    scenario, _ = read(HERE / "collision.toml")
+    feed = DemoFeed(scenario)
+    pipeline = new_pipeline(feed.hosts)
+    fault = scenario.fault[0]
+    assert fault.duration is not None
+    ended_s = fault.at + fault.duration
+    shown: dict[int, list[str]] = {}
+    found: Finding | None = None
+    for second in range(round(ended_s) + 30):
+        scene = pipeline.accept(feed.step())
+        found = finding_of(scene, "ecmp_collision") or found
+        if found is not None:
+            shown[second] = lines_of(scene, found, 120, 40)
+    assert found is not None
+    assert {second > ended_s for second in shown} == {False, True}
+    for lines in shown.values():
+        sent = {
+            name: float(bps)
+            for text in lines
+            for name, bps in re.findall(r"(up\d+) [^\d\w]*([\d.]+) Gb/s", text)
+        }
+        assert sent["up3"] > 340
+        assert max(bps for name, bps in sent.items() if name != "up3") < 170
+    passed = [second for second in shown if second > ended_s + 3]
+    assert all("mean of 5 s until" in " ".join(shown[second]) for second in passed)
+    assert all("when leaf1 up3 sent most" in " ".join(shown[second]) for second in passed)
+    assert any("mean of 5 s   " in " ".join(lines) for lines in shown.values())
 
 
 def test_a_picture_of_now_beside_evidence_of_then_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

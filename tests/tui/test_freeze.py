@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from fabmon.analysis.scene import Event, Scene
 from tests.tui.running import running
+from tests.tui.scenes import START_NS
 from tests.tui.worlds import COLLISION
 
 
@@ -64,3 +68,42 @@ async def test_nothing_to_freeze_is_no_freeze() -> None:
     async with running() as run:
         await run.press("space")
         assert not run.app.screen_state.paused
+
+
+def with_measured_steps(seq: int) -> Scene:
+    """A scene of the collision, with an event of a job at tick 50."""
+    scene = COLLISION.scene(seq)
+    event = Event(START_NS + 50 * 10**9, 50, "iteration", "train: communication 59.5 → 36.2 %")
+    return replace(scene, events=(*scene.events, event)) if seq >= 50 else scene
+
+
+async def test_events_that_have_no_number_are_no_stops() -> None:
+    async with running() as run:
+        await run.send(*[with_measured_steps(seq) for seq in range(30, 61)])
+        await run.press("{")
+        await run.says("Opened: ECMP collision leaf1 up5")
+        await run.heads("PAUSED 14:07:13Z")
+        await run.press("{")
+        await run.says("no earlier event")
+
+
+async def test_the_line_of_an_event_goes_with_its_time() -> None:
+    async with running(toasts=True) as run:
+        await run.send(*[with_measured_steps(seq) for seq in range(30, 61)])
+        await run.press("{")
+        await run.shows("Opened: ECMP collision leaf1 up5")
+        await run.press("]")
+        await run.heads("PAUSED 14:07:14Z")
+        await run.until(lambda: "Opened: ECMP" not in run.text)
+        await run.press("i", "]")
+        await run.heads("PAUSED 14:07:15Z")
+        await run.shows("i again clears it")
+
+
+async def test_the_speed_is_said_while_nothing_plays() -> None:
+    async with running() as run:
+        await run.send(*[COLLISION.scene(seq) for seq in range(30, 61)])
+        await run.press("space", "[", ">")
+        await run.says("playback speed \N{MULTIPLICATION SIGN}2; paused: space plays")
+        await run.press("<", "<")
+        await run.says("playback speed \N{MULTIPLICATION SIGN}½; paused: space plays")

@@ -54,6 +54,22 @@ def test_counters_that_are_zero_or_absent_are_named_once_others_at_their_port() 
     assert next(line for line in shown if "ECN 12.3 k/s" in line).split()[:2] == ["▲", "up5"]
 
 
+def test_where_no_other_end_is_known_there_is_no_column_for_it() -> None:
+    nodes = tuple(
+        msgspec.structs.replace(
+            node, ports=tuple(msgspec.structs.replace(port, peer=None) for port in node.ports)
+        )
+        for node in LEAVES.fabric.nodes
+    )
+    world = replace(LEAVES, fabric=msgspec.structs.replace(LEAVES.fabric, nodes=nodes))
+    known, unknown = (
+        next(line for line in page(each, "gpu001", 80, 24) if line.split()[0] == "port")
+        for each in (LEAVES, world)
+    )
+    assert "→ to" in known
+    assert "→" not in unknown
+
+
 def test_what_cannot_be_seen_of_a_node_is_on_its_page() -> None:
     known = LEAVES.fabric.node("leaf1")
     text = "qps: /proc hides the processes of other accounts (hidepid=2)"

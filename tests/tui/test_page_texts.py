@@ -143,6 +143,27 @@ def test_nodes_that_are_stale_alike_are_one_line() -> None:
     assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text
 
 
+@pytest.mark.parametrize("names", [("vm",), ("a", "bb"), ("a-host-with-a-name-of-35-characters",)])
+def test_nodes_are_below_their_headings_whatever_their_names(
+    names: tuple[str, ...],
+) -> None:
+    scene = HEALTHY.scene(70)
+    snapshot = scene.snapshot
+    known = snapshot.statuses["gpu001"]
+    statuses = {name: msgspec.structs.replace(known, node=name, reason="why") for name in names}
+    nobody = msgspec.structs.replace(snapshot.fabric, nodes=())
+    scene = replace(scene, snapshot=replace(snapshot, statuses=statuses, fabric=nobody))
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    page = nodes.nodes_page(screen_state.draw_context(scene, 100), frozenset())
+    head, *rows = [line.text for line in page][-1 - len(names) :]
+    assert head.split() == ["node", "state", "for", "probe", "CPU", "reason"]
+    assert len(rows) == len(names)
+    for row in rows:
+        assert row.index("●") == head.index("state")
+        assert row.index("why") == head.index("reason")
+
+
 def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
     screen_state = ScreenState("every 15 s: prometheus.example.org:9090", Depth.NONE)
     screen_state.take(HEALTHY.scene(70))

@@ -56,6 +56,9 @@ async def test_the_risk_is_said_first_and_one_query_is_sent_after_the_version_is
             assert "for the status of job 8801 llama-70b (anna)? One query is sent." in text
             assert "before 2.29.2 and with 2.29.7 a query can crash the job" in text
             assert server.connections == 0
+            await run.press("escape")
+            assert "R RAS" in run.lines[-1]
+            await run.press("R")
             await run.press(*"2.29.3", "enter")
             await run.shows("job 8801 llama-70b (anna): NCCL's RAS", "AllReduce 40 of 41")
             assert server.received == ALLOWED
@@ -161,4 +164,5 @@ async def test_an_answer_that_is_none_is_said() -> None:
 async def test_a_simulated_fabric_has_none() -> None:
     async with running(toasts=True) as run:
         await ask(run)
+        assert "RAS" not in run.lines[-1]
         await run.says("no RAS: these nodes are simulated, recorded or redacted")

@@ -317,3 +317,49 @@ async def test_a_cut_is_named_after_its_first_second(
     with Recording(path) as made:
         begin, end = (f"{utc(each):%H%M%SZ}" for each in (made.start_ns, made.until_ns))
     assert path.name.endswith(f"T{begin}-{end}.fabrec")
+
+
+async def test_a_mark_is_cleared_by_the_same_key_while_time_passes(tmp_path: Path) -> None:
+    async with watching(tmp_path) as (run, live):
+        await live.pass_s(run, 5)
+        for key, name in (("i", "start"), ("o", "end")):
+            await run.press(key)
+            await run.says(f"{key} again clears it")
+            await live.pass_s(run, 3)
+            await run.press(key)
+            await run.says(f"{name} of the range cleared")
+        cursor = run.app.screen_state.cursor
+        assert (cursor.mark_in_ns, cursor.mark_out_ns) == (None, None)
+
+
+async def test_a_start_after_a_whole_range_begins_a_new_one(tmp_path: Path) -> None:
+    async with watching(tmp_path) as (run, live):
+        cursor = run.app.screen_state.cursor
+        await live.pass_s(run, 3)
+        await run.press("i")
+        await live.pass_s(run, 3)
+        await run.press("o")
+        await run.says("marked 14:06:42Z to 14:06:45Z, 3 s")
+        await live.pass_s(run, 3)
+        await run.press("i")
+        await run.says("start of the range marked at 14:06:48Z")
+        assert cursor.range_ns is None
+        await live.pass_s(run, 2)
+        await run.press("o")
+        await run.says("marked 14:06:48Z to 14:06:50Z, 2 s")
+        await live.pass_s(run, 2)
+        await run.press("o")
+        await run.says("marked 14:06:48Z to 14:06:52Z, 4 s")
+
+
+async def test_the_brackets_of_a_range_are_in_order_whichever_end_was_marked_first(
+    tmp_path: Path,
+) -> None:
+    async with watching(tmp_path) as (run, live):
+        await live.pass_s(run, 40)
+        await run.press("i", "t", *"-20s", "enter")
+        await shows_second(run, 19)
+        await run.press("o", "`")
+        await run.heads("● LIVE")
+        strip = next(text for text in run.lines if "Busiest link" in text and "[" in text)
+        assert strip.index("[") < strip.index("]")

@@ -215,6 +215,16 @@ def test_a_replay_has_the_same_windows_as_the_session_that_was_recorded(tmp_path
     assert snapshot.aligned.spread_s(10, snapshot.seq) > 0.3
 
 
+@pytest.mark.parametrize("phase_s", [0.0, -0.4])
+def test_the_window_of_some_ports_is_their_part_of_that_of_all(phase_s: float) -> None:
+    nodes = [Sampled(square(3), phase_s=phase_s), Sampled(square(4)), Sampled(square(5))]
+    snapshot, _ = judged(nodes)
+    all_ports = snapshot.aligned.window("tx_bps", 10, snapshot.seq)
+    some = snapshot.aligned.window("tx_bps", 10, snapshot.seq, np.array([2, 0]))
+    assert np.isfinite(some).all()
+    assert np.array_equal(some, all_ports[[2, 0]])
+
+
 phases = st.floats(-0.69, 0.29)
 jitters = st.lists(st.floats(-0.05, 0.05), min_size=1, max_size=7)
 lates = st.frozensets(st.integers(3, 20), max_size=6)

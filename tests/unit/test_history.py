@@ -392,6 +392,25 @@ def test_single_links_inside_a_node_are_kept_for_two_minutes_only() -> None:
     assert (~np.isnan(drawn)).sum(axis=1).tolist() == [250, 120, 250, 120]
 
 
+def test_windows_of_all_ports_and_of_some_are_the_same_over_the_end_of_the_ring() -> None:
+    ring, ports = RateRing(120), 600
+    for seq in range(130):
+        heat = np.tile(seq + np.arange(ports) / 1000, (len(HEAT), 1)).astype(np.float32)
+        ring.append(seq, heat, 0.0)
+        drawn = ring.window("ecn", range(ports), 10, seq)
+        assert np.array_equal(drawn, ring.window("ecn", np.arange(ports), 10, seq), equal_nan=True)
+        assert np.array_equal(drawn[:3], ring.window("ecn", [0, 1, 2], 10, seq), equal_nan=True)
+    assert drawn[:, 0].tolist() == pytest.approx((120 + np.arange(ports) / 1000).tolist())
+
+
+def test_the_window_of_all_ports_does_not_let_its_reader_change_the_history() -> None:
+    ring = RateRing(120)
+    for seq in range(20):
+        ring.append(seq, np.ones((len(HEAT), 3), np.float32), 0.0)
+    with pytest.raises(ValueError, match="read-only"):
+        ring.window("tx_bps", range(3), 10, 19)[0] = 0
+
+
 def test_a_hello_of_a_node_that_no_list_of_hosts_has_adds_the_node() -> None:
     """As in a damaged recording."""
     history = History(LeafSpine().hosts)

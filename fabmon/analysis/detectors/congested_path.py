@@ -15,7 +15,12 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
+from fabmon.analysis.evidence.detector_input import (
+    TICKS,
+    DetectorInput,
+    has_values,
+    without_nan,
+)
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import (
     BUSY_UTIL,
@@ -23,11 +28,11 @@ from fabmon.analysis.evidence.queue_signals import (
     QueueThresholds,
     queue_signals,
 )
+from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, open_subject, senders_place
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import Share, Ticks
-from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
@@ -47,9 +52,6 @@ CAUSE = Cause(
 _SILENT_TICKS = 3
 """Ticks without traffic counters after which a switch counts as not watched."""
 
-_ONE_LEAF = 0.9
-"""Share of the CNPs or marks, 0 to 1, behind one leaf that locates the queue there."""
-
 _LAST_HOP = 0.5
 """Share of the marks, 0 to 1, at receivers that explain them from which on there is no other
 queue to look for."""
@@ -68,9 +70,6 @@ burst of a faster sender fills the last hop, too short to be seen as full."""
 _FAR_ABOVE = 5.0
 """How many times the median of all senders one waits for credits that something holds up: where 5 %
 of the time is background, single NICs wait three times as much as most."""
-
-_MAX_VICTIMS = 64
-"""Receivers listed in a finding."""
 
 _BY_MARKS, _BY_PAUSE = 0.92, 0.9
 """Confidence, 0 to 1."""
@@ -103,8 +102,8 @@ def congested_paths(
     unwatched = structure.is_rail & ~_is_below(inputs, known)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     # Of all time, idle seconds too: receivers that are full for moments slow senders as well.
-    paused = inputs.filled("pause_rx").mean(axis=1) >= t.paused
-    paused |= inputs.filled("stall").mean(axis=1) >= t.waiting
+    paused = inputs.total("pause_rx") / TICKS >= t.paused
+    paused |= inputs.total("stall") / TICKS >= t.waiting
     by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
     senders = np.flatnonzero((by_cnps | paused) & signals.slowed & unwatched)
     senders = senders[_lasting(inputs, t, senders)]
@@ -148,16 +147,18 @@ def _held_up(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThre
     """[ports]: whether a sender waits for credits far more than most senders, however few do. Where
     some NICs are slower than it, it may send to one of them."""
     signals = queue_signals(inputs, queue)
+    held_up = np.zeros(len(signals.sends), np.bool_)
     if not signals.sends.any():
-        return np.zeros(len(signals.sends), np.bool_)
+        return held_up
     usual = median(signals.waiting[signals.sends])
     least = max(queue.waiting, _FAR_ABOVE * usual)
-    stall = inputs.filled("stall")
-    waits = stall >= least * np.fmax(stall + inputs.sent, np.float32(BUSY_UTIL))
     lines = without_nan(inputs.snapshot.line_rate_bps)
     slowest = lines[inputs.structure.is_rail & (lines > 0)].min(initial=np.inf)
-    held = signals.slowed & (signals.waiting >= least) & (lines * _SLOWER <= slowest)
-    held_up: Mask = held & (waits[:, -t.of_ticks :].sum(axis=1) >= t.ticks)
+    may_be = signals.slowed & (signals.waiting >= least) & (lines * _SLOWER <= slowest)
+    rows = np.flatnonzero(may_be)
+    stall, sent = inputs.filled("stall")[rows], inputs.sent[rows]
+    waits = stall >= least * np.fmax(stall + sent, np.float32(BUSY_UTIL))
+    held_up[rows] = waits[:, -t.of_ticks :].sum(axis=1) >= t.ticks
     return held_up
 
 
@@ -166,7 +167,7 @@ def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
     rail = inputs.structure.is_rail
     late = slice(TICKS - t.of_ticks, TICKS)
     full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
-    stalls = (inputs.filled("bus")[:, late] >= t.stalled).any(axis=1)
+    stalls = inputs.filled("bus")[:, late].max(axis=1) >= t.stalled
     found: Mask = (full | stalls | pause_graph(inputs).pauses) & rail
     return found
 
@@ -176,9 +177,10 @@ def _condition(
 ) -> Condition:
     structure = inputs.structure
     active = int((signals.sends | signals.slowed).sum())
-    subject, where = _place(inputs, signals, senders, receivers)
+    signs = np.fmax(signals.cnps, signals.waiting)
+    subject, where = senders_place(inputs, senders, signs, receivers, signals.marks)
     others = np.flatnonzero(signals.sends & ~signals.slowed)
-    sent = inputs.sent.mean(axis=1)
+    sent = inputs.mean_sent
     usual = median(sent[others]) if len(others) else float("nan")
     own = float(sent[senders].mean())
     lost = max(0.0, 1.0 - own / usual) if usual > 0 else 0.0
@@ -200,7 +202,7 @@ def _condition(
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
-        subject=_open_subject(inputs, senders) or subject,
+        subject=open_subject(inputs, CAUSE, senders) or subject,
         rows=tuple(senders.tolist()),
         text=(
             f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) {are} {how}, and"
@@ -217,55 +219,10 @@ def _condition(
         advice=CAUSE.advice,
         confidence=_BY_PAUSE if by_pause else _BY_MARKS,
         lost=round(lost, 3),
-        victims=tuple(structure.fabric.ports[row].id for row in receivers[:_MAX_VICTIMS].tolist()),
+        victims=tuple(structure.fabric.ports[row].id for row in receivers[:MAX_VICTIMS].tolist()),
         unseen="the switches: the link itself, and why it is too small",
         unless=(Trait.LAST_HOP, Trait.MAKES_QUEUES),
     )
-
-
-def _place(
-    inputs: DetectorInput, signals: QueueSignals, senders: Rows, receivers: Rows
-) -> tuple[str, str]:
-    """Where the queue is, as a subject and in a sentence: nine tenths of the CNPs behind one leaf
-    make it a path out of that leaf, of the marks a path into it (detection.md section 3b)."""
-    source = _one_leaf(inputs, senders, np.fmax(signals.cnps, signals.waiting))
-    target = _one_leaf(inputs, receivers, signals.marks)
-    if source and target and source != target:
-        return f"{source} to {target}", f"between {source} and {target}"
-    if source:
-        return f"paths out of {source}", f"on a path out of {source}"
-    if target:
-        return f"paths into {target}", f"on a path into {target}"
-    rails = set(inputs.structure.rail[senders].tolist())
-    nodes = {inputs.structure.fabric.ports[row].node for row in senders.tolist()}
-    if len(nodes) == 1:
-        name = nodes.pop()
-        return f"paths out of {name}", f"on a path out of {name}"
-    if len(rails) == 1:
-        return f"paths of rail r{rails.pop()}", "on their paths"
-    return "paths between hosts", "on their paths"
-
-
-def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
-    """The leaf behind which nearly all of some weight is; empty where there is none."""
-    structure = inputs.structure
-    leaf = structure.leaf[rows]
-    if not len(rows) or len(structure.leaves) < 2:
-        return ""
-    known = leaf != NONE
-    total = float(weight[rows].sum())
-    of_leaf = np.bincount(leaf[known], weights=weight[rows][known], minlength=1)
-    best = int(np.argmax(of_leaf))
-    return structure.leaves[best] if total > 0 and of_leaf[best] >= _ONE_LEAF * total else ""
-
-
-def _open_subject(inputs: DetectorInput, senders: Rows) -> str:
-    """The subject of the open finding about some of the same senders; empty without one."""
-    mine = set(senders.tolist())
-    for finding in inputs.open_of(CAUSE):
-        if mine & set(finding.rows):
-            return finding.subject
-    return ""
 
 
 def _reporting_switches(inputs: DetectorInput) -> set[int]:
@@ -273,8 +230,9 @@ def _reporting_switches(inputs: DetectorInput) -> set[int]:
     structure = inputs.structure
     if not structure.is_switch.any():
         return set()
-    fresh = np.isfinite(inputs.window("tx_bps")[:, -_SILENT_TICKS:]).any(axis=1)
-    return set(structure.node[structure.is_switch & fresh].tolist())
+    fresh = has_values(inputs.window("tx_bps")[:, -_SILENT_TICKS:])
+    ports_of_node = np.bincount(structure.node[structure.is_switch & fresh])
+    return set(np.flatnonzero(ports_of_node).tolist())
 
 
 def _switches_with_findings(inputs: DetectorInput) -> set[int]:
@@ -290,8 +248,10 @@ def _is_below(inputs: DetectorInput, switches: set[int]) -> Mask:
     if not switches:
         return np.zeros(len(structure.peer), np.bool_)
     names = {structure.fabric.nodes[node].name for node in switches}
-    ends = np.append(structure.node, NONE)[structure.peer]
-    below: Mask = (structure.peer != NONE) & np.isin(ends, sorted(switches))
+    is_one = np.zeros(len(structure.fabric.nodes) + 1, np.bool_)
+    is_one[list(switches)] = True
+    below: Mask = is_one[np.append(structure.node, NONE)[structure.peer]]
+    below &= structure.peer != NONE
     leaves = np.array([name in names for name in structure.leaves] + [False])
     below |= leaves[structure.leaf]
     return below

@@ -136,8 +136,9 @@ def incasts(
         return
     rows = rows[np.lexsort((-signals.marks[rows], ~full[rows]))[:_MAX_RECEIVERS]]
     received = without_nan(inputs.entering(rows, WINDOW_TICKS))
-    nics = np.flatnonzero(rail & (inputs.sent.max(axis=1) > _SENDS))
-    sent = without_nan(inputs.leaving(nics, WINDOW_TICKS))
+    nics = np.flatnonzero(rail & (inputs.peak_sent > _SENDS))
+    sent = inputs.leaving(nics, WINDOW_TICKS)
+    np.fmax(sent, np.float32(0), out=sent)
     free = np.ones(len(nics), np.bool_)
     several = []
     for place in np.argsort(signals.marks[rows], kind="stable").tolist():
@@ -175,7 +176,7 @@ def _is_balanced(inputs: DetectorInput, receivers: Rows, claims: Floats) -> bool
     lines = without_nan(inputs.snapshot.line_rate_bps)[:, None]
     received = rows_of(inputs.received_filled, receivers)
     busy = received >= claims[:, None]
-    senders = np.flatnonzero(inputs.structure.is_rail & (inputs.sent.max(axis=1) >= SLOWED_BELOW))
+    senders = np.flatnonzero(inputs.structure.is_rail & (inputs.peak_sent >= SLOWED_BELOW))
     sent = rows_of(inputs.sent, senders)
     sends = np.where(sent >= SLOWED_BELOW, sent * lines[senders], 0).sum(axis=0)
     gets = np.where(busy, received * lines[receivers], 0).sum(axis=0)

@@ -13,7 +13,13 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput, without_nan
+from fabmon.analysis.evidence.detector_input import (
+    TICKS,
+    WINDOW_TICKS,
+    DetectorInput,
+    has_values,
+    without_nan,
+)
 from fabmon.analysis.evidence.sharing import last_ticks
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
@@ -94,7 +100,9 @@ class UnevenRails:
         self._note_usage(inputs)
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
         suspects = list(self._suspects(inputs))
-        by_most = self._used_by_most(inputs) if suspects else set()
+        if not suspects:
+            return
+        by_most = self._used_by_most(inputs)
         silent = np.where(_show_queues(inputs), self._t.low, min(self._t.low, _SILENT))
         for rows in suspects:
             for used, level in self._uneven(inputs, rows, by_most):
@@ -118,7 +126,7 @@ class UnevenRails:
         those that were in use together do not carry the same, or many NICs carry next to nothing.
         """
         known = np.isfinite(inputs.util("tx")[:, -1])
-        total = inputs.filled("tx_bps").sum(axis=1)
+        total = inputs.total("tx_bps")
         used = self._usage >= _IN_USE
         for _, rows in inputs.structure.rail_tables:
             if rows.shape[1] < _MIN_BUSY:
@@ -161,8 +169,9 @@ class UnevenRails:
     def _note_usage(self, inputs: DetectorInput) -> None:
         usage = np.zeros(len(inputs.structure.peer), np.float32)
         usage[: len(self._usage)] = self._usage[: len(usage)]
-        total, received = (inputs.filled(of).mean(axis=1) for of in ("tx_bps", "rx_bps"))
-        lines = np.nan_to_num(inputs.snapshot.line_rate_bps, nan=np.inf)
+        total, received = (inputs.total(of) / TICKS for of in ("tx_bps", "rx_bps"))
+        lines = inputs.snapshot.line_rate_bps
+        lines = np.where(np.isnan(lines), np.float32(np.inf), lines)
         for _, rows in inputs.structure.rail_tables:
             top = total[rows].max(axis=1, keepdims=True)
             active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
@@ -211,7 +220,7 @@ def _show_queues(inputs: DetectorInput) -> Mask:
     """[ports]: whether a queue on the way from a rail would be seen: by RDMA counters of its host,
     or at the switch before it, whose uplinks would be full."""
     peer = inputs.structure.peer
-    counts = np.append(np.isfinite(inputs.window("tx_bps")).any(axis=1), False)
+    counts = np.append(has_values(inputs.window("tx_bps")), False)
     shows: Mask = inputs.has_rdma_counters | counts[peer]
     return shows
 
@@ -247,7 +256,7 @@ def _neighbours(fabric: Fabric) -> dict[str, set[str]]:
 
 def _even_hosts(inputs: DetectorInput, rows: Rows) -> int:
     """The number of hosts that send as fast as a host's busiest rail, on as many of theirs."""
-    rate = inputs.filled("tx_bps").mean(axis=1)
+    rate = inputs.total("tx_bps") / TICKS
     own = float(rate[rows].max())
     return sum(
         int(((np.abs(rate[each] - own) <= _SAME_RATE * own).sum(axis=1) >= len(rows)).sum())
@@ -264,7 +273,7 @@ def _exchange(inputs: DetectorInput, rows: Rows) -> bool:
 
 def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
     """The number of hosts one of whose rails is busy in some recent tick."""
-    busy = inputs.sent.max(axis=1) > t.busy_util
+    busy = inputs.peak_sent > t.busy_util
     return sum(int(busy[rows].any(axis=1).sum()) for _, rows in inputs.structure.rail_tables)
 
 

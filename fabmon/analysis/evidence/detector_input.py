@@ -93,6 +93,10 @@ class DetectorInput:
         """[ports, TICKS] of a HEAT column, 0 for absent values. Shared: do not modify."""
         return self.once(_filled, column)
 
+    def total(self, column: str) -> Floats:
+        """[ports]: the sum of a HEAT column over TICKS, absent as 0. Shared: do not modify."""
+        return self.once(_total, column)
+
     def util(self, direction: str) -> Floats:
         """[ports, TICKS]: share of line rate sent (`tx`) or received (`rx`); NaN of a port that is
         down."""
@@ -104,13 +108,25 @@ class DetectorInput:
         return without_nan(self.util("tx"))
 
     @cached_property
+    def mean_sent(self) -> Floats:
+        """[ports]: the mean of `sent`. Shared: do not modify."""
+        mean: Floats = self.sent.sum(axis=1) / TICKS
+        return mean
+
+    @cached_property
+    def peak_sent(self) -> Floats:
+        """[ports]: the most of `sent`. Shared: do not modify."""
+        peak: Floats = self.sent.max(axis=1)
+        return peak
+
+    @cached_property
     def received(self) -> Floats:
         """[ports, TICKS]: share of line rate that enters a port, the larger of what it counts as
         received and what its peer counts as sent; NaN where neither is known."""
-        peer = self.structure.peer
-        far = rows_of(self.util("tx"), peer)
-        far[peer == NONE] = np.nan
-        received: Floats = np.fmax(self.util("rx"), far)
+        sent = self.util("tx")
+        unknown = np.full((1, sent.shape[1]), np.nan, np.float32)
+        far = rows_of(np.concatenate((sent, unknown)), self.structure.peer)
+        received: Floats = np.fmax(self.util("rx"), far, out=far)
         return received
 
     @cached_property
@@ -129,7 +145,7 @@ class DetectorInput:
         TCP to 93 %."""
         found: NDArray[np.bool_] = np.zeros(len(self.structure.peer), np.bool_)
         for column in ("cnp", "stall", "ecn"):
-            found |= np.isfinite(self.window(column)).any(axis=1)
+            found |= has_values(self.window(column))
         return found
 
     def is_idle(self, rows: Sequence[int]) -> bool:
@@ -158,9 +174,12 @@ class DetectorInput:
         return paused
 
     def series(self, column: str, rows: Rows, ticks: int) -> Floats:
-        """[rows, ticks] of a HEAT column, oldest first, between the same instants; NaN for absent
-        values. At most the last 40 ticks of traffic, TICKS of the other columns."""
-        return rows_of(self.once(_window, column, ticks), rows)
+        """[*rows.shape, ticks] of a HEAT column, oldest first, between the same instants; NaN where
+        absent. At most the last 40 ticks of traffic, TICKS of the other columns."""
+        snapshot = self.snapshot
+        window = snapshot.aligned.window(column, ticks, snapshot.seq, rows.ravel())
+        series: Floats = np.moveaxis(window.T.reshape(ticks, *rows.shape), 0, -1)
+        return series
 
     def leaving(self, rows: Rows, ticks: int) -> Floats:
         """[rows, ticks]: bits/s that leave ports, as they count, else as their peers do; NaN where
@@ -198,6 +217,11 @@ def _filled(inputs: DetectorInput, column: str) -> Floats:
     return without_nan(inputs.window(column))
 
 
+def _total(inputs: DetectorInput, column: str) -> Floats:
+    total: Floats = inputs.filled(column).sum(axis=1)
+    return total
+
+
 def _util(inputs: DetectorInput, direction: str) -> Floats:
     snapshot = inputs.snapshot
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -220,6 +244,12 @@ def count_ticks(holds: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """[ports]: the number of ticks, fewer than 256, in which something [ports, ticks] holds."""
     ticks: NDArray[np.uint8] = np.add.reduce(holds, axis=1, dtype=np.uint8)
     return ticks
+
+
+def has_values(window: Floats) -> NDArray[np.bool_]:
+    """[ports]: whether a window [ports, ticks] has a value in any tick."""
+    known: NDArray[np.bool_] = ~np.isnan(np.fmax.reduce(window, axis=1))
+    return known
 
 
 def rows_of(window: NDArray[Scalar], rows: Rows) -> NDArray[Scalar]:

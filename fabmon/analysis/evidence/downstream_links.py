@@ -7,7 +7,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput
 from fabmon.analysis.evidence.full_link import FullLink
 from fabmon.analysis.evidence.sharing import last_ticks
-from fabmon.analysis.fabric_structure import NONE
+from fabmon.analysis.fabric_structure import NONE, Mask
 
 SAME_LOAD = 0.06
 """Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
@@ -59,7 +59,7 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
             ticks = last_ticks(own >= _NEARLY * own.max())
             first, second = float(fed[ticks].mean()), float(own[ticks].mean())
             if abs(first - second) <= SAME_LOAD * second:
-                has_more = second > first * (1 + _DIFFER / max(1, ticks.sum()))
+                has_more = second > first * _clearly_more(ticks)
                 dropped.add(before if has_more else each.row)
         if not is_first_hop and each.full_ticks < TICKS and _may_be_brought(inputs, each.row):
             dropped.add(each.row)
@@ -75,6 +75,11 @@ def _may_be_brought(inputs: DetectorInput, row: int) -> bool:
     ticks = last_ticks(own >= _NEARLY * own.max())
     load = float(own[ticks].mean())
     brought = np.nan_to_num(inputs.entering(others, WINDOW_TICKS))[:, ticks].mean(axis=1)
-    more = 1 + _DIFFER / max(1, ticks.sum())
-    same = (np.abs(brought - load) <= SAME_LOAD * load) & (load <= brought * more)
+    same = np.abs(brought - load) <= SAME_LOAD * load
+    same &= load <= brought * _clearly_more(ticks)
     return bool(same.any())
+
+
+def _clearly_more(ticks: Mask) -> float:
+    """How many times the load of a link, in some ticks, one that carries more must have."""
+    return 1 + _DIFFER / max(1, int(ticks.sum()))

@@ -84,19 +84,16 @@ def _group_loads(
 ) -> GroupLoads:
     links: list[FullLink] = []
     groups: list[FullGroup] = []
-    peak = inputs.sent.max(axis=1)
+    peak = inputs.peak_sent
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
     signals = queue_signals(inputs, queue)
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
     queues = link_queues(inputs, queue).queued
     is_queued = bool(slowed.any() or queues.any())
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
-        is_full = peak[group.rows].max(initial=0) >= least
-        # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
-        may_burst = not group.is_inward and bool(slowed[_behind(inputs, group)].any())
-        may_burst |= bool(queues[group.rows].any())
-        may_burst &= bool(peak[group.rows].max(initial=0) >= BURSTS)
-        if not is_full and not may_burst:
+        top = peak[group.rows].max(initial=0)
+        is_full = bool(top >= least)
+        if not is_full and (top < BURSTS or not _shows_queue(inputs, group, slowed, queues)):
             continue
         measured = GroupRates(inputs, thresholds, queue, group)
         if measured.members < 2:
@@ -111,6 +108,14 @@ def _group_loads(
     if groups:
         links = [each for each in links if not each.is_inferred]
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
+
+
+def _shows_queue(inputs: DetectorInput, group: LinkGroup, slowed: Mask, queues: Mask) -> bool:
+    """Whether links of a group have a queue, or ports that feed them are slowed, both by [ports].
+    Marks of receivers are of any queue before them, CNPs of senders of one behind them."""
+    if queues[group.rows].any():
+        return True
+    return not group.is_inward and bool(slowed[_behind(inputs, group)].any())
 
 
 def _behind(inputs: DetectorInput, group: LinkGroup) -> Rows:
@@ -184,7 +189,8 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
     }
     for member, ticks, rate, possible in shared:
         level, load = rates.level(ticks), rates.load(member, ticks)
-        has_room = np.nanmin(level) < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
+        least = np.fmin.reduce(level)
+        has_room = least < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
         is_big, slowed = possible > 0, by_ticks[ticks.tobytes()][2]
         free = is_big & ~slowed
         free[list(alone)] = False

@@ -16,6 +16,7 @@ from fabmon.analysis.evidence.link_queues import link_queues
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import SLOWED_BELOW, SLOWED_BELOW_TCP
 from fabmon.analysis.fabric_structure import LinkGroup, Mask
+from fabmon.analysis.median import medians
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeState
 
@@ -103,7 +104,7 @@ class GroupRates:
 
     def are_known(self, feeds: Floats) -> bool:
         """Whether the ports that feed the group account for what it carries."""
-        carried = float(np.nan_to_num(self.bps[:, -TICKS:]).sum())
+        carried = float(without_nan(self.bps[:, -TICKS:]).sum())
         return float(feeds[:, -TICKS:].sum()) >= _KNOWN_FEEDERS * carried
 
     def may_be_known_soon(self) -> bool:
@@ -143,7 +144,7 @@ class GroupRates:
         is_big = takes_part(rate, lines)
         fair = self.fair_share(rate, is_big, carried)
         possible: Floats = np.where(is_big, np.fmin(lines, fair), 0)
-        mostly = np.fmax(rate, np.median(feeds, axis=1))
+        mostly = np.fmax(rate, medians(feeds.T))
         return rate, possible, (possible > 0) & (mostly < self.slowed_below * possible)
 
     def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:
@@ -172,7 +173,7 @@ class GroupRates:
         structure = self.inputs.structure
         own = np.flatnonzero(structure.node == structure.node[self.group.rows[0]])
         enters, leaves = (
-            float(np.nan_to_num(of(own, WINDOW_TICKS)[:, ticks]).mean(axis=1).sum())
+            float(without_nan(of(own, WINDOW_TICKS)[:, ticks]).mean(axis=1).sum())
             for of in (self.inputs.entering, self.inputs.leaving)
         )
         return enters - leaves if enters - leaves > _DROPPED * load else 0.0

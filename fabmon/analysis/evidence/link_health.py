@@ -221,6 +221,6 @@ class LinkDamage:
 
     def _worst_counter(self, inputs: DetectorInput, row: int) -> str:
         """` (phy_rx_crc_errors)`: the damage counter that grows fastest; empty when none does."""
-        known = {name: float(inputs.snapshot.column(name)[row]) for name in _DAMAGE_COUNTERS}
-        worst = max(known, key=lambda name: np.nan_to_num(known[name]))
-        return f" ({worst})" if known[worst] > 0 else ""
+        rates = {name: float(inputs.snapshot.column(name)[row]) for name in _DAMAGE_COUNTERS}
+        growing = {name: rate for name, rate in rates.items() if rate > 0}
+        return f" ({max(growing, key=growing.__getitem__)})" if growing else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput, rows_of
+from fabmon.analysis.evidence.detector_input import DetectorInput, has_values, rows_of
 from fabmon.analysis.evidence.queue_signals import (
     BUSY_UTIL,
     QueueThresholds,
@@ -58,23 +58,23 @@ def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
     )
     switches = np.flatnonzero(structure.is_switch)
     for column, least_per_gbit in (("ecn", t.marks_per_gbit), ("tx_drops", t.drops_per_gbit)):
-        rows = switches[np.isfinite(rows_of(inputs.window(column), switches)).any(axis=1)]
-        events = rows_of(inputs.filled(column), rows)
-        if not events.any():
+        if not inputs.total(column)[switches].any():
             continue
-        sent, util = (rows_of(each, rows) for each in (inputs.filled("tx_bps"), inputs.sent))
-        busy: Mask = util.mean(axis=1) > BUSY_UTIL
-        level = per_gbit(events, sent, busy)
+        rows = switches[has_values(rows_of(inputs.window(column), switches))]
+        total = inputs.total(column)[rows]
+        busy: Mask = inputs.mean_sent[rows] > BUSY_UTIL
+        level = per_gbit(total, inputs.total("tx_bps")[rows], busy)
         # Ports towards hosts have queues of their own whenever several send to one.
         usual = level[busy & ~structure.is_edge[rows]]
         least = raised_from(usual, least_per_gbit, _RISE)
+        events, sent = (rows_of(inputs.filled(each), rows) for each in (column, "tx_bps"))
         in_ticks = events > np.float32(least / 1e9) * sent
         queued = busy & (level >= least) & (in_ticks.sum(axis=1) >= _LASTING)
-        ticks = np.where(queued, (util * in_ticks).sum(axis=1), 0)
+        ticks = np.where(queued, (rows_of(inputs.sent, rows) * in_ticks).sum(axis=1), 0)
         found.queued[rows] |= queued
         found.ticks[rows] = np.fmax(found.ticks[rows], ticks)
         if column == "ecn":
             node = structure.node[rows]
-            counts = np.isin(node, node[events.any(axis=1)])
+            counts = np.isin(node, node[total > 0])
             found.has_none[rows] = ~queued & counts & queued.any()
     return found

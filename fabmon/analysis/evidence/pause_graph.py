@@ -116,7 +116,7 @@ def pause_graph(inputs: DetectorInput) -> PauseGraph:
 def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     structure = inputs.structure
     peer, node = structure.peer, structure.node
-    busy = inputs.sent.mean(axis=1) > _BUSY_UTIL
+    busy = inputs.mean_sent > _BUSY_UTIL
     waits, sends_pause, stalls = (
         _is_paused(inputs.filled(column)[:, -_OF_TICKS:], busy)
         for column in ("pause_rx", "pause_tx", "stall")
@@ -152,10 +152,11 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
 def _is_paused(share: Floats, busy: Mask) -> Mask:
     """[ports]: whether a share of time [ports, ticks] was well above what is usual now."""
     is_above = share > _PAUSED
-    if is_above.any():
-        usual = usual_level(share.mean(axis=1)[busy])
-        if usual is not None and _RISE * usual > _PAUSED:
-            is_above = share > min(_RISE * usual, _HALF)
+    if not is_above.any():
+        return np.zeros(len(share), np.bool_)
+    usual = usual_level(share.mean(axis=1)[busy])
+    if usual is not None and _RISE * usual > _PAUSED:
+        is_above = share > min(_RISE * usual, _HALF)
     return count_ticks(is_above) >= _TICKS
 
 

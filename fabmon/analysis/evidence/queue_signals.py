@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.fabric_structure import Mask
 from fabmon.analysis.median import quantile
 from fabmon.analysis.thresholds import Share
@@ -72,17 +72,17 @@ def queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
 
 def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     rail = inputs.structure.is_rail
-    sent, received = inputs.filled("tx_bps"), inputs.filled("rx_bps")
+    sent, received = inputs.total("tx_bps"), inputs.total("rx_bps")
     lines = inputs.snapshot.line_rate_bps
     line = np.where(np.isnan(lines), np.float32(np.inf), lines)
-    sends = rail & (sent.mean(axis=1) > BUSY_UTIL * line)
-    receives = rail & (received.mean(axis=1) > BUSY_UTIL * line)
-    waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).mean(axis=1)
+    sends = rail & (sent / TICKS > BUSY_UTIL * line)
+    receives = rail & (received / TICKS > BUSY_UTIL * line)
+    waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).sum(axis=1) / TICKS
     # What a port sends takes this share of the time; it waits for the rest of an exchange.
-    waiting = waits / np.fmax(waits + inputs.sent.mean(axis=1), np.float32(BUSY_UTIL))
-    cnps = per_gbit(inputs.filled("cnp"), sent, sends)
-    marks = per_gbit(inputs.filled("ecn"), received, receives)
-    acked = per_gbit(inputs.filled("cnp_sent"), received, receives)
+    waiting = waits / np.fmax(waits + inputs.mean_sent, np.float32(BUSY_UTIL))
+    cnps = per_gbit(inputs.total("cnp"), sent, sends)
+    marks = per_gbit(inputs.total("ecn"), received, receives)
+    acked = per_gbit(inputs.total("cnp_sent"), received, receives)
     slowed = _raised(cnps, sends, t.cnps_per_gbit, t.rise)
     waits_much = rail & (waiting > t.waiting)
     slowed |= _raised(waiting, sends | waits_much, t.waiting, t.rise)
@@ -93,10 +93,10 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
 
 
 def per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
-    """[ports]: events per gigabit over a window [ports, ticks] of both; 0 for ports that do not
-    count."""
-    gbit = bps.sum(axis=1) / np.float32(1e9)
-    share: Floats = np.where(counts, events.sum(axis=1) / np.fmax(gbit, np.float32(1e-6)), 0)
+    """[ports]: events per gigabit, from the totals of both over the same ticks; 0 for ports that do
+    not count."""
+    gbit = bps / np.float32(1e9)
+    share: Floats = np.where(counts, events / np.fmax(gbit, np.float32(1e-6)), 0)
     return share.astype(np.float32, copy=False)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabmon.analysis.fabric_structure import Mask
+from fabmon.analysis.median import median
 from fabmon.fabric.snapshot import Floats
 
 MOST_FULL_TICKS = 10
@@ -128,7 +129,7 @@ def sharing(
         may_share = not must_be_known and (shown.any() or total <= ALL_ON_IT * mean)
         found = parts if equal else among if may_share else nobody
     largest = sent[found].max(axis=0, initial=0)
-    takes_turns = float(np.median(largest / np.maximum(load, 1.0))) >= SLOWED_BELOW
+    takes_turns = median(largest / np.maximum(load, 1.0)) >= SLOWED_BELOW
     return Sharers(nobody, nobody) if takes_turns else Sharers(found, named & found)
 
 

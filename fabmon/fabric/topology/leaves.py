@@ -31,8 +31,9 @@ class Leaves:
 
     def under(self, switch: str) -> Mask:
         """[ports]: whether the port is a NIC below a switch of any tier."""
-        wanted = self.below.get(switch, frozenset())
-        found: Mask = np.isin(self.of, list(wanted))
+        is_wanted = np.zeros(len(self.names) + 1, np.bool_)
+        is_wanted[list(self.below.get(switch, ()))] = True
+        found: Mask = is_wanted[self.of]
         return found
 
 

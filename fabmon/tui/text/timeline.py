@@ -198,7 +198,9 @@ def _with_times(line: Line, ctx: TimelineContext, head: int | None) -> Line:
         is_free = head is None or not place <= head - start < place + len(text)
         if is_free and place >= 2 and place + len(text) < len(cells) - 1:
             cells[place : place + len(text)] = [(char, palette.dim) for char in text]
-    marked = ((cursor.mark_in_ns, _IN), (cursor.mark_out_ns, _OUT))
+    # The end may have been marked first, and before the start.
+    start_ns, end_ns = cursor.range_ns or (cursor.mark_in_ns, cursor.mark_out_ns)
+    marked = ((start_ns, _IN), (end_ns, _OUT))
     for at_ns, sign in marked:
         if at_ns is not None and window[0] <= at_ns <= window[1]:
             place = column_of(at_ns, window, width) - start

@@ -101,12 +101,19 @@ class TimeCursor:
         self.speed = SPEEDS[min(max(nearest + by, 0), len(SPEEDS) - 1)]
 
     def mark_in(self, time_ns: int) -> None:
-        """Mark the start of the range; clear the mark if it is already here."""
-        self.mark_in_ns = None if self.mark_in_ns == time_ns else time_ns
+        """Mark the start of the range, or clear it where that alone is marked. After a whole range
+        this begins a new one.
+        """
+        if self.range_ns is not None:
+            self.mark_out_ns = self.mark_in_ns = None
+        self.mark_in_ns = time_ns if self.mark_in_ns is None else None
 
     def mark_out(self, time_ns: int) -> None:
-        """Mark the end of the range; clear the mark if it is already here."""
-        self.mark_out_ns = None if self.mark_out_ns == time_ns else time_ns
+        """Mark the end of the range, or clear it where that alone is marked. That of a whole range
+        is moved.
+        """
+        is_alone = self.mark_out_ns is not None and self.mark_in_ns is None
+        self.mark_out_ns = None if is_alone else time_ns
 
 
 def speed_text(speed: float | None) -> str:

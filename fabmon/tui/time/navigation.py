@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fabmon.analysis.finding import Change
-from fabmon.analysis.scene import Scene
+from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.scene_cache import SceneCache
 from fabmon.fabric.time_wording import SECOND_NS, date_time, time_of_day
 from fabmon.tui.screen_state import ScreenState
@@ -40,6 +40,9 @@ class TimeView(Protocol):
     def say(self, text: str) -> None:
         """Show one line to the user for some seconds."""
 
+    def unsay(self, text: str) -> None:
+        """Remove this line where it is still shown."""
+
     def report_error(self, error: Exception) -> None:
         """Show a fault of fabmon itself; the screen continues."""
 
@@ -48,7 +51,7 @@ class Navigation:
     """Moves the cursor to a time, a tick or an event. `kept` are the last scenes of a live feed.
 
     `now` is called where a move leads to the live end. `steps` is the number of steps that were
-    requested since a scene was last shown.
+    requested since a scene was last shown. `announced` is the line of the event gone to last.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Navigation:
         self._monotonic = monotonic
         self.kept = SceneCache()
         self.steps = 0
+        self.announced = ""
 
     @property
     def cursor_ns(self) -> int | None:
@@ -175,13 +179,16 @@ class Navigation:
             self._view.repaint()
 
     async def event(self, by: int) -> None:
-        """Go to the next event (`by` = 1), or to the previous one (-1)."""
+        """Go to the next finding that opened or bookmark (`by` = 1), or to the previous one (-1).
+
+        These are the events that a recording numbers.
+        """
         scene = self._state.scene
         if scene is None:
             return
         at_ns = scene.snapshot.time_ns
         marks = (await self.recorded()).marks_ns()
-        events = [each for each in self._state.events() if not each.text.startswith("close")]
+        events = [each for each in self._state.events() if _is_numbered(each)]
         times = sorted({event.time_ns for event in events})
         place = (
             bisect.bisect_right(times, at_ns) if by > 0 else bisect.bisect_left(times, at_ns) - 1
@@ -192,11 +199,17 @@ class Navigation:
         fabric = scene.snapshot.fabric
         texts = [labels.event_text(each, fabric) for each in events if each.time_ns == times[place]]
         more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
-        # Only these events have a number that `t` accepts, as in `event 3`.
+        # What this version alone found has no number that `t` accepts, as in `event 3`.
         is_mark = times[place] in marks
         number = f"event {marks.index(times[place]) + 1} of {len(marks)}: " if is_mark else ""
-        self._view.say(f"{number}{texts[0]}{more}")
+        self.announced = f"{number}{texts[0]}{more}"
+        self._view.say(self.announced)
         await self.seek(times[place])
+
+
+def _is_numbered(event: Event) -> bool:
+    is_opened = event.kind == "finding" and event.text.startswith(Change.OPEN)
+    return is_opened or event.kind == "bookmark"
 
 
 class Playback(Navigation):

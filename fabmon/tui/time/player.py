@@ -130,6 +130,10 @@ class Player:
 
     def _stop(self) -> None:
         self.moves.steps = 0
+        if self.moves.announced:
+            # The line is of the time that is left now.
+            self._view.unsay(self.moves.announced)
+            self.moves.announced = ""
         if self._command is not None:
             self._command.cancel()
             self._command = None

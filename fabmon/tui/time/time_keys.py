@@ -9,6 +9,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, date_time, duration, time_of_day
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
+from fabmon.tui.keys import shown_key
 from fabmon.tui.line import FindingTarget
 from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.finding import FindingScreen
@@ -71,6 +72,9 @@ class TimeKeys(ScreenApp):
         cursor.faster(by)
         if self.screen_state.shown is None:
             self.say(f"playback speed {speed_text(cursor.speed)}: it applies to the past only")
+        elif not cursor.playing:  # Otherwise the header shows it.
+            key = shown_key("freeze", self.screen_state.keys)
+            self.say(f"playback speed {speed_text(cursor.speed)}; paused: {key} plays")
         self.repaint()
 
     def action_skip_idle(self) -> None:
@@ -91,7 +95,7 @@ class TimeKeys(ScreenApp):
         self.repaint()
 
     def action_mark(self, which: str) -> None:
-        """Mark the start (`in`) or the end (`out`) of a range at the cursor, or clear that mark."""
+        """Mark the start (`in`) or the end (`out`) of a range at the time shown, or clear it."""
         scene, cursor = self.screen_state.scene, self.screen_state.cursor
         if scene is None:
             return

@@ -50,7 +50,7 @@ def degraded_link(scene: Scene) -> None:
             transport.loss[link] = 0.0
 
     scene.during(begin, finish)
-    truth = scene.of_link(link, "degraded_link", *(() if slow else ("error_burst",)))
+    truth = scene.of_link(link, "degraded_link", *(() if slow else ("error_burst", "packet_loss")))
     truth.note = "slower" if slow else "lossy"
     scene.judge.excused.update(both)
     speed = topology.speed[link] * (factor if slow else 1.0)

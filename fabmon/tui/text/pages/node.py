@@ -30,6 +30,7 @@ _INDENT = 5
 _SHARE = 6
 _MARKS = 3
 _LONGEST_NAME = 24
+_TO = " → "
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class _Layout:
     def width(self, table: _Table) -> int:
         """The cells of one port."""
         traffic = RATE + (1 + _SHARE) * self.share + (1 + self.spark) * bool(self.spark)
-        names = table.label + (1 + table.device) * self.device + (3 + table.peer) * self.peer
+        names = table.label + (1 + table.device) * self.device + table.peer * self.peer
         return _MARKS + names + 2 * (2 + traffic) + 2 + self.notes
 
 
@@ -111,7 +112,9 @@ class _Table:
         self._absent = [name for name, values in self._counters if np.isnan(values).all()]
         self.label = max(len("port"), *(cell_len(port.label or port.name) for port in ports))
         self.device = min(max(len("device"), *(cell_len(p.name) for p in ports)), _LONGEST_NAME)
-        self.peer = min(max(map(cell_len, self._peers)), _LONGEST_NAME)
+        self.peer = len(_TO) + min(max(map(cell_len, self._peers)), _LONGEST_NAME)
+        if not any(self._peers):
+            self.peer = 0
         self._active = [activity(ctx.snapshot, port) for port in ports]
 
     @property
@@ -180,7 +183,7 @@ class _Table:
         if layout.device:
             text += f" {fit('device', self.device)}"
         if layout.peer:
-            text += fit(" → to", self.peer + 3)
+            text += fit(f"{_TO}to", self.peer)
         wide = (1 + _SHARE) * layout.share
         for way in ("tx", "rx"):
             curve = f" {fit(f'{_MINUTES} min', layout.spark)}" if layout.spark else ""
@@ -232,7 +235,7 @@ class _Table:
             spans.append((f" {fit(name, self.device)}", palette.dim))
         if layout.peer:
             other = self._peers[place]
-            spans.append((fit(f" → {other}" if other else "", self.peer + 3), palette.dim))
+            spans.append((fit(f"{_TO}{other}" if other else "", self.peer), palette.dim))
         spans += self._traffic(layout, place, windows)
         spans.append(("  ", palette.text))
         spans.append((self._notes(port), accent if sign == "✖" else palette.text))

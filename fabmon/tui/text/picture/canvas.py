@@ -9,8 +9,9 @@ from math import isfinite
 
 import numpy as np
 
-from fabmon.analysis.finding import Finding, last_held_ns
-from fabmon.analysis.recent_load import RECENT_S, RecentLoad, recent
+from fabmon.analysis.causes import causes_with
+from fabmon.analysis.finding import Finding, Trait, last_held_ns
+from fabmon.analysis.recent_load import RECENT_S, RecentLoad, recent, recent_ticks
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS, time_of_day
@@ -30,6 +31,11 @@ _LEAST_WIDTH = 34
 _WIDE = 110
 _NOTES = 28
 _LEAST_BAR = 8
+_LOOK_BACK_S = 10
+"""The rule of a full link looks at so many seconds, and holds as long after the last full one."""
+_AS_FULL = 0.85
+"""Of the fullest second: a mean from there on is one of a full link."""
+_OF_FULL_LINKS = causes_with(Trait.FULL_LINK_OF_GROUP) | causes_with(Trait.FULL_GROUP)
 LIMIT = "┊"
 """The mark in the bars at the `limit`."""
 
@@ -73,24 +79,51 @@ class Canvas:
 
     @cached_property
     def before_s(self) -> float:
-        """How long before the scene the finding last held: its picture shows that time. 0 while it
-        holds, and where that time is not in memory any more."""
+        """How long before the scene the seconds of the picture end: when the finding last held or,
+        of a full link, up to _LOOK_BACK_S before that. 0 where that is now, and where that time is
+        not in memory any more."""
+        held_s = self._held_before_s
+        rows = [port.row for port in self.ports]
+        known = np.isfinite(recent(self.snapshot, "tx_bps", rows, held_s)).any()
+        return held_s + self._full_before_s if known else 0.0
+
+    @cached_property
+    def _held_before_s(self) -> float:
+        """How long before the scene the finding last held, 0 while it holds."""
         held_ns = last_held_ns(self.finding, self.snapshot)
         ago_ns = 0 if held_ns is None else self.snapshot.time_ns - held_ns
-        passed_s = max(0, ago_ns) / SECOND_NS
-        rows = [port.row for port in self.ports]
-        known = passed_s and np.isfinite(recent(self.snapshot, "tx_bps", rows, passed_s)).any()
-        return passed_s if known else 0.0
+        return max(0, ago_ns) / SECOND_NS
+
+    @cached_property
+    def _full_before_s(self) -> float:
+        """How long before the finding last held its full link sent most in RECENT_S seconds; 0
+        where it was as full in the last ones, and for findings that are not about a full link."""
+        if self.finding.cause not in _OF_FULL_LINKS or not self.ports:
+            return 0.0
+        snapshot, rows = self.snapshot, [port.row for port in self.ports]
+        until_s = self._held_before_s
+        earlier, later = (round(s / snapshot.interval_s) for s in (_LOOK_BACK_S, until_s))
+        ticks = recent_ticks(snapshot)
+        sent = snapshot.window("tx_bps", rows[:1], ticks + earlier + later)[0]
+        sent = np.nan_to_num(sent[: ticks + earlier])
+        mean = RecentLoad(snapshot, rows, ("tx",), until_s).mean("tx_bps")[0]
+        if mean >= _AS_FULL * sent.max():
+            return 0.0
+        sums = np.convolve(sent, np.ones(ticks), "valid")
+        return int(np.argmax(sums[::-1])) * snapshot.interval_s
 
     @property
     def basis(self) -> str:
         """The time that the picture is a mean of."""
         text, held_ns = f"mean of {RECENT_S} s", last_held_ns(self.finding, self.snapshot)
+        until = time_of_day(self.snapshot.time_ns - round(self.before_s * SECOND_NS))
+        if self.before_s > self._held_before_s:
+            return f"{text} until {until}, when {self.ports[0].display_name} sent most"
         if held_ns is None:
             return text
-        if self.before_s:
-            return f"{text} until {time_of_day(held_ns)}, when it last held"
-        return f"{text} until {time_of_day(self.snapshot.time_ns)}, after the finding"
+        return (
+            f"{text} until {until}, {'when it last held' if self.before_s else 'after the finding'}"
+        )
 
     def recent(self, column: str, rows: Sequence[int]) -> Floats:
         """[rows, ticks] of a HEAT column in the seconds of the picture, oldest first."""

@@ -23,6 +23,7 @@ from fabmon.tui.text.picture.pause_tree import pause_tree
 _PEER_S = 60
 _MOST_PEERS = 8
 _NAME = 16
+_BAR = 12
 _LOOK_BACK_S = 300
 
 
@@ -219,6 +220,23 @@ def affected_ports(canvas: Canvas) -> list[Line]:
     if len(counts) > room:
         lines += canvas.remark(f"and {plural(len(counts) - room, 'more node')}")
     return lines
+
+
+def resending_ports(canvas: Canvas) -> list[Line]:
+    """The ports whose packets are lost, with how many a second are answered with a NAK."""
+    ports = canvas.ports[: max(1, canvas.ctx.height - 1)]
+    naks = np.nan_to_num(canvas.recent("naks", [port.row for port in ports]))
+    per_s = naks.mean(axis=1) if naks.size else np.zeros(len(ports))
+    top = float(per_s.max(initial=0)) or 1.0
+    return canvas.title(f"NAKs received: packets that are lost; {canvas.basis}") + [
+        line(
+            (f"   {fit(port.display_name, _NAME)} ", canvas.palette.text),
+            (canvas.bar(value / top, _BAR), canvas.palette.accent),
+            (f" {right(f'{value:,.0f}', 9)}/s", canvas.palette.text),
+            target=PortTarget(port.row),
+        )
+        for port, value in zip(ports, per_s.tolist(), strict=True)
+    ]
 
 
 def kernel_messages(canvas: Canvas) -> list[Line]:

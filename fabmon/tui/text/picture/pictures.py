@@ -92,6 +92,7 @@ PICTURES: Mapping[str, Callable[[Canvas], list[Line]]] = {
     "pcie_links": host.pcie_links,
     "rails": host.rails,
     "receiver": host.receiver,
+    "resending_ports": host.resending_ports,
 }
 """Drawing functions by the name that a cause declares as its `picture`."""
 

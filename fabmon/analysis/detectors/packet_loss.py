@@ -1,0 +1,98 @@
+"""RDMA packets are lost on the way: their senders are told so, and send them again.
+
+A receiver that gets packets out of order answers with a NAK (InfiniBand specification 9.7.5.2.8),
+and the sender resends all since (go-back-N): one packet in a thousand costs a good part of a fast
+connection. Nothing else is lost in a lossless fabric, so this is damage or a queue that overflows;
+the ports on the way count it, where they are watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks
+from fabmon.analysis.evidence.queue_signals import (
+    QueueThresholds,
+    per_gbit,
+    queue_signals,
+    raised_from,
+)
+from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, open_subject, senders_place
+from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
+from fabmon.analysis.thresholds import Ticks
+from fabmon.fabric.routing_mode import ADAPTIVE
+from fabmon.fabric.wording import number
+
+CAUSE = Cause(
+    name="packet_loss",
+    title="Packet loss",
+    meaning="RDMA packets are lost on the way, and are sent again",
+    severity=WARNING,
+    picture="resending_ports",
+    advice=(
+        "Look at the error and drop counters of the switches on these paths, or watch the switches"
+        " (role=switch in the hosts file). Damage: clean or change the cable or the optics. Drops:"
+        " check that PFC is on, for the same priority, at every port on the way."
+    ),
+    tables=("packet_loss", "queue"),
+    traits=(Trait.NEEDS_TRAFFIC, Trait.HAS_SENDERS),
+)
+
+
+class PacketLossThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [packet_loss]: NAKs per gigabit (10^9 bits) sent, and ticks of the last ten."""
+
+    naks_per_gbit: float
+    ticks: Ticks
+
+
+def packet_losses(
+    inputs: DetectorInput, t: PacketLossThresholds, queue: QueueThresholds
+) -> Iterator[Condition]:
+    """At most one condition: the senders that are told of lost packets, far more than others.
+
+    None where packets are routed adaptively: those that overtake others count as lost, too.
+    """
+    naks = inputs.filled("naks")
+    if not naks.any() or any(g.routing.mode == ADAPTIVE for g in inputs.structure.groups):
+        return
+    signals, sent = queue_signals(inputs, queue), inputs.filled("tx_bps")
+    level = per_gbit(inputs.total("naks"), inputs.total("tx_bps"), signals.sends)
+    least = raised_from(level[signals.sends], t.naks_per_gbit, queue.rise)
+    lasting = count_ticks(naks > np.float32(t.naks_per_gbit / 1e9) * sent) >= t.ticks
+    senders = np.flatnonzero(signals.sends & lasting & (level >= least))
+    if not len(senders):
+        return
+    # What a receiver misses, in the same packets; only this tick's rates are kept.
+    received = inputs.filled("rx_bps")[:, -1]
+    missed = np.nan_to_num(inputs.snapshot.column("rdma_out_of_sequence"))
+    misses = per_gbit(missed, received, inputs.structure.is_rail & (received > 0))
+    receivers = np.flatnonzero(misses >= least)
+    structure, worst = inputs.structure, float(level[senders].max())
+    subject, where = senders_place(inputs, senders, level, receivers, misses)
+    if len(senders) == 1:
+        subject = structure.fabric.ports[int(senders[0])].id
+    yield Condition(
+        cause=CAUSE.name,
+        severity=CAUSE.severity,
+        subject=open_subject(inputs, CAUSE, senders) or subject,
+        rows=tuple(senders.tolist()),
+        text=(
+            f"packets of {structure.labels(senders, 3)} are lost {where}, and sent again: up to"
+            f" {number(worst)} per Gbit; no port that is watched counts the damage or the drops, so"
+            " the link is not known"
+        ),
+        evidence=(
+            Evidence("senders that are told of losses", len(senders), f"of {signals.sends.sum()}"),
+            Evidence("NAKs per Gbit, at most", round(worst, 1)),
+            Evidence("receivers that miss packets", len(receivers), "ports"),
+        ),
+        advice=CAUSE.advice,
+        confidence=0.9,
+        victims=tuple(structure.ids(receivers[:MAX_VICTIMS].tolist())),
+        unseen="the link, and whether packets are damaged or dropped",
+        unless=(Trait.OF_LINK,),
+    )

@@ -1,0 +1,85 @@
+"""Senders whose packets are lost on the way, as far as the counters of hosts show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.builders import LeafSpine, Watched
+
+RATE, GBIT = 400e9, 1e9
+NAKS, MISSED = "rdma_packet_sequence_errors", "rdma_out_of_sequence"
+HOSTS = range(1, 17)
+
+
+class Ring(Watched):
+    """Sixteen hosts of a ring behind one leaf; each sends to the next at 70 % of line rate."""
+
+    def __init__(self, watched: Sequence[str] = ("gpu",)) -> None:
+        damage = ("phy_rx_crc_errors", "phy_rx_errors")
+        fabric = LeafSpine(4, 16, RATE, metrics=(NAKS, MISSED), leaf_metrics=damage)
+        super().__init__(fabric, tuple(watched))
+        for number in HOSTS:
+            fabric.send(0.7 * RATE, f"gpu{number:03}/eth0", f"leaf1/down{number % 16 + 1}")
+
+    def loses(self, per_gbit: float, *hosts: int) -> None:
+        """So many packets of each Gbit that some hosts send do not arrive."""
+        for number in hosts:
+            lost = per_gbit * 0.7 * RATE / GBIT
+            self.fabric.counted[f"gpu{number:03}/eth0", NAKS] = lost
+            self.fabric.counted[f"gpu{number % 16 + 1:03}/eth0", MISSED] = lost
+
+
+def test_a_sender_whose_packets_are_lost_is_named_with_its_receiver() -> None:
+    ring = Ring()
+    ring.loses(0.3, *HOSTS)
+    ring.seconds(12)
+    assert ring.changes == []
+    ring.loses(30, 5)
+    scene = ring.seconds(12)
+    (finding,) = scene.findings
+    assert (finding.cause, finding.subject) == ("packet_loss", "gpu005/eth0")
+    assert finding.victims == ("gpu006/eth0",)
+    assert finding.lost == 0
+    assert finding.text == (
+        "packets of gpu005 r0 are lost on a path out of gpu005, and sent again: up to 30.0 per"
+        " Gbit; no port that is watched counts the damage or the drops, so the link is not known"
+    )
+
+
+@pytest.mark.parametrize("per_gbit", [1, 30])
+def test_losses_that_all_hosts_have_or_too_few_are_not_reported(per_gbit: float) -> None:
+    """One packet in 30,000 of one host; one in a thousand of all: NAKs of a lossy fabric."""
+    ring = Ring()
+    ring.loses(per_gbit, *([5] if per_gbit == 1 else HOSTS))
+    ring.seconds(30)
+    assert ring.changes == []
+
+
+def test_a_moment_of_losses_is_not_reported() -> None:
+    """Each link that goes down, or up, loses what is under way."""
+    ring = Ring()
+    ring.seconds(12)
+    ring.loses(300, 5)
+    ring.seconds(2)
+    ring.loses(0, 5)
+    ring.seconds(12)
+    assert ring.changes == []
+
+
+def test_a_port_that_counts_the_damage_explains_the_losses() -> None:
+    ring = Ring(("gpu", "leaf1"))
+    ring.seconds(12)
+    ring.loses(30, 5)
+    ring.fabric.counted["leaf1/down5", "phy_rx_crc_errors"] = 30 * 0.7 * RATE / GBIT
+    ring.seconds(20)
+    assert [each.split()[0] for each in ring.opened()] == ["error_burst"]
+
+
+def test_a_watched_leaf_that_counts_no_damage_does_not() -> None:
+    ring = Ring(("gpu", "leaf1"))
+    ring.seconds(12)
+    ring.loses(30, 5)
+    ring.seconds(20)
+    assert ring.opened() == ["packet_loss gpu005/eth0"]
