@@ -143,7 +143,7 @@ KEYS = (
         "seek",
         "t",
         "t",
-        "to a time: 14:03  2026-11-20 14:03:22  -10m  +1h  event 17",
+        "to a time: 14:03  2026-11-20 14:03:22  event 17; -10m  +1h from the time shown",
         label="time",
         title="Go to a time",
         past_label="time",

@@ -46,6 +46,7 @@ its group have room, and at least two senders that share it are each below what 
 (`docs/decisions/0009-what-a-collision-is.md`). Its loss is 1 - achieved / what the slowed flows
 would get if the group were used evenly. When a whole group is full, that is oversubscription. A run
 is healthy when none of this was true in it; collisions that nobody injected count as faults.
+A counter that is stuck is found or missed like a fault, but leaves its run healthy.
 
 **What is right.** A finding whose cause is true at its place at that time, from 2 s before to 15
 s after; of a finding that changes its cause, the one that it had for most of its time from 5 s

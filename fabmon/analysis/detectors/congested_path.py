@@ -109,13 +109,16 @@ def congested_paths(
     senders = senders[_lasting(inputs, t, senders)]
     usual = median(signals.cnps[signals.sends]) if signals.sends.any() else 0.0
     clearly = signals.cnps >= max(_CLEARLY * t.cnps_per_gbit, queue.rise * usual)
+    of_ticks = t.of_ticks
     if (paused | clearly)[senders].sum() < t.min_senders:
+        # Few wait for a receiver that is full in bursts, too: it is looked for in all ticks.
+        of_ticks = TICKS
         paused = _held_up(inputs, t, queue) & unwatched
         senders = np.flatnonzero(paused)
         if not len(senders):
             return
     by_pause = bool(paused[senders].mean() > 0.5)
-    explained = _last_hop(inputs, t)
+    explained = _last_hop(inputs, t, of_ticks)
     if by_pause:
         if explained.any():
             return
@@ -162,10 +165,11 @@ def _held_up(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThre
     return held_up
 
 
-def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds) -> Mask:
-    """[ports]: whether a receiver, or the link to it, explains a queue before it."""
+def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds, of_ticks: int) -> Mask:
+    """[ports]: whether a receiver, or the link to it, explains a queue before it, by what it had in
+    the last `of_ticks`."""
     rail = inputs.structure.is_rail
-    late = slice(TICKS - t.of_ticks, TICKS)
+    late = slice(TICKS - of_ticks, TICKS)
     full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
     stalls = inputs.filled("bus")[:, late].max(axis=1) >= t.stalled
     found: Mask = (full | stalls | pause_graph(inputs).pauses) & rail

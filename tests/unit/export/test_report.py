@@ -291,7 +291,7 @@ def test_losses_are_reported(tmp_path: Path) -> None:
     text = re.sub(r"\s+", " ", words((tmp_path / "a.html").read_text()))
     assert "1 losses of the recording: see below" in text
     assert f"a.fabrec: bytes {block.offset} to {block.end}: " in text, text[-900:]
-    assert "damaged frame (B)" in text
+    assert "damaged frame (block)" in text
 
 
 def test_a_part_begins_with_earlier_findings(pod7: Path, tmp_path: Path) -> None:
