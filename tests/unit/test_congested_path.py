@@ -179,3 +179,44 @@ def test_one_sender_without_credits_has_a_slow_link_or_receiver_behind_it(
             " and no receiver explains it: a queue on a path out of gpu003; whether by hash, by too"
             " few links, by a slow link or by a slow receiver cannot be seen from hosts"
         )
+
+
+@pytest.mark.parametrize(("util", "share"), [(0.05, 0.02), (0.3, 0.04)])
+def test_a_sender_that_hardly_waits_is_not_held_up(util: float, share: float) -> None:
+    """Of a sender with little traffic, or with some, that waits for less than 5 % of all time."""
+    hosts = WatchedHosts(util=util, metrics=("ib_ext_tx_wait",))
+    hosts.seconds(12)
+    without_credits(hosts, share, 3)
+    hosts.seconds(25)
+    assert hosts.changes == []
+
+
+def test_a_sender_whose_receiver_is_not_watched_may_wait_for_it() -> None:
+    """It writes a checkpoint to a server that is not in the hosts file."""
+    hosts = WatchedHosts(util=0.4, metrics=("ib_ext_tx_wait",))
+    hosts.seconds(12)
+    hosts.fabric.received["gpu004/eth0"] = 0
+    without_credits(hosts, 0.1, 3)
+    hosts.seconds(25)
+    assert hosts.changes == []
+
+
+def test_a_sender_that_waits_about_as_long_as_opens_a_finding_has_one() -> None:
+    hosts = WatchedHosts(util=0.4, metrics=("ib_ext_tx_wait",))
+    hosts.seconds(12)
+    for second in range(60):
+        without_credits(hosts, 0.08 if second // 15 % 2 == 0 else 0.067, 3)
+        hosts.seconds(1)
+    assert len(hosts.opened()) == 1
+
+
+def test_marks_at_all_receivers_are_a_queue_where_a_quarter_of_the_packets_has_them() -> None:
+    """4:1 oversubscribed: all senders reach half of their line rate, and no receiver is full."""
+    hosts = WatchedHosts(util=0.5)
+    hosts.cnps(*range(1, 17), per_s=20_000)
+    hosts.seconds(30)
+    assert hosts.changes == []
+    hosts.cnps(*range(1, 17), per_s=100_000)
+    scene = hosts.seconds(30)
+    assert hosts.opened() == ["congested_path paths of rail r0"]
+    assert scene.findings[0].lost == 0, "nobody is left to compare with"

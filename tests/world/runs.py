@@ -134,7 +134,10 @@ def _shape(given: Plan, rng: np.random.Generator, workload: Workload) -> Shape:
 
 def _settings(given: Plan, rng: np.random.Generator) -> Settings:
     marks = float(np.exp(rng.uniform(np.log(0.06), np.log(0.4))))
+    # Of its own generator: the plans of known seeds stay.
+    late = np.random.default_rng([given.seed, 9])
     return Settings(
+        overtaken=float(10 ** late.uniform(-4, -2.5)) if late.random() < 0.3 else 0.0,
         transport=given.transport,
         dcqcn=given.transport != INFINIBAND and bool(rng.random() < 0.9),
         marks_of_two=max(marks, 4 * given.marks),

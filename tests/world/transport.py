@@ -46,6 +46,8 @@ class Settings:
     """Share of packets marked (RoCE), of time in xmit_wait (InfiniBand) or retransmitted (TCP) on
     every loaded path of a healthy fabric."""
     background_pause: float = 0.0
+    overtaken: float = 0.0
+    """Share of the packets of sprayed flows that arrive late and are taken for lost."""
     train_packets: float = 80.0
     """Packets of the background that are marked in a row: they make one CNP."""
     saturation: float = 0.98

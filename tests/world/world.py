@@ -13,7 +13,7 @@ from itertools import count
 
 import numpy as np
 
-from tests.world.flows import Flow, FlowTable
+from tests.world.flows import Flow, FlowTable, sums
 from tests.world.topology import NIC, STORAGE, Floats, Hop, Ints, Topology
 from tests.world.transport import (
     CNP_INTERVAL_S,
@@ -305,11 +305,12 @@ class World:
         rates[DAMAGED] += self.error_rate * self.up
         rates[SYMBOLS] = rates[DAMAGED] * 3
         rates[FEC_BITS] = 200.0 * self.up + rates[DAMAGED] * 2e4
-        lost = loss.any()
-        if lost:
+        overtaken = self.transport.settings.overtaken
+        if loss.any() or overtaken:
             entries = state.entries
             link_loss = self.transport.loss[entries.link] * entries.share
-            flow_loss = np.bincount(entries.flow, link_loss, len(table.group))
+            flow_loss = sums(entries.flow, link_loss, len(table.group))
+            flow_loss[entries.flow[entries.share < 1]] += overtaken
             again = state.flow_rate / PACKET_BYTES * flow_loss
             inside = ~table.tcp & (table.src >= 0) & (table.dst >= 0)
             rates[RESENT] = np.bincount(table.src[inside], again[inside], ports)

@@ -71,6 +71,16 @@ _FAR_ABOVE = 5.0
 """How many times the median of all senders one waits for credits that something holds up: where 5 %
 of the time is background, single NICs wait three times as much as most."""
 
+_LEAST_WAIT = 0.05
+"""Share of all time, 0 to 1, for which such a sender waits: of one that sends little, less is much
+of its time with traffic."""
+
+_STILL = 0.8
+"""A sender of an open finding still waits at this share of what opens one, 0 to 1."""
+
+_TO_OTHERS = 0.5
+"""Share of what a sender sends, 0 to 1, that may leave the watched NICs: clocks differ."""
+
 _BY_MARKS, _BY_PAUSE = 0.92, 0.9
 """Confidence, 0 to 1."""
 
@@ -79,6 +89,7 @@ class CongestedPathThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields
     """The table [congested_path]: CNPs, ticks, and shares of line rate and of time."""
 
     cnps_per_gbit: float
+    marks_per_gbit: float
     ticks: Ticks
     of_ticks: Ticks
     full_util: Share
@@ -94,7 +105,10 @@ def congested_paths(
     """At most one condition: the senders behind unwatched switches that are slowed."""
     structure = inputs.structure
     signals = queue_signals(inputs, queue)
-    if not signals.slowed.any():
+    slowed, marked, everywhere = signals.slowed, signals.marked, _are_most_marked(signals, t)
+    if everywhere:
+        slowed, marked = signals.sends, signals.marks >= t.marks_per_gbit
+    if not slowed.any() and not inputs.open_of(CAUSE):
         return
     known = _reporting_switches(inputs) | _switches_with_findings(inputs)
     if np.isnan(inputs.window("tx_bps")[structure.is_rail, 0]).all():
@@ -104,14 +118,14 @@ def congested_paths(
     # Of all time, idle seconds too: receivers that are full for moments slow senders as well.
     paused = inputs.total("pause_rx") / TICKS >= t.paused
     paused |= inputs.total("stall") / TICKS >= t.waiting
-    by_cnps = signals.slowed & (signals.cnps >= t.cnps_per_gbit)
-    senders = np.flatnonzero((by_cnps | paused) & signals.slowed & unwatched)
+    by_cnps = slowed & (signals.cnps >= t.cnps_per_gbit)
+    senders = np.flatnonzero((by_cnps | paused) & slowed & unwatched)
     senders = senders[_lasting(inputs, t, senders)]
     usual = median(signals.cnps[signals.sends]) if signals.sends.any() else 0.0
     clearly = signals.cnps >= max(_CLEARLY * t.cnps_per_gbit, queue.rise * usual)
-    of_ticks = t.of_ticks
-    if (paused | clearly)[senders].sum() < t.min_senders:
-        # Few wait for a receiver that is full in bursts, too: it is looked for in all ticks.
+    # Few wait for a receiver that is full in bursts, too, as do all: it is looked for in all ticks.
+    of_ticks = TICKS if everywhere else t.of_ticks
+    if (paused | clearly | everywhere)[senders].sum() < t.min_senders:
         of_ticks = TICKS
         paused = _held_up(inputs, t, queue) & unwatched
         senders = np.flatnonzero(paused)
@@ -126,11 +140,18 @@ def congested_paths(
     else:
         lines = inputs.snapshot.line_rate_bps
         explained |= lines < _SLOWER * median(lines[senders])
-        total = float(signals.marks[signals.marked].sum())
-        if total <= 0 or float(signals.marks[signals.marked & explained].sum()) > _LAST_HOP * total:
+        total = float(signals.marks[marked].sum())
+        if total <= 0 or float(signals.marks[marked & explained].sum()) > _LAST_HOP * total:
             return
-        receivers = np.flatnonzero(signals.marked & ~explained)
+        receivers = np.flatnonzero(marked & ~explained)
     yield _condition(inputs, signals, senders, receivers, by_pause)
+
+
+def _are_most_marked(signals: QueueSignals, t: CongestedPathThresholds) -> bool:
+    """Whether so many of the packets that most receivers get are marked that it is no background:
+    the usual level, which marks are compared with elsewhere, is that of a queue."""
+    levels = signals.marks[signals.marks > 0]
+    return len(levels) >= t.min_senders and median(levels) >= t.marks_per_gbit
 
 
 def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, rows: Rows) -> Mask:
@@ -147,32 +168,44 @@ def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, rows: Rows) -> M
 
 
 def _held_up(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThresholds) -> Mask:
-    """[ports]: whether a sender waits for credits far more than most senders, however few do. Where
-    some NICs are slower than it, it may send to one of them."""
+    """[ports]: whether a sender waits for credits far more than most senders, however few do.
+
+    None where its receiver may explain it: some NIC is slower than it, or what it sends may go to
+    one that is not watched.
+    """
     signals = queue_signals(inputs, queue)
     held_up = np.zeros(len(signals.sends), np.bool_)
     if not signals.sends.any():
         return held_up
     usual = median(signals.waiting[signals.sends])
-    least = max(queue.waiting, _FAR_ABOVE * usual)
+    least = np.full(len(held_up), max(queue.waiting, _FAR_ABOVE * usual), np.float32)
+    for finding in inputs.open_of(CAUSE):
+        least[list(finding.rows)] *= _STILL
+    may_be = signals.sends & (signals.waiting >= least)
+    may_be &= inputs.total("stall") / TICKS >= _LEAST_WAIT
+    if not may_be.any():
+        return held_up
+    has_credits = np.isfinite(inputs.window("stall")).any(axis=1)
+    nics = has_credits & ~inputs.structure.is_switch
     lines = without_nan(inputs.snapshot.line_rate_bps)
-    slowest = lines[inputs.structure.is_rail & (lines > 0)].min(initial=np.inf)
-    may_be = signals.slowed & (signals.waiting >= least) & (lines * _SLOWER <= slowest)
+    may_be &= lines * _SLOWER <= lines[nics & (lines > 0)].min(initial=np.inf)
+    sent, received = inputs.total("tx_bps"), inputs.total("rx_bps")
+    leaves = float(sent[nics].sum() - received[nics].sum())
+    may_be &= leaves <= _TO_OTHERS * sent
     rows = np.flatnonzero(may_be)
-    stall, sent = inputs.filled("stall")[rows], inputs.sent[rows]
-    waits = stall >= least * np.fmax(stall + sent, np.float32(BUSY_UTIL))
+    stall = inputs.filled("stall")[rows]
+    waits = stall >= least[rows, None] * np.fmax(stall + inputs.sent[rows], np.float32(BUSY_UTIL))
     held_up[rows] = waits[:, -t.of_ticks :].sum(axis=1) >= t.ticks
     return held_up
 
 
 def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds, of_ticks: int) -> Mask:
     """[ports]: whether a receiver, or the link to it, explains a queue before it, by what it had in
-    the last `of_ticks`."""
-    rail = inputs.structure.is_rail
+    the last `of_ticks`. NICs for storage are receivers, too."""
     late = slice(TICKS - of_ticks, TICKS)
     full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
     stalls = inputs.filled("bus")[:, late].max(axis=1) >= t.stalled
-    found: Mask = (full | stalls | pause_graph(inputs).pauses) & rail
+    found: Mask = (full | stalls | pause_graph(inputs).pauses) & ~inputs.structure.is_switch
     return found
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks
 from fabmon.analysis.evidence.queue_signals import (
+    BUSY_UTIL,
     QueueThresholds,
     per_gbit,
     queue_signals,
@@ -41,6 +42,10 @@ CAUSE = Cause(
     traits=(Trait.NEEDS_TRAFFIC, Trait.HAS_SENDERS),
 )
 
+_STILL, _NONE = 0.8, 0.2
+"""Share of the threshold, 0 to 1, at which the senders of an open finding still lose packets, and
+below which a tick has no losses."""
+
 
 class PacketLossThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [packet_loss]: NAKs per gigabit (10^9 bits) sent, and ticks of the last ten."""
@@ -54,23 +59,31 @@ def packet_losses(
 ) -> Iterator[Condition]:
     """At most one condition: the senders that are told of lost packets, far more than others.
 
-    None where packets are routed adaptively: those that overtake others count as lost, too.
+    None where packets are routed adaptively, which makes those that are overtaken count as lost:
+    most senders are told so then, also where nobody knows how packets are routed.
     """
-    naks = inputs.filled("naks")
-    if not naks.any() or any(g.routing.mode == ADAPTIVE for g in inputs.structure.groups):
+    naks, routing = inputs.filled("naks"), inputs.structure.fabric.routing
+    if not naks.any() or any(each.mode == ADAPTIVE for each in routing.values()):
         return
     signals, sent = queue_signals(inputs, queue), inputs.filled("tx_bps")
     level = per_gbit(inputs.total("naks"), inputs.total("tx_bps"), signals.sends)
-    least = raised_from(level[signals.sends], t.naks_per_gbit, queue.rise)
-    lasting = count_ticks(naks > np.float32(t.naks_per_gbit / 1e9) * sent) >= t.ticks
+    raised = raised_from(level[signals.sends], t.naks_per_gbit, queue.rise)
+    least = np.full(len(level), raised, np.float32)
+    for finding in inputs.open_of(CAUSE):
+        least[list(finding.rows)] *= _STILL
+    losses = np.float32(t.naks_per_gbit / 1e9) * sent
+    with_losses = naks > _STILL * losses
+    # One reading of a counter that is read every few seconds is in as many ticks.
+    without = (naks < _NONE * losses) & (inputs.sent > BUSY_UTIL)
+    lasting = (count_ticks(with_losses) >= t.ticks) & ~without.any(axis=1)
     senders = np.flatnonzero(signals.sends & lasting & (level >= least))
-    if not len(senders):
+    if not 0 < 2 * len(senders) < np.count_nonzero(signals.sends):
         return
-    # What a receiver misses, in the same packets; only this tick's rates are kept.
+    # Receivers count every packet that comes after a gap; only this tick's rates are kept.
     received = inputs.filled("rx_bps")[:, -1]
     missed = np.nan_to_num(inputs.snapshot.column("rdma_out_of_sequence"))
     misses = per_gbit(missed, received, inputs.structure.is_rail & (received > 0))
-    receivers = np.flatnonzero(misses >= least)
+    receivers = np.flatnonzero(misses >= raised)
     structure, worst = inputs.structure, float(level[senders].max())
     subject, where = senders_place(inputs, senders, level, receivers, misses)
     if len(senders) == 1:
@@ -82,17 +95,17 @@ def packet_losses(
         rows=tuple(senders.tolist()),
         text=(
             f"packets of {structure.labels(senders, 3)} are lost {where}, and sent again: up to"
-            f" {number(worst)} per Gbit; no port that is watched counts the damage or the drops, so"
-            " the link is not known"
+            f" {number(worst)} NAKs per Gbit; no watched port shows damage, so the link is not"
+            " known"
         ),
         evidence=(
             Evidence("senders that are told of losses", len(senders), f"of {signals.sends.sum()}"),
             Evidence("NAKs per Gbit, at most", round(worst, 1)),
-            Evidence("receivers that miss packets", len(receivers), "ports"),
+            Evidence("receivers of packets out of order", len(receivers), "ports"),
         ),
         advice=CAUSE.advice,
         confidence=0.9,
         victims=tuple(structure.ids(receivers[:MAX_VICTIMS].tolist())),
-        unseen="the link, and whether packets are damaged or dropped",
-        unless=(Trait.OF_LINK,),
+        unseen="the link, and whether packets are damaged, dropped or overtaken by others",
+        unless=(Trait.OF_LINK, Trait.LAST_HOP, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP),
     )

@@ -50,7 +50,9 @@ def degraded_link(scene: Scene) -> None:
             transport.loss[link] = 0.0
 
     scene.during(begin, finish)
-    truth = scene.of_link(link, "degraded_link", *(() if slow else ("error_burst", "packet_loss")))
+    # Where a port that counts the damage is watched, losses by themselves are not the answer.
+    losses = () if scene.sampler.view.visible else ("packet_loss",)
+    truth = scene.of_link(link, "degraded_link", *(() if slow else ("error_burst", *losses)))
     truth.note = "slower" if slow else "lossy"
     scene.judge.excused.update(both)
     speed = topology.speed[link] * (factor if slow else 1.0)
