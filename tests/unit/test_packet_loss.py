@@ -33,26 +33,26 @@ class Ring(Watched):
 
 def test_a_sender_whose_packets_are_lost_is_named_with_its_receiver() -> None:
     ring = Ring()
-    ring.loses(0.3, *HOSTS)
+    ring.loses(3, *HOSTS)
     ring.seconds(12)
     assert ring.changes == []
-    ring.loses(30, 5)
+    ring.loses(300, 5)
     scene = ring.seconds(12)
     (finding,) = scene.findings
     assert (finding.cause, finding.subject) == ("packet_loss", "gpu005/eth0")
     assert finding.victims == ("gpu006/eth0",)
     assert finding.lost == 0
     assert finding.text == (
-        "packets of gpu005 r0 are lost on a path out of gpu005, and sent again: up to 30.0 NAKs per"
+        "packets of gpu005 r0 are lost on a path out of gpu005, and sent again: up to 300 NAKs per"
         " Gbit; no watched port shows damage, so the link is not known"
     )
 
 
-@pytest.mark.parametrize(("per_gbit", "hosts"), [(1, [5]), (30, HOSTS), (30, range(1, 10))])
+@pytest.mark.parametrize(("per_gbit", "hosts"), [(20, [5]), (300, HOSTS), (300, range(1, 10))])
 def test_losses_that_many_hosts_have_or_too_few_are_not_reported(
     per_gbit: float, hosts: Sequence[int]
 ) -> None:
-    """One NAK for 30,000 packets of one host; one for a thousand of all, or of those that send to
+    """One NAK for 1,500 packets of one host; one for a hundred of all, or of those that send to
     other leaves: packets that are overtaken count as lost."""
     ring = Ring()
     ring.loses(per_gbit, *hosts)
@@ -74,8 +74,8 @@ def test_a_moment_of_losses_is_not_reported() -> None:
 def test_a_port_that_counts_the_damage_explains_the_losses() -> None:
     ring = Ring(("gpu", "leaf1"))
     ring.seconds(12)
-    ring.loses(30, 5)
-    ring.fabric.counted["leaf1/down5", "phy_rx_crc_errors"] = 30 * 0.7 * RATE / GBIT
+    ring.loses(300, 5)
+    ring.fabric.counted["leaf1/down5", "phy_rx_crc_errors"] = 300 * 0.7 * RATE / GBIT
     ring.seconds(20)
     assert [each.split()[0] for each in ring.opened()] == ["error_burst"]
 
@@ -83,6 +83,6 @@ def test_a_port_that_counts_the_damage_explains_the_losses() -> None:
 def test_a_watched_leaf_that_counts_no_damage_does_not() -> None:
     ring = Ring(("gpu", "leaf1"))
     ring.seconds(12)
-    ring.loses(30, 5)
+    ring.loses(300, 5)
     ring.seconds(20)
     assert ring.opened() == ["packet_loss gpu005/eth0"]
