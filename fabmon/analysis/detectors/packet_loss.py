@@ -22,10 +22,12 @@ from fabmon.analysis.evidence.queue_signals import (
     raised_from,
 )
 from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, open_subject, senders_place
+from fabmon.analysis.fabric_structure import Mask
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Ticks
 from fabmon.fabric.routing_mode import ADAPTIVE
 from fabmon.fabric.wording import number
+from fabmon.history.derived_metrics import DAMAGE
 
 CAUSE = Cause(
     name="packet_loss",
@@ -77,6 +79,8 @@ def packet_losses(
     without = (naks < _NONE * losses) & (inputs.sent > BUSY_UTIL)
     lasting = (count_ticks(with_losses) >= t.ticks) & ~without.any(axis=1)
     senders = np.flatnonzero(signals.sends & lasting & (level >= least))
+    # What these packets meet first may be damaged: its counter of that is at its maximum.
+    senders = senders[~np.append(_damage_is_stuck(inputs), False)[inputs.structure.peer[senders]]]
     if not 0 < 2 * len(senders) < np.count_nonzero(signals.sends):
         return
     # Receivers count every packet that comes after a gap; only this tick's rates are kept.
@@ -109,3 +113,11 @@ def packet_losses(
         unseen="the link, and whether packets are damaged, dropped or overtaken by others",
         unless=(Trait.OF_LINK, Trait.LAST_HOP, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP),
     )
+
+
+def _damage_is_stuck(inputs: DetectorInput) -> Mask:
+    """[ports]: whether a counter of damage is at its maximum, so that damage is not observable."""
+    stuck = np.zeros(len(inputs.structure.peer), np.bool_)
+    for name in DAMAGE:
+        stuck |= inputs.snapshot.is_stuck(name)
+    return stuck
