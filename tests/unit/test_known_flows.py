@@ -146,6 +146,7 @@ def test_where_it_is_not_known_who_is_on_a_link_nobody_is_named(fabric: Infiniba
     assert found.victims == ()
     assert "ports that share it, or wait for these, lose" in found.text
     assert found.unseen.endswith("which ports share it")
+    assert " to gpu00" not in found.text
 
 
 def test_the_tables_alone_say_whom_a_link_into_a_leaf_leads_to() -> None:

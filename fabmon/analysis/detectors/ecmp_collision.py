@@ -100,7 +100,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         else f"the {link.links} links of its group"
     )
     is_wrong = float(np.nanmax(level)) > IMPOSSIBLE_UTIL
-    feeders, pairs = len(link.feeders), _pairs(inputs, link)
+    feeders, (pairs, are_of_named) = len(link.feeders), _pairs(inputs, link)
     sure = _INFERRED if link.is_inferred else _FULL if feeders else _UNKNOWN
     confidence = sure + (_QUEUE if link.slowed_by else 0)
     is_critical = link.lost >= _CRITICAL_LOST and not link.is_upper_bound
@@ -113,7 +113,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         text=(
             f"{structure.label(row)}{towards} sends at {rounded_percent(link.util)} of line rate"
             f"{in_bursts} while {links} average {rounded_percent(link.mean)}: {_loss(link)}"
-            f"{f' ({name_list(pairs, _MAX_PAIRS_IN_TEXT)})' if pairs else ''}"
+            f"{f' ({name_list(pairs, _MAX_PAIRS_IN_TEXT)})' if are_of_named else ''}"
             f"{f'; idle: {name_list(idle, _MAX_IDLE_NAMED)}' if idle else ''}"
             f"{_by_routing(group.routing)}"
             f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"
@@ -141,18 +141,19 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     )
 
 
-def _pairs(inputs: DetectorInput, link: FullLink) -> list[str]:
+def _pairs(inputs: DetectorInput, link: FullLink) -> tuple[list[str], bool]:
     """`gpu001 r0 to gpu005 r0`: the connections over a full link that forwarding tables and queue
-    pairs show exactly; of the ports that share it, where these are named."""
+    pairs show exactly; whether they are those of the ports that are named, which all have some."""
     known = inputs.snapshot.connections.known_on_link(link.row)
     if known is None or not known.are_connections:
-        return []
+        return [], False
     structure = inputs.structure
+    named = structure.peer[link.named]
     ends = known.dst if link.group.is_inward else known.src
-    of_named = np.isin(ends, structure.peer[link.named])
-    shown = of_named if of_named.any() else np.ones(len(ends), np.bool_)
+    are_of_named = len(named) > 0 and bool(np.isin(named, ends).all())
+    shown = np.isin(ends, named) | (not are_of_named)
     pairs = zip(known.src[shown].tolist(), known.dst[shown].tolist(), strict=True)
-    return [f"{structure.label(src)} to {structure.label(dst)}" for src, dst in pairs]
+    return [f"{structure.label(src)} to {structure.label(dst)}" for src, dst in pairs], are_of_named
 
 
 def _loss(link: FullLink) -> str:
