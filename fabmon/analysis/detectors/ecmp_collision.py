@@ -48,6 +48,9 @@ _IDLE_UTIL = 0.02
 _MAX_IDLE_NAMED = 4
 """Idle links named in the sentence."""
 
+_MAX_PAIRS_IN_TEXT, _MAX_PAIRS = 2, 6
+"""Pairs of NICs named in the sentence, and in the evidence."""
+
 IMPOSSIBLE_UTIL = 1.05
 """Share of line rate above which the line rate must be wrong: counters are read up to a few per
 cent earlier or later than a second apart."""
@@ -97,7 +100,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         else f"the {link.links} links of its group"
     )
     is_wrong = float(np.nanmax(level)) > IMPOSSIBLE_UTIL
-    feeders = len(link.feeders)
+    feeders, (pairs, are_of_named) = len(link.feeders), _pairs(inputs, link)
     sure = _INFERRED if link.is_inferred else _FULL if feeders else _UNKNOWN
     confidence = sure + (_QUEUE if link.slowed_by else 0)
     is_critical = link.lost >= _CRITICAL_LOST and not link.is_upper_bound
@@ -110,6 +113,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         text=(
             f"{structure.label(row)}{towards} sends at {rounded_percent(link.util)} of line rate"
             f"{in_bursts} while {links} average {rounded_percent(link.mean)}: {_loss(link)}"
+            f"{f' ({name_list(pairs, _MAX_PAIRS_IN_TEXT)})' if are_of_named else ''}"
             f"{f'; idle: {name_list(idle, _MAX_IDLE_NAMED)}' if idle else ''}"
             f"{_by_routing(group.routing)}"
             f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"
@@ -127,6 +131,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             *effective_flows_on_link(inputs.snapshot, row, flows),
             usual,
             Evidence("queue", link.slowed_by or "not seen at the hosts"),
+            *([Evidence("pairs on the link", name_list(pairs, _MAX_PAIRS))] if pairs else []),
         ),
         advice=hot_link_advice(group.routing),
         confidence=round(confidence, 2),
@@ -134,6 +139,21 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         victims=tuple(ports[each].id for each in link.named.tolist()),
         unseen=_unseen(link),
     )
+
+
+def _pairs(inputs: DetectorInput, link: FullLink) -> tuple[list[str], bool]:
+    """`gpu001 r0 to gpu005 r0`: the connections over a full link that forwarding tables and queue
+    pairs show exactly; whether they are those of the ports that are named, which all have some."""
+    known = inputs.snapshot.connections.known_on_link(link.row)
+    if known is None or not known.are_connections:
+        return [], False
+    structure = inputs.structure
+    named = structure.peer[link.named]
+    ends = known.dst if link.group.is_inward else known.src
+    are_of_named = len(named) > 0 and bool(np.isin(named, ends).all())
+    shown = np.isin(ends, named) | (not are_of_named)
+    pairs = zip(known.src[shown].tolist(), known.dst[shown].tolist(), strict=True)
+    return [f"{structure.label(src)} to {structure.label(dst)}" for src, dst in pairs], are_of_named
 
 
 def _loss(link: FullLink) -> str:

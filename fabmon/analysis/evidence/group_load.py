@@ -43,7 +43,6 @@ from fabmon.analysis.evidence.sharing import (
     are_enough,
     last_ticks,
     only_sender,
-    sharing,
 )
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.fabric.snapshot import Floats
@@ -178,11 +177,11 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         else:
             alone.add(lone)
     of_links = {
-        member: sharing(
+        member: rates.sharers(
+            member,
             feeds[:, ticks],
             by_ticks[ticks.tobytes()][2],
             rates.load(member, ticks),
-            rates.queues.signs(),
             len(shared),
         )
         for member, ticks, *_ in shared
