@@ -220,3 +220,15 @@ def test_marks_at_all_receivers_are_a_queue_where_a_quarter_of_the_packets_has_t
     scene = hosts.seconds(30)
     assert hosts.opened() == ["congested_path paths of rail r0"]
     assert scene.findings[0].lost == 0, "nobody is left to compare with"
+
+
+def test_a_receiver_whose_link_flaps_explains_senders_without_credits() -> None:
+    hosts = WatchedHosts(metrics=("ib_ext_tx_wait",))
+    hosts.seconds(12)
+
+    def flaps(second: int) -> None:
+        hosts.fabric.down = {"gpu009/eth0"} if second % 4 < 2 else set()
+        without_credits(hosts, 0.6, 1, 2, 3)
+
+    hosts.seconds(24, flaps)
+    assert {each.split()[0] for each in hosts.opened()} == {"link_down", "flapping_link"}

@@ -201,12 +201,14 @@ def _held_up(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThre
 
 def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds, of_ticks: int) -> Mask:
     """[ports]: whether a receiver, or the link to it, explains a queue before it, by what it had in
-    the last `of_ticks`. NICs for storage are receivers, too."""
+    the last `of_ticks`, or by an open finding. NICs for storage are receivers, too."""
     late = slice(TICKS - of_ticks, TICKS)
     full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
     stalls = inputs.filled("bus")[:, late].max(axis=1) >= t.stalled
-    found: Mask = (full | stalls | pause_graph(inputs).pauses) & ~inputs.structure.is_switch
-    return found
+    found: Mask = full | stalls | pause_graph(inputs).pauses
+    for finding in inputs.open_with(Trait.OF_LINK):
+        found[list(finding.rows[:2])] = True
+    return found & ~inputs.structure.is_switch
 
 
 def _condition(

@@ -92,7 +92,8 @@ def _group_loads(
     for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
         top = peak[group.rows].max(initial=0)
         is_full = bool(top >= least)
-        if not is_full and (top < BURSTS or not _shows_queue(inputs, group, slowed, queues)):
+        may_queue = top >= BURSTS and _shows_queue(inputs, group, slowed, queues)
+        if not is_full and not may_queue:
             continue
         measured = GroupRates(inputs, thresholds, queue, group)
         if measured.members < 2:
@@ -101,7 +102,9 @@ def _group_loads(
         if whole is not None:
             groups.append(whole)
             continue
-        found = _full_links(measured) if is_full else full_in_bursts(measured)
+        found = _full_links(measured) if is_full else []
+        if not found and may_queue:
+            found = full_in_bursts(measured)
         links += found
         links += marked_in_bursts(measured, {each.row for each in found})
     if groups:

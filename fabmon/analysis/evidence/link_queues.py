@@ -26,6 +26,10 @@ _RISE = 10.0
 """How many times the usual marks or drops of links a queue makes: background differs more between
 links than between hosts, which see the whole path."""
 
+_OF_MOST = 0.05
+"""Share of what the link with the most marks or drops has, 0 to 1, below which the others have none
+worth reporting: queues of a fabric mark alike, so that these had one for moments only."""
+
 _LASTING = 3
 """Ticks of the last ten in which a link with a queue marks or drops: moments of it are normal."""
 
@@ -67,6 +71,7 @@ def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
         # Ports towards hosts have queues of their own whenever several send to one.
         usual = level[busy & ~structure.is_edge[rows]]
         least = raised_from(usual, least_per_gbit, _RISE)
+        least = max(least, _OF_MOST * float(usual.max(initial=0)))
         events, sent = (rows_of(inputs.filled(each), rows) for each in (column, "tx_bps"))
         in_ticks = events > np.float32(least / 1e9) * sent
         queued = busy & (level >= least) & (in_ticks.sum(axis=1) >= _LASTING)
