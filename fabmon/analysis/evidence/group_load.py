@@ -66,6 +66,10 @@ _MOST = 0.5
 _EQUAL = 0.9
 """Links of which the least carries more than this share of the most, 0 to 1, are evenly loaded."""
 
+_BACKGROUND = 20.0
+"""CNPs and marks over the threshold of a queue below which they are no sign of one where nobody has
+clearly more than others: that is a tenth of all packets of 4 kB marked."""
+
 _EXPECTED = 0.4
 """In a lossless fabric, senders that lose a share of their bandwidth wait for as much of the time
 with traffic: less than this part of it, 0 to 1, is background."""
@@ -225,7 +229,9 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         ):
             continue
         is_short = full[member].sum() < rates.thresholds.unseen_ticks
-        is_unlikely = is_short or is_excused or rates.queues.are_calm(edges, _EXPECTED * lost)
+        is_unlikely = (
+            is_short or is_excused or rates.queues.are_calm(edges, _EXPECTED * lost, _BACKGROUND)
+        )
         if lost < rates.thresholds.lost_min or (not slowed_by and is_unlikely):
             continue
         yield FullLink(
