@@ -59,8 +59,8 @@ class Truth:
     affected: set[str] = field(default_factory=set)
     active_s: float = 0.0
     queued_s: float = 0.0
-    """For how much of it the queue stood there: a link that is as full as what holds its flows
-    elsewhere has none, and need not be found."""
+    """For how much of it the link had a queue of two senders: one that is as full as what holds its
+    flows elsewhere, or as a link before it on their paths, has none and need not be found."""
     first_s: float | None = None
     """When it showed first."""
     lost_sum: float = 0.0
@@ -200,7 +200,7 @@ class Judge:
         held = np.flatnonzero(is_held)
         held = held[np.argsort(entries.link[held], kind="stable")]
         slowed, at = entries.flow[held], entries.link[held]
-        queues = state.full & (state.senders >= 2)
+        queues = state.queued & (state.queued_senders >= 2)
         done: set[int] = set()
         for link in full.tolist():
             group = int(self._class[link])
