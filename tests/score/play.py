@@ -110,7 +110,7 @@ def play(plan: Plan) -> Played:
         f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
         f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
     )
-    return Played(plan, truths(run), reported, description)
+    return Played(run.plan, truths(run), reported, description)
 
 
 def _renamed(open_now: dict[str, Reported], keys: set[str], finding: Finding) -> Reported | None:
