@@ -138,7 +138,7 @@ class Entries:
         if not len(pick):
             none = np.zeros(0, np.intp)
             return cls(none, none, none, none, np.zeros(0), *[none] * 6)
-        starts = np.flatnonzero(np.diff(old, prepend=-1))
+        starts = _starts(old)
         groups = old[starts]
         new = np.zeros(len(table.active), np.intp)
         new[groups] = np.arange(len(groups))
@@ -146,7 +146,7 @@ class Entries:
         place[pick] = np.arange(len(pick))
         ordered = table.e_by_link[on[table.e_by_link]]
         links = table.e_link[ordered]
-        link_starts = np.flatnonzero(np.diff(links, prepend=-1))
+        link_starts = _starts(links)
         return cls(
             groups,
             new[old],
@@ -160,6 +160,14 @@ class Entries:
             link_starts,
             links[link_starts],
         )
+
+
+def _starts(ordered: Ints) -> Ints:
+    """Where each run of equal numbers begins."""
+    begins = np.empty(len(ordered), np.bool_)
+    begins[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
 
 
 def fair_rates(

@@ -231,6 +231,7 @@ class Transport:
         first = np.full(flows, len(entries.link), np.intp)
         np.minimum.at(first, entries.flow[at], entries.depth[at])
         own = at[entries.depth[at] == first[entries.flow[at]]]
+        senders = self._senders(table, entries, at)
         queued = np.zeros(links, np.bool_)
         queued[entries.link[own]] = True
         # All that arrives at a dead link waits there.
@@ -252,14 +253,16 @@ class Transport:
             nothing,
             nothing,
             np.zeros(flows),
-            self._senders(table, entries, at),
-            self._senders(table, entries, own),
+            senders,
+            senders if len(own) == len(at) else self._senders(table, entries, own),
             table.src,
             table.dst,
         )
 
     def _senders(self, table: FlowTable, entries: Entries, at: Ints) -> Ints:
         """[links] the sending NICs of these entries; all outside of the fabric are one."""
+        if not len(at):
+            return np.zeros(self.topology.links, np.intp)
         ports = self.topology.host_ports + 1
         pairs = np.unique(entries.link[at] * ports + table.src[entries.flow[at]] + 1)
         return np.bincount(pairs // ports, minlength=self.topology.links)
@@ -269,6 +272,9 @@ class Transport:
         links = self.topology.links
         marking = np.zeros(links)
         dropping = np.zeros(links)
+        if not state.queued.any():
+            state.marking, state.dropping = marking, dropping
+            return
         full_at = state.queued.copy()
         # A receiver that does not drain pauses the last hop, whose queue then marks.
         sinks = np.flatnonzero(state.queued[self.topology.ports :]) % self.topology.host_ports
@@ -299,6 +305,9 @@ class Transport:
             state.paused = paused
             return
         forced = np.where(self.forced_pause > 0, self.forced_pause, 0.0)
+        if not state.queued.any():
+            state.paused = forced
+            return
         queue = np.where(state.queued, 1.0, 0.0)
         if settings.dcqcn and settings.transport == ROCE:
             held = state.slowed[entries.flow] & state.queued[entries.link]
