@@ -91,6 +91,34 @@ def test_a_collision_into_a_leaf_that_is_read_late_is_found_by_its_receivers() -
     assert finding.victims == ("leaf1/down1", "leaf1/down2")
 
 
+def test_a_full_link_that_nobody_is_known_to_share_has_no_lost_bandwidth() -> None:
+    """A single flow at its sender's line rate looks like this where no port below is known."""
+    watched = Watched(LeafSpine(uplinks=3, hosts=0, rate_bps=400 * GBPS))
+    watched.fabric.send(388 * GBPS, "leaf1/up1")
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert (finding.severity, finding.lost, finding.confidence) == ("warning", 0, 0.5)
+    assert "uneven by 67 %, and it is not known who shares it" in finding.text
+    names = [each.name for each in finding.evidence]
+    assert "imbalance" in names
+    assert not {"lost bandwidth", "slowed ports"} & set(names)
+    assert finding.advice.startswith("A single flow at its sender's line rate may fill this link")
+    assert finding.unseen.endswith("which ports share it, and what they lose")
+
+
+def test_many_flows_on_few_links_lose_an_unknown_share_where_some_senders_are_not_known() -> None:
+    """Of fifteen senders on one of eight uplinks, seven are known."""
+    fabric = LeafSpine(uplinks=8, hosts=7, rate_bps=400 * GBPS)
+    for number in range(1, 8):
+        fabric.send(26 * GBPS, f"gpu{number:03}/eth0", "leaf1/up2")
+    fabric.send(8 * 26 * GBPS, "leaf1/up2")
+    watched = Watched(fabric)
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.severity, finding.lost) == ("polarization", "warning", 0)
+    assert "uneven by 88 %, and what they lose is not known" in finding.text
+    assert "lost bandwidth" not in [each.name for each in finding.evidence]
+
+
 def found(leaf: Leaf) -> tuple[Finding, ...]:
     """The findings that are open after some seconds."""
     return leaf.seconds(SECONDS).findings

@@ -240,11 +240,11 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
 
 
 def _by_load_alone(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLink]:
-    """Full links beside others with room, where it is not known who feeds them."""
+    """Full links beside others with room where it is not known who feeds them: `lost` is 0."""
     for member in hot:
         level = rates.level(last_ticks(full[member]))
-        lost = 1.0 - float(np.nanmean(level) / level[member])
-        if np.nanmin(level) < rates.thresholds.room_util and lost >= CLEARLY_UNEVEN:
+        uneven = 1.0 - float(np.nanmean(level) / level[member])
+        if np.nanmin(level) < rates.thresholds.room_util and uneven >= CLEARLY_UNEVEN:
             yield FullLink(
                 row=int(rates.group.rows[member]),
                 group=rates.group,
@@ -252,7 +252,7 @@ def _by_load_alone(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[Fu
                 full_ticks=int(full[member].sum()),
                 feeders=rates.group.edges[:0],
                 named=rates.group.edges[:0],
-                lost=lost,
+                lost=0.0,
                 slowed_by="",
                 active=0,
             )
