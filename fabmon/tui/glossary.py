@@ -139,7 +139,8 @@ LLDP
     cabling.
 lost
     the node sent and fell silent; fabmon is reconnecting. Of bandwidth: 1 - what the slowed ports
-    send ÷ what they could (the smaller of their line rate and a fair share of the group).
+    send ÷ what they could (the smaller of their line rate and a fair share of the group); not shown
+    where it is not measured.
 matrix
     the switches of one tier by those of the tier above. The left half of a cell is the traffic up,
     the right half the traffic down, on the busiest link of the pair. `?`: the switch above is not

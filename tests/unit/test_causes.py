@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_causes_are_declared_completely() -> None:
         assert cause.advice
         assert all(table in THRESHOLDS for table in cause.tables)
     assert all(causes_with(trait) for trait in Trait), "a trait that no cause has"
+
+
+def test_lost_bandwidth_is_said_where_it_is_measured() -> None:
+    goldens = sorted((ROOT / "tests" / "scenario" / "goldens").glob("*.json"))
+    findings = [each for golden in goldens for each in json.loads(golden.read_text("utf-8"))]
+    said = 0
+    for finding in findings:
+        for each in finding["evidence"]:
+            if each["name"] == "lost bandwidth":
+                assert each["value"] == pytest.approx(100 * finding["lost"], abs=0.1)
+                said += 1
+        if finding["cause"] == "uneven_rails":
+            assert finding["lost"] == 0
+    assert said > 10
 
 
 def test_every_fault_of_the_demo_is_named_after_a_cause() -> None:
