@@ -32,8 +32,8 @@ CNP
     congestion notification packet: the receiver of ECN-marked RDMA asks the sender to slow down;
     the metric counts those handled.
 collision
-    more large flows than its share were hashed onto one link of an ECMP group, while other links
-    have room.
+    more large flows than its share are on one link of an ECMP group, by a hash or by forwarding
+    tables, while other links have room.
 comm
     communication: the share of a step in which the job communicates; a range where the samples are
     too coarse for one number.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +11,13 @@ import numpy as np
 import pytest
 
 from fabmon.analysis.evidence.group_rates import max_min_share
+from fabmon.analysis.evidence.null_model import compare_with_hashing
 from fabmon.analysis.finding import Finding
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.wire.messages import Hello
+from fabmon.session.config import load
+from fabmon.session.session import Session
 from tests.builders import LeafSpine, Watched
 
 GBPS = 1e9
@@ -228,6 +234,46 @@ def test_a_full_group_whose_hosts_count_no_cnps_slows_nobody() -> None:
     for number in range(1, 9):
         watched.fabric.send(190 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 4}")
     assert watched.seconds(SECONDS).findings == ()
+
+
+class NotAdvertised(LeafSpine):
+    """A leaf without equal-cost routes: nothing says how it routes."""
+
+    def hellos(self) -> dict[str, Hello]:
+        every = super().hellos()
+        (block,) = every["leaf1"].blocks
+        objects = tuple(each for each in block.objects if each.kind != "ecmp")
+        blocks = (msgspec.structs.replace(block, objects=objects),)
+        return every | {"leaf1": msgspec.structs.replace(every["leaf1"], blocks=blocks)}
+
+
+def routed(mode: str) -> Finding:
+    """The finding about two elephants on one of four uplinks, where routing has this mode."""
+    fabric = NotAdvertised(uplinks=4, hosts=2, rate_bps=400 * GBPS)
+    for number in (1, 2):
+        fabric.send(195 * GBPS, f"gpu{number:03}/eth0", "leaf1/up3")
+    watched = Watched(fabric)
+    tiers = {"leaf1": 1, **dict.fromkeys(fabric.spines, 2)}
+    topology = Topology(tiers=tiers, routing={"*": mode} if mode else {})
+    session = Session(load(Path("/dev/null")), topology=topology)
+    watched.pipeline = session.pipeline(fabric.hosts, 1.0)
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up3")
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_compared"), [("hashed", True), ("", True), ("static", False), ("adaptive", False)]
+)
+def test_a_full_link_is_compared_with_random_hashing_where_switches_may_hash(
+    mode: str, is_compared: bool
+) -> None:
+    finding = routed(mode)
+    of_hashing = {"max/mean", "max/mean of random hashing, p95", "effective flows"}
+    names = {each.name for each in finding.evidence}
+    assert names & of_hashing == (of_hashing if is_compared else set())
+    assert (compare_with_hashing(finding) is not None) == is_compared
+    assert ("hash" in finding.text) == (not is_compared), "it says that no hash is the reason"
 
 
 METRICS = ("rdma_cnp_handled", "ib_ext_tx_wait")

@@ -101,8 +101,6 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     ]
     peer = int(structure.peer[row])
     towards = f" to {ports[peer].node}" if peer >= 0 else ""
-    flows = round(min(link.effective_flows, 1e6))
-    seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
     links = (
         f"the {link.links} links into {group.node}"
         if group.is_inward
@@ -136,9 +134,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             Evidence("group links", link.links, "links"),
             Evidence("idle links", len(idle), "links"),
             Evidence("seconds full", link.full_ticks, "ticks"),
-            seen,
-            *effective_flows_on_link(inputs.snapshot, row, flows),
-            usual,
+            *_hashing(inputs, link),
             Evidence("queue", link.slowed_by or "not seen at the hosts"),
         ),
         advice=(
@@ -151,6 +147,15 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         victims=tuple(ports[each].id for each in link.named.tolist()),
         unseen=_unseen(link),
     )
+
+
+def _hashing(inputs: DetectorInput, link: FullLink) -> tuple[Evidence, ...]:
+    """Evidence: the group beside random hashing; none where no hash selects its links."""
+    if not link.group.routing.may_hash:
+        return ()
+    flows = round(min(link.effective_flows, 1e6))
+    seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
+    return seen, *effective_flows_on_link(inputs.snapshot, link.row, flows), usual
 
 
 def _loss(link: FullLink) -> str:
