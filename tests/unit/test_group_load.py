@@ -276,6 +276,21 @@ def test_a_full_link_is_compared_with_random_hashing_where_switches_may_hash(
     assert ("hash" in finding.text) == (not is_compared), "it says that no hash is the reason"
 
 
+@pytest.mark.parametrize(
+    ("mode", "said", "advice"),
+    [
+        ("hashed", "hashed", "Give the hash more flows"),
+        ("", "not known", "If the switches hash, which is not known: give the hash more flows"),
+        ("static", "static", "Forwarding tables send these pairs of hosts over one link"),
+        ("adaptive", "adaptive", "Adaptive routing and packet spraying balance by packet"),
+    ],
+)
+def test_a_finding_at_a_full_link_has_the_routing_mode(mode: str, said: str, advice: str) -> None:
+    finding = routed(mode)
+    assert {each.name: each.value for each in finding.evidence}["routing"] == said
+    assert finding.advice.startswith(advice)
+
+
 METRICS = ("rdma_cnp_handled", "ib_ext_tx_wait")
 MARKS, DROPS = "phy_tx_ecn_marked", "phy_tx_discards"
 

@@ -13,6 +13,7 @@ from fabmon.analysis.evidence.full_link import (
     EcmpGroupThresholds,
     FullLink,
     loss_evidence,
+    routing_evidence,
 )
 from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence
@@ -20,7 +21,7 @@ from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.routing_mode import (
     ADAPTIVE,
-    NOT_REPORTED,
+    HASHED,
     STATIC,
     Routing,
     hot_link_advice,
@@ -33,7 +34,7 @@ CAUSE = Cause(
     meaning="a link is full while others of its group have room, and slows the flows on it",
     severity=WARNING,
     picture="link_group",
-    advice=hot_link_advice(NOT_REPORTED),
+    advice=hot_link_advice(Routing(HASHED)),
     tables=("ecmp_groups", "queue"),
     traits=(
         Trait.NEEDS_TRAFFIC,
@@ -136,6 +137,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             Evidence("seconds full", link.full_ticks, "ticks"),
             *_hashing(inputs, link),
             Evidence("queue", link.slowed_by or "not seen at the hosts"),
+            routing_evidence(group.routing),
         ),
         advice=(
             hot_link_advice(group.routing)

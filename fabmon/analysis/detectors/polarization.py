@@ -13,7 +13,12 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
-from fabmon.analysis.evidence.full_link import EcmpGroupThresholds, FullLink, loss_evidence
+from fabmon.analysis.evidence.full_link import (
+    EcmpGroupThresholds,
+    FullLink,
+    loss_evidence,
+    routing_evidence,
+)
 from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
@@ -124,6 +129,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             usual,
             *effective_flows_on_link(inputs.snapshot, int(rows[0]), round(link.effective_flows, 1)),
             *loss_evidence(link),
+            routing_evidence(link.group.routing),
         ),
         advice=CAUSE.advice,
         confidence=round(min(_MAX_CONFIDENCE, 1 - probability * 10), 2),

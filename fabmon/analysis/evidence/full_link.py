@@ -11,6 +11,7 @@ from fabmon.analysis.evidence.null_model import effective_flows
 from fabmon.analysis.fabric_structure import LinkGroup, Rows
 from fabmon.analysis.finding import Evidence
 from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.fabric.routing_mode import UNKNOWN, Routing
 from fabmon.fabric.snapshot import Floats
 
 LINK_UTIL = "link util"
@@ -117,6 +118,11 @@ class FullLink:
     def effective_flows(self) -> float:
         """The number of equal flows, hashed at random, that would be as uneven."""
         return effective_flows(self.level[np.isfinite(self.level)])
+
+
+def routing_evidence(routing: Routing) -> Evidence:
+    """Evidence: how the switch selects the links of the group."""
+    return Evidence("routing", "not known" if routing.mode == UNKNOWN else routing.mode)
 
 
 def loss_evidence(link: FullLink) -> tuple[Evidence, ...]:
