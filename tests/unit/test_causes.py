@@ -45,6 +45,18 @@ def test_the_docs_have_a_table_with_the_thresholds_of_every_cause(cause: Cause) 
         assert float(value) == THRESHOLDS[table][key], f"{table}.{key}"
 
 
+SENTENCE_ENDS = re.compile(r"[.!?](?=\s+[A-Z`0-9])")
+"""A full stop and what begins a sentence after it: not that of `0.1 %`."""
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES.keys())
+def test_a_rule_is_explained_in_five_sentences_at_most(cause: Cause) -> None:
+    rule = row(cause, "Rule")
+    sentences = SENTENCE_ENDS.split(rule)
+    assert len(sentences) <= 5, sentences
+    assert rule.count(";") <= 3, "sentences that are joined"
+
+
 def test_the_docs_have_every_threshold_and_no_other_cause() -> None:
     documented = {(table, key) for table, key, _ in KEY.findall(PAGE)}
     assert documented == {(table, key) for table in THRESHOLDS for key in THRESHOLDS[table]}
