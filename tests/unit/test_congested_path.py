@@ -116,7 +116,7 @@ def test_four_senders_with_far_more_cnps_than_the_others_are_on_a_congested_path
     slowed = {scene.snapshot.fabric.ports[row].node for row in finding.rows}
     assert slowed == {"gpu001", "gpu002", "gpu003", "gpu004"}
     assert finding.victims == tuple(f"gpu{number:03}/eth0" for number in (2, 3, 4, 5))
-    assert "cannot be seen from hosts" in finding.text
+    assert "is not observable from hosts" in finding.text
     assert finding.unseen
 
 
@@ -177,7 +177,7 @@ def test_one_sender_without_credits_has_a_slow_link_or_receiver_behind_it(
         assert finding.text == (
             "1 of 16 senders (gpu003 r0) is without credits up to 20 % of the time with traffic,"
             " and no receiver explains it: a queue on a path out of gpu003; whether by hash, by too"
-            " few links, by a slow link or by a slow receiver cannot be seen from hosts"
+            " few links, by a slow link or by a slow receiver is not observable from hosts"
         )
 
 

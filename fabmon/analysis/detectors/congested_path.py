@@ -38,7 +38,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="congested_path",
     title="Congested path",
-    meaning="senders are slowed between switches that are not watched: the link cannot be seen",
+    meaning="senders are slowed between switches that are not watched: the link is not observable",
     severity=WARNING,
     picture="paused_ports",
     advice=(
@@ -245,15 +245,15 @@ def _condition(
         rows=tuple(senders.tolist()),
         text=(
             f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) {are} {how}, and"
-            f" no receiver explains it: a queue {where}; whether {by_what} cannot be seen from"
-            " hosts"
+            f" no receiver explains it: a queue {where}; whether {by_what} is not observable"
+            " from hosts"
         ),
         evidence=(
             Evidence("slowed senders", len(senders), f"of {active}"),
             Evidence("slowed by", "pause or credits" if by_pause else "CNPs"),
             Evidence("CNPs per Gbit, at most", round(float(signals.cnps[senders].max()), 1)),
             Evidence("time with traffic paused, at most", round(waits * 100, 1), "%"),
-            Evidence("receivers that see marks", len(receivers), "ports"),
+            Evidence("receivers with marks", len(receivers), "ports"),
         ),
         advice=CAUSE.advice,
         confidence=_BY_PAUSE if by_pause else _BY_MARKS,

@@ -14,11 +14,16 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link, possible_ends
-from fabmon.analysis.evidence.full_link import EcmpGroupThresholds, FullLink
+from fabmon.analysis.evidence.full_link import (
+    EcmpGroupThresholds,
+    FullLink,
+    loss_evidence,
+    routing_evidence,
+)
 from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
-from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import rounded_percent
 
@@ -67,7 +72,8 @@ def polarization(
     worst: dict[str, FullLink] = {}
     for link in group_loads(inputs, t, queue).links:
         before = worst.get(link.group.node)
-        if is_polarized(inputs, link) and (before is None or before.lost < link.lost):
+        is_worse = before is None or before.severity_order < link.severity_order
+        if is_worse and is_polarized(inputs, link):
             worst[link.group.node] = link
     for link in worst.values():
         yield _condition(inputs, link)
@@ -173,13 +179,12 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     used = [structure.fabric.ports[int(row)].label for row in order[: link.used]]
     return Condition(
         cause=CAUSE.name,
-        severity=CAUSE.severity,
+        severity=CAUSE.severity if link.is_loss_known else WARNING,
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in order),
         text=(
             f"{flows} or more flows of {node} use {link.used} of {link.links} uplinks"
-            f" ({', '.join(used)}) and lose {rounded_percent(link.lost)}"
-            f" (chance: {_odds(probability)})"
+            f" ({', '.join(used)}){_loss(link)} (chance: {_odds(probability)})"
             f"{'; all queue pairs have one UDP source port' if known.has_one_sport else ''}"
         ),
         evidence=(
@@ -190,13 +195,20 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             seen,
             usual,
             *effective_flows_on_link(inputs.snapshot, int(rows[0]), round(link.effective_flows, 1)),
-            Evidence("lost bandwidth", round(link.lost * 100, 1), "%"),
-            Evidence("imbalance", round(link.imbalance * 100, 1), "%"),
+            *loss_evidence(link),
+            routing_evidence(link.group.routing),
         ),
         advice=_advice(known),
         confidence=round(min(_MAX_CONFIDENCE, 1 - probability * 10), 2),
         lost=round(link.lost, 3),
+        unseen="" if link.is_loss_known else "which ports share the links, and what they lose",
     )
+
+
+def _loss(link: FullLink) -> str:
+    if not link.is_loss_known:
+        return f", uneven by {rounded_percent(link.imbalance)}, and what they lose is not known"
+    return f" and lose {rounded_percent(link.lost)}"
 
 
 def _odds(probability: float) -> str:

@@ -3,6 +3,9 @@
 The rails of a host carry the same in a collective. One that carries far less, second after second,
 is left out: by one host, where others use it or it did before, or by all hosts that send. A job
 may be started on some NICs of its hosts on purpose: half of them or fewer is no finding.
+
+What the other rails could carry beside the busiest one is their unused bandwidth: 1 - mean/max of
+the rails of a host. What the job loses by it is not measured: it may not need more.
 """
 
 from __future__ import annotations
@@ -78,7 +81,10 @@ _SUSPECT = 0.4
 
 
 class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [uneven_rails]: shares of line rate, of the busiest rail, of the bandwidth lost."""
+    """The table [uneven_rails]: shares of line rate, of the busiest rail; ticks.
+
+    `lost_min` is the least unused bandwidth that is reported, 0 to 1.
+    """
 
     busy_util: Share
     low: Share
@@ -298,9 +304,9 @@ def _levels(t: UnevenRailsThresholds, inputs: DetectorInput, rows: Rows) -> tupl
     low = np.all([level < t.low * level.max(axis=0) for level in levels], axis=0).sum(axis=0)
     whole = np.ascontiguousarray(levels[0].T)
     with np.errstate(invalid="ignore"):
-        lost = 1.0 - (whole.mean(axis=1) / whole.max(axis=1)).astype(np.float64)
+        unused = 1.0 - (whole.mean(axis=1) / whole.max(axis=1)).astype(np.float64)
     is_uneven = (ticks >= t.ticks) & (low > 0) & (2 * low <= rows.shape[1])
-    return whole, is_uneven & (lost >= t.lost_min)
+    return whole, is_uneven & (unused >= t.lost_min)
 
 
 def _condition(
@@ -316,7 +322,7 @@ def _condition(
     is_low = np.isin(structure.rail[every], low_rails)
     low, busy = every[is_low].tolist(), every[~is_low].tolist()
     tops = np.array([level.max() for _, level in hosts])
-    lost = float(np.mean(1 - np.array([level.mean() for _, level in hosts]) / tops))
+    unused = float(np.mean(1 - np.array([level.mean() for _, level in hosts]) / tops))
     top = float(np.mean(tops))
     # A host has each of these rails once.
     low_levels = np.concatenate([level for _, level in hosts])[is_low].reshape(len(hosts), -1)
@@ -330,19 +336,19 @@ def _condition(
         rows=(*low, *busy),
         text=(
             f"{who} {'sends' if len(names) == 1 else 'send'} at {rounded_percent(low_util)} of"
-            f" line rate on {rails} and at {rounded_percent(top)} on the other rails: lost"
-            f" bandwidth {rounded_percent(lost)}"
+            f" line rate on {rails} and at {rounded_percent(top)} on the other rails: unused"
+            f" bandwidth {rounded_percent(unused)}"
         ),
         evidence=(
             Evidence("hosts", len(names), "hosts"),
             Evidence("busiest rail", round(top * 100, 1), "%"),
             Evidence(rails, round(low_util * 100, 1), "%"),
-            Evidence("lost bandwidth", round(lost * 100, 1), "%"),
+            Evidence("unused bandwidth", round(unused * 100, 1), "%"),
         ),
         advice=CAUSE.advice,
         confidence=0.85,
-        lost=round(lost, 3),
         victims=tuple(names[1:]),
+        unseen="what the job loses: whether it would send more over the unused rails",
         # No queue keeps a rail silent from the start; the senders of an incast send on one rail.
         unless=(() if were_never_used else _QUEUES)
         + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),

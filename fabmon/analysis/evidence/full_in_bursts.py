@@ -34,7 +34,7 @@ full whenever they are active, and up to which that can be."""
 def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullLink]:
     """The members, apart from those with `known` rows, whose own queue marks or drops packets.
 
-    A link does so when it is full. How much of the time that is cannot be seen: at most as much as
+    A link does so when it is full. For how much of the time is not observable: at most as much as
     it needs for what it sends.
     """
     mean = rates.known_util[:, -TICKS:].mean(axis=1)

@@ -106,9 +106,12 @@ def _group_loads(
         if whole is not None:
             groups.append(whole)
             continue
-        found = _full_links(measured) if is_full else []
-        if not found and may_queue:
-            found = full_in_bursts(measured)
+        full: Mask = measured.known_util >= measured.full_util
+        hot = _long_full(measured, full)
+        if hot.any():
+            found = _full_links(measured, hot, full)
+        else:
+            found = full_in_bursts(measured) if may_queue else []
         links += found
         links += marked_in_bursts(measured, {each.row for each in found})
     if groups:
@@ -131,14 +134,17 @@ def _behind(inputs: DetectorInput, group: LinkGroup) -> Rows:
     return behind
 
 
-def _full_links(rates: GroupRates) -> list[FullLink]:
-    """The members that are full, and slow flows while others of the group have room."""
-    full: Mask = rates.known_util >= rates.full_util
+def _long_full(rates: GroupRates, full: Mask) -> Mask:
+    """[members]: whether a member is full in enough ticks [members, ticks], and not by chance."""
     hot = (full.sum(axis=1) >= rates.thresholds.full_ticks) & full[:, -TICKS:].any(axis=1)
     nearly = (rates.known_util >= _NEARLY_AS_MUCH * rates.full_util).sum(axis=1)
     hot &= full.sum(axis=1) >= _CLIPPED * nearly
-    hot &= _carries_more(rates)
-    if not hot.any() or not _has_room_at_times(rates, full):
+    return hot & _carries_more(rates)
+
+
+def _full_links(rates: GroupRates, hot: Mask, full: Mask) -> list[FullLink]:
+    """The members that are full, and slow flows while others of the group have room."""
+    if not _has_room_at_times(rates, full):
         return []
     return list(_too_small(rates, np.flatnonzero(hot).tolist(), full))
 
@@ -248,11 +254,11 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
 
 
 def _by_load_alone(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLink]:
-    """Full links beside others with room, where it is not known who feeds them."""
+    """Full links beside others with room where it is not known who feeds them: `lost` is 0."""
     for member in hot:
         level = rates.level(last_ticks(full[member]))
-        lost = 1.0 - float(np.nanmean(level) / level[member])
-        if np.nanmin(level) < rates.thresholds.room_util and lost >= CLEARLY_UNEVEN:
+        uneven = 1.0 - float(np.nanmean(level) / level[member])
+        if np.nanmin(level) < rates.thresholds.room_util and uneven >= CLEARLY_UNEVEN:
             yield FullLink(
                 row=int(rates.group.rows[member]),
                 group=rates.group,
@@ -260,7 +266,7 @@ def _by_load_alone(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[Fu
                 full_ticks=int(full[member].sum()),
                 feeders=rates.group.edges[:0],
                 named=rates.group.edges[:0],
-                lost=lost,
+                lost=0.0,
                 slowed_by="",
                 active=0,
             )
