@@ -10,6 +10,7 @@ from statistics import mean, median
 from tests.score.match import Score
 from tests.world.job_mixes import DAY_S
 from tests.world.plans import HOSTS_ONLY
+from tests.world.runs import FAULT_AT_S
 from tests.world.transport import TCP
 
 COLLISION = "ecmp_collision"
@@ -113,6 +114,21 @@ def figures(scores: Runs, cause: str = "") -> Figures:
         mean(shares) if shares else None,
         median(times) if times else None,
         times[int(len(times) * 0.9)] if times else None,
+    )
+
+
+def injected(scores: Runs) -> list[float]:
+    """Seconds from when injected faults showed until they were flagged, sorted.
+
+    Overloads that nobody injected begin and end with the bursts of their jobs: the time from the
+    first moment of one says little.
+    """
+    return sorted(
+        after
+        for s in scores
+        for truth, after in s.found
+        if not truth.natural
+        or (truth.cause == s.played.plan.fault and truth.start_s >= FAULT_AT_S - 1)
     )
 
 

@@ -20,6 +20,7 @@ from tests.score.figures import (
     figures,
     health,
     hosts_alone,
+    injected,
     is_training_hour,
     loss_errors,
     share,
@@ -196,12 +197,14 @@ def _causes(scores: Runs) -> str:
 
 
 def _times(lines: Iterable[Line]) -> str:
-    out = [_header("Skew", "found", "median time", "p90")]
+    out = [_header("Skew", "injected, found", "median time", "p90", "all found", "median time")]
     for name, runs in lines:
         for skew, mine in by_value(runs, AXES["Skew"]).items():
-            f = figures(mine)
+            f, times = figures(mine), injected(mine)
+            middle, late = (median(times), times[int(len(times) * 0.9)]) if times else (None, None)
             out.append(
-                f"| {skew}, {name} | {f.found} | {_seconds(f.median_s)} | {_seconds(f.p90_s)} |"
+                f"| {skew}, {name} | {len(times)} | {_seconds(middle)} | {_seconds(late)}"
+                f" | {f.found} | {_seconds(f.median_s)} |"
             )
     return "\n".join(out) + "\n"
 

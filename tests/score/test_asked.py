@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.score.asked import CASES_OF_CAUSE, Asked, asked
-from tests.score.figures import calibration, figures, health, loss_errors
+from tests.score.figures import calibration, figures, health, injected, loss_errors
 from tests.score.match import Score
 from tests.score.play import Played, Reported
 from tests.score.table import report
@@ -23,7 +23,9 @@ def finding(cause: str = "incast", confidence: float = 0.95, lost: float = 0.5) 
 
 
 def truth(cause: str = "incast", lost: float = 0.5) -> Truth:
-    return Truth(cause, frozenset({cause}), 50.0, 90.0, active_s=10.0, lost_sum=10 * lost)
+    return Truth(
+        cause, frozenset({cause}), 50.0, 90.0, active_s=10.0, lost_sum=10 * lost, natural=False
+    )
 
 
 def run(
@@ -81,6 +83,13 @@ def test_a_critical_finding_in_a_healthy_run_counts_even_when_it_is_right() -> N
     assert health([healthy, run(found=1)]).critical_runs == 1
     reached = line(asked([healthy] * 120), "critical")
     assert (reached.reached, reached.is_reached) == ("120 of 120", False)
+
+
+def test_the_time_to_flag_is_that_of_injected_faults() -> None:
+    mine = run(found=1, after_s=2.0)
+    others = run(found=1, after_s=30.0)
+    others.found[0][0].natural = True
+    assert injected([mine, others]) == [2.0]
 
 
 def test_calibration_is_of_the_findings_that_are_sure() -> None:

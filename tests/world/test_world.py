@@ -15,7 +15,7 @@ from tests.world.runs import build
 from tests.world.sampling import Sampler
 from tests.world.topology import CLOS, DOWN, FAT_TREE, HASH, NIC, RAIL_KIND, SPRAY, Shape, Topology
 from tests.world.transport import INFINIBAND, ROCE, TCP, Settings, State, Transport
-from tests.world.truth import Judge
+from tests.world.truth import Judge, _chance_of_few
 from tests.world.watched_nodes import View
 from tests.world.world import Part, Program, Transfer, World, path_flow
 
@@ -400,3 +400,9 @@ def test_a_link_that_is_down_is_avoided() -> None:
         for hop in topology.path(topology.nic(0, 0), topology.nic(15, 0), key, HASH)
     }
     assert far not in used
+
+
+def test_flows_of_a_few_links_are_no_chance_where_they_are_many() -> None:
+    assert _chance_of_few(7, 1, 8) == pytest.approx(8**-6)
+    assert _chance_of_few(2, 1, 8) == pytest.approx(1 / 8)
+    assert _chance_of_few(5, 8, 8) == pytest.approx(1.0)

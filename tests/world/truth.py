@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -89,6 +90,8 @@ class _Seen:
     lost: float
     affected: tuple[int, ...]
     is_queued: bool
+    by_chance: bool
+    """Whether flows that are hashed independently may be spread like this."""
 
 
 Effect = Callable[[State], bool]
@@ -141,6 +144,8 @@ class Judge:
             truth_now.active_s += seconds
             truth_now.queued_s += seconds * seen.is_queued
             truth_now.lost_sum += seen.lost * seconds
+            if not seen.by_chance:
+                truth_now.names |= {"polarization"}
             truth_now.affected.update(map(self._topology.port_id, seen.affected))
 
     def finish(self) -> list[Truth]:
@@ -207,11 +212,16 @@ class Judge:
         done: set[int] = set()
 
         def seen(
-            cause: str, ports: tuple[int, ...], lost: float, flows: Ints, queued: bool
+            cause: str,
+            ports: tuple[int, ...],
+            lost: float,
+            flows: Ints,
+            queued: bool,
+            by_chance: bool = True,
         ) -> None:
             ends_of = np.concatenate([state.src[flows], state.dst[flows]])
             slow = tuple(sorted(set(ends_of[ends_of >= 0].tolist())))
-            found.append(_Seen(cause, ports[0], ports, lost, slow, queued))
+            found.append(_Seen(cause, ports[0], ports, lost, slow, queued, by_chance))
 
         for link in full.tolist():
             group = int(self._class[link])
@@ -226,6 +236,7 @@ class Judge:
                 seen("incast", (link,), lost, flows, True)
                 continue
             members = self._classes[group]
+            members = members[~self._transport.is_down[members]]
             others = use[members[members != link]]
             if not len(others):
                 continue
@@ -234,7 +245,8 @@ class Judge:
                     fair[group] = self._fair(state, members, capacity)
                 lost = self._lost(state, flows, fair[group])
                 if lost > 0.02:
-                    seen("ecmp_collision", (link,), lost, flows, bool(queues[link]))
+                    chance = self._may_be_chance(state, members, use)
+                    seen("ecmp_collision", (link,), lost, flows, bool(queues[link]), chance)
             elif group not in done:
                 done.add(group)
                 offered = float(state.offered[members].sum())
@@ -255,6 +267,16 @@ class Judge:
         share = np.full(len(state.flow_cap), np.inf)
         share[flows] = gets
         return share
+
+    def _may_be_chance(self, state: State, members: Ints, use: Floats) -> bool:
+        """Whether as many flows as a group of links carries, hashed independently, use as few links
+        as they do in one of ten thousand cases. Forwarding tables do not hash."""
+        if self._transport.settings.transport == INFINIBAND:
+            return True
+        entries = state.entries
+        flows = len(np.unique(entries.flow[np.isin(entries.link, members)]))
+        used = int((use[members] > 0.01).sum())
+        return 2 * used > len(members) or _chance_of_few(flows, used, len(members)) >= 1e-4
 
     def _fair(self, state: State, members: Ints, capacity: Floats) -> float:
         """What each flow on a group of links would have if the group were used evenly."""
@@ -317,6 +339,17 @@ def _covers(other: Truth, truth: Truth) -> bool:
         and not other.ports.isdisjoint(truth.ports)
         and together > 0.5 * (truth.end_s - truth.start_s)
     )
+
+
+@lru_cache
+def _chance_of_few(flows: int, used: int, links: int) -> float:
+    """The probability that so many flows, each on a random link, use at most `used` links."""
+    occupied = np.zeros(links + 1)
+    occupied[0] = 1.0
+    number = np.arange(links + 1)
+    for _ in range(flows):
+        occupied = occupied * number / links + np.append(0, (occupied * (1 - number / links))[:-1])
+    return float(occupied[: used + 1].sum())
 
 
 def _even_share(caps: Floats, capacity: float) -> float:
