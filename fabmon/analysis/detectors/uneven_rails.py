@@ -224,10 +224,12 @@ class UnevenRails:
 
 def _show_queues(inputs: DetectorInput) -> Mask:
     """[ports]: whether a queue on the way from a rail would be seen: by RDMA counters of its host,
-    or at the switch before it, whose uplinks would be full."""
+    or at the switch before it, whose uplinks would be full. On InfiniBand only that switch counts
+    that a host takes its data too slowly."""
     peer = inputs.structure.peer
     counts = np.append(has_values(inputs.window("tx_bps")), False)
-    shows: Mask = inputs.has_rdma_counters | counts[peer]
+    has_credits = has_values(inputs.window("stall"))
+    shows: Mask = (inputs.has_rdma_counters & ~has_credits) | counts[peer]
     return shows
 
 
