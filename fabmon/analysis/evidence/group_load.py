@@ -45,7 +45,7 @@ from fabmon.analysis.evidence.sharing import (
     only_sender,
     sharing,
 )
-from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
+from fabmon.analysis.fabric_structure import Mask
 from fabmon.fabric.snapshot import Floats
 
 _NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.25
@@ -84,18 +84,18 @@ def _group_loads(
 ) -> GroupLoads:
     links: list[FullLink] = []
     groups: list[FullGroup] = []
-    peak = inputs.peak_sent
+    peak, structure = inputs.peak_sent, inputs.structure
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
     signals = queue_signals(inputs, queue)
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
     queues = link_queues(inputs, queue).queued
-    is_queued = bool(slowed.any() or queues.any())
-    for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
-        top = peak[group.rows].max(initial=0)
-        is_full = bool(top >= least)
-        if not is_full and (top < BURSTS or not _shows_queue(inputs, group, slowed, queues)):
-            continue
-        measured = GroupRates(inputs, thresholds, queue, group)
+    full = structure.group_links.touched(peak >= least)
+    # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
+    queued = structure.group_links.touched(queues) | structure.group_feeders.touched(slowed)
+    queued &= structure.group_links.touched(peak >= BURSTS)
+    for place in np.flatnonzero(full | queued).tolist():
+        is_full = bool(full[place])
+        measured = GroupRates(inputs, thresholds, queue, structure.groups[place])
         if measured.members < 2:
             continue
         whole = _full_group(measured) if is_full else None
@@ -108,21 +108,6 @@ def _group_loads(
     if groups:
         links = [each for each in links if not each.is_inferred]
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
-
-
-def _shows_queue(inputs: DetectorInput, group: LinkGroup, slowed: Mask, queues: Mask) -> bool:
-    """Whether links of a group have a queue, or ports that feed them are slowed, both by [ports].
-    Marks of receivers are of any queue before them, CNPs of senders of one behind them."""
-    if queues[group.rows].any():
-        return True
-    return not group.is_inward and bool(slowed[_behind(inputs, group)].any())
-
-
-def _behind(inputs: DetectorInput, group: LinkGroup) -> Rows:
-    """The ports at the far ends of those that feed a group: NICs, or links of the tier below."""
-    peer = inputs.structure.peer[group.edges]
-    behind: Rows = peer[peer != NONE]
-    return behind
 
 
 def _full_links(rates: GroupRates) -> list[FullLink]:
