@@ -176,8 +176,8 @@ class DetectorInput:
         absent. At most the last 40 ticks of traffic, TICKS of the other columns."""
         snapshot = self.snapshot
         window = snapshot.aligned.window(column, ticks, snapshot.seq, rows.ravel())
-        series: Floats = np.moveaxis(window.T.reshape(ticks, *rows.shape), 0, -1)
-        return series
+        by_tick: Floats = window.T.reshape(ticks, *rows.shape)
+        return by_tick.transpose(*range(1, by_tick.ndim), 0)
 
     def leaving(self, rows: Rows, ticks: int) -> Floats:
         """[rows, ticks]: bits/s that leave ports, as they count, else as their peers do; NaN where
