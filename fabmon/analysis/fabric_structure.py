@@ -52,6 +52,21 @@ class LinkGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class PortSets:
+    """Sets of ports, as parallel arrays of `rows` and of the place of the set that each is in."""
+
+    rows: Rows
+    place: Rows
+    count: int
+
+    def touched(self, ports: Mask) -> Mask:
+        """[sets]: whether one of some ports [ports] is in a set."""
+        found = np.zeros(self.count, np.bool_)
+        found[self.place[ports[self.rows]]] = True
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class FabricStructure:
     """What does not change from tick to tick. All arrays are [ports].
 
@@ -62,7 +77,9 @@ class FabricStructure:
     [hosts, rails] for each number of rails, with the hosts' places in `rails_of_hosts`. `leaf` is
     the place in `leaves` of the switch that a rail is cabled to, watched or not; NONE where no
     cable is known. `pcie_bps` is what a NIC's PCIe link carries one way, bits/s; NaN unknown.
-    `ports` are the arrays that these are from.
+    `ports` are the arrays that these are from. `group_links` are the rows of each group,
+    `group_feeders` the ports at the far ends of those that feed a group out of a switch: NICs, or
+    links of the tier below.
     """
 
     fabric: Fabric
@@ -75,6 +92,8 @@ class FabricStructure:
     is_edge: Mask
     is_switch: Mask
     groups: tuple[LinkGroup, ...]
+    group_links: PortSets
+    group_feeders: PortSets
     rails: dict[int, Rows]
     rails_of_hosts: list[Rows]
     rail_tables: list[tuple[Rows, Rows]]
@@ -162,6 +181,8 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
     # Ports of the management network forward nothing.
     forwards = np.where(ports.has_role(MANAGEMENT), NONE, node)
     place = {name: number for number, name in enumerate(names)}
+    groups = _groups(fabric.groups, forwards, peer, is_rail, place)
+    far_ends = [np.empty(0, np.intp) if each.is_inward else peer[each.edges] for each in groups]
     return FabricStructure(
         fabric=fabric,
         ports=ports,
@@ -172,7 +193,9 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
         is_uplink=ports.has_role(UPLINK),
         is_edge=is_switch & peer_is_rail,
         is_switch=is_switch,
-        groups=tuple(_groups(fabric.groups, forwards, peer, is_rail, place)),
+        groups=tuple(groups),
+        group_links=_port_sets([each.rows for each in groups]),
+        group_feeders=_port_sets([each[each != NONE] for each in far_ends]),
         rails=rails,
         rails_of_hosts=of_hosts,
         rail_tables=[
@@ -199,6 +222,12 @@ def _is_same(before: FabricStructure, fabric: Fabric, ports: PortArrays) -> bool
         == [(each.name, each.role) for each in fabric.nodes]
         and before.fabric.groups == fabric.groups
     )
+
+
+def _port_sets(sets: list[Rows]) -> PortSets:
+    rows = np.concatenate([*sets, np.empty(0, np.intp)])
+    sizes = np.array([len(each) for each in sets], np.intp)
+    return PortSets(rows, np.repeat(np.arange(len(sets)), sizes), len(sets))
 
 
 def _by_node(rows: Rows, node: Rows) -> list[Rows]:

@@ -73,6 +73,7 @@ class AlignedRates:
         self._is_slow: Bools = np.empty(0, np.bool_)
         self._shares: dict[tuple[int, int], _Shares] = {}
         self._weights: dict[tuple[int, int], _Weights] = {}
+        self._spreads: dict[tuple[int, int], float] = {}
         self.restart()
 
     def restart(self) -> None:
@@ -168,8 +169,11 @@ class AlignedRates:
 
     def spread_s(self, ticks: int, end_seq: int) -> float:
         """How far apart the samples of a tick were taken, seconds: the most of some ticks."""
-        kept = (self._seq > end_seq - ticks) & (self._seq <= end_seq)
-        return float(self._spread_s[kept].max(initial=0.0))
+        key = (end_seq, ticks)
+        if key not in self._spreads:
+            kept = (self._seq > end_seq - ticks) & (self._seq <= end_seq)
+            self._spreads[key] = float(self._spread_s[kept].max(initial=0.0))
+        return self._spreads[key]
 
     def window(self, column: str, ticks: int, end_seq: int, rows: Indices | None = None) -> Floats:
         """[ports, ticks] of a HEAT column between common instants, an interval apart, or
@@ -314,7 +318,7 @@ class AlignedRates:
             table[at, ports] = before + (heat[place, ports] - before) * share[ports]
 
     def _forget_weights(self) -> None:
-        self._shares, self._weights = {}, {}
+        self._shares, self._weights, self._spreads = {}, {}, {}
 
     def _weights_of(self, end_seq: int, ticks: int, rows: Indices | None) -> _Weights:
         """How the samples of each port, or of some, add up to the rates of a window."""

@@ -194,7 +194,7 @@ class _Table:
 def _of_rows(values: Floats, slots: _Slots, rows: _Slots) -> Floats:
     """[slots, rows]: a copy of some ports of [ticks, ports] in some ticks."""
     if len(rows) < _MANY_ROWS:
-        return values[np.ix_(slots, rows)]
+        return values[slots[:, None], rows]
     picked: Floats = np.empty((len(slots), len(rows)), np.float32)
     for of_tick, slot in zip(picked, slots.tolist(), strict=True):
         # "wrap", since the default copies once more; -1 is the last port, as elsewhere.

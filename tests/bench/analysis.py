@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -102,44 +103,60 @@ def of(tick: Tick, names: set[str]) -> Tick:
     )
 
 
+class Second(NamedTuple):
+    """One tick: ports, open findings, CPU time of history and analysis, whether a hello came."""
+
+    ports: int
+    found: int
+    history_s: float
+    analysis_s: float
+    is_hello: bool
+
+
+def seconds(size: str, case: str, ticks: int) -> Iterator[Second]:
+    """The ticks of a case at a size, one after the other."""
+    topology, switches = SIZES[size]
+    feed = DemoFeed(scenarios(topology)[case])
+    hosts = watched(feed.hosts, switches) if switches else feed.hosts
+    names = {each.name for each in hosts}
+    history = History(hosts)
+    analyst = Analyst(load(Path("/dev/null")).thresholds)
+    garbage = GarbageSchedule()
+    hello: tuple[str, Hello] | None = None
+    for number in range(ticks):
+        tick = of(feed.step(), names)
+        hello = hello or tick.hellos[5]
+        is_hello = case == HELLOS and number >= FROM and number % 10 == 0
+        if is_hello:
+            node, said = hello
+            said = with_other_firmware(said, number)
+            tick = msgspec.structs.replace(tick, hellos=((node, said),))
+        garbage.accept(tick)
+        begin = time.process_time()
+        snapshot = history.accept(tick)
+        history_s = time.process_time() - begin
+        if case == ERRORS:
+            snapshot = replace(snapshot, aligned=Damaged(snapshot.aligned))
+        begin = time.process_time()
+        scene = analyst.accept(snapshot)
+        analysis_s = time.process_time() - begin
+        ports, found = len(snapshot.up), len(scene.findings)
+        yield Second(ports, found, history_s, analysis_s, is_hello)
+
+
 def main() -> None:
     """Medians over ticks, once every window is full."""
-    for size, (topology, switches) in SIZES.items():
-        for case, scenario in scenarios(topology).items():
-            feed = DemoFeed(scenario)
-            hosts = watched(feed.hosts, switches) if switches else feed.hosts
-            names = {each.name for each in hosts}
-            history = History(hosts)
-            analyst = Analyst(load(Path("/dev/null")).thresholds)
-            garbage = GarbageSchedule()
-            taken, ports, found = [], 0, 0
-            history_s: dict[bool, list[float]] = {False: [], True: []}
-            hello: tuple[str, Hello] | None = None
-            for number in range(TICKS):
-                tick = of(feed.step(), names)
-                hello = hello or tick.hellos[5]
-                is_hello = case == HELLOS and number >= FROM and number % 10 == 0
-                if is_hello:
-                    node, said = hello
-                    said = with_other_firmware(said, number)
-                    tick = msgspec.structs.replace(tick, hellos=((node, said),))
-                garbage.accept(tick)
-                begin = time.process_time()
-                snapshot = history.accept(tick)
-                if number >= FROM:
-                    history_s[is_hello].append(time.process_time() - begin)
-                if case == ERRORS:
-                    snapshot = replace(snapshot, aligned=Damaged(snapshot.aligned))
-                begin = time.process_time()
-                scene = analyst.accept(snapshot)
-                if number >= FROM:
-                    taken.append(time.process_time() - begin)
-                ports, found = len(snapshot.up), len(scene.findings)
-            figures = {"switches": size, "case": case, "ports": ports, "open": found}
-            tell("analysis_tick", figures, taken)
-            if history_s[True]:
-                usual_ms = statistics.median(history_s[False]) * 1e3
-                tell("history_hello", {**figures, "usual_ms": usual_ms}, history_s[True])
+    for size, (topology, _) in SIZES.items():
+        for case in scenarios(topology):
+            *_, last = measured = list(seconds(size, case, TICKS))[FROM:]
+            figures = {"switches": size, "case": case, "ports": last.ports, "open": last.found}
+            tell("analysis_tick", figures, [each.analysis_s for each in measured])
+            with_hello = [each.history_s for each in measured if each.is_hello]
+            if with_hello:
+                usual_ms = 1e3 * statistics.median(
+                    each.history_s for each in measured if not each.is_hello
+                )
+                tell("history_hello", {**figures, "usual_ms": usual_ms}, with_hello)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,13 +13,7 @@ from fabmon.session.garbage import GarbageSchedule
 from tests.bench.process import rss_mb
 from tests.builders import hello
 
-
-@pytest.fixture(autouse=True)
-def unchanged_collector() -> Iterator[None]:
-    before = gc.get_threshold()
-    yield
-    gc.set_threshold(*before)
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("unchanged_collector")
 
 
 def _tick(seq: int, *nodes: str) -> Tick:

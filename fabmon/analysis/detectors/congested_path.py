@@ -18,6 +18,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import (
     TICKS,
     DetectorInput,
+    count_ticks,
     has_values,
     without_nan,
 )
@@ -158,7 +159,8 @@ def _lasting(inputs: DetectorInput, t: CongestedPathThresholds, rows: Rows) -> M
     """[rows]: whether a sender handled CNPs, or waited, while it sent most of what it sent: the end
     of an exchange that a late host draws out has little traffic."""
     sent, cnp, pause, stall = (
-        inputs.filled(column)[rows] for column in ("tx_bps", "cnp", "pause_rx", "stall")
+        without_nan(inputs.series(column, rows, TICKS))
+        for column in ("tx_bps", "cnp", "pause_rx", "stall")
     )
     slowed = (pause >= t.paused) | (stall >= t.waiting)
     slowed |= (sent > 0) & (cnp >= t.cnps_per_gbit * sent / np.float32(1e9))
@@ -203,8 +205,9 @@ def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds, of_ticks: int) 
     """[ports]: whether a receiver, or the link to it, explains a queue before it, by what it had in
     the last `of_ticks`, or by an open finding. NICs for storage are receivers, too."""
     late = slice(TICKS - of_ticks, TICKS)
-    full = (inputs.received_filled[:, late] >= t.full_util).sum(axis=1) >= max(t.ticks - 1, 1)
-    stalls = inputs.filled("bus")[:, late].max(axis=1) >= t.stalled
+    with np.errstate(invalid="ignore"):
+        full = count_ticks(inputs.received[:, late] >= t.full_util) >= max(t.ticks - 1, 1)
+        stalls = np.fmax.reduce(inputs.window("bus")[:, late], axis=1) >= t.stalled
     found: Mask = full | stalls | pause_graph(inputs).pauses
     for finding in inputs.open_with(Trait.OF_LINK):
         found[list(finding.rows[:2])] = True

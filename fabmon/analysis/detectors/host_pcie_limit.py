@@ -77,12 +77,11 @@ def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
     of the other rails: a cluster may have NICs of two generations."""
     structure = inputs.structure
     carries: Floats = structure.pcie_bps
-    known = carries[structure.is_rail & np.isfinite(carries)]
-    if len(known) < _MIN_RAILS:
-        return np.zeros(len(carries), np.bool_)
     with np.errstate(invalid="ignore"):
-        narrow: Mask = carries < t.narrow * median(known)
-        narrow &= carries < t.narrow * inputs.snapshot.line_rate_bps
+        narrow: Mask = carries < t.narrow * inputs.snapshot.line_rate_bps
+        if narrow.any():
+            known = carries[structure.is_rail & np.isfinite(carries)]
+            narrow &= len(known) >= _MIN_RAILS and carries < t.narrow * median(known)
     return narrow
 
 

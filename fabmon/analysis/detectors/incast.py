@@ -131,7 +131,7 @@ def incasts(
     least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
     # Receivers that one sender fills are looked at as well: its traffic is not another's.
     claims = np.fmin(least, SLOWED_BELOW)
-    most = inputs.received_filled.max(axis=1)
+    most = without_nan(np.fmax.reduce(inputs.received, axis=1))
     full = rail & (most >= least) & ~pause_graph(inputs).pauses
     rows = np.flatnonzero(rail & (most >= claims))
     if not full.any() or _is_balanced(inputs, rows, claims[rows]):

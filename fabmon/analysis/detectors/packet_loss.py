@@ -64,10 +64,11 @@ def packet_losses(
     None where packets are routed adaptively, which makes those that are overtaken count as lost:
     most senders get NAKs then, also where it is not known how packets are routed.
     """
-    naks, routing = inputs.filled("naks"), inputs.structure.fabric.routing
-    if not naks.any() or any(each.mode == ADAPTIVE for each in routing.values()):
+    routing = inputs.structure.fabric.routing
+    if not inputs.total("naks").any() or any(each.mode == ADAPTIVE for each in routing.values()):
         return
-    signals, sent = queue_signals(inputs, queue), inputs.filled("tx_bps")
+    signals = queue_signals(inputs, queue)
+    naks, sent = inputs.filled("naks"), inputs.filled("tx_bps")
     level = per_gbit(inputs.total("naks"), inputs.total("tx_bps"), signals.sends)
     raised = raised_from(level[signals.sends], t.naks_per_gbit, queue.rise)
     least = np.full(len(level), raised, np.float32)

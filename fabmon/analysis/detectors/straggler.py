@@ -169,7 +169,8 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
 def _is_any_quiet(inputs: DetectorInput, t: StragglerThresholds) -> bool:
     """Whether some host was quiet in recent ticks in which others moved data; a cheap test that
     spares the long window of a fabric in step."""
-    used = np.fmax(inputs.sent, inputs.received_filled)
+    used = np.fmax(inputs.util("tx"), inputs.received)
+    np.fmax(used, np.float32(0), out=used)
     busy = [
         rows_of(used, rows.T).mean(axis=0) > t.busy_util for _, rows in inputs.structure.rail_tables
     ]

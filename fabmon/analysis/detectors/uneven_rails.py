@@ -179,12 +179,13 @@ class UnevenRails:
         lines = inputs.snapshot.line_rate_bps
         lines = np.where(np.isnan(lines), np.float32(np.inf), lines)
         for _, rows in inputs.structure.rail_tables:
-            top = total[rows].max(axis=1, keepdims=True)
+            sent = total[rows]
+            top = sent.max(axis=1, keepdims=True)
             active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
-            used = total[rows] >= self._t.low * top
-            used &= received[rows] >= _EXCHANGED * total[rows]
-            active &= used.sum(axis=1) >= _MIN_BUSY
-            active &= 2 * used.sum(axis=1) >= rows.shape[1]
+            used = sent >= self._t.low * top
+            used &= received[rows] >= _EXCHANGED * sent
+            count = used.sum(axis=1)
+            active &= (count >= _MIN_BUSY) & (2 * count >= rows.shape[1])
             own = rows[active]
             usage[own] += np.float32(_LEARNS) * (used[active] - usage[own])
         self._usage = usage

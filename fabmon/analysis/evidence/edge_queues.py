@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.fabric.snapshot import Floats
@@ -26,39 +26,43 @@ class EdgeQueues:
         self._t = t
         self._group = group
         self._signals = queue_signals(inputs, t)
+        peer = inputs.structure.peer[group.edges]
+        # [edges]: the host behind an edge port, where it has one.
+        self._has_host: Mask = peer != NONE
+        self._host: Rows = np.where(self._has_host, peer, 0)
 
     def queued(self) -> Mask:
         """[edges]: whether the host behind an edge port shows a queue."""
         seen = self._signals.marked if self._group.is_inward else self._signals.slowed
-        queued: Mask = np.append(seen, False)[self._inputs.structure.peer[self._group.edges]]
-        return queued | (self.waiting() > 0)
+        return (seen[self._host] & self._has_host) | (self.waiting() > 0)
 
     def signs(self) -> tuple[Floats, Floats]:
         """[edges] each: CNPs (of receivers, marks) per gigabit, and waiting, of the hosts behind
         edge ports; 0 where they are no queue."""
         events = self._signals.marks if self._group.is_inward else self._signals.cnps
-        of_hosts = np.append(events, np.float32(0))[self._inputs.structure.peer[self._group.edges]]
-        return np.where(self.queued(), of_hosts, np.float32(0)), self.waiting()
+        counts = self.queued() & self._has_host
+        return np.where(counts, events[self._host], np.float32(0)), self.waiting()
 
     def are_lasting(self) -> Mask:
         """[edges]: whether the CNPs of the sender behind an edge port are more than background in
         most of the last ticks."""
-        peer = self._inputs.structure.peer[self._group.edges]
-        hosts = np.where(peer == NONE, 0, peer)
-        cnps, bps = (self._inputs.filled(column)[hosts] for column in ("cnp", "tx_bps"))
+        cnps, bps = (
+            without_nan(self._inputs.series(column, self._host, TICKS))
+            for column in ("cnp", "tx_bps")
+        )
         background = self._t.cnps_per_gbit * bps / np.float32(1e9)
         lasting: Mask = (cnps > background).sum(axis=1) > TICKS // 2
-        lasting &= peer != NONE
-        return lasting
+        return lasting & self._has_host
 
     def waiting(self) -> Floats:
         """[edges]: share of the time with traffic in which the host behind an edge port was paused
         or without credits, where that is a queue; else 0. Receivers do not wait for traffic."""
-        edges = self._group.edges
         if self._group.is_inward:
-            return np.zeros(len(edges), np.float32)
-        waits = np.append(self._signals.waiting, np.float32(0))[self._inputs.structure.peer[edges]]
-        waiting: Floats = np.where(waits >= self._t.waiting, waits, np.float32(0))
+            return np.zeros(len(self._host), np.float32)
+        waits = self._signals.waiting[self._host]
+        waiting: Floats = np.where(
+            self._has_host & (waits >= self._t.waiting), waits, np.float32(0)
+        )
         return waiting
 
     def seen_at(self, edges: Rows) -> str:

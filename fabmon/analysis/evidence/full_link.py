@@ -97,7 +97,7 @@ class FullLink:
     @property
     def mean(self) -> float:
         """Mean utilisation of the members."""
-        return float(np.nanmean(self.level))
+        return float(self.level[np.isfinite(self.level)].mean())
 
     @property
     def util(self) -> float:

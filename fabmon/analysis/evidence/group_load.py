@@ -44,7 +44,7 @@ from fabmon.analysis.evidence.sharing import (
     last_ticks,
     only_sender,
 )
-from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
+from fabmon.analysis.fabric_structure import Mask
 from fabmon.fabric.snapshot import Floats
 
 _NEARLY_AS_MUCH, _CLIPPED = 0.75, 0.25
@@ -87,22 +87,20 @@ def _group_loads(
 ) -> GroupLoads:
     links: list[FullLink] = []
     groups: list[FullGroup] = []
-    peak = inputs.peak_sent
+    peak, structure = inputs.peak_sent, inputs.structure
     least = min(thresholds.full_util, thresholds.full_util_tcp) - _NEARLY_FULL
     signals = queue_signals(inputs, queue)
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
     queues = link_queues(inputs, queue).queued
-    is_queued = bool(slowed.any() or queues.any())
-    for group in inputs.structure.groups if peak.max(initial=0) >= least or is_queued else ():
-        top = peak[group.rows].max(initial=0)
-        is_full = bool(top >= least)
-        may_queue = top >= BURSTS and _shows_queue(inputs, group, slowed, queues)
-        if not is_full and not may_queue:
-            continue
-        measured = GroupRates(inputs, thresholds, queue, group)
+    may_be_full = structure.group_links.touched(peak >= least)
+    # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
+    queued = structure.group_links.touched(queues) | structure.group_feeders.touched(slowed)
+    queued &= structure.group_links.touched(peak >= BURSTS)
+    for place in np.flatnonzero(may_be_full | queued).tolist():
+        measured = GroupRates(inputs, thresholds, queue, structure.groups[place])
         if measured.members < 2:
             continue
-        whole = _full_group(measured) if is_full else None
+        whole = _full_group(measured) if may_be_full[place] else None
         if whole is not None:
             groups.append(whole)
             continue
@@ -111,27 +109,12 @@ def _group_loads(
         if hot.any():
             found = _full_links(measured, hot, full)
         else:
-            found = full_in_bursts(measured) if may_queue else []
+            found = full_in_bursts(measured) if queued[place] else []
         links += found
         links += marked_in_bursts(measured, {each.row for each in found})
     if groups:
         links = [each for each in links if not each.is_inferred]
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
-
-
-def _shows_queue(inputs: DetectorInput, group: LinkGroup, slowed: Mask, queues: Mask) -> bool:
-    """Whether links of a group have a queue, or ports that feed them are slowed, both by [ports].
-    Marks of receivers are of any queue before them, CNPs of senders of one behind them."""
-    if queues[group.rows].any():
-        return True
-    return not group.is_inward and bool(slowed[_behind(inputs, group)].any())
-
-
-def _behind(inputs: DetectorInput, group: LinkGroup) -> Rows:
-    """The ports at the far ends of those that feed a group: NICs, or links of the tier below."""
-    peer = inputs.structure.peer[group.edges]
-    behind: Rows = peer[peer != NONE]
-    return behind
 
 
 def _long_full(rates: GroupRates, full: Mask) -> Mask:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, count_ticks
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.thresholds import Share, Ticks
@@ -132,9 +132,10 @@ class LinkDamage:
             yield self._condition(inputs, row, cause, is_lasting)
 
     def _damaged(self, inputs: DetectorInput) -> _DamagedPorts:
-        errors = inputs.filled("damage")
-        lasting = count_ticks(errors > self._t.errors_per_s) >= self._t.lasting_ticks
-        burst: Mask = errors[:, -_BURST_TICKS:].max(axis=1) >= self._t.burst_per_s
+        lasting = inputs.often("damage", self._t.errors_per_s, TICKS, self._t.lasting_ticks)
+        recent = inputs.window("damage")[:, -_BURST_TICKS:]
+        with np.errstate(invalid="ignore"):
+            burst: Mask = np.fmax.reduce(recent, axis=1) >= self._t.burst_per_s
         burst |= self._just_saturated(inputs)
         rows: Rows = np.flatnonzero(lasting | burst)
         if not len(rows):

@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks, rows_of
+from fabmon.analysis.evidence.detector_input import (
+    DetectorInput,
+    count_ticks,
+    rows_of,
+    without_nan,
+)
 from fabmon.analysis.evidence.queue_signals import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
@@ -118,7 +123,7 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     peer, node = structure.peer, structure.node
     busy = inputs.mean_sent > _BUSY_UTIL
     waits, sends_pause, stalls = (
-        _is_paused(inputs.filled(column)[:, -_OF_TICKS:], busy)
+        _is_paused(inputs.window(column)[:, -_OF_TICKS:], busy)
         for column in ("pause_rx", "pause_tx", "stall")
     )
     waits |= stalls
@@ -151,9 +156,11 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
 
 def _is_paused(share: Floats, busy: Mask) -> Mask:
     """[ports]: whether a share of time [ports, ticks] was well above what is usual now."""
-    is_above = share > _PAUSED
+    with np.errstate(invalid="ignore"):
+        is_above = share > _PAUSED
     if not is_above.any():
         return np.zeros(len(share), np.bool_)
+    share = without_nan(share)
     usual = usual_level(share.mean(axis=1)[busy])
     if usual is not None and _RISE * usual > _PAUSED:
         is_above = share > min(_RISE * usual, _HALF)

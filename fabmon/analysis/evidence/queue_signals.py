@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, total_of
 from fabmon.analysis.fabric_structure import Mask
 from fabmon.analysis.median import quantile
 from fabmon.analysis.thresholds import Share
@@ -77,7 +77,7 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     line = np.where(np.isnan(lines), np.float32(np.inf), lines)
     sends = rail & (sent / TICKS > BUSY_UTIL * line)
     receives = rail & (received / TICKS > BUSY_UTIL * line)
-    waits = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall")).sum(axis=1) / TICKS
+    waits = total_of(inputs.window("pause_rx"), inputs.window("stall")) / np.float32(TICKS)
     # What a port sends takes this share of the time; it waits for the rest of an exchange.
     waiting = waits / np.fmax(waits + inputs.mean_sent, np.float32(BUSY_UTIL))
     cnps = per_gbit(inputs.total("cnp"), sent, sends)
