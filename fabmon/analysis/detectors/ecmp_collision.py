@@ -87,9 +87,8 @@ def ecmp_collisions(
     worst: dict[int, FullLink] = {}
     for link in group_loads(inputs, t, queue).links:
         before = worst.get(link.row)
-        if (before is None or before.severity_order < link.severity_order) and not is_polarized(
-            inputs, link
-        ):
+        is_worse = before is None or before.severity_order < link.severity_order
+        if is_worse and not is_polarized(inputs, link):
             worst[link.row] = link
     for link in worst.values():
         yield _condition(inputs, link)

@@ -127,4 +127,5 @@ def _meets_stuck_counter(inputs: DetectorInput, senders: Rows) -> Mask:
     switches = structure.node[feeds[feeds != NONE]]
     edge = structure.peer[senders]
     met: Mask = stuck[edge] | np.isin(np.append(structure.node, NONE)[edge], switches)
-    return met & (edge != NONE)
+    met &= edge != NONE
+    return met

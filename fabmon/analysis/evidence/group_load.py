@@ -119,10 +119,11 @@ def _group_loads(
 
 def _long_full(rates: GroupRates, full: Mask) -> Mask:
     """[members]: whether a member is full in enough ticks [members, ticks], and not by chance."""
-    hot = (full.sum(axis=1) >= rates.thresholds.full_ticks) & full[:, -TICKS:].any(axis=1)
+    hot: Mask = (full.sum(axis=1) >= rates.thresholds.full_ticks) & full[:, -TICKS:].any(axis=1)
     nearly = (rates.known_util >= _NEARLY_AS_MUCH * rates.full_util).sum(axis=1)
     hot &= full.sum(axis=1) >= _CLIPPED * nearly
-    return hot & _carries_more(rates)
+    hot &= _carries_more(rates)
+    return hot
 
 
 def _full_links(rates: GroupRates, hot: Mask, full: Mask) -> list[FullLink]:
