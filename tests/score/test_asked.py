@@ -87,7 +87,7 @@ def test_a_critical_finding_in_a_healthy_run_counts_even_when_it_is_right() -> N
 
 def test_the_time_to_flag_is_that_of_injected_faults() -> None:
     mine = run(found=1, after_s=2.0)
-    others = run(found=1, after_s=30.0)
+    others = run(found=1, cause="oversubscription", after_s=30.0)
     others.found[0][0].natural = True
     assert injected([mine, others]) == [2.0]
 
