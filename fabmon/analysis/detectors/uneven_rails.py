@@ -59,8 +59,8 @@ _ALL = 0.9
 """Share of the hosts that send, 0 to 1, from which on a rail that they leave out is left out by
 all of them."""
 
-_QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)
-"""A queue on one rail slows that rail; no job leaves it out."""
+_QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP, Trait.OF_LINK)
+"""A queue or an unhealthy link on one rail slows that rail; no job leaves it out."""
 
 _MIN_HOSTS, _SAME_RATE = 4, 0.25
 """Hosts that leave out the same rails, or that use theirs evenly at a rate within this share of
@@ -353,7 +353,7 @@ def _condition(
         victims=tuple(names[1:]),
         unseen="what the job loses: whether it would send more over the unused rails",
         # No queue keeps a rail silent from the start; the senders of an incast send on one rail.
-        unless=(() if were_never_used else _QUEUES)
+        unless=(() if were_never_used and low_util < _SILENT * top else _QUEUES)
         + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
     )
 
