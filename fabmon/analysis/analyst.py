@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -38,9 +38,9 @@ _MAX_LOG_EVENTS = 200
 _MAX_LOG_EVENTS_OF_NODE = 20
 """Messages of kernels on the timeline, so that nodes that log much do not displace other events."""
 
-_EXCUSES_NS = 25 * 10**9
-"""For so long a closed finding excuses what is inferred from windows of up to 40 ticks: it closes
-15 s after its condition last held."""
+_EXCUSING_TICKS = 25
+"""For so many ticks a finding that closed excuses new conditions that are inferred from the last 40
+ticks: it closes some time after its condition last held."""
 
 _NEEDS_TRAFFIC = causes_with(Trait.NEEDS_TRAFFIC)
 
@@ -71,7 +71,7 @@ class Analyst:
         self._statuses: dict[str, NodeStatus] = {}
         self._open: tuple[Finding, ...] = ()
         self._closed: dict[str, tuple[int, Finding]] = {}
-        """Findings that closed within _EXCUSES_NS, by key, with the time."""
+        """Findings that closed in the last _EXCUSING_TICKS, by key, and how many are left."""
         self._iterations = NO_ITERATIONS
         self._passed_over = 0
 
@@ -92,7 +92,7 @@ class Analyst:
         self._passed_over = 0
         changes = self._tracker.accept(kept, snapshot.time_ns, interval_s, explained, idle)
         self._open = self._tracker.open()
-        self._note_closed(changes, snapshot.time_ns)
+        self._note_closed(changes, explained)
         self._add_node_events(snapshot)
         self._events += _finding_events(snapshot, changes)
         iteration_report, news = self._iteration_tracker.accept(snapshot)
@@ -110,13 +110,16 @@ class Analyst:
         self._iteration_tracker.pass_over(snapshot)
         return Scene(snapshot, self._open, (), self._timeline(), self._iterations)
 
-    def _note_closed(self, changes: Iterable[tuple[Change, Finding]], now_ns: int) -> None:
+    def _note_closed(
+        self, changes: Iterable[tuple[Change, Finding]], explained: Collection[str]
+    ) -> None:
+        """Keep the findings that closed because their condition no longer holds."""
+        self._closed = {
+            key: (left - 1, finding) for key, (left, finding) in self._closed.items() if left > 1
+        }
         for change, finding in changes:
-            if change is Change.CLOSE:
-                self._closed[finding.key] = now_ns, finding
-        if self._closed:
-            first_ns = now_ns - _EXCUSES_NS
-            self._closed = {k: v for k, v in self._closed.items() if v[0] > first_ns}
+            if change is Change.CLOSE and finding.key not in explained:
+                self._closed[finding.key] = _EXCUSING_TICKS, finding
 
     def _add_node_events(self, snapshot: Snapshot) -> None:
         self._events += _node_events(snapshot, self._statuses)

@@ -232,3 +232,16 @@ def test_a_receiver_whose_link_flaps_explains_senders_without_credits() -> None:
 
     hosts.seconds(24, flaps)
     assert {each.split()[0] for each in hosts.opened()} == {"link_down", "flapping_link"}
+
+
+def test_a_nic_that_stays_down_explains_nothing() -> None:
+    hosts = WatchedHosts()
+    hosts.seconds(12)
+    hosts.fabric.down = {"gpu016/eth0"}
+    for port in ("gpu016/eth0", "leaf1/down16"):
+        hosts.fabric.sent.pop(port, None)
+        hosts.fabric.received.pop(port, None)
+    for number in (1, 2, 3, 4):
+        hosts.fabric.counted[f"gpu{number:03}/eth0", PAUSED_US] = 500_000
+    hosts.seconds(30)
+    assert {each.split()[0] for each in hosts.opened()} == {"link_down", "congested_path"}

@@ -380,14 +380,11 @@ def test_background_marks_and_drops_of_links_are_no_queue(counter: str, per_s: f
     assert watched.seconds(SECONDS).findings == ()
 
 
-@pytest.mark.parametrize(("of_up2", "is_found"), [(10_000, True), (30_000, False)])
-def test_a_link_that_marks_far_less_than_another_has_a_queue_for_moments_only(
-    of_up2: int, is_found: bool
-) -> None:
-    """It marks 1,000 packets of each Gbit; the other one, which one host fills, so many."""
-    watched = half_of_each_second(per_s={"up1": 1_000 * 200, "up2": of_up2 * 50})
+def test_a_link_that_marks_far_less_than_another_of_its_switch_had_a_queue_for_moments() -> None:
+    """It marks 1,000 packets of each Gbit; the other one, which one host fills, nearly all."""
+    watched = half_of_each_second(per_s={"up1": 1_000 * 200, "up2": 30_000 * 50})
     watched.seconds(SECONDS)
-    assert watched.opened() == (["ecmp_collision leaf1/up1"] if is_found else [])
+    assert watched.opened() == []
 
 
 def test_two_seconds_of_marks_are_no_collision() -> None:

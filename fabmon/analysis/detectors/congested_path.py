@@ -203,14 +203,17 @@ def _held_up(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThre
 
 def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds, of_ticks: int) -> Mask:
     """[ports]: whether a receiver, or the link to it, explains a queue before it, by what it had in
-    the last `of_ticks`, or by an open finding. NICs for storage are receivers, too."""
+    the last `of_ticks`. NICs for storage are receivers, too."""
     late = slice(TICKS - of_ticks, TICKS)
     with np.errstate(invalid="ignore"):
         full = count_ticks(inputs.received[:, late] >= t.full_util) >= max(t.ticks - 1, 1)
         stalls = np.fmax.reduce(inputs.window("bus")[:, late], axis=1) >= t.stalled
     found: Mask = full | stalls | pause_graph(inputs).pauses
-    for finding in inputs.open_with(Trait.OF_LINK):
-        found[list(finding.rows[:2])] = True
+    # What waits for a NIC whose link comes and goes waits for nothing else; one that stays down
+    # receives nothing.
+    for finding in inputs.open_with(Trait.STOPS_PAUSE_FRAMES):
+        rows = np.array(finding.rows[:2], np.intp)
+        found[rows] |= inputs.total("rx_bps")[rows] > 0
     return found & ~inputs.structure.is_switch
 
 

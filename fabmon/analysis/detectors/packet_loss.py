@@ -22,12 +22,10 @@ from fabmon.analysis.evidence.queue_signals import (
     raised_from,
 )
 from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, open_subject, senders_place
-from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Ticks
 from fabmon.fabric.routing_mode import ADAPTIVE
 from fabmon.fabric.wording import number
-from fabmon.history.derived_metrics import DAMAGE
 
 CAUSE = Cause(
     name="packet_loss",
@@ -80,7 +78,6 @@ def packet_losses(
     without = (naks < _NONE * losses) & (inputs.sent > BUSY_UTIL)
     lasting = (count_ticks(with_losses) >= t.ticks) & ~without.any(axis=1)
     senders = np.flatnonzero(signals.sends & lasting & (level >= least))
-    senders = senders[~_meets_stuck_counter(inputs, senders)]
     if not 0 < 2 * len(senders) < np.count_nonzero(signals.sends):
         return
     # Receivers count every packet that comes after a gap; only this tick's rates are kept.
@@ -113,19 +110,3 @@ def packet_losses(
         unseen="the link, and whether packets are damaged, dropped or overtaken by others",
         unless=(Trait.OF_LINK, Trait.LAST_HOP, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP),
     )
-
-
-def _meets_stuck_counter(inputs: DetectorInput, senders: Rows) -> Mask:
-    """[senders]: whether damage is not observable where the switch before a sender receives, or at
-    the far end of a link out of this switch: a counter there is at its maximum."""
-    structure = inputs.structure
-    stuck = np.zeros(len(structure.peer) + 1, np.bool_)
-    for name in DAMAGE:
-        stuck[:-1] |= inputs.snapshot.is_stuck(name)
-    feeds = structure.peer[stuck[:-1] & structure.is_switch]
-    # Switches that feed such a port, and none for senders whose own is not known.
-    switches = structure.node[feeds[feeds != NONE]]
-    edge = structure.peer[senders]
-    met: Mask = stuck[edge] | np.isin(np.append(structure.node, NONE)[edge], switches)
-    met &= edge != NONE
-    return met

@@ -229,9 +229,14 @@ def _show_queues(inputs: DetectorInput) -> Mask:
     that a host takes its data too slowly."""
     peer = inputs.structure.peer
     counts = np.append(has_values(inputs.window("tx_bps")), False)
-    has_credits = has_values(inputs.window("stall"))
-    shows: Mask = (inputs.has_rdma_counters & ~has_credits) | counts[peer]
+    is_infiniband = inputs.structure.once(_are_infiniband)
+    shows: Mask = (inputs.has_rdma_counters & ~is_infiniband) | counts[peer]
     return shows
+
+
+def _are_infiniband(fabric: Fabric) -> Mask:
+    """[ports]: whether a port is one of InfiniBand: RoCE devices count waiting as well, as 0."""
+    return np.array([port.kind == "infiniband" for port in fabric.ports], np.bool_)
 
 
 def _are_spare_rails(inputs: DetectorInput, rows: Rows, busy: Mask) -> Mask:

@@ -73,10 +73,9 @@ class EdgeQueues:
         seen = self._signals.marked if self._group.is_inward else self._signals.slowed
         return CNPS_OR_MARKS if seen[hosts].any() else ""
 
-    def are_calm(self, edges: Rows, least_wait: float = 0.0, background: float = 1.0) -> bool:
+    def are_calm(self, edges: Rows, least_wait: float = 0.0) -> bool:
         """Whether the hosts behind some edge ports count CNPs or waiting and have next to none:
-        they wait for less than a share of the time with traffic, and have fewer CNPs and marks than
-        so many times the threshold of a queue.
+        they wait for less than a share of the time with traffic.
 
         Then their flows just fit, and what limits them is elsewhere. Where half of them or more
         count neither, or their counters are stuck, the others do not speak for them.
@@ -90,7 +89,7 @@ class EdgeQueues:
         seen = self._signals.marks if is_inward else self._signals.cnps
         least = self._t.marks_per_gbit if is_inward else self._t.cnps_per_gbit
         is_short = self._signals.waiting[hosts] < max(least_wait, _CALM)
-        return bool((seen[hosts] < background * least).all() and is_short.all())
+        return bool((seen[hosts] < least).all() and is_short.all())
 
     def _hosts(self, edges: Rows) -> Rows:
         """The NICs behind some edge ports."""

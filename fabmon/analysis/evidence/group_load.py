@@ -66,10 +66,6 @@ _MOST = 0.5
 _EQUAL = 0.9
 """Links of which the least carries more than this share of the most, 0 to 1, are evenly loaded."""
 
-_BACKGROUND = 20.0
-"""CNPs and marks over the threshold of a queue below which they are no sign of one where nobody has
-clearly more than others: that is a tenth of all packets of 4 kB marked."""
-
 _EXPECTED = 0.4
 """In a lossless fabric, senders that lose a share of their bandwidth wait for as much of the time
 with traffic: less than this part of it, 0 to 1, is background."""
@@ -106,10 +102,9 @@ def _group_loads(
             continue
         full: Mask = measured.known_util >= measured.full_util
         hot = _long_full(measured, full)
-        if hot.any():
-            found = _full_links(measured, hot, full)
-        else:
-            found = full_in_bursts(measured) if queued[place] else []
+        found = _full_links(measured, hot, full) if hot.any() else []
+        if queued[place] and full.sum(axis=1).max() < thresholds.full_ticks:
+            found = full_in_bursts(measured)
         links += found
         links += marked_in_bursts(measured, {each.row for each in found})
     if groups:
@@ -219,9 +214,7 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         ):
             continue
         is_short = full[member].sum() < rates.thresholds.unseen_ticks
-        is_unlikely = (
-            is_short or is_excused or rates.queues.are_calm(edges, _EXPECTED * lost, _BACKGROUND)
-        )
+        is_unlikely = is_short or is_excused or rates.queues.are_calm(edges, _EXPECTED * lost)
         if lost < rates.thresholds.lost_min or (not slowed_by and is_unlikely):
             continue
         yield FullLink(
