@@ -119,6 +119,7 @@ class Redactor:
             reads=tuple((self.node(node), reads) for node, reads in tick.reads),
             jobs=None if tick.jobs is None else self._jobs(tick.jobs),
             collectives=None if tick.collectives is None else self._collectives(tick.collectives),
+            jobs_read_ns=tick.jobs_read_ns,
         )
 
     def host(self, host: Host) -> Host:

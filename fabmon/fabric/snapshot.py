@@ -126,7 +126,8 @@ class Snapshot:
     in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
     the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
     logged about a device, oldest first. `sampled` are the flows that switches sampled.
-    `jobs` are those that run on the watched nodes.
+    `jobs` are those that run on the watched nodes; `jobs_read_ns` is when Slurm reported its own
+    last (wall clock, 0: never).
     """
 
     seq: int
@@ -157,6 +158,7 @@ class Snapshot:
     logs: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
     sampled: SampledTraffic | None = None
     jobs: JobTable = NO_JOBS
+    jobs_read_ns: int = 0
     collectives: CollectiveReport | None = None
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:

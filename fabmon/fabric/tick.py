@@ -71,7 +71,8 @@ class Tick(msgspec.Struct, frozen=True):
     requested bursts and traces. `reads` are the reads before the first tick of a feed that begins
     in the middle; they apply as frames do. `sampled` are flows that switches sampled (sFlow).
     `jobs` are the scheduler's, where they or what is known of them changed, else None;
-    `collectives` likewise those that NCCL Inspector measured.
+    `collectives` likewise those that NCCL Inspector measured. `jobs_read_ns` is when Slurm reported
+    its jobs again (wall clock), the same ones where `jobs` is None; 0 where it did not.
     """
 
     seq: int
@@ -86,6 +87,7 @@ class Tick(msgspec.Struct, frozen=True):
     sampled: tuple[FlowSamples, ...] = ()
     jobs: JobReport | None = None
     collectives: CollectiveReport | None = None
+    jobs_read_ns: int = 0
 
 
 ReadColumns = Callable[[Sequence[int]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]

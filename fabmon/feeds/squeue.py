@@ -49,10 +49,15 @@ class Squeue(JobCommand):
         self._wants_json = False
 
     async def with_jobs(self, ticks: AsyncIterator[Tick]) -> AsyncIterator[Tick]:
-        """The ticks, with what `squeue` reported since the one before."""
+        """The ticks, with what `squeue` reported since the one before, and when."""
+        read_ns = 0
         async for tick in ticks:
-            report = self.take()
-            yield tick if report is None else msgspec.structs.replace(tick, jobs=report)
+            report, now_ns = self.take(), self.report.read_ns
+            if report is not None or now_ns != read_ns:
+                again_ns = now_ns if now_ns != read_ns else 0
+                tick = msgspec.structs.replace(tick, jobs=report, jobs_read_ns=again_ns)
+            read_ns = now_ns
+            yield tick
 
     async def ask(self) -> tuple[Job, ...]:
         """The jobs that run now. Raises CommandError."""

@@ -112,6 +112,7 @@ class History:
         self._job_report: JobReport | None = None
         self._job_table: JobTable | None = None
         self._jobs_before: JobTable | None = None
+        self._jobs_read_ns = 0
         self._collectives: CollectiveReport | None = None
 
     def accept(self, tick: Tick) -> Snapshot:
@@ -168,6 +169,7 @@ class History:
             self._update_fabric(is_other_fabric, is_other_layout, queue_pairs_changed)
         if tick.jobs is not None:
             self._job_report, self._job_table = tick.jobs, None
+        self._jobs_read_ns = tick.jobs_read_ns or self._jobs_read_ns
         self._collectives = tick.collectives or self._collectives
         frames = [each for each in tick.frames if each[0] in self._nodes]
         self._take_frames(frames, now_s)
@@ -328,6 +330,7 @@ class History:
             logs=self._logs.by_node(),
             sampled=self._sampled_traffic(),
             jobs=self._jobs(),
+            jobs_read_ns=self._jobs_read_ns,
             collectives=self._collectives,
             probe_cpu=self._probe_cpu(),
             columns=self._layout.metrics,

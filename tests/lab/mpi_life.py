@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import statistics
-import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tests.fixtures.slurm import slurm_cluster
@@ -14,19 +14,25 @@ from tests.lab.mpi_job import MpiJob, Step
 from tests.lab.watching import Line, Watch
 
 NIC_MBPS, UPLINK_MBPS = 16, 24
-COMPUTE_S, LATE_S = 1.0, 4.0
-MEGABYTES = 3.0
+COMPUTE_S, LATE_S = 2.5, 4.0
+"""While all compute, a second without traffic: it shows where an exchange begins."""
+MEGABYTES = 4.0
 SPREAD, CROWDED = (1, 1, 1, 1), (3, 1)
 SLOW_HOST, STOPPED_HOST = "gpu006", "gpu003"
-STALLED_S = 20.0
+STALLED_S = 60.0
+"""Long enough for 30 s of silence, in which Slurm is asked after 10 s, as it is every 30 s."""
+MEASURED_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A time in the life of the job: its own steps, and what fabmon said meanwhile."""
+    """A time in the life of the job: its own steps, and what fabmon said meanwhile.
+
+    `begin_s` is when it began, on the clock of `at_s`."""
 
     steps: list[Step]
     said: list[Line]
+    begin_s: float
 
     @property
     def opened(self) -> list[Line]:
@@ -56,8 +62,9 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """All of it, in order."""
+    """All of it, in order. `start_s` is when `at_s` was 0, on the clock of the steps."""
 
+    start_s: float
     even: Phase
     crowded: Phase
     late: Phase
@@ -71,16 +78,31 @@ class _Phases:
         self._job, self._watch, self._read = job, watch, 0
 
     def of_steps(self, count: int) -> Phase:
-        return self._phase(self._job.until_steps(count))
+        """So many steps."""
+        begin_s = self._watch.now_s()
+        return self._phase(self._job.until_steps(count), begin_s)
 
-    def of_seconds(self, seconds: float) -> Phase:
-        time.sleep(seconds)
-        return self._phase([])
+    def until_measured(self, count: int) -> Phase:
+        """So many steps or more, until the iterations are reported after them: once a minute."""
+        begin_s, first = self._watch.now_s(), len(self._job.steps)
+        self._job.until_steps(count)
+        done_s = self._watch.now_s()
+        self._watch.until(
+            lambda line: line["type"] == "rhythm" and bool(line["at_s"] > done_s), timeout_s=120
+        )
+        return self._phase(self._job.steps[first:], begin_s)
 
-    def _phase(self, steps: list[Step]) -> Phase:
+    def until_stalled(self, most_s: float) -> Phase:
+        """Until a job is found stalled, so many seconds at most."""
+        begin_s = self._watch.now_s()
+        with suppress(AssertionError):
+            self._watch.until(lambda line: line.get("cause") == "job_stalled", timeout_s=most_s)
+        return self._phase([], begin_s)
+
+    def _phase(self, steps: list[Step], begin_s: float) -> Phase:
         said = self._watch.lines[self._read :]
         self._read += len(said)
-        return Phase(steps, said)
+        return Phase(steps, said, begin_s)
 
 
 def _in_console(lab: Lab) -> list[str]:
@@ -107,7 +129,7 @@ def live() -> Life:
             lab.set_hash_seed("leaf2", job.find_seeds("leaf2", SPREAD)[0])
             phases = _Phases(job, watch)
             phases.of_steps(2)
-            at_first = phases.of_steps(10)
+            at_first = phases.until_measured(MEASURED_STEPS)
             lab.set_hash_seed("leaf1", crowded)
             in_crowd = phases.of_steps(5)
             lab.set_hash_seed("leaf1", even)
@@ -117,5 +139,5 @@ def live() -> Life:
             job.send(SLOW_HOST, signal.SIGUSR2)
             phases.of_steps(3)
             job.send(STOPPED_HOST, signal.SIGSTOP)
-            with_stopped = phases.of_seconds(STALLED_S)
-        return Life(at_first, in_crowd, with_late, with_stopped)
+            with_stopped = phases.until_stalled(STALLED_S)
+        return Life(watch.start_s, at_first, in_crowd, with_late, with_stopped)

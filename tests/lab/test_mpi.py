@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+import statistics
+from itertools import pairwise
 
 import pytest
 
 from tests.lab.mpi_job import JOB_NAME
-from tests.lab.mpi_life import NIC_MBPS, SLOW_HOST, STOPPED_HOST, UPLINK_MBPS, Life
+from tests.lab.mpi_life import (
+    LATE_S,
+    MEASURED_STEPS,
+    NIC_MBPS,
+    SLOW_HOST,
+    STOPPED_HOST,
+    UPLINK_MBPS,
+    Life,
+)
 from tests.lab.playing import Played
 from tests.requirements import need_command
 
@@ -24,13 +34,18 @@ def life(played: Played) -> Life:
 
 
 def test_the_step_time_is_the_jobs_own(life: Life) -> None:
-    said = [line for line in life.even.said if line["type"] == "rhythm"]
-    assert said, "no iterations were measured"
-    steps = life.even.steps
-    own_s = (steps[-1].done_s - steps[0].begin_s) / len(steps)
-    print(f"step: {own_s:.2f} s by the job, {said[-1]['step_s']:.2f} s by fabmon")
-    assert said[-1]["step_s"] == pytest.approx(own_s, rel=0.10)
-    assert len(said[-1]["hosts"]) == 8
+    """Of the same steps: those that were done when fabmon reported it."""
+    said = [line for line in life.even.said if line["type"] == "rhythm"][-1]
+    until_s = life.start_s + said["at_s"]
+    ends_s = [step.done_s for step in life.even.steps if step.done_s < until_s]
+    own_s = statistics.median(after - before for before, after in pairwise(ends_s))
+    print(
+        f"step: {own_s:.2f} s by the job, {said['step_s']:.2f} ± {said['error_s']:.2f} s by fabmon,"
+        f" {len(ends_s)} steps"
+    )
+    assert len(ends_s) >= MEASURED_STEPS
+    assert said["step_s"] == pytest.approx(own_s, rel=0.05)
+    assert len(said["hosts"]) == 8
 
 
 def test_an_even_job_raises_nothing(life: Life) -> None:
@@ -72,23 +87,23 @@ def test_the_iteration_is_that_of_the_job(life: Life) -> None:
     assert said[-1]["hosts"] == [f"gpu{number:03}" for number in range(1, 9)]
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    strict=False,  # Where a second begins in an iteration is up to chance.
-    reason="the rank that sends to the late one in the ring is silent in the same seconds, since"
-    " its send waits for the receive; the other six send for 1 to 2 s of the 4 s more, at a"
-    " falling rate, and the rule counts 2 s or more with three quarters of the hosts active",
-)
 def test_a_late_rank_is_the_straggler(life: Life) -> None:
+    """The ranks around it send one to four chunks of the ring, then all are silent: it alone has
+    moved nothing when all go on with it."""
     found = [(line["cause"], line["subject"]) for line in life.late.opened]
     assert found == [("straggler", SLOW_HOST)], life.late.story
+    (line,) = life.late.opened
+    said = {each["name"]: each["value"] for each in line["evidence"]}
+    print(f"found after {line['at_s'] - life.late.begin_s:.0f} s: {line['text']}")
+    assert said["late by"] == pytest.approx(LATE_S, abs=1.0)
 
 
-def test_a_stopped_rank_blames_no_link_and_no_other_host(life: Life) -> None:
-    """Nodes without queue pairs do not show whether a job hangs or has ended: a finding that it is
-    stalled is welcome, not demanded. Who is silent where all are silent cannot be seen.
-    """
+def test_a_job_with_a_stopped_rank_is_stalled(life: Life) -> None:
+    """Slurm reports it as running; the rank stopped before it had moved anything of the exchange
+    that the others began. No link is blamed, and no other host."""
     found = [(line["cause"], line["subject"]) for line in life.stopped.opened]
-    others = [each for each in found if each[0] != "job_stalled"]
-    assert len(found) - len(others) <= 1, life.stopped.story
-    assert set(others) <= {("straggler", STOPPED_HOST)}, life.stopped.story
+    assert [cause for cause, _ in found] == ["job_stalled"], life.stopped.story
+    (line,) = life.stopped.opened
+    print(f"found after {line['at_s'] - life.stopped.begin_s:.0f} s: {line['text']}")
+    assert re.fullmatch(rf"job \d+ {JOB_NAME} \(root\)", line["subject"])
+    assert f"; {STOPPED_HOST} moved nothing of its last exchange" in line["text"]

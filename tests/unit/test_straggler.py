@@ -9,6 +9,7 @@ import pytest
 from tests.builders import LeafSpine, Watched
 
 RATE = 400e9
+PERIOD_S = 60
 HOSTS = 8
 ITERATION_S, COMPUTES_S = 10, 4
 
@@ -173,4 +174,66 @@ def test_a_silence_in_traffic_that_never_stops_is_one_and_not_many() -> None:
             watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
 
     watched.seconds(90, traffic)
+    assert watched.changes == []
+
+
+def ring_bytes(late_s: float, chunk_s: float = 0.3, compute_s: float = 2.5) -> list[list[float]]:
+    """[hosts][seconds]: share of line rate that hosts send in all-reduces of a ring, the third
+    host late.
+
+    Nobody sends a chunk before the next host is ready for it, nor before its own last one is there.
+    """
+    sent = [[0.0] * PERIOD_S for _ in range(HOSTS)]
+    done_s = [0.0] * HOSTS
+    while min(done_s) < PERIOD_S:
+        done_s = [each + compute_s + (late_s if n == 2 else 0.0) for n, each in enumerate(done_s)]
+        for _ in range(2 * (HOSTS - 1)):
+            starts_s = [max(done_s[n], done_s[(n + 1) % HOSTS]) for n in range(HOSTS)]
+            done_s = [max(starts_s[n], starts_s[n - 1]) + chunk_s for n in range(HOSTS)]
+            for n, start_s in enumerate(starts_s):
+                for second in range(int(start_s), min(int(start_s + chunk_s) + 1, PERIOD_S)):
+                    within_s = min(start_s + chunk_s, second + 1) - max(start_s, second)
+                    sent[n][second] += max(0.0, within_s)
+    return sent
+
+
+def ring(watched: Watched, late_s: float) -> None:
+    """A minute of all-reduces over a ring of hosts that are all under one leaf."""
+    sent = ring_bytes(late_s)
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        for number in range(HOSTS):
+            near, far = number + 1, (number + 1) % HOSTS + 1
+            bps = 0.95 * RATE * sent[number][second]
+            watched.fabric.send(bps, f"gpu{near:03}/eth0", f"leaf1/down{far}")
+
+    watched.seconds(PERIOD_S, traffic)
+
+
+@pytest.mark.parametrize("late_s", [3.0, 4.0, 4.5])
+def test_a_host_that_all_of_a_ring_wait_for_is_found(late_s: float) -> None:
+    """The others send one to four chunks, and all are silent until it begins."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    ring(watched, late_s)
+    assert watched.opened() == ["straggler gpu003"]
+
+
+def test_nobody_is_late_in_a_ring_that_is_on_time() -> None:
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    ring(watched, 0.0)
+    assert watched.changes == []
+
+
+def test_a_host_that_has_no_part_in_an_exchange_before_the_one_of_all_is_not_late() -> None:
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        into = second % ITERATION_S
+        for number in range(1, HOSTS + 1):
+            util = 0.6 if into >= 6 else 0.4 if into == 2 and number != 3 else 0.0
+            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    watched.seconds(PERIOD_S, traffic)
     assert watched.changes == []

@@ -1,7 +1,8 @@
-"""A job that iterated exchanges nothing any more, and its queue pairs are still open.
+"""A job that iterated exchanges nothing any more, and has not ended.
 
-A job that ends destroys its queue pairs; one that hangs keeps them. Where hosts report none, a hung
-job and one that has ended look the same, and no finding is reported.
+A job that ends destroys its queue pairs; one that hangs keeps them. Where hosts report none, as
+with TCP, Slurm must report the job as running when it has been silent for some seconds. Where
+neither is known, a hung job and one that has ended look the same, and no finding is reported.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import FabricStructure, Rows
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence
+from fabmon.analysis.iteration.results import JobIteration
 from fabmon.fabric.flows.flow_table import Connections
+from fabmon.fabric.jobs.job import SLURM
+from fabmon.fabric.jobs.job_table import JobTable
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import duration
 
 CAUSE = Cause(
     name="job_stalled",
     title="Job stalled",
-    meaning="a job exchanges nothing any more, and its queue pairs are still open",
+    meaning="a job exchanges nothing any more, and has not ended",
     severity=WARNING,
     picture="last_traffic",
     advice=(
@@ -44,18 +49,65 @@ _OPEN_SHARE = 0.5
 """Share of the queue pairs of its last exchange, 0 to 1, that must still be open."""
 
 
+_ASKED_AFTER_S = 10.0
+"""Seconds of silence after which Slurm must have reported the job: one that has ended is reported
+as running for some seconds more."""
+
+_BEGUN, _NOT_BEGUN = 0.03, 0.25
+"""Seconds of line rate that every other host has moved of an exchange, and the share of what each
+of these has, 0 to 1, below which a host has moved nothing of it."""
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """What each host has moved since all were silent last, in seconds of the line rate of a rail:
+    `moved` [hosts] is in the order of `hosts`; None until all were silent once."""
+
+    hosts: tuple[str, ...]
+    moved: Floats | None = None
+    is_over: bool = False
+
+    def accept(self, used: Floats, host_of: Rows, interval_s: float, *, is_silent: bool) -> None:
+        """Take a tick: `used` [rails] is the share of line rate, `host_of` the places of hosts."""
+        if is_silent:
+            self.is_over = True
+            return
+        if self.is_over:
+            self.moved, self.is_over = np.zeros(len(self.hosts), np.float32), False
+        if self.moved is not None:
+            moved = np.bincount(host_of, used, len(self.hosts)).astype(np.float32)
+            self.moved += moved * np.float32(interval_s)
+
+    def not_begun(self) -> str:
+        """The only host that has moved nothing while all others have; empty where there is none."""
+        if self.moved is None or len(self.moved) < 3:
+            return ""
+        least, next_least = np.partition(self.moved, 1)[:2]
+        is_alone = next_least >= _BEGUN and least < _NOT_BEGUN * next_least
+        return self.hosts[int(self.moved.argmin())] if is_alone else ""
+
+
 @dataclass(slots=True)
 class _Job:
-    """A job as it was last seen iterating; `connections` are those of its last exchange, when its
-    rails were `rows_then`."""
+    """A job as it was last seen iterating; `connections` and `jobs` are those of its last exchange,
+    at `moved_ns`, when its rails were `rows_then`. `host_of` is the host of each of its rails."""
 
     name: str
     hosts: tuple[str, ...]
     rows: Rows
+    host_of: Rows
     step_s: float
     moved_seq: int
+    moved_ns: int
     connections: Connections
+    jobs: JobTable
     rows_then: Rows
+    exchange: _Exchange
+
+    def moves(self, snapshot: Snapshot) -> None:
+        """It exchanges data at this tick."""
+        self.moved_seq, self.moved_ns = snapshot.seq, snapshot.time_ns
+        self.connections, self.jobs, self.rows_then = snapshot.connections, snapshot.jobs, self.rows
 
 
 class StalledJobs:
@@ -71,48 +123,88 @@ class StalledJobs:
         if inputs.structure is not self._structure:
             self._structure = inputs.structure
             for known in self._jobs.values():
-                known.rows = _rails(inputs, known.hosts)
-        for job in inputs.iterations.jobs:
-            if job.hosts not in self._jobs:
-                rows = _rails(inputs, job.hosts)
-                self._jobs[job.hosts] = _Job(
-                    job.name,
-                    job.hosts,
-                    rows,
-                    job.step_s,
-                    snapshot.seq,
-                    snapshot.connections,
-                    rows,
-                )
-            self._jobs[job.hosts].step_s = job.step_s
+                known.rows, known.host_of = _rails(inputs, known.hosts)
+        self._note_iterations(inputs)
         for hosts, known in list(self._jobs.items()):
-            rows = known.rows
-            if not len(rows):
+            if not len(known.rows):
                 del self._jobs[hosts]
                 continue
-            if float(np.fmax(inputs.sent[rows, -1], inputs.received_filled[rows, -1]).max()) > (
-                _SILENT_UTIL
-            ):
-                known.moved_seq, known.rows_then = snapshot.seq, rows
-                known.connections = snapshot.connections
+            if not np.isfinite(inputs.window("tx_bps")[known.rows, -1]).any():
+                known.moved_seq, known.moved_ns = snapshot.seq, snapshot.time_ns  # Not observable.
+                continue
+            used = _used(inputs, known.rows)
+            is_silent = _is_silent(used)
+            known.exchange.accept(used, known.host_of, snapshot.interval_s, is_silent=is_silent)
+            if not is_silent:
+                known.moves(snapshot)
                 continue
             silent_s = (snapshot.seq - known.moved_seq) * snapshot.interval_s
             if silent_s < max(_LEAST_S, _STEPS * known.step_s):
                 continue
             before = _queue_pairs(known.connections, known.rows_then)
-            now = _queue_pairs(snapshot.connections, rows)
+            now = _queue_pairs(snapshot.connections, known.rows)
             if before and now >= _OPEN_SHARE * before:
-                yield _condition(known, silent_s, now, before)
-            else:
+                yield _with_queue_pairs(known, silent_s, now, before)
+            elif before or not _runs_on(known, snapshot):
                 del self._jobs[hosts]
+            elif snapshot.jobs_read_ns - known.moved_ns >= _ASKED_AFTER_S * 1e9:
+                yield _with_slurm(known, silent_s, (snapshot.time_ns - snapshot.jobs_read_ns) / 1e9)
+
+    def _note_iterations(self, inputs: DetectorInput) -> None:
+        """Add the jobs that iterate now, in place of those that their hosts were in before."""
+        jobs = inputs.iterations.jobs
+        for job in jobs:
+            known = self._jobs.get(job.hosts)
+            if known is None:
+                known = _new_job(job, inputs)
+                # The iterations of one that has ended are remembered for a while.
+                if not len(known.rows) or _is_silent(_used(inputs, known.rows)):
+                    continue
+                self._jobs[job.hosts] = known
+            known.step_s, known.name = job.step_s, job.name
+        busy = {host for job in jobs for host in job.hosts}
+        now = {job.hosts for job in jobs}
+        for hosts in [each for each in self._jobs if each not in now and busy.intersection(each)]:
+            del self._jobs[hosts]
 
 
-def _rails(inputs: DetectorInput, hosts: tuple[str, ...]) -> Rows:
-    """The rails of some hosts; none of hosts that are not in the fabric."""
-    nodes = inputs.structure.fabric.nodes
-    wanted = [number for number, node in enumerate(nodes) if node.name in hosts]
-    rails: Rows = np.flatnonzero(inputs.structure.is_rail & np.isin(inputs.structure.node, wanted))
-    return rails
+def _new_job(job: JobIteration, inputs: DetectorInput) -> _Job:
+    rows, host_of = _rails(inputs, job.hosts)
+    snapshot = inputs.snapshot
+    return _Job(
+        name=job.name,
+        hosts=job.hosts,
+        rows=rows,
+        host_of=host_of,
+        step_s=job.step_s,
+        moved_seq=snapshot.seq,
+        moved_ns=snapshot.time_ns,
+        connections=snapshot.connections,
+        jobs=snapshot.jobs,
+        rows_then=rows,
+        exchange=_Exchange(job.hosts),
+    )
+
+
+def _used(inputs: DetectorInput, rows: Rows) -> Floats:
+    """[rails]: share of line rate, sent or received, the larger."""
+    used: Floats = np.fmax(inputs.sent[rows, -1], inputs.received_filled[rows, -1])
+    return used
+
+
+def _is_silent(used: Floats) -> bool:
+    return float(used.max()) <= _SILENT_UTIL
+
+
+def _rails(inputs: DetectorInput, hosts: tuple[str, ...]) -> tuple[Rows, Rows]:
+    """The rails of some hosts, and the place of each one's host among these; none of hosts that are
+    not in the fabric."""
+    structure = inputs.structure
+    place_of = {host: place for place, host in enumerate(hosts)}
+    places = np.array([place_of.get(each.name, -1) for each in structure.fabric.nodes], np.intp)
+    host_of = np.where(structure.is_rail, places[structure.node], -1)
+    rails: Rows = np.flatnonzero(host_of >= 0)
+    return rails, host_of[rails]
 
 
 def _queue_pairs(connections: Connections, rows: Rows) -> int:
@@ -121,24 +213,64 @@ def _queue_pairs(connections: Connections, rows: Rows) -> int:
     return 0 if table is None else int(np.isin(table.src, rows).sum())
 
 
-def _condition(job: _Job, silent_s: float, open_pairs: int, before: int) -> Condition:
+def _runs_on(job: _Job, snapshot: Snapshot) -> bool:
+    """Whether Slurm has the job now that ran on these hosts at its last exchange, not another one,
+    and not the same one started anew."""
+    before, now = (jobs.matching(job.hosts) for jobs in (job.jobs, snapshot.jobs))
+    return (
+        before is not None
+        and now is not None
+        and before.scheduler == now.scheduler == SLURM
+        and (before.id, before.start_ns) == (now.id, now.start_ns)
+    )
+
+
+def _with_queue_pairs(job: _Job, silent_s: float, open_pairs: int, before: int) -> Condition:
+    return _condition(
+        job,
+        silent_s,
+        f"{open_pairs} of its queue pairs are still open",
+        Evidence("open queue pairs", open_pairs, f"of {before}"),
+        severity=CRITICAL if silent_s >= _LONG_S else WARNING,
+        confidence=0.9,
+    )
+
+
+def _with_slurm(job: _Job, silent_s: float, asked_s: float) -> Condition:
+    return _condition(
+        job,
+        silent_s,
+        "Slurm still reports it as running",
+        Evidence("Slurm asked", round(asked_s), "s ago"),
+        # A job that waits in its allocation for a next program is silent, too.
+        severity=WARNING,
+        confidence=0.7,
+    )
+
+
+def _condition(
+    job: _Job, silent_s: float, reason: str, shown: Evidence, *, severity: str, confidence: float
+) -> Condition:
+    host = job.exchange.not_begun()
+    first = f"; {host} moved nothing of its last exchange, which all others had begun"
     return Condition(
         cause=CAUSE.name,
-        severity=CRITICAL if silent_s >= _LONG_S else CAUSE.severity,
+        severity=severity,
         subject=job.name,
         rows=tuple(job.rows.tolist()),
         text=(
-            f"job {job.name} has exchanged nothing for {duration(silent_s)}; its steps took"
-            f" {job.step_s:.1f} s, and {open_pairs} of its queue pairs are still open"
+            f"job {job.name.removeprefix('job ')} has exchanged nothing for {duration(silent_s)};"
+            f" its steps took {job.step_s:.1f} s, and {reason}{first if host else ''}"
         ),
         evidence=(
             Evidence("silent", round(silent_s), "s"),
             Evidence("step time before", round(job.step_s, 2), "s"),
-            Evidence("open queue pairs", open_pairs, f"of {before}"),
+            shown,
             Evidence("hosts", len(job.hosts), "hosts"),
+            *([Evidence("moved nothing of the last exchange", host)] if host else ()),
         ),
         advice=CAUSE.advice,
-        confidence=0.9,
+        confidence=confidence,
         lost=1.0,
-        unseen="which rank stopped first",
+        unseen="why it stopped" if host else "which rank stopped first",
     )

@@ -4,14 +4,16 @@ Hosts that move the same amount of data over the window are compared. A host tha
 behind the others by what they have exchanged without it, and catches up when it is there. By how
 much, on average, over the rate at which they move data is how late it is: bytes, unlike the rates
 of single seconds, hardly depend on when each host is sampled, and it does not matter whether its
-exchange runs into the next one of the others. One that is late again and again, while few others
-are, keeps its job waiting. Why it is late is not observable on the network.
+exchange runs into the next one of the others. In a ring the others stop after a few chunks: the
+job is silent until the late host begins. One that is late again and again, while few others are,
+keeps its job waiting. Why it is late is not observable on the network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -89,6 +91,10 @@ silence counts."""
 _TOGETHER_S = 0.1
 """Samples that are taken further apart make a silence seem a tick longer than it is."""
 
+_BEGINS_TICKS, _MADE_UP = 2, 0.25
+"""Ticks within which a job that waited begins again, and the share of what a late host lacked, 0 to
+1, that it has moved more than the others by now."""
+
 _ALSO_LATE = 0.5
 """Share of a host's lateness, 0 to 1, from which on another one is late as well."""
 
@@ -131,11 +137,12 @@ class _LateOnce:
 @dataclass(frozen=True, slots=True)
 class _Late:
     """How often a host was late, in seconds by the median, and the mean rate of the other hosts of
-    its job meanwhile (share of line rate)."""
+    its job meanwhile (share of line rate); `is_sure`: all of them were silent until it began."""
 
     times: int
     late_s: float
     level: float
+    is_sure: bool
 
 
 def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condition]:
@@ -161,7 +168,7 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
         late = _lateness(inputs, t, job, host)
         if late is None:
             continue
-        peers = _peers_in_step(moved, job, host, inputs.snapshot.interval_s)
+        peers = _peers_in_step(moved, job, host, late, inputs.snapshot.interval_s)
         if peers:
             yield _condition(inputs, inputs.structure.rails_of_hosts[host], late, peers)
 
@@ -208,7 +215,11 @@ def _lateness(inputs: DetectorInput, t: StragglerThresholds, job: _Job, host: in
     seen = {tick for each in found for tick in range(each.first, each.last)}
     min_silent = _MIN_SILENT if is_together else _MIN_SILENT + 1
     silences = _silences(job, place, t.busy_util, min_silent)
-    found += [each for each in silences if seen.isdisjoint(range(each.first, each.last))]
+    waits = _waits_of_all(job, place, t.busy_util, min_silent)
+    for each in (*silences, *waits):
+        if seen.isdisjoint(range(each.first, each.last)):
+            found.append(each)
+            seen.update(range(each.first, each.last))
     name = inputs.structure.fabric.ports[int(inputs.structure.rails_of_hosts[host][0])].node
     # Of long iterations, few are in the window: one late exchange keeps a finding open.
     waits_s = np.array([each.late_ticks * snapshot.interval_s for each in found])
@@ -216,7 +227,7 @@ def _lateness(inputs: DetectorInput, t: StragglerThresholds, job: _Job, host: in
     if not found or not (is_often or inputs.is_open(CAUSE, name)):
         return None
     level = float(np.mean([job.usual[each.first : each.last].mean() for each in found]))
-    return _Late(len(found), median(waits_s), level)
+    return _Late(len(found), median(waits_s), level, is_sure=len(waits) >= t.times)
 
 
 def _behind(job: _Job, place: int, least: float) -> list[_LateOnce]:
@@ -255,9 +266,37 @@ def _silences(job: _Job, place: int, busy: float, least: int) -> list[_LateOnce]
     return found
 
 
-def _peers_in_step(moved: Floats, job: _Job, host: int, interval_s: float) -> int:
+def _waits_of_all(job: _Job, place: int, busy: float, least: int) -> list[_LateOnce]:
+    """The exchanges that all other hosts begin and interrupt, in silence, until a host begins, as
+    those of a ring do: it is late by the `least` or more ticks since the others began.
+
+    It makes up for what it lacked then: a host that has no part in an exchange does not.
+    """
+    is_busy: Mask = job.moved > busy
+    bursts = _runs(np.atleast_1d(is_busy.any(axis=0)))
+    found = []
+    for (first, end), (last, after) in pairwise(bursts):
+        early, rest = job.moved[:, first:end].sum(axis=1), job.moved[:, last:after].sum(axis=1)
+        begun = np.delete(early, place)
+        lacked = median(begun) - float(early[place])
+        made_up = float(rest[place]) - median(np.delete(rest, place))
+        has_waited = (begun > busy) & (early[place] < _QUIET * begun)
+        begins = np.atleast_1d(is_busy[:, last : last + _BEGINS_TICKS].any(axis=1))
+        if (
+            first > 0
+            and last - first >= least
+            and has_waited.mean() >= 1 - _MAX_LATE
+            and begins[place]
+            and begins.mean() >= _NEARLY_ALL
+            and made_up >= _MADE_UP * lacked
+        ):
+            found.append(_LateOnce(first, last, float(last - first)))
+    return found
+
+
+def _peers_in_step(moved: Floats, job: _Job, host: int, late: _Late, interval_s: float) -> int:
     """How many other hosts move data at the same times as most; 0 where they are not one job with
-    this host: hosts of several jobs may move as much."""
+    this host: hosts of several jobs may move as much. Those that wait for it are."""
     own, usual = moved[host], job.usual
     peers = job.hosts[job.hosts != host]
     in_step = int(np.count_nonzero(_correlation(moved[peers], usual) >= _IN_STEP))
@@ -266,7 +305,7 @@ def _peers_in_step(moved: Floats, job: _Job, host: int, interval_s: float) -> in
     # A host that is half an iteration late is as far from its job as one of no job, not further.
     differs = 1 - max(0.0, float(_correlation(own[None], usual)[0]))
     others = np.delete(moved, host, axis=0)
-    if 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
+    if not late.is_sure and 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
         return 0
     lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
     # A lag of two and a half ticks is seen as half of each.

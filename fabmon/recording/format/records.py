@@ -69,12 +69,13 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
     sampled: tuple[FlowSamples, ...] | msgspec.UnsetType = msgspec.UNSET
     jobs: JobReport | msgspec.UnsetType = msgspec.UNSET
     collectives: CollectiveReport | msgspec.UnsetType = msgspec.UNSET
+    jobs_read_ns: int | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(cls, tick: Tick) -> EventsRecord | None:
         """The events of a tick; None where it has none."""
         events = (tick.hosts, tick.hellos, tick.statuses, tick.notices, tick.sampled, tick.jobs)
-        if not any((*events, tick.collectives)):
+        if not any((*events, tick.collectives, tick.jobs_read_ns)):
             return None
         return cls(
             seq=tick.seq,
@@ -86,6 +87,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             sampled=tick.sampled or msgspec.UNSET,
             jobs=tick.jobs or msgspec.UNSET,
             collectives=tick.collectives or msgspec.UNSET,
+            jobs_read_ns=tick.jobs_read_ns or msgspec.UNSET,
         )
 
     def tick(self, frames: tuple[tuple[str, Frame], ...] = ()) -> Tick:
@@ -101,6 +103,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
             sampled=self.sampled or (),
             jobs=self.jobs or None,
             collectives=self.collectives or None,
+            jobs_read_ns=self.jobs_read_ns or 0,
         )
 
 

@@ -176,7 +176,9 @@ def test_redaction_covers_jobs_users_partitions_and_nodes() -> None:
     report = JobReport(source="squeue", read_ns=5, reason="squeue ended: ctl.pod7", jobs=(job,))
     redactor = Redactor()
 
-    found = redactor.tick(Tick(0, 0, jobs=report)).jobs
+    redacted = redactor.tick(Tick(0, 0, jobs=report, jobs_read_ns=5))
+    found = redacted.jobs
+    assert redacted.jobs_read_ns == 5
 
     assert found is not None
     text = msgspec.json.encode(found).decode()
@@ -259,7 +261,8 @@ def test_jobs_are_recorded_and_known_in_the_middle_of_a_recording(tmp_path: Path
     writer = Writer.create(path, session)
     for seq in range(1, 30):
         jobs = report if seq == 3 else None
-        writer.write(Tick(seq, seq * 10**9, jobs=jobs))
+        again_ns = seq * 10**9 if seq in (3, 9) else 0
+        writer.write(Tick(seq, seq * 10**9, jobs=jobs, jobs_read_ns=again_ns))
     writer.close()
 
     with Timeline([path]) as timeline:
@@ -268,6 +271,7 @@ def test_jobs_are_recorded_and_known_in_the_middle_of_a_recording(tmp_path: Path
 
     assert [tick.seq for tick in all_ticks if tick.jobs is not None] == [3]
     assert all_ticks[2].jobs == report
+    assert [tick.jobs_read_ns for tick in all_ticks if tick.jobs_read_ns] == [3 * 10**9, 9 * 10**9]
     assert [tick.jobs for tick in primed if tick.jobs is not None] == [report]
 
 

@@ -36,10 +36,14 @@ async def ticks(are_enough: Callable[[], object], every_s: float = 0.02) -> Asyn
 
 
 class Watched:
-    """What was reported while ticks passed, the times between two of them, and what was logged."""
+    """What was reported while ticks passed, the times between two of them, what was logged, and the
+    times at which squeue answered."""
 
-    def __init__(self, reports: list[JobReport], gaps_s: list[float], logged: list[str]) -> None:
+    def __init__(
+        self, reports: list[JobReport], gaps_s: list[float], logged: list[str], read_ns: list[int]
+    ) -> None:
         self.reports = reports
+        self.read_ns = read_ns
         self.gaps_s = gaps_s
         self.logged = logged
 
@@ -51,6 +55,8 @@ def watched(
 ) -> Watched:
     """What is reported until that is enough: where nothing else is said, the first report."""
 
+    read_ns: list[int] = []
+
     async def watch() -> tuple[list[JobReport], list[float]]:
         reports: list[JobReport] = []
         gaps_s, last_s = [], time.monotonic()
@@ -60,13 +66,15 @@ def watched(
                 last_s = time.monotonic()
                 if tick.jobs is not None:
                     reports.append(tick.jobs)
+                if tick.jobs_read_ns:
+                    read_ns.append(tick.jobs_read_ns)
         return reports, gaps_s
 
     caplog.set_level(logging.INFO, "fabmon.feeds")
     reports, gaps_s = asyncio.run(watch())
     # asyncio warns of a child that ended just as it was killed: the kill has waited for it.
     ours = [each for each in caplog.records if each.name.startswith("fabmon")]
-    return Watched(reports, gaps_s, [each.getMessage() for each in ours])
+    return Watched(reports, gaps_s, [each.getMessage() for each in ours], read_ns)
 
 
 def asked(directory: Path) -> list[str]:
@@ -82,7 +90,10 @@ def test_jobs_are_reported_once_while_they_stay(
 
     (report,) = seen.reports
     assert [job.label for job in report.jobs] == ["job 8801 llama-70b (anna)"]
-    assert report.read_ns > 0
+    assert report.read_ns == seen.read_ns[0] > 0
+    # It is passed on that they stay, too.
+    assert len(seen.read_ns) > 2
+    assert sorted(set(seen.read_ns)) == seen.read_ns
     assert not report.reason
     assert not seen.logged
 
@@ -108,6 +119,7 @@ def test_a_squeue_that_hangs_is_killed_and_logged_once(
     assert sum(gap_s >= 1 for gap_s in seen.gaps_s) < 3
     assert seen.logged == ["jobs are not known: squeue has not answered for 1 s"]
     assert [each.reason for each in seen.reports] == ["squeue has not answered for 1 s"]
+    assert seen.read_ns == []
     until_s = time.monotonic() + 60
     for child in (tmp_path / "children").read_text().split():
         while is_running(int(child)):
