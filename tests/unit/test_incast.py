@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fabmon.fabric.wire.messages import Hello
-from tests.builders import LeafSpine, Watched, hello, neighbour, port
+from tests.builders import METRICS, LeafSpine, Watched, hello, neighbour, port
 from tests.connections import Wires
 
 GBPS = 1e9
@@ -40,10 +40,14 @@ def test_the_receiver_of_three_senders_is_named_while_a_ring_runs_at_full_rate()
 
 
 class WithQueuePairs(LeafSpine):
-    """Hosts of 400G below one leaf that report their connections: pairs of numbers of hosts."""
+    """Hosts of 400G below one leaf that report their connections: pairs of numbers of hosts.
 
-    def __init__(self, hosts: int, *pairs: tuple[int, int]) -> None:
-        super().__init__(uplinks=2, hosts=hosts, rate_bps=400 * GBPS)
+    Their NICs have counters `metrics` as well.
+    """
+
+    def __init__(self, hosts: int, *pairs: tuple[int, int], metrics: tuple[str, ...] = ()) -> None:
+        super().__init__(uplinks=2, hosts=hosts, rate_bps=400 * GBPS, metrics=metrics)
+        self._counters = (*METRICS, *metrics)
         self._wires = Wires()
         for number, (src, dst) in enumerate(pairs):
             ends = (f"gpu{src:03}/eth0", f"gpu{dst:03}/eth0")
@@ -52,7 +56,7 @@ class WithQueuePairs(LeafSpine):
     def hellos(self) -> dict[str, Hello]:
         said = super().hellos()
         for name in self.servers:
-            nic, near = port("eth0", f"{name}-eth0"), f"leaf1-down{int(name[3:])}"
+            nic, near = port("eth0", f"{name}-eth0", self._counters), f"leaf1-down{int(name[3:])}"
             pairs = self._wires.report(f"{name}/eth0")
             said[name] = hello(nic, neighbour("eth0", near), pairs)
         return said
@@ -72,6 +76,24 @@ def test_the_senders_of_an_incast_have_connections_to_the_receiver() -> None:
     (finding,) = in_step(Watched(WithQueuePairs(11, *pairs))).seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("incast", "gpu008/eth0")
     assert "3 senders or more (gpu001 r0, gpu002 r0, gpu003 r0)" in finding.text
+
+
+def test_of_senders_with_idle_connections_to_two_full_receivers_nobody_is_named() -> None:
+    """Eight hosts have connections to both receivers, and each sends to one: all show a queue."""
+    senders, receivers = range(1, 9), (9, 10)
+    mesh = [(sender, receiver) for sender in senders for receiver in receivers]
+    metrics = ("rdma_ecn_marked", "rdma_cnp_handled")
+    watched = Watched(WithQueuePairs(24, *mesh, metrics=metrics))
+    for sender in senders:
+        send(watched, sender, receivers[sender > 4], 97.5)
+        watched.fabric.counted[f"gpu{sender:03}/eth0", "rdma_cnp_handled"] = 20_000
+    for sender in range(11, 24):
+        send(watched, sender, sender + 1, 100)
+    for receiver in receivers:
+        watched.fabric.counted[f"gpu{receiver:03}/eth0", "rdma_ecn_marked"] = 2e6
+    found = watched.seconds(SECONDS).findings
+    assert {each.subject for each in found} == {"gpu009/eth0", "gpu010/eth0"}
+    assert all("cannot be distinguished" in each.text for each in found)
 
 
 def test_connections_that_do_not_explain_what_a_receiver_gets_decide_nothing() -> None:

@@ -160,13 +160,21 @@ def test_the_tables_alone_say_whom_a_link_into_a_leaf_leads_to() -> None:
     assert value(found, "pairs on the link") is None, "who sends to them is not known"
 
 
-def test_a_host_that_sends_over_another_link_as_well_is_named() -> None:
+def test_of_hosts_with_idle_connections_over_a_link_nobody_is_named() -> None:
+    """All hosts of leaf1 have connections to all of leaf2, and each sends to one."""
+    found = collision(Infiniband([(src, dst) for src in HOSTS[:4] for dst in HOSTS[4:]]))
+    assert found.victims == ()
+    assert "ports that share it, or wait for these, lose" in found.text
+    assert " to gpu00" not in found.text
+
+
+def test_a_host_that_sends_a_little_over_another_link_as_well_is_named() -> None:
     fabric = Infiniband([*RING, ("gpu003", "gpu006")])
     for src, dst, gbps in (
         ("gpu001", "gpu005", 150),
         ("gpu002", "gpu006", 150),
         ("gpu003", "gpu006", 90),
-        ("gpu003", "gpu007", 150),
+        ("gpu003", "gpu007", 50),
         ("gpu004", "gpu008", 240),
     ):
         fabric.transfer(gbps, src, dst)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import CRITICAL, WARNING, Finding
 from fabmon.fabric.flows.udp_source_port import roce_source_port
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello
@@ -21,13 +21,13 @@ class FewSenders(LeafSpine):
     (local and remote).
     """
 
-    def __init__(self, numbers: list[tuple[int, int]]) -> None:
-        super().__init__(uplinks=4, hosts=SENDERS, rate_bps=400 * GBPS)
+    def __init__(self, numbers: list[tuple[int, int]], senders: int = SENDERS) -> None:
+        super().__init__(uplinks=4, hosts=senders, rate_bps=400 * GBPS)
         self._wires = Wires()
-        self._receivers = [f"dst{number}" for number in range(1, SENDERS + 1)]
+        self._receivers = [f"dst{number}" for number in range(1, senders + 1)]
         for number, (src, dst) in enumerate(zip(self.servers, self._receivers, strict=True), 1):
             self._cable(f"spine1/down{number}", f"{dst}/eth0")
-            self.send(97 * GBPS, f"{src}/eth0", "leaf1/up1", f"spine1/down{number}")
+            self.send(388 / senders * GBPS, f"{src}/eth0", "leaf1/up1", f"spine1/down{number}")
             for local, remote in numbers:
                 self._wires.connect(f"{src}/eth0", f"{dst}/eth0", local, remote, job=f"j{number}")
 
@@ -45,14 +45,14 @@ class FewSenders(LeafSpine):
         for number, name in enumerate((*self.servers, *self._receivers)):
             far = f"leaf1-down{number + 1}"
             if name in self._receivers:
-                far = f"spine1-down{number - SENDERS + 1}"
+                far = f"spine1-down{number - len(self.servers) + 1}"
             nic = port("eth0", f"{name}-eth0", driver="mlx5_core")
             said[name] = hello(nic, neighbour("eth0", far), self._wires.report(f"{name}/eth0"))
         return said
 
 
-def found(numbers: list[tuple[int, int]]) -> Finding:
-    (finding,) = Watched(FewSenders(numbers)).seconds(SECONDS).findings
+def found(numbers: list[tuple[int, int]], senders: int = SENDERS) -> Finding:
+    (finding,) = Watched(FewSenders(numbers, senders)).seconds(SECONDS).findings
     return finding
 
 
@@ -73,6 +73,16 @@ def test_one_flow_of_each_of_four_senders_on_one_link_may_be_chance() -> None:
     assert found([]).cause == "ecmp_collision", "queue pairs are not known"
 
 
+@pytest.mark.parametrize("numbers", [[], MANY], ids=["not known", "eight each"])
+def test_that_many_senders_use_one_link_is_sure_without_their_queue_pairs(
+    numbers: list[tuple[int, int]],
+) -> None:
+    finding = found(numbers, senders=10)
+    flows = 40 if numbers else 10
+    assert finding.text.startswith(f"{flows} or more flows of leaf1 use 1 of 4 uplinks (up1)")
+    assert (finding.severity, finding.confidence) == (CRITICAL, 0.98)
+
+
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
@@ -85,6 +95,8 @@ def test_many_queue_pairs_of_four_senders_on_one_link_are_polarized(
 ) -> None:
     finding = found(numbers)
     assert (finding.cause, finding.subject) == ("polarization", "leaf1/uplinks")
-    assert finding.text.startswith("16 or more flows of leaf1 use 1 of 4 uplinks (up1)")
+    assert finding.text.startswith("up to 32 queue pairs of leaf1 use 1 of 4 uplinks (up1)")
+    assert "(chance if 16 of them send: " in finding.text
+    assert (finding.severity, finding.confidence) == (WARNING, 0.8), "some may be idle"
     assert finding.advice.startswith(said)
     assert finding.text.endswith("one UDP source port") == (numbers is ONE_PORT)

@@ -83,10 +83,20 @@ def test_ports_that_may_be_on_several_links_are_two_for_each() -> None:
     assert not are_enough(first | last, [on_any, on_any, on_any])
 
 
-def test_senders_with_connections_over_a_link_share_it_though_they_send_elsewhere_as_well() -> None:
-    sent, slowed = steady(330, 300, 250), np.ones(3, np.bool_)
-    assert not sharing(sent, slowed, load(390), []).named.any()
-    assert sharing(sent, slowed, load(390), [], are_on_it=True).named.all()
+def test_senders_with_connections_over_one_of_two_full_links_share_it() -> None:
+    sent, slowed = steady(220, 120, 80), np.ones(3, np.bool_)
+    assert not sharing(sent, slowed, load(390), [], full_links=2).named.any()
+    found = sharing(sent, slowed, load(390), [], full_links=2, are_on_it=True)
+    assert found.named.all()
+
+
+def test_of_senders_with_connections_that_send_more_than_a_link_carries_nobody_is_named() -> None:
+    """Some of the connections are idle."""
+    for gbps in ((330, 300, 150), (195, 195, 195, 195)):
+        sent, slowed = steady(*gbps), np.ones(len(gbps), np.bool_)
+        found = sharing(sent, slowed, load(390), [], are_on_it=True)
+        assert found.slowed.all()
+        assert not found.named.any()
 
 
 def test_senders_that_take_turns_share_nothing() -> None:

@@ -226,13 +226,16 @@ def _shared_by(
     slowed = may.are_free & (rate > _SENDS * lines) & (rate < SLOWED_BELOW * lines)
     slowed &= node[nics] != node[receiver.row]
     if receiver.connected is not None:
-        slowed, receivers = slowed & receiver.connected, 1
+        slowed &= receiver.connected
     if rate[slowed].sum() < ACCOUNTED * receiver.bps.mean():
         return None
     dropped = _dropped_bps(inputs, receiver)
+    load = receiver.bps + dropped
+    if receiver.connected is not None and rate[slowed].sum() <= load.mean() / ACCOUNTED:
+        receivers = 1  # All that they send comes here; else some connections are idle.
     signals = queue_signals(inputs, queue)
     signs = [np.where(signals.slowed, of, 0)[nics] for of in (signals.cnps, signals.waiting)]
-    sharers = sharing(in_full, slowed, receiver.bps + dropped, signs, receivers)
+    sharers = sharing(in_full, slowed, load, signs, receivers)
     share = sharers.slowed
     if share.sum() < 2:
         return None

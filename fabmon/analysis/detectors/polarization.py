@@ -24,7 +24,7 @@ from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
-from fabmon.fabric.topology.leaves import NONE
+from fabmon.fabric.topology.leaves import NONE, Rows
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
@@ -61,8 +61,12 @@ _TAKES_PART = 0.02
 _NEVER = 1e-6
 """Probability below which only a bound is printed: no model of hashing is exact so far out."""
 
-_MAX_CONFIDENCE = 0.98
-"""Confidence, 0 to 1, where chance is all but excluded."""
+_MAX_CONFIDENCE, _OF_QUEUE_PAIRS = 0.98, 0.8
+"""Confidence, 0 to 1, where chance is all but excluded, and where it is only if enough queue pairs
+carry traffic."""
+
+_SPORTS = 1 << 16
+"""UDP source ports are below this."""
 
 
 def polarization(
@@ -91,18 +95,35 @@ def is_polarized(inputs: DetectorInput, link: FullLink) -> bool:
     used = level > 0.1 * level.max()
     if not group.routing.may_hash or level[used].sum() < _MOST_TRAFFIC * level.sum():
         return False
-    flows = _flows(inputs, link).least
+    return _is_improbable(link, _flows(inputs, link).least)
+
+
+def _is_improbable(link: FullLink, flows: int) -> bool:
+    """Whether so many flows, hashed at random, hardly ever use so few links of a group."""
     return flows >= _MIN_FLOWS and occupied_at_most(link.used, flows, link.links) < _CHANCE
 
 
 @dataclass(frozen=True, slots=True)
 class _Flows:
-    """The flows in a group: `least` so many, and the `queue_pairs` of their senders that may be in
-    it. The hash has `sports` UDP source ports of these, and can distinguish `distinct` of them: by
-    NICs and ports. 0 where this is not known."""
+    """The flows in a group: `senders` with one each, `least` so many where enough of their queue
+    pairs carry traffic. `which` are the queue pairs that may be in it, places in the flow table."""
 
+    senders: int
     least: int
-    queue_pairs: int = 0
+    which: Rows
+
+    @property
+    def queue_pairs(self) -> int:
+        """The number of queue pairs that may be in the group, idle ones among them."""
+        return len(self.which)
+
+
+@dataclass(frozen=True, slots=True)
+class _SourcePorts:
+    """The hash has `sports` UDP source ports of so many `queue_pairs`, and can distinguish
+    `distinct` of them: by NICs and ports. 0 where this is not known."""
+
+    queue_pairs: int
     sports: int = 0
     distinct: int = 0
 
@@ -112,7 +133,29 @@ class _Flows:
         return self.sports == 1 and self.queue_pairs >= _MIN_FLOWS
 
 
+def _source_ports(inputs: DetectorInput, flows: _Flows) -> _SourcePorts:
+    table, which = inputs.snapshot.connections.flows_if_quick, flows.which
+    if not table or not (table.sport[which] > 0).all():
+        return _SourcePorts(len(which))
+    pair = table.src[which] * len(inputs.snapshot.fabric.ports) + table.dst[which]
+    distinct = len(np.unique(pair * _SPORTS + table.sport[which]))
+    return _SourcePorts(len(which), table.distinct_sports(which), distinct)
+
+
 def _flows(inputs: DetectorInput, link: FullLink) -> _Flows:
+    """The flows in a link's group, computed once a tick."""
+    computed = inputs.once(_computed)
+    if link.row not in computed:
+        computed[link.row] = _flows_of(inputs, link)
+    return computed[link.row]
+
+
+def _computed(inputs: DetectorInput) -> dict[int, _Flows]:
+    """By row of a full link; empty at first."""
+    return {}
+
+
+def _flows_of(inputs: DetectorInput, link: FullLink) -> _Flows:
     """The least number of flows in a group: those of its senders, where all that they send goes
     over it, else of as many of them as could have sent what it carries, the biggest first.
 
@@ -130,7 +173,7 @@ def _flows(inputs: DetectorInput, link: FullLink) -> _Flows:
     table = snapshot.connections.flows_if_quick
     may = possible_ends(snapshot, link.row, "tx") if table else None
     if not table or may is None:
-        return _Flows(least)
+        return _Flows(least, least, np.empty(0, np.intp))
     over = may.src[table.src] & np.append(may.dst, False)[table.dst] & (table.dst != NONE)
     over &= np.isin(table.src, nics)
     ports = len(snapshot.fabric.ports)
@@ -139,18 +182,13 @@ def _flows(inputs: DetectorInput, link: FullLink) -> _Flows:
     src, first = np.unique(pairs // ports, return_index=True)
     if len(src):
         fewest[src] = (np.minimum.reduceat(count, first) + 1) // 2
-    which = np.flatnonzero(over)
     of_senders = np.sort(fewest[nics])[:least]
     # More may have sent it than are counted as senders.
     flows = int(of_senders.sum()) + least - len(of_senders)
-    if not (table.sport[which] > 0).all():
-        return _Flows(flows, len(which))
-    ends = np.stack((table.src[which], table.dst[which], table.sport[which]))
-    distinct = np.unique(ends, axis=1).shape[1]
-    return _Flows(flows, len(which), table.distinct_sports(which), distinct)
+    return _Flows(least, flows, np.flatnonzero(over))
 
 
-def _advice(flows: _Flows) -> str:
+def _advice(flows: _SourcePorts) -> str:
     """What to do: at the senders where their queue pairs have one UDP source port, at the switch
     where they have many."""
     if flows.has_one_sport:
@@ -173,19 +211,24 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     order = rows[np.argsort(-np.nan_to_num(link.level))]
     node = link.group.node
     known = _flows(inputs, link)
+    ports = _source_ports(inputs, known)
     flows = known.least
+    # Else it depends on how many of the queue pairs carry traffic.
+    is_sure = _is_improbable(link, known.senders)
     probability = occupied_at_most(link.used, flows, link.links)
     seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
     used = [structure.fabric.ports[int(row)].label for row in order[: link.used]]
     return Condition(
         cause=CAUSE.name,
-        severity=CAUSE.severity if link.is_loss_known else WARNING,
+        severity=CAUSE.severity if link.is_loss_known and is_sure else WARNING,
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in order),
         text=(
-            f"{flows} or more flows of {node} use {link.used} of {link.links} uplinks"
-            f" ({', '.join(used)}){_loss(link)} (chance: {_odds(probability)})"
-            f"{'; all queue pairs have one UDP source port' if known.has_one_sport else ''}"
+            f"{f'{flows} or more flows' if is_sure else f'up to {known.queue_pairs} queue pairs'}"
+            f" of {node} use {link.used} of {link.links} uplinks"
+            f" ({', '.join(used)}){_loss(link)}"
+            f" (chance{'' if is_sure else f' if {flows} of them send'}: {_odds(probability)})"
+            f"{'; all queue pairs have one UDP source port' if ports.has_one_sport else ''}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
@@ -198,8 +241,10 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             *loss_evidence(link),
             routing_evidence(link.group.routing),
         ),
-        advice=_advice(known),
-        confidence=round(min(_MAX_CONFIDENCE, 1 - probability * 10), 2),
+        advice=_advice(ports),
+        confidence=round(
+            min(_MAX_CONFIDENCE if is_sure else _OF_QUEUE_PAIRS, 1 - probability * 10), 2
+        ),
         lost=round(link.lost, 3),
         unseen="" if link.is_loss_known else "which ports share the links, and what they lose",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
@@ -36,6 +38,7 @@ class EdgeQueues:
         seen = self._signals.marked if self._group.is_inward else self._signals.slowed
         return (seen[self._host] & self._has_host) | (self.waiting() > 0)
 
+    @cached_property
     def signs(self) -> tuple[Floats, Floats]:
         """[edges] each: CNPs (of receivers, marks) per gigabit, and waiting, of the hosts behind
         edge ports; 0 where they are no queue."""

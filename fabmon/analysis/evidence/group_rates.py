@@ -21,7 +21,7 @@ from fabmon.analysis.evidence.sharing import (
     Sharers,
     sharing,
 )
-from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask
+from fabmon.analysis.fabric_structure import LinkGroup, Mask
 from fabmon.analysis.median import medians
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeState
@@ -164,19 +164,18 @@ class GroupRates:
     ) -> Sharers:
         """Which of the slowed edge ports share a member: as `sharing`; of the ports whose traffic
         forwarding tables send over it, where those of them that are slowed account for its load."""
-        signs = self.queues.signs()
+        are_on_it = False
         known = self.inputs.snapshot.connections.known_on_link(int(self.group.rows[member]))
-        nic = self.inputs.structure.peer[self.group.edges]
-        is_rail = np.append(self.inputs.structure.is_rail, False)[nic] & (nic != NONE)
-        if known is not None and is_rail[slowed].all():
-            ends = known.dst if self.group.is_inward else known.src
-            on_it = slowed & np.isin(nic, ends)
-            brought = float(sent[on_it].sum(axis=0).mean())
-            if on_it.sum() >= 2 and brought >= ACCOUNTED * float(load.mean()):
-                if known.are_connections:
-                    return sharing(sent, on_it, load, signs, are_on_it=True)
-                slowed = on_it
-        return sharing(sent, slowed, load, signs, full_links, must_be_known)
+        if known is not None:
+            nic = self.inputs.structure.peer[self.group.edges[slowed]]
+            if np.append(self.inputs.structure.is_rail, False)[nic].all():
+                on_it = slowed.copy()
+                on_it[slowed] = np.isin(nic, known.dst if self.group.is_inward else known.src)
+                brought = float(sent[on_it].sum(axis=0).mean())
+                if on_it.sum() >= 2 and brought >= ACCOUNTED * float(load.mean()):
+                    slowed, are_on_it = on_it, known.are_connections
+        signs = self.queues.signs
+        return sharing(sent, slowed, load, signs, full_links, must_be_known, are_on_it)
 
     def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:
         """Bits/s that each port that wants more could send, where a group carries so many."""

@@ -111,7 +111,8 @@ def sharing(
     send most of its load; else, as many ports as have an equal part of it each, if no others do.
     Where neither is known, all that could be on the link lose what it costs, and nobody is named;
     if they `must_be_known`, nobody loses either, unless some have equal parts. If all slowed ports
-    are known to have connections over the link (they `are_on_it`), all are named then.
+    are known to have connections over the link (they `are_on_it`), and send hardly more than it
+    carries, all are named then: of connections that bring more than that, some are idle.
     """
     rate, mean = sent.mean(axis=1), float(load.mean())
     nobody = np.zeros(len(slowed), np.bool_)
@@ -126,7 +127,9 @@ def sharing(
         named = among
     elif parts.sum() == flows:
         named = parts
-    found = named = slowed if are_on_it and not named.any() else named
+    if are_on_it and not named.any() and float(rate[slowed].sum()) <= mean / ACCOUNTED:
+        named = slowed
+    found = named
     if not named.any():
         may_share = not must_be_known and (shown.any() or total <= ALL_ON_IT * mean)
         found = parts if equal else among if may_share else nobody

@@ -189,8 +189,9 @@ class Connections:
             senders = {self.fabric.ports[nic].node for nic in np.unique(pairs.src).tolist()}
             if senders <= table.reporting:
                 src, dst = table.src[forwarded.flows], table.dst[forwarded.flows]
-                each = np.unique(np.stack((src, dst)), axis=1)
-                return KnownFlows(each[0], each[1], are_connections=True)
+                ports = len(self.fabric.ports)
+                src, dst = np.divmod(np.unique(src * ports + dst), ports)
+                return KnownFlows(src, dst, are_connections=True)
         return KnownFlows(pairs.src, pairs.dst, are_connections=False)
 
     def between_leaves(self) -> list[LeafPair]:

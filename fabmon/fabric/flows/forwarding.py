@@ -21,6 +21,9 @@ from fabmon.fabric.topology.leaves import NONE, Rows
 _MAX_HOPS = 16
 """Switches on a path; more are a loop."""
 
+_MOST_KEPT = 256
+"""Ports whose pairs are kept: with 1,000 hosts, those of an uplink take half a megabyte."""
+
 Lids = NDArray[np.intp]
 
 
@@ -82,6 +85,8 @@ class Forwarding:
         place_of = {name: place for place, name in enumerate({p.node for p in fabric.ports})}
         self._host = np.array([place_of[port.node] for port in fabric.ports], np.intp)
         """[ports]: a number for each node."""
+        self._pairs: dict[int, PairsOnLink] = {}
+        """By row: the latest answers of `pairs_over`."""
 
     def path(self, src: int, dst: int) -> list[tuple[int, ...]]:
         """The paths from one NIC to another, one for each LID of `dst`.
@@ -103,6 +108,16 @@ class Forwarding:
     def pairs_over(self, row: int) -> PairsOnLink | None:
         """The pairs of NICs of different hosts whose traffic a port sends; None for a port that is
         neither a NIC nor of a switch with a table."""
+        found = self._pairs.get(row)
+        if found is None:
+            found = self._pairs_over(row)
+            if len(self._pairs) >= _MOST_KEPT:
+                self._pairs.clear()
+            if found is not None:
+                self._pairs[row] = found
+        return found
+
+    def _pairs_over(self, row: int) -> PairsOnLink | None:
         ports = self.fabric.ports
         if not 0 <= row < len(ports):
             return None
