@@ -102,7 +102,7 @@ class Source(ABC):
     `min_period_s` is then the usual time from one to the next.
     `argument` is what the settings say to this source, as a directory; empty for most.
     `coverage`, known after `discover`, says for each driver what was seen and not read; `limits`
-    names, a sentence each, what of this machine cannot be seen although nothing failed.
+    names, a sentence each, what of this machine is not observable although nothing failed.
     """
 
     name = ""

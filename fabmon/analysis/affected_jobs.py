@@ -12,6 +12,7 @@ import numpy as np
 from fabmon.analysis.causes import causes_with
 from fabmon.analysis.evidence.flows_on_link import possible_ends
 from fabmon.analysis.finding import Condition, Evidence, Trait
+from fabmon.fabric.flows.flow_table import KnownFlows
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL, SWITCH, Fabric, Port
 from fabmon.fabric.names import natural
@@ -56,7 +57,7 @@ class AffectedJobs:
     with known queue pairs change."""
 
     def __init__(self) -> None:
-        self._of: tuple[object, ...] = (None, None, None)
+        self._of: tuple[object, ...] = (None,) * 4
         self._known: dict[tuple[object, ...], _Affected] = {}
         self._rails: dict[str, Rows] = {}
         self._port_of: dict[str, Port] = {}
@@ -66,11 +67,12 @@ class AffectedJobs:
         """The conditions with their jobs."""
         if not snapshot.jobs.jobs:
             return conditions
-        of = (snapshot.jobs, snapshot.fabric.ports, snapshot.fabric.shape)
+        fabric = snapshot.fabric
+        of = (snapshot.jobs, fabric.ports, fabric.shape, fabric.forwarding)
         if any(now is not before for now, before in zip(of, self._of, strict=True)):
             self._of, self._known, self._rails = of, {}, {}
-            self._port_of = {port.id: port for port in snapshot.fabric.ports if port.node}
-            self._switches = _switches(snapshot.fabric)
+            self._port_of = {port.id: port for port in fabric.ports if port.node}
+            self._switches = _switches(fabric)
         return [self._with_jobs(each, snapshot) for each in conditions]
 
     def _with_jobs(self, condition: Condition, snapshot: Snapshot) -> Condition:
@@ -112,14 +114,16 @@ class AffectedJobs:
         """Which hosts of each job send over a link between switches, and to which.
 
         Senders that the condition slows are on it; of other senders, and of receivers, queue pairs
-        show which may be. Without these they are some of the job's hosts on that side of the link.
+        show which may be; with forwarding tables, which are. Without these they are some of the
+        job's hosts on that side of the link.
         """
         fabric = snapshot.fabric
         link = link_of(fabric, condition)
         ends = None if link is None else possible_ends(snapshot, link[0][0], link[1])
-        if ends is None or ends.is_exact:
+        if link is None or ends is None or ends.is_exact:
             return
         ports = fabric.ports
+        exact = _connections_on(snapshot, link[0][0], link[1])
         slowed = [row for name in condition.victims for row in self._ends_of_cable(name)]
         for job in jobs:
             rows = self._rails_of(job, snapshot)
@@ -128,8 +132,11 @@ class AffectedJobs:
                 continue
             named = sending[np.isin(sending, slowed)]
             is_named = bool(len(named))
+            if exact is not None and not is_named:
+                named = sending[np.isin(sending, exact.src)]
+                is_named = bool(len(named))
             near = named if is_named else sending
-            reached, is_one = _reached(snapshot, near, receiving)
+            reached, is_one = _reached(snapshot, near, receiving, exact)
             is_known = bool(len(reached))
             far = reached if is_known else receiving
             yield Evidence(f"job {job.number} sends from", _names(ports, near, is_named))
@@ -190,9 +197,22 @@ def _crossing(ports: list[Port], snapshot: Snapshot) -> tuple[Job, ...]:
     return tuple(job for job in snapshot.jobs.jobs if job.number in found)
 
 
-def _reached(snapshot: Snapshot, near: Rows, far: Rows) -> tuple[Rows, bool]:
+def _connections_on(snapshot: Snapshot, row: int, direction: str) -> KnownFlows | None:
+    """The connections over a link in one direction; None where they are not known exactly."""
+    sender = row if direction == "tx" else snapshot.fabric.ports[row].peer
+    known = None if sender is None else snapshot.connections.known_on_link(sender)
+    return known if known is not None and known.are_connections else None
+
+
+def _reached(
+    snapshot: Snapshot, near: Rows, far: Rows, exact: KnownFlows | None
+) -> tuple[Rows, bool]:
     """Which of the `far` NICs the `near` ones have queue pairs to, and whether each of these has
-    them to one host alone; none where queue pairs are not few enough to be joined within a tick."""
+    them to one host alone; none where queue pairs are not few enough to be joined within a tick.
+    Of the flows on a link, where they are known exactly, whether or not to one host alone."""
+    if exact is not None:
+        dst = exact.dst[np.isin(exact.src, near) & np.isin(exact.dst, far)]
+        return np.unique(dst), True
     table, ports = snapshot.connections.flows_if_quick, snapshot.fabric.ports
     if table is None or not len(table):
         return np.empty(0, np.intp), False

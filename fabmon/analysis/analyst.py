@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -38,6 +38,10 @@ _MAX_LOG_EVENTS = 200
 _MAX_LOG_EVENTS_OF_NODE = 20
 """Messages of kernels on the timeline, so that nodes that log much do not displace other events."""
 
+_EXCUSING_TICKS = 25
+"""For so many ticks a finding that closed excuses new conditions that are inferred from the last 40
+ticks: it closes some time after its condition last held."""
+
 _NEEDS_TRAFFIC = causes_with(Trait.NEEDS_TRAFFIC)
 
 
@@ -66,6 +70,8 @@ class Analyst:
         self._log_events: deque[tuple[str, Event]] = deque(maxlen=_MAX_LOG_EVENTS)
         self._statuses: dict[str, NodeStatus] = {}
         self._open: tuple[Finding, ...] = ()
+        self._closed: dict[str, tuple[int, Finding]] = {}
+        """Findings that closed in the last _EXCUSING_TICKS, by key, and how many are left."""
         self._iterations = NO_ITERATIONS
         self._passed_over = 0
 
@@ -74,7 +80,8 @@ class Analyst:
         open_findings = self._open
         inputs = self._inputs(snapshot)
         conditions = [each for detect in self._detectors for each in self._run(detect, inputs)]
-        kept, explained = keep_root_causes(conditions, open_findings, inputs.structure)
+        closed = [finding for _, finding in self._closed.values()]
+        kept, explained = keep_root_causes(conditions, open_findings, inputs.structure, closed)
         kept = self._affected_jobs.added(self._bounded(kept, snapshot.fabric), snapshot)
         idle = {
             each.key
@@ -85,6 +92,7 @@ class Analyst:
         self._passed_over = 0
         changes = self._tracker.accept(kept, snapshot.time_ns, interval_s, explained, idle)
         self._open = self._tracker.open()
+        self._note_closed(changes, explained)
         self._add_node_events(snapshot)
         self._events += _finding_events(snapshot, changes)
         iteration_report, news = self._iteration_tracker.accept(snapshot)
@@ -101,6 +109,17 @@ class Analyst:
         self._add_node_events(snapshot)
         self._iteration_tracker.pass_over(snapshot)
         return Scene(snapshot, self._open, (), self._timeline(), self._iterations)
+
+    def _note_closed(
+        self, changes: Iterable[tuple[Change, Finding]], explained: Collection[str]
+    ) -> None:
+        """Keep the findings that closed because their condition no longer holds."""
+        self._closed = {
+            key: (left - 1, finding) for key, (left, finding) in self._closed.items() if left > 1
+        }
+        for change, finding in changes:
+            if change is Change.CLOSE and finding.key not in explained:
+                self._closed[finding.key] = _EXCUSING_TICKS, finding
 
     def _add_node_events(self, snapshot: Snapshot) -> None:
         self._events += _node_events(snapshot, self._statuses)

@@ -47,19 +47,30 @@ _OF_QUIET_HOST = {each.CAUSE.name for each in (straggler, uneven_rails)}
 
 
 def keep_root_causes(
-    conditions: Sequence[Condition], open_findings: Iterable[Condition], structure: FabricStructure
+    conditions: Sequence[Condition],
+    open_findings: Iterable[Condition],
+    structure: FabricStructure,
+    closed: Iterable[Condition] = (),
 ) -> tuple[list[Condition], set[str]]:
     """The conditions of a tick that nothing explains, and the keys of all that is explained.
 
-    The keys are of conditions and of open findings. Both are roots for each other.
+    The keys are of conditions and of open findings. Both are roots for each other. Findings that
+    `closed` a moment ago excuse new conditions that were inferred from traffic of before; what is
+    open stays open.
     """
-    now = {condition.key for condition in conditions}
-    roots = [*conditions, *(each for each in open_findings if each.key not in now)]
+    now, opened = {condition.key for condition in conditions}, list(open_findings)
+    roots = [*conditions, *(each for each in opened if each.key not in now)]
     graph = _Roots(roots, structure)
     explained = {each.key for each in roots if graph.explains(each)}
-    graph = _Roots([each for each in roots if each.key not in explained], structure)
+    left = [each for each in roots if each.key not in explained]
+    graph = _Roots(left, structure)
     explained |= {each.key for each in roots if graph.excuses(each)}
     kept = [each for each in conditions if each.key not in explained]
+    before = [each for each in closed if each.key not in now]
+    if before:
+        is_open = {each.key for each in opened}
+        graph = _Roots([*left, *before], structure)
+        kept = [each for each in kept if each.key in is_open or not graph.excuses(each)]
     return kept, explained
 
 

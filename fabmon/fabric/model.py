@@ -153,7 +153,7 @@ class Node(msgspec.Struct, frozen=True):
     """A watched machine. `ports` are in physical order; empty until its first hello.
 
     `group` is the leaf or rack that it is shown under. `limits` are sentences, the source first, on
-    what cannot be seen of it although nothing failed.
+    what is not observable of it although nothing failed.
     """
 
     name: str

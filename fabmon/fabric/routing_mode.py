@@ -39,11 +39,14 @@ class Routing(msgspec.Struct, frozen=True):
 NOT_REPORTED = Routing()
 """The routing of a node about which nothing is known."""
 
+_MORE_FLOWS = (
+    "the hash more flows: NCCL_IB_QPS_PER_CONNECTION=4, then E-ECMP on the queue pair or"
+    " adaptive routing on the switch."
+)
+
 _ADVICE = {
-    HASHED: (
-        "Give the hash more flows: NCCL_IB_QPS_PER_CONNECTION=4, then E-ECMP on the queue pair or"
-        " adaptive routing on the switch."
-    ),
+    HASHED: f"Give {_MORE_FLOWS}",
+    UNKNOWN: f"If the switches hash, which is not known: give {_MORE_FLOWS}",
     STATIC: (
         "Forwarding tables send these pairs of hosts over one link: balance them anew. Choose a"
         " routing engine for the topology in opensm.conf (ftree or updn; ar_updn or ar_ftree where"
@@ -72,4 +75,4 @@ def hot_link_advice(routing: Routing) -> str:
     """
     if routing.mode == HASHED and routing.hash_policy == 0:
         return _LAYER_3_HASH
-    return _ADVICE.get(routing.mode, _ADVICE[HASHED])
+    return _ADVICE.get(routing.mode, _ADVICE[UNKNOWN])

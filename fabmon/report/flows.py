@@ -75,12 +75,12 @@ class SilentRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowsRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="flows"):
-    """`fabmon flows --format json`. `told` hosts of all `hosts` report their queue pairs;
+    """`fabmon flows --format json`. `reporting` hosts of all `hosts` report their queue pairs;
     `left_out` queue pairs were only counted.
     """
 
     time: datetime.datetime
-    told: int
+    reporting: int
     hosts: int
     left_out: int
     silent: list[SilentRecord]
@@ -96,7 +96,7 @@ def flows_record(snapshot: Snapshot) -> FlowsRecord:
     order = sorted(range(len(table)), key=lambda n: (table.src[n], table.lqpn[n]))
     return FlowsRecord(
         time=utc(snapshot.time_ns),
-        told=len(table.reporting),
+        reporting=len(table.reporting),
         hosts=len(hosts),
         left_out=table.left_out,
         silent=[
@@ -117,7 +117,7 @@ def flows_table(record: FlowsRecord) -> str:
     """The table: hosts without queue pairs, flows between leaves, then a line per queue pair."""
     time = f"{record.time:%Y-%m-%d %H:%M:%SZ}"
     lines = [
-        f"{time}  {record.told}/{record.hosts} hosts report their queue pairs"
+        f"{time}  {record.reporting}/{record.hosts} hosts report their queue pairs"
         f"  {len(record.flows)} flows"
     ]
     if record.left_out:

@@ -32,8 +32,8 @@ CNP
     congestion notification packet: the receiver of ECN-marked RDMA asks the sender to slow down;
     the metric counts those handled.
 collision
-    more large flows than its share were hashed onto one link of an ECMP group, while other links
-    have room.
+    more large flows than its share are on one link of an ECMP group, by a hash or by forwarding
+    tables, while other links have room.
 comm
     communication: the share of a step in which the job communicates; a range where the samples are
     too coarse for one number.
@@ -139,7 +139,8 @@ LLDP
     cabling.
 lost
     the node sent and fell silent; fabmon is reconnecting. Of bandwidth: 1 - what the slowed ports
-    send ÷ what they could (the smaller of their line rate and a fair share of the group).
+    send ÷ what they could (the smaller of their line rate and a fair share of the group); not shown
+    where it is not measured.
 matrix
     the switches of one tier by those of the tier above. The left half of a cell is the traffic up,
     the right half the traffic down, on the busiest link of the pair. `?`: the switch above is not

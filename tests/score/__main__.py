@@ -85,7 +85,11 @@ def main() -> None:
     )
     ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
     ask.add_argument("--explain", metavar="SEED", help="one run: 17 (a fault) or h17 (healthy)")
+    ask.add_argument("--digest", action="store_true", help="print a name for this code, and exit")
     given = ask.parse_args()
+    if given.digest:
+        print(code_digest())
+        return
     if given.explain:
         _explain(_plan(given.explain, given.only))
         return
@@ -115,7 +119,7 @@ def main() -> None:
     if given.json is not None:
         given.json.write_text(json.dumps(numbers(scores), indent=1))
     if given.out is not None:
-        given.out.write_text(page(scores, given.first))
+        given.out.write_text(page(scores, given.first, code_digest()))
 
 
 def _plan(word: str, only: str | None) -> Plan:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import CRITICAL, Change, Finding
 from fabmon.fabric.model import Fabric
 from tests.builders import new_pipeline
 from tests.world.plans import Plan
@@ -34,6 +34,8 @@ class Reported:
     unseen: str = ""
     confidences: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    critical: bool = False
+    """Whether it was critical at any time."""
 
     @property
     def cause(self) -> str:
@@ -61,6 +63,7 @@ class Reported:
         self.victims.update(finding.victims)
         self.confidences.append(finding.confidence)
         self.losses.append(finding.lost)
+        self.critical |= finding.severity == CRITICAL
         if len(self.causes) in (1, SETTLED_S + 1):
             self.text, self.unseen = finding.text, finding.unseen
             self.evidence = ", ".join(
@@ -110,7 +113,7 @@ def play(plan: Plan) -> Played:
         f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
         f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
     )
-    return Played(plan, truths(run), reported, description)
+    return Played(run.plan, truths(run), reported, description)
 
 
 def _renamed(open_now: dict[str, Reported], keys: set[str], finding: Finding) -> Reported | None:

@@ -173,7 +173,7 @@ async def test_the_null_model_is_a_line_in_the_bars_and_a_verdict() -> None:
     async with running(size=(120, 40)) as run:
         await _explain(run, "polarization")
         assert (
-            "random hashing of 32 flows on 32 links: busiest up to 5.00 times the mean (┊)"
+            "random hashing of 64 flows on 32 links: busiest up to 3.50 times the mean (┊)"
             in run.text
         )
         assert "measured 9.50: more than random" in run.text

@@ -113,6 +113,22 @@ async def test_a_link_that_is_down_shows_in_its_pair() -> None:
         assert "✖" in next(line for line in run.lines if line.startswith(" leaf1"))
 
 
+async def test_each_leaf_has_its_ratio_of_links_that_are_up() -> None:
+    """Half of the uplinks of leaf1 are down."""
+    made = fabric(leaves=2, spines=4, hosts=1)
+    below = sum(port.node == "leaf1" and port.role == "downlink" for port in made.ports)
+    (above,) = (each.rows for each in made.groups if made.ports[each.rows[0]].node == "leaf1")
+    whole, half = f"{below / len(above):g}:1", f"{2 * below / len(above):g}:1"
+    world = World(made, down=above[: len(above) // 2])
+    async with running(world, size=(80, 12)) as run:
+        await run.press("5")
+        assert f"down:up {whole} to {half}" in run.lines[2]
+        assert run.lines[3].split()[:2] == ["down:up", "spine1"]
+        leaf1, leaf2 = (next(t for t in run.lines if t.startswith(f" leaf{n}")) for n in (1, 2))
+        assert leaf1.split()[1].rstrip("[") == half
+        assert leaf2.split()[1] == whole
+
+
 async def test_many_spines_go_on_below() -> None:
     world = World(fabric(leaves=3, spines=40, hosts=1))
     async with running(world, size=(60, 24)) as run:

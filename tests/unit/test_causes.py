@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -44,6 +45,18 @@ def test_the_docs_have_a_table_with_the_thresholds_of_every_cause(cause: Cause) 
         assert float(value) == THRESHOLDS[table][key], f"{table}.{key}"
 
 
+SENTENCE_ENDS = re.compile(r"[.!?](?=\s+[A-Z`0-9])")
+"""A full stop and what begins a sentence after it: not that of `0.1 %`."""
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES.keys())
+def test_a_rule_is_explained_in_five_sentences_at_most(cause: Cause) -> None:
+    rule = row(cause, "Rule")
+    sentences = SENTENCE_ENDS.split(rule)
+    assert len(sentences) <= 5, sentences
+    assert rule.count(";") <= 3, "sentences that are joined"
+
+
 def test_the_docs_have_every_threshold_and_no_other_cause() -> None:
     documented = {(table, key) for table, key, _ in KEY.findall(PAGE)}
     assert documented == {(table, key) for table in THRESHOLDS for key in THRESHOLDS[table]}
@@ -58,6 +71,20 @@ def test_causes_are_declared_completely() -> None:
         assert cause.advice
         assert all(table in THRESHOLDS for table in cause.tables)
     assert all(causes_with(trait) for trait in Trait), "a trait that no cause has"
+
+
+def test_lost_bandwidth_is_said_where_it_is_measured() -> None:
+    goldens = sorted((ROOT / "tests" / "scenario" / "goldens").glob("*.json"))
+    findings = [each for golden in goldens for each in json.loads(golden.read_text("utf-8"))]
+    said = 0
+    for finding in findings:
+        for each in finding["evidence"]:
+            if each["name"] == "lost bandwidth":
+                assert each["value"] == pytest.approx(100 * finding["lost"], abs=0.1)
+                said += 1
+        if finding["cause"] == "uneven_rails":
+            assert finding["lost"] == 0
+    assert said > 10
 
 
 def test_every_fault_of_the_demo_is_named_after_a_cause() -> None:

@@ -116,7 +116,7 @@ def test_four_senders_with_far_more_cnps_than_the_others_are_on_a_congested_path
     slowed = {scene.snapshot.fabric.ports[row].node for row in finding.rows}
     assert slowed == {"gpu001", "gpu002", "gpu003", "gpu004"}
     assert finding.victims == tuple(f"gpu{number:03}/eth0" for number in (2, 3, 4, 5))
-    assert "cannot be seen from hosts" in finding.text
+    assert "is not observable from hosts" in finding.text
     assert finding.unseen
 
 
@@ -177,7 +177,7 @@ def test_one_sender_without_credits_has_a_slow_link_or_receiver_behind_it(
         assert finding.text == (
             "1 of 16 senders (gpu003 r0) is without credits up to 20 % of the time with traffic,"
             " and no receiver explains it: a queue on a path out of gpu003; whether by hash, by too"
-            " few links, by a slow link or by a slow receiver cannot be seen from hosts"
+            " few links, by a slow link or by a slow receiver is not observable from hosts"
         )
 
 
@@ -220,3 +220,28 @@ def test_marks_at_all_receivers_are_a_queue_where_a_quarter_of_the_packets_has_t
     scene = hosts.seconds(30)
     assert hosts.opened() == ["congested_path paths of rail r0"]
     assert scene.findings[0].lost == 0, "nobody is left to compare with"
+
+
+def test_a_receiver_whose_link_flaps_explains_senders_without_credits() -> None:
+    hosts = WatchedHosts(metrics=("ib_ext_tx_wait",))
+    hosts.seconds(12)
+
+    def flaps(second: int) -> None:
+        hosts.fabric.down = {"gpu009/eth0"} if second % 4 < 2 else set()
+        without_credits(hosts, 0.6, 1, 2, 3)
+
+    hosts.seconds(24, flaps)
+    assert {each.split()[0] for each in hosts.opened()} == {"link_down", "flapping_link"}
+
+
+def test_a_nic_that_stays_down_explains_nothing() -> None:
+    hosts = WatchedHosts()
+    hosts.seconds(12)
+    hosts.fabric.down = {"gpu016/eth0"}
+    for port in ("gpu016/eth0", "leaf1/down16"):
+        hosts.fabric.sent.pop(port, None)
+        hosts.fabric.received.pop(port, None)
+    for number in (1, 2, 3, 4):
+        hosts.fabric.counted[f"gpu{number:03}/eth0", PAUSED_US] = 500_000
+    hosts.seconds(30)
+    assert {each.split()[0] for each in hosts.opened()} == {"link_down", "congested_path"}

@@ -62,4 +62,4 @@ def test_this_machine_is_asked_and_who_does_not_tell_is_named() -> None:
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     jsonschema.validate(said, json.loads(json_schema(FlowsRecord)))
-    assert said["hosts"] == said["told"] + len(said["silent"]) == 1
+    assert said["hosts"] == said["reporting"] + len(said["silent"]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +11,13 @@ import numpy as np
 import pytest
 
 from fabmon.analysis.evidence.group_rates import max_min_share
+from fabmon.analysis.evidence.null_model import compare_with_hashing
 from fabmon.analysis.finding import Finding
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.topology.plan import Topology
+from fabmon.fabric.wire.messages import Hello
+from fabmon.session.config import load
+from fabmon.session.session import Session
 from tests.builders import LeafSpine, Watched
 
 GBPS = 1e9
@@ -89,6 +95,34 @@ def test_a_collision_into_a_leaf_that_is_read_late_is_found_by_its_receivers() -
     assert leaf.opened() == ["ecmp_collision spine1/swp1"]
     (finding,) = leaf.seconds(1).findings
     assert finding.victims == ("leaf1/down1", "leaf1/down2")
+
+
+def test_a_full_link_that_nobody_is_known_to_share_has_no_lost_bandwidth() -> None:
+    """A single flow at its sender's line rate looks like this where no port below is known."""
+    watched = Watched(LeafSpine(uplinks=3, hosts=0, rate_bps=400 * GBPS))
+    watched.fabric.send(388 * GBPS, "leaf1/up1")
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert (finding.severity, finding.lost, finding.confidence) == ("warning", 0, 0.5)
+    assert "uneven by 67 %, and it is not known who shares it" in finding.text
+    names = [each.name for each in finding.evidence]
+    assert "imbalance" in names
+    assert not {"lost bandwidth", "slowed ports"} & set(names)
+    assert finding.advice.startswith("A single flow at its sender's line rate may fill this link")
+    assert finding.unseen.endswith("which ports share it, and what they lose")
+
+
+def test_many_flows_on_few_links_lose_an_unknown_share_where_some_senders_are_not_known() -> None:
+    """Of fifteen senders on one of eight uplinks, seven are known."""
+    fabric = LeafSpine(uplinks=8, hosts=7, rate_bps=400 * GBPS)
+    for number in range(1, 8):
+        fabric.send(26 * GBPS, f"gpu{number:03}/eth0", "leaf1/up2")
+    fabric.send(8 * 26 * GBPS, "leaf1/up2")
+    watched = Watched(fabric)
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.severity, finding.lost) == ("polarization", "warning", 0)
+    assert "uneven by 88 %, and what they lose is not known" in finding.text
+    assert "lost bandwidth" not in [each.name for each in finding.evidence]
 
 
 def found(leaf: Leaf) -> tuple[Finding, ...]:
@@ -202,6 +236,61 @@ def test_a_full_group_whose_hosts_count_no_cnps_slows_nobody() -> None:
     assert watched.seconds(SECONDS).findings == ()
 
 
+class NotAdvertised(LeafSpine):
+    """A leaf without equal-cost routes: nothing says how it routes."""
+
+    def hellos(self) -> dict[str, Hello]:
+        every = super().hellos()
+        (block,) = every["leaf1"].blocks
+        objects = tuple(each for each in block.objects if each.kind != "ecmp")
+        blocks = (msgspec.structs.replace(block, objects=objects),)
+        return every | {"leaf1": msgspec.structs.replace(every["leaf1"], blocks=blocks)}
+
+
+def routed(mode: str) -> Finding:
+    """The finding about two elephants on one of four uplinks, where routing has this mode."""
+    fabric = NotAdvertised(uplinks=4, hosts=2, rate_bps=400 * GBPS)
+    for number in (1, 2):
+        fabric.send(195 * GBPS, f"gpu{number:03}/eth0", "leaf1/up3")
+    watched = Watched(fabric)
+    tiers = {"leaf1": 1, **dict.fromkeys(fabric.spines, 2)}
+    topology = Topology(tiers=tiers, routing={"*": mode} if mode else {})
+    session = Session(load(Path("/dev/null")), topology=topology)
+    watched.pipeline = session.pipeline(fabric.hosts, 1.0)
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up3")
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_compared"), [("hashed", True), ("", True), ("static", False), ("adaptive", False)]
+)
+def test_a_full_link_is_compared_with_random_hashing_where_switches_may_hash(
+    mode: str, is_compared: bool
+) -> None:
+    finding = routed(mode)
+    of_hashing = {"max/mean", "max/mean of random hashing, p95", "effective flows"}
+    names = {each.name for each in finding.evidence}
+    assert names & of_hashing == (of_hashing if is_compared else set())
+    assert (compare_with_hashing(finding) is not None) == is_compared
+    assert ("hash" in finding.text) == (not is_compared), "it says that no hash is the reason"
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "advice"),
+    [
+        ("hashed", "hashed", "Give the hash more flows"),
+        ("", "not known", "If the switches hash, which is not known: give the hash more flows"),
+        ("static", "static", "Forwarding tables send these pairs of hosts over one link"),
+        ("adaptive", "adaptive", "Adaptive routing and packet spraying balance by packet"),
+    ],
+)
+def test_a_finding_at_a_full_link_has_the_routing_mode(mode: str, said: str, advice: str) -> None:
+    finding = routed(mode)
+    assert {each.name: each.value for each in finding.evidence}["routing"] == said
+    assert finding.advice.startswith(advice)
+
+
 METRICS = ("rdma_cnp_handled", "ib_ext_tx_wait")
 MARKS, DROPS = "phy_tx_ecn_marked", "phy_tx_discards"
 
@@ -289,6 +378,13 @@ def test_background_marks_and_drops_of_links_are_no_queue(counter: str, per_s: f
     every = {f"up{number}": per_s * number for number in (1, 2, 3, 4)}
     watched = half_of_each_second(per_s=every, counter=counter)
     assert watched.seconds(SECONDS).findings == ()
+
+
+def test_a_link_that_marks_far_less_than_another_of_its_switch_had_a_queue_for_moments() -> None:
+    """It marks 1,000 packets of each Gbit; the other one, which one host fills, nearly all."""
+    watched = half_of_each_second(per_s={"up1": 1_000 * 200, "up2": 30_000 * 50})
+    watched.seconds(SECONDS)
+    assert watched.opened() == []
 
 
 def test_two_seconds_of_marks_are_no_collision() -> None:

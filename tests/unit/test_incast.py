@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.builders import LeafSpine, Watched
+from fabmon.fabric.wire.messages import Hello
+from tests.builders import LeafSpine, Watched, hello, neighbour, port
+from tests.connections import Wires
 
 GBPS = 1e9
 SECONDS = 20
@@ -15,8 +17,8 @@ def below_one_leaf(hosts: int, **speeds_gbps: float) -> Watched:
     """Hosts of 400G below one leaf; `speeds_gbps` are those of slower hosts by name."""
     speeds = {}
     for name, gbps in speeds_gbps.items():
-        for port in (f"{name}/eth0", f"leaf1/down{int(name[3:])}"):
-            speeds[port] = gbps * GBPS
+        for end in (f"{name}/eth0", f"leaf1/down{int(name[3:])}"):
+            speeds[end] = gbps * GBPS
     return Watched(LeafSpine(uplinks=2, hosts=hosts, rate_bps=400 * GBPS, speeds=speeds))
 
 
@@ -35,6 +37,47 @@ def test_the_receiver_of_three_senders_is_named_while_a_ring_runs_at_full_rate()
     assert "gpu009 r0, gpu010 r0, gpu011 r0" in finding.text
     assert 0.6 < finding.lost < 0.7
     assert watched.opened() == ["incast gpu012/eth0"]
+
+
+class WithQueuePairs(LeafSpine):
+    """Hosts of 400G below one leaf that report their connections: pairs of numbers of hosts."""
+
+    def __init__(self, hosts: int, *pairs: tuple[int, int]) -> None:
+        super().__init__(uplinks=2, hosts=hosts, rate_bps=400 * GBPS)
+        self._wires = Wires()
+        for number, (src, dst) in enumerate(pairs):
+            ends = (f"gpu{src:03}/eth0", f"gpu{dst:03}/eth0")
+            self._wires.connect(*ends, 70 + number, 170 + number)
+
+    def hellos(self) -> dict[str, Hello]:
+        said = super().hellos()
+        for name in self.servers:
+            nic, near = port("eth0", f"{name}-eth0"), f"leaf1-down{int(name[3:])}"
+            pairs = self._wires.report(f"{name}/eth0")
+            said[name] = hello(nic, neighbour("eth0", near), pairs)
+        return said
+
+
+def in_step(watched: Watched) -> Watched:
+    """Three hosts send to gpu008, and three pairs as fast."""
+    for sender, receiver in ((1, 8), (2, 8), (3, 8), (4, 9), (5, 10), (6, 11)):
+        send(watched, sender, receiver, 130)
+    return watched
+
+
+def test_the_senders_of_an_incast_have_connections_to_the_receiver() -> None:
+    (finding,) = in_step(below_one_leaf(hosts=11)).seconds(SECONDS).findings
+    assert "cannot be distinguished" in finding.text
+    pairs = ((1, 8), (2, 8), (3, 8), (4, 9), (5, 10), (6, 11))
+    (finding,) = in_step(Watched(WithQueuePairs(11, *pairs))).seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("incast", "gpu008/eth0")
+    assert "3 senders or more (gpu001 r0, gpu002 r0, gpu003 r0)" in finding.text
+
+
+def test_connections_that_do_not_explain_what_a_receiver_gets_decide_nothing() -> None:
+    (finding,) = in_step(Watched(WithQueuePairs(11, (4, 8), (5, 10)))).seconds(SECONDS).findings
+    assert finding.subject == "gpu008/eth0"
+    assert "cannot be distinguished" in finding.text
 
 
 def test_a_ring_at_full_rate_is_no_incast() -> None:

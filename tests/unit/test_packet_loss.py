@@ -18,7 +18,9 @@ class Ring(Watched):
 
     def __init__(self, watched: Sequence[str] = ("gpu",)) -> None:
         damage = ("phy_rx_crc_errors", "phy_rx_errors")
-        fabric = LeafSpine(4, 16, RATE, metrics=(NAKS, MISSED), leaf_metrics=damage)
+        fabric = LeafSpine(
+            4, 16, RATE, metrics=(NAKS, MISSED), leaf_metrics=damage, spine_metrics=damage
+        )
         super().__init__(fabric, tuple(watched))
         for number in HOSTS:
             fabric.send(0.7 * RATE, f"gpu{number:03}/eth0", f"leaf1/down{number % 16 + 1}")

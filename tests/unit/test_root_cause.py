@@ -104,3 +104,16 @@ def test_the_senders_of_an_incast_anywhere_send_more_on_its_rail() -> None:
     assert kept(structure, incast, uneven(Trait.ONE_RAIL)) == ["incast"]
     assert kept(structure, incast, uneven(Trait.FULL_GROUP)) == ["incast", "uneven_rails"]
     assert kept(structure, uneven(Trait.ONE_RAIL)) == ["uneven_rails"]
+
+
+def test_what_closed_a_moment_ago_excuses_what_was_inferred_of_before(
+    structure: FabricStructure,
+) -> None:
+    full = condition(structure, "oversubscription", "leaf1/uplinks", "leaf1/up1")
+    inferred = condition(structure, "congested_path", "leaf1", "gpu001/eth0")
+    excused = condition(
+        structure, "congested_path", "leaf1", "gpu001/eth0", unless=(Trait.FULL_GROUP,)
+    )
+    assert keep_root_causes([inferred], (), structure, [full])[0] == [inferred]
+    assert keep_root_causes([excused], (), structure, [full])[0] == []
+    assert keep_root_causes([excused], (), structure)[0] == [excused]

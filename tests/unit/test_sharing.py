@@ -83,6 +83,12 @@ def test_ports_that_may_be_on_several_links_are_two_for_each() -> None:
     assert not are_enough(first | last, [on_any, on_any, on_any])
 
 
+def test_senders_with_connections_over_a_link_share_it_though_they_send_elsewhere_as_well() -> None:
+    sent, slowed = steady(330, 300, 250), np.ones(3, np.bool_)
+    assert not sharing(sent, slowed, load(390), []).named.any()
+    assert sharing(sent, slowed, load(390), [], are_on_it=True).named.all()
+
+
 def test_senders_that_take_turns_share_nothing() -> None:
     turns = np.zeros((2, TICKS), np.float32)
     turns[0, ::2] = turns[1, 1::2] = 390

@@ -37,6 +37,13 @@ class Flow:
     hops: tuple[Hop, ...]
     key: int = 0
 
+    def depths(self) -> list[int]:
+        """How many links are before each hop on its path."""
+        known = {NO_LINK: -1}
+        for hop in self.hops:
+            known[hop.link] = known[hop.before] + 1
+        return [known[hop.link] for hop in self.hops]
+
 
 class FlowTable:
     """All flows, as arrays: entries are the links of every flow, ordered by group."""
@@ -91,14 +98,15 @@ class FlowTable:
         self.dst = np.array([f.dst for f in self._flows], np.intp)
         self.tcp = np.array(self._is_tcp, np.bool_)[self.group]
         entries = [
-            (number, hop.link, hop.before, hop.share)
+            (number, hop.link, hop.before, hop.share, depth)
             for number, flow in enumerate(self._flows)
-            for hop in flow.hops
+            for hop, depth in zip(flow.hops, flow.depths(), strict=True)
         ]
         self.e_flow = np.array([e[0] for e in entries], np.intp)
         self.e_link = np.array([e[1] for e in entries], np.intp)
         self.e_before = np.array([e[2] for e in entries], np.intp)
         self.e_share = np.array([e[3] for e in entries])
+        self.e_depth = np.array([e[4] for e in entries], np.intp)
         self.e_group = self.group[self.e_flow]
         self.e_by_link = np.argsort(self.e_link, kind="stable")
 
@@ -106,7 +114,8 @@ class FlowTable:
 @dataclass(frozen=True)
 class Entries:
     """The entries of the active groups, which are numbered anew from 0 (`groups` has the old
-    numbers), ordered by group; `by_link` orders them by link."""
+    numbers), ordered by group; `by_link` orders them by link. `depth` is how many links of the
+    flow's path are before this one."""
 
     groups: Ints
     group: Ints
@@ -114,6 +123,7 @@ class Entries:
     before: Ints
     share: Floats
     flow: Ints
+    depth: Ints
     group_starts: Ints
     by_link: Ints
     link_starts: Ints
@@ -127,8 +137,8 @@ class Entries:
         old = table.e_group[pick]
         if not len(pick):
             none = np.zeros(0, np.intp)
-            return cls(none, none, none, none, np.zeros(0), none, none, none, none, none)
-        starts = np.flatnonzero(np.diff(old, prepend=-1))
+            return cls(none, none, none, none, np.zeros(0), *[none] * 6)
+        starts = _starts(old)
         groups = old[starts]
         new = np.zeros(len(table.active), np.intp)
         new[groups] = np.arange(len(groups))
@@ -136,7 +146,7 @@ class Entries:
         place[pick] = np.arange(len(pick))
         ordered = table.e_by_link[on[table.e_by_link]]
         links = table.e_link[ordered]
-        link_starts = np.flatnonzero(np.diff(links, prepend=-1))
+        link_starts = _starts(links)
         return cls(
             groups,
             new[old],
@@ -144,11 +154,20 @@ class Entries:
             table.e_before[pick],
             table.e_share[pick],
             table.e_flow[pick],
+            table.e_depth[pick],
             starts,
             place[ordered],
             link_starts,
             links[link_starts],
         )
+
+
+def _starts(ordered: Ints) -> Ints:
+    """Where each run of equal numbers begins."""
+    begins = np.empty(len(ordered), np.bool_)
+    begins[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
 
 
 def fair_rates(

@@ -14,8 +14,8 @@ from tests.world.plans import draw_plan
 from tests.world.runs import build
 from tests.world.sampling import Sampler
 from tests.world.topology import CLOS, DOWN, FAT_TREE, HASH, NIC, RAIL_KIND, SPRAY, Shape, Topology
-from tests.world.transport import INFINIBAND, ROCE, TCP, Settings, Transport
-from tests.world.truth import Judge
+from tests.world.transport import INFINIBAND, ROCE, TCP, Settings, State, Transport
+from tests.world.truth import Judge, _chance_of_few
 from tests.world.watched_nodes import View
 from tests.world.world import Part, Program, Transfer, World, path_flow
 
@@ -24,6 +24,9 @@ GBIT = 1e9 / 8
 
 def shape(kind: str = CLOS, hosts: int = 16, rails: int = 2, ratio: float = 1.0) -> Shape:
     return Shape(kind, hosts, rails, 400.0, 400.0, ratio, hosts_per_leaf=hosts // 2)
+
+
+THREE_LEAVES = Shape(CLOS, 24, 2, 400.0, 400.0, 1.0, 8)
 
 
 class Bench:
@@ -48,6 +51,12 @@ class Bench:
                 return flow
         raise AssertionError
 
+    def state(self) -> State:
+        """The equilibrium at the end."""
+        state = self.world.state
+        assert state is not None
+        return state
+
     def run(self, flows: list[Flow], seconds: float, size: float = 1e15) -> list[float]:
         """The bytes/s of each flow at the end."""
         groups = [self.world.add_group([flow]) for flow in flows]
@@ -57,9 +66,7 @@ class Bench:
 
         self.world.start(program(), 0.0)
         self.world.advance(seconds, np.full(self.topology.ports, 1e9), lambda *_: None)
-        state = self.world.state
-        assert state is not None
-        rates: list[float] = state.flow_rate[: len(flows)].tolist()
+        rates: list[float] = self.state().flow_rate[: len(flows)].tolist()
         return rates
 
 
@@ -99,8 +106,7 @@ def test_more_flows_at_a_queue_are_marked_more() -> None:
     for senders in (2, 6):
         bench = Bench()
         bench.run([bench.flow(n + 1, 0) for n in range(senders)], seconds=1.0)
-        state = bench.world.state
-        assert state is not None
+        state = bench.state()
         marks.append(float(state.flow_marked[0]))
     assert 0.05 < marks[0] < marks[1]
 
@@ -159,8 +165,7 @@ def test_a_full_link_on_which_nothing_moves_is_no_collision() -> None:
     # What waits for a queue elsewhere is offered to all links of its path.
     bench = Bench()
     bench.run([bench.through(0, 8, 2), bench.through(1, 9, 2)], seconds=1.0)
-    state = bench.world.state
-    assert state is not None
+    state = bench.state()
     for load, causes in ((state.load, {"ecmp_collision"}), (0.0 * state.load, set())):
         judge = Judge(bench.topology, bench.transport)
         judge.observe(0.0, 10.0, replace(state, load=load))
@@ -245,6 +250,50 @@ def test_a_link_that_is_nearly_as_full_as_what_holds_its_flows_is_right_but_has_
     assert found == {2: False, 3: True}
 
 
+def test_the_first_of_two_full_links_with_the_same_flows_has_the_queue() -> None:
+    bench = Bench()
+    flows = [bench.through(0, 8, 2), bench.through(1, 9, 2)]
+    [behind] = {flow.hops[3].link for flow in flows}
+    bench.run(flows, seconds=10.0)
+    state, up = bench.state(), _up(bench, 2)
+    assert state.full[[up, behind]].all()
+    assert state.queued[[up, behind]].tolist() == [True, False]
+    assert state.marking[up] > 0.05
+    assert state.marking[behind] == 0.0
+    assert _required(bench, up, behind) == [True, False]
+
+
+@pytest.mark.parametrize("transport", [ROCE, INFINIBAND, TCP])
+def test_what_two_full_links_let_through_finds_no_queue_at_a_third(transport: str) -> None:
+    # Two leaves have a full uplink each; a flow of each takes the same link down to a third leaf.
+    bench = Bench(THREE_LEAVES, Settings(transport=transport, dcqcn=transport == ROCE))
+    pairs = [(0, 16), (1, 8), (9, 17), (10, 0)]
+    flows = [bench.through(a, b, 2) for a, b in pairs]
+    one, behind = flows[0].hops[2].link, flows[0].hops[3].link
+    other = flows[2].hops[2].link
+    assert flows[2].hops[3].link == behind
+    rates = bench.run(flows, seconds=10.0)
+    assert [sum(rates[:2]), sum(rates[2:])] == pytest.approx([400 * GBIT] * 2, rel=0.01)
+    state = bench.state()
+    assert state.queued[[one, other, behind]].tolist() == [True, True, False]
+    assert state.marking[behind] == state.dropping[behind] == 0.0
+    assert _required(bench, one, other, behind) == [True, True, False]
+
+
+@pytest.mark.parametrize("own", [1, 2])
+def test_a_link_behind_a_full_one_must_be_found_when_it_slows_two_senders_first(own: int) -> None:
+    bench = Bench(THREE_LEAVES)
+    flows = [bench.through(0, 16, 2), bench.through(1, 17, 2)]
+    flows += [bench.through(8 + n, 18 + n, 2) for n in range(own)]
+    [behind] = {flow.hops[3].link for flow in flows}
+    up = flows[0].hops[2].link
+    # Half as fast: its two flows get as much as the link behind it gives to each of four.
+    bench.world.transport.service[up] = 0.5
+    bench.run(flows, seconds=10.0)
+    assert bench.state().full[[up, behind]].all()
+    assert _required(bench, up, behind) == [True, own == 2]
+
+
 def test_an_uplink_that_carries_what_its_only_receiver_can_get_is_no_collision() -> None:
     bench = Bench()
     last_hop = int(bench.topology.peer[bench.topology.nic(8, 0)])
@@ -324,10 +373,15 @@ def _in_step(bench: Bench, groups: list[list[Flow]]) -> list[float]:
 
     bench.world.start(program(), 0.0)
     bench.world.advance(10.0, np.full(bench.topology.ports, 1e9), lambda *_: None)
-    state = bench.world.state
-    assert state is not None
-    rates: list[float] = state.rate.tolist()
+    rates: list[float] = bench.state().rate.tolist()
     return rates
+
+
+def _required(bench: Bench, *links: int) -> list[bool]:
+    """Whether a collision at each of these links must be found."""
+    required = [t for t in bench.judge.finish() if t.required and t.cause == "ecmp_collision"]
+    names = [bench.topology.port_id(link) for link in links]
+    return [any(name in truth.ports for truth in required) for name in names]
 
 
 def _up(bench: Bench, number: int) -> int:
@@ -346,3 +400,9 @@ def test_a_link_that_is_down_is_avoided() -> None:
         for hop in topology.path(topology.nic(0, 0), topology.nic(15, 0), key, HASH)
     }
     assert far not in used
+
+
+def test_flows_of_a_few_links_are_no_chance_where_they_are_many() -> None:
+    assert _chance_of_few(7, 1, 8) == pytest.approx(8**-6)
+    assert _chance_of_few(2, 1, 8) == pytest.approx(1 / 8)
+    assert _chance_of_few(5, 8, 8) == pytest.approx(1.0)

@@ -56,6 +56,8 @@ class Switch:
     hash_seed: int = 0
     hash_values: int = 0
     """If not 0, the switch's hash has only so many different values."""
+    tables: dict[int, int] = field(default_factory=dict)
+    """The uplinks of NICs that its static table does not spread as it does the others."""
 
 
 def mix(key: int) -> int:
@@ -200,6 +202,8 @@ class Topology:
         if routing == PINNED:
             return [(self._planned_port(options, target), 1.0)]
         if routing == STATIC:
+            if switch.tables.get(dst) in options:
+                return [(switch.tables[dst], 1.0)]
             return [(options[self._rank(dst) % len(options)], 1.0)]
         if switch.hash_values:
             key = key % switch.hash_values

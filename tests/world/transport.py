@@ -78,6 +78,9 @@ class State:
     offered: Floats
     """Bytes/s that would arrive at each link if it had room."""
     full: Mask
+    queued: Mask
+    """Full links with a queue of their own: the first full link on the path of some flow. What one
+    full link lets through arrives at the next as fast as that can carry it, and finds no queue."""
     paused: Floats
     """Share of time in which the port that sends into a link is paused."""
     marking: Floats
@@ -86,6 +89,8 @@ class State:
     """Share of each flow's packets that arrive marked, without the background."""
     senders: Ints
     """[links] sending NICs of slowed flows at each full link."""
+    queued_senders: Ints
+    """[links] those of flows for which it is the first full link on their path."""
     src: Ints
     dst: Ints
 
@@ -147,10 +152,13 @@ class Transport:
                 cap = tighter
                 rate, limit, tied = fair_rates(entries, capacity, cap, weight)
                 full, senders, offered = state.full, state.senders, state.offered
+                queued, queued_senders = state.queued, state.queued_senders
                 wanted = state.flow_cap
                 state = self._state(table, entries, capacity, cap, rate, limit, tied)
                 # The queue that holds up the others is still the one that was full.
                 state.full |= full
+                state.queued |= queued
+                state.queued_senders = np.maximum(queued_senders, state.queued_senders)
                 state.senders = np.maximum(senders, state.senders)
                 state.offered = np.maximum(offered, state.offered)
                 state.flow_cap = np.maximum(wanted, state.flow_cap)
@@ -161,7 +169,11 @@ class Transport:
     def _blocked(self, state: State, capacity: Floats) -> bool:
         """Whether some link that has arrivals carries nothing: DCQCN cannot keep that from
         spreading."""
-        return bool((state.full & (capacity < 0.02 * self.speed)).any())
+        return bool((state.full & self._dead(capacity)).any())
+
+    def _dead(self, capacity: Floats) -> Mask:
+        """[links] links that carry next to nothing."""
+        return capacity < 0.02 * self.speed
 
     def _lossy_cap(self, entries: Entries, groups: int) -> Floats:
         """[active groups] go-back-N: after a loss a window is sent again."""
@@ -215,11 +227,15 @@ class Transport:
         held_by_full = np.zeros(flows, np.bool_)
         held_by_full[entries.flow[held & full[entries.link]]] = True
         slowed = active & held_by_full & (flow_rate < _SLOWED * flow_cap)
-        at = slowed[entries.flow] & full[entries.link] & held
-        pairs = np.unique(
-            entries.link[at] * (self.topology.host_ports + 1) + table.src[entries.flow[at]]
-        )
-        senders = np.bincount(pairs // (self.topology.host_ports + 1), minlength=links)
+        at = np.flatnonzero(slowed[entries.flow] & full[entries.link] & held)
+        first = np.full(flows, len(entries.link), np.intp)
+        np.minimum.at(first, entries.flow[at], entries.depth[at])
+        own = at[entries.depth[at] == first[entries.flow[at]]]
+        senders = self._senders(table, entries, at)
+        queued = np.zeros(links, np.bool_)
+        queued[entries.link[own]] = True
+        # All that arrives at a dead link waits there.
+        queued |= full & self._dead(capacity)
         nothing = np.zeros(links)
         return State(
             entries,
@@ -232,23 +248,36 @@ class Transport:
             rdma,
             offered,
             full,
+            queued,
             nothing,
             nothing,
             nothing,
             np.zeros(flows),
             senders,
+            senders if len(own) == len(at) else self._senders(table, entries, own),
             table.src,
             table.dst,
         )
+
+    def _senders(self, table: FlowTable, entries: Entries, at: Ints) -> Ints:
+        """[links] the sending NICs of these entries; all outside of the fabric are one."""
+        if not len(at):
+            return np.zeros(self.topology.links, np.intp)
+        ports = self.topology.host_ports + 1
+        pairs = np.unique(entries.link[at] * ports + table.src[entries.flow[at]] + 1)
+        return np.bincount(pairs // ports, minlength=self.topology.links)
 
     def _marks(self, state: State, table: FlowTable) -> None:
         settings, entries = self.settings, state.entries
         links = self.topology.links
         marking = np.zeros(links)
         dropping = np.zeros(links)
-        full_at = state.full.copy()
+        if not state.queued.any():
+            state.marking, state.dropping = marking, dropping
+            return
+        full_at = state.queued.copy()
         # A receiver that does not drain pauses the last hop, whose queue then marks.
-        sinks = np.flatnonzero(state.full[self.topology.ports :]) % self.topology.host_ports
+        sinks = np.flatnonzero(state.queued[self.topology.ports :]) % self.topology.host_ports
         full_at[self.topology.peer[sinks]] = True
         held = state.slowed[entries.flow] & full_at[entries.link]
         flows = np.bincount(entries.link[held], minlength=links)
@@ -276,16 +305,19 @@ class Transport:
             state.paused = paused
             return
         forced = np.where(self.forced_pause > 0, self.forced_pause, 0.0)
-        queue = np.where(state.full, 1.0, 0.0)
+        if not state.queued.any():
+            state.paused = forced
+            return
+        queue = np.where(state.queued, 1.0, 0.0)
         if settings.dcqcn and settings.transport == ROCE:
-            held = state.slowed[entries.flow] & state.full[entries.link]
+            held = state.slowed[entries.flow] & state.queued[entries.link]
             flows = np.bincount(entries.link[held], minlength=topology.links)
             over = np.clip((flows - settings.unstable_from) / 40, 0.0, 0.5)
-            queue = np.where(state.full, over, 0.0)
-        sink_full = state.full.copy()
+            queue = np.where(state.queued, over, 0.0)
+        sink_full = state.queued.copy()
         sink_full[: topology.ports] = False
         queue[sink_full] = 1.0
-        dead = state.full & (capacity < 0.02 * self.speed)
+        dead = state.queued & self._dead(capacity)
         queue[dead] = 1.0
         dead_spreads = dead.copy()
         inside = (entries.before >= 0) & (entries.before < topology.ports)
@@ -319,7 +351,7 @@ class Transport:
         entries, settings, ports = state.entries, self.settings, self.topology.ports
         links = self.topology.links
         inside = (entries.before >= 0) & (entries.before < ports)
-        into = state.full[entries.link] & inside & state.slowed[entries.flow]
+        into = state.queued[entries.link] & inside & state.slowed[entries.flow]
         if not into.any():
             return None
         scale = np.ones(links)
@@ -328,7 +360,7 @@ class Transport:
         )
         np.minimum.at(scale, entries.before[into], ratio)
         factor = 1 - settings.hol * (1 - scale)
-        dead = state.full & (capacity < 0.02 * self.speed)
+        dead = state.queued & self._dead(capacity)
         # What cannot move fills every queue that it has passed.
         stuck = np.zeros(len(state.slowed), np.bool_)
         stuck[entries.flow[into & dead[entries.link]]] = True

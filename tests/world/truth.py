@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -59,8 +60,8 @@ class Truth:
     affected: set[str] = field(default_factory=set)
     active_s: float = 0.0
     queued_s: float = 0.0
-    """For how much of it the queue stood there: a link that is as full as what holds its flows
-    elsewhere has none, and need not be found."""
+    """For how much of it the link had a queue of two senders: one that is as full as what holds its
+    flows elsewhere, or as a link before it on their paths, has none and need not be found."""
     first_s: float | None = None
     """When it showed first."""
     lost_sum: float = 0.0
@@ -89,6 +90,8 @@ class _Seen:
     lost: float
     affected: tuple[int, ...]
     is_queued: bool
+    by_chance: bool
+    """Whether flows that are hashed independently may be spread like this."""
 
 
 Effect = Callable[[State], bool]
@@ -141,6 +144,8 @@ class Judge:
             truth_now.active_s += seconds
             truth_now.queued_s += seconds * seen.is_queued
             truth_now.lost_sum += seen.lost * seconds
+            if not seen.by_chance:
+                truth_now.names |= {"polarization"}
             truth_now.affected.update(map(self._topology.port_id, seen.affected))
 
     def finish(self) -> list[Truth]:
@@ -183,12 +188,13 @@ class Judge:
     def _look(self, state: State) -> list[_Seen]:
         capacity = self._transport.capacity()
         entries = state.entries
+        moves = (state.load >= NEARLY_FULL * capacity) & (capacity > 0)
+        carries = (state.load >= FULL * capacity) & (self._class >= 0)
+        if not ((state.full | carries) & moves)[: self._topology.ports].any():
+            return []
         wanted = np.fmin(state.flow_cap, self._receiver_share(state, capacity))
         demand = sums(entries.link, wanted[entries.flow] * entries.share, len(capacity))
-        shared = (
-            (demand > OVERLOADED * capacity) & (state.load >= FULL * capacity) & (self._class >= 0)
-        )
-        moves = (state.load >= NEARLY_FULL * capacity) & (capacity > 0)
+        shared = (demand > OVERLOADED * capacity) & carries
         full = np.flatnonzero(((state.full | shared) & moves)[: self._topology.ports])
         found: list[_Seen] = []
         if not len(full):
@@ -200,46 +206,61 @@ class Judge:
         held = np.flatnonzero(is_held)
         held = held[np.argsort(entries.link[held], kind="stable")]
         slowed, at = entries.flow[held], entries.link[held]
-        queues = state.full & (state.senders >= 2)
+        queues = state.queued & (state.queued_senders >= 2)
+        use = state.load / np.maximum(1.0, capacity)
+        fair: dict[int, float] = {}
         done: set[int] = set()
+
+        def seen(
+            cause: str,
+            ports: tuple[int, ...],
+            lost: float,
+            flows: Ints,
+            queued: bool,
+            by_chance: bool = True,
+        ) -> None:
+            ends_of = np.concatenate([state.src[flows], state.dst[flows]])
+            slow = tuple(sorted(set(ends_of[ends_of >= 0].tolist())))
+            found.append(_Seen(cause, ports[0], ports, lost, slow, queued, by_chance))
+
         for link in full.tolist():
             group = int(self._class[link])
+            if link in self.excused or (group < 0 and not self._is_last_hop(link)):
+                continue
             flows = slowed[np.searchsorted(at, link) : np.searchsorted(at, link, "right")]
             flows = np.unique(flows)
-            senders = max(int(state.senders[link]), len(np.unique(state.src[flows])))
-            if link in self.excused or senders < 2:
+            if state.senders[link] < 2 and len(set(state.src[flows].tolist())) < 2:
                 continue
-            affected = np.concatenate([state.src[flows], state.dst[flows]])
-            slow = tuple(sorted(set(affected[affected >= 0].tolist())))
             if group < 0:
-                if self._is_last_hop(link):
-                    lost = 1 - capacity[link] / max(1.0, float(state.offered[link]))
-                    found.append(_Seen("incast", link, (link,), lost, slow, True))
+                lost = 1 - capacity[link] / max(1.0, float(state.offered[link]))
+                seen("incast", (link,), lost, flows, True)
                 continue
             members = self._classes[group]
-            use = state.load[members] / np.maximum(1.0, capacity[members])
-            others = use[members != link]
+            members = members[~self._transport.is_down[members]]
+            others = use[members[members != link]]
             if not len(others):
                 continue
             if others.mean() < ROOM:
-                lost = self._lost(state, members, capacity, flows)
+                if group not in fair:
+                    fair[group] = self._fair(state, members, capacity)
+                lost = self._lost(state, flows, fair[group])
                 if lost > 0.02:
-                    found.append(
-                        _Seen("ecmp_collision", link, (link,), lost, slow, bool(queues[link]))
-                    )
+                    chance = self._may_be_chance(state, members, use)
+                    seen("ecmp_collision", (link,), lost, flows, bool(queues[link]), chance)
             elif group not in done:
                 done.add(group)
                 offered = float(state.offered[members].sum())
                 lost = 1 - float(capacity[members].sum()) / max(1.0, offered)
                 if lost > 0.02:
-                    ports = tuple(members.tolist())
                     queued = bool(queues[members].any())
-                    found.append(_Seen("oversubscription", ports[0], ports, lost, slow, queued))
+                    seen("oversubscription", tuple(members.tolist()), lost, flows, queued)
         return found
 
     def _receiver_share(self, state: State, capacity: Floats) -> Floats:
         """[flows] bytes/s: the equal part of what its receiver can get, whatever lies between."""
-        flows = np.unique(state.entries.flow)
+        sends = np.zeros(len(state.dst), np.bool_)
+        sends[state.entries.flow] = True
+        flows = np.flatnonzero(sends)
         dst = state.dst[flows]
         flows, dst = flows[dst >= 0], dst[dst >= 0]
         gets = capacity[self._topology.peer[dst]] / np.bincount(dst)[dst]
@@ -247,15 +268,29 @@ class Judge:
         share[flows] = gets
         return share
 
-    def _lost(self, state: State, members: Ints, capacity: Floats, flows: Ints) -> float:
-        """1 - achieved / what the slowed flows would have if the group were used evenly; 0 where it
-        slows none: what waits behind another queue may hold its flows further down."""
+    def _may_be_chance(self, state: State, members: Ints, use: Floats) -> bool:
+        """Whether as many flows as a group of links carries, hashed independently, use as few links
+        as they do in one of ten thousand cases. Forwarding tables do not hash."""
+        if self._transport.settings.transport == INFINIBAND:
+            return True
+        entries = state.entries
+        flows = len(np.unique(entries.flow[np.isin(entries.link, members)]))
+        used = int((use[members] > 0.01).sum())
+        return 2 * used > len(members) or _chance_of_few(flows, used, len(members)) >= 1e-4
+
+    def _fair(self, state: State, members: Ints, capacity: Floats) -> float:
+        """What each flow on a group of links would have if the group were used evenly."""
+        is_member = np.zeros(len(capacity), np.bool_)
+        is_member[members] = True
+        on_group = np.zeros(len(state.flow_cap), np.bool_)
+        on_group[state.entries.flow[is_member[state.entries.link]]] = True
+        return _even_share(state.flow_cap[on_group], float(capacity[members].sum()))
+
+    def _lost(self, state: State, flows: Ints, fair: float) -> float:
+        """1 - achieved / what the slowed flows would have at that fair share; 0 where it slows
+        none: what waits behind another queue may hold its flows further down."""
         if not len(flows):
             return 0.0
-        entries = state.entries
-        on_group = entries.flow[np.isin(entries.link, members)]
-        caps = state.flow_cap[np.unique(on_group)]
-        fair = _even_share(caps, float(capacity[members].sum()))
         could = np.minimum(state.flow_cap[flows], fair)
         return float(1 - state.flow_rate[flows].sum() / max(1.0, could.sum()))
 
@@ -304,6 +339,17 @@ def _covers(other: Truth, truth: Truth) -> bool:
         and not other.ports.isdisjoint(truth.ports)
         and together > 0.5 * (truth.end_s - truth.start_s)
     )
+
+
+@lru_cache
+def _chance_of_few(flows: int, used: int, links: int) -> float:
+    """The probability that so many flows, each on a random link, use at most `used` links."""
+    occupied = np.zeros(links + 1)
+    occupied[0] = 1.0
+    number = np.arange(links + 1)
+    for _ in range(flows):
+        occupied = occupied * number / links + np.append(0, (occupied * (1 - number / links))[:-1])
+    return float(occupied[: used + 1].sum())
 
 
 def _even_share(caps: Floats, capacity: float) -> float:

@@ -107,7 +107,7 @@ class World:
         self._marks_base: Floats = np.zeros((2, topology.ports))
         self._next_noise = 0.0
         self._started: list[int] = []
-        self._was_full = np.zeros(topology.links, np.bool_)
+        self._was_queued = np.zeros(topology.links, np.bool_)
         ports = topology.host_ports
         self._bias = self.rng.lognormal(0.0, 0.35, topology.ports)
         """Background marks differ from receiver to receiver."""
@@ -316,7 +316,7 @@ class World:
             rates[RESENT] = np.bincount(table.src[inside], again[inside], ports)
             rates[OUT_OF_ORDER] = np.bincount(table.dst[inside], again[inside], ports)
             rates[ACK_TIMEOUTS] = rates[RESENT] * 0.01
-        sinks = np.flatnonzero(state.full[ports:]) % topology.host_ports
+        sinks = np.flatnonzero(state.queued[ports:]) % topology.host_ports
         if len(sinks) and self.transport.settings.transport != INFINIBAND:
             paused = state.paused[topology.peer[sinks]]
             rates[BUFFER_EVENTS, sinks] = 1500 * paused
@@ -326,8 +326,8 @@ class World:
         """What a burst does before congestion control reacts: a few milliseconds of queue."""
         table, topology, settings = self.table, self.topology, self.transport.settings
         counters, rng = self.counters, self.rng
-        newly_full = state.full & ~self._was_full
-        self._was_full = state.full
+        newly_queued = state.queued & ~self._was_queued
+        self._was_queued = state.queued
         if settings.transport == ROCE and self._started:
             fresh = np.zeros(len(table.active), np.bool_)
             fresh[self._started] = True
@@ -343,9 +343,9 @@ class World:
                 np.add.at(counters[CNP_SENT], table.dst[flows], cnp)
                 np.add.at(counters[CNP_HANDLED], np.maximum(0, table.src[flows]), cnp)
         self._started.clear()
-        if settings.transport == ROCE and newly_full.any():
+        if settings.transport == ROCE and newly_queued.any():
             entries = state.entries
-            at = newly_full[entries.link] & (entries.before >= 0)
+            at = newly_queued[entries.link] & (entries.before >= 0)
             at &= (entries.before < topology.ports) & state.slowed[entries.flow]
             before = np.unique(entries.before[at])
             counters[PAUSED_US, before] += rng.uniform(200, 2500, len(before))

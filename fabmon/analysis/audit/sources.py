@@ -32,7 +32,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     `failed` or `too slow`; `text` says why, and what would help. `objects` and `values` count what
     it reads, `missing` the values that are absent now; `read_ms` is what a read takes, None when
     the node does not say. `text` names the drivers of which no counter is known, or whose counters
-    are read by pattern, and what cannot be seen although nothing failed.
+    are read by pattern, and what is not observable although nothing failed.
     """
 
     source: str

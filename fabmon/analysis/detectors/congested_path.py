@@ -40,7 +40,7 @@ from fabmon.fabric.wording import rounded_percent
 CAUSE = Cause(
     name="congested_path",
     title="Congested path",
-    meaning="senders are slowed between switches that are not watched: the link cannot be seen",
+    meaning="senders are slowed between switches that are not watched: the link is not observable",
     severity=WARNING,
     picture="paused_ports",
     advice=(
@@ -210,8 +210,13 @@ def _last_hop(inputs: DetectorInput, t: CongestedPathThresholds, of_ticks: int) 
     with np.errstate(invalid="ignore"):
         full = count_ticks(inputs.received[:, late] >= t.full_util) >= max(t.ticks - 1, 1)
         stalls = np.fmax.reduce(inputs.window("bus")[:, late], axis=1) >= t.stalled
-    found: Mask = (full | stalls | pause_graph(inputs).pauses) & ~inputs.structure.is_switch
-    return found
+    found: Mask = full | stalls | pause_graph(inputs).pauses
+    # What waits for a NIC whose link comes and goes waits for nothing else; one that stays down
+    # receives nothing.
+    for finding in inputs.open_with(Trait.STOPS_PAUSE_FRAMES):
+        rows = np.array(finding.rows[:2], np.intp)
+        found[rows] |= inputs.total("rx_bps")[rows] > 0
+    return found & ~inputs.structure.is_switch
 
 
 def _condition(
@@ -248,15 +253,15 @@ def _condition(
         rows=tuple(senders.tolist()),
         text=(
             f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) {are} {how}, and"
-            f" no receiver explains it: a queue {where}; whether {by_what} cannot be seen from"
-            " hosts"
+            f" no receiver explains it: a queue {where}; whether {by_what} is not observable"
+            " from hosts"
         ),
         evidence=(
             Evidence("slowed senders", len(senders), f"of {active}"),
             Evidence("slowed by", "pause or credits" if by_pause else "CNPs"),
             Evidence("CNPs per Gbit, at most", round(float(signals.cnps[senders].max()), 1)),
             Evidence("time with traffic paused, at most", round(waits * 100, 1), "%"),
-            Evidence("receivers that see marks", len(receivers), "ports"),
+            Evidence("receivers with marks", len(receivers), "ports"),
         ),
         advice=CAUSE.advice,
         confidence=_BY_PAUSE if by_pause else _BY_MARKS,

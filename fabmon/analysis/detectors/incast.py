@@ -88,11 +88,13 @@ class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class _Receiver:
-    """A NIC that was full in some `ticks` [WINDOW_TICKS]; `bps` [those ticks] is what it gets."""
+    """A NIC that was full in some `ticks` [WINDOW_TICKS]; `bps` [those ticks] is what it gets.
+    `connected` [NICs that send] have connections to its host; None where that is not known."""
 
     row: int
     ticks: Mask
     bps: Floats
+    connected: Mask | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +147,17 @@ def incasts(
         row, gets = int(rows[place]), received[place]
         ticks = last_ticks(gets >= claims[row] * lines[row])
         others = free & (structure.node[nics] != structure.node[row])
+        connected = _connected(inputs, row, nics)
+        if connected is not None and not _explains(sent[connected], gets, ticks):
+            connected = None  # There is other traffic than that of queue pairs.
+        if connected is not None:
+            others &= connected
         sender = only_sender(sent, gets, ticks, others)
         if sender is not None:
             free[sender] = False
             continue
         ticks = gets >= least[row] * lines[row]
-        each = _Receiver(row, last_ticks(ticks), gets[last_ticks(ticks)])
+        each = _Receiver(row, last_ticks(ticks), gets[last_ticks(ticks)], connected)
         if full[row] and ticks.sum() >= t.full_ticks and not _exchanges(inputs, each):
             several.append(each)
     for each in several:
@@ -161,6 +168,28 @@ def incasts(
             and not _is_calm(inputs, queue, each, found.slowed)
         ):
             yield _condition(inputs, queue, each, found)
+
+
+def _connected(inputs: DetectorInput, row: int, nics: Rows) -> Mask | None:
+    """[nics]: whether NICs have queue pairs to a receiver's; None where these are not all known."""
+    table = inputs.snapshot.connections.flows_if_quick
+    if (
+        not table
+        or table.left_out
+        or inputs.structure.fabric.ports[row].node not in table.reporting
+    ):
+        return None
+    own = table.src == row
+    # A far end without a candidate is not watched, thus none of these.
+    if not own.any() or ((table.dst[own] == NONE) & (table.candidates[own] > 0)).any():
+        return None
+    connected: Mask = np.isin(nics, table.dst[own])
+    return connected
+
+
+def _explains(sent: Floats, gets: Floats, ticks: Mask) -> bool:
+    """Whether senders [NICs, WINDOW_TICKS] account for what a receiver gets in some ticks."""
+    return bool(sent[:, ticks].sum() >= ACCOUNTED * gets[ticks].sum())
 
 
 def _exchanges(inputs: DetectorInput, receiver: _Receiver) -> bool:
@@ -196,6 +225,8 @@ def _shared_by(
     rate = in_full.mean(axis=1)
     slowed = may.are_free & (rate > _SENDS * lines) & (rate < SLOWED_BELOW * lines)
     slowed &= node[nics] != node[receiver.row]
+    if receiver.connected is not None:
+        slowed, receivers = slowed & receiver.connected, 1
     if rate[slowed].sum() < ACCOUNTED * receiver.bps.mean():
         return None
     dropped = _dropped_bps(inputs, receiver)

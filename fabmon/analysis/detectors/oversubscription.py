@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.full_link import EcmpGroupThresholds, FullGroup
+from fabmon.analysis.evidence.full_link import (
+    EcmpGroupThresholds,
+    FullGroup,
+    routing_evidence,
+)
 from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
@@ -20,8 +24,8 @@ CAUSE = Cause(
     severity=WARNING,
     picture="link_group",
     advice=(
-        "No hash can help: place the job under fewer leaves, or add uplinks; check that no uplink"
-        " is down."
+        "No hash or other routing can help: place the job under fewer leaves, or add uplinks; check"
+        " that no uplink is down."
     ),
     tables=("ecmp_groups", "queue"),
     traits=(Trait.NEEDS_TRAFFIC, Trait.FULL_GROUP, Trait.HAS_SENDERS),
@@ -66,6 +70,7 @@ def _condition(inputs: DetectorInput, full: FullGroup) -> Condition:
             Evidence("lost bandwidth", round(full.lost * 100, 1), "%"),
             Evidence("slowed ports", len(full.feeders), "ports"),
             Evidence("queue", full.slowed_by or "not seen at the hosts"),
+            routing_evidence(full.group.routing),
         ),
         advice=CAUSE.advice,
         confidence=round(_CONFIDENCE + (_QUEUE if full.slowed_by else 0), 2),

@@ -1,4 +1,4 @@
-"""RDMA packets are lost on the way: their senders are told so, and send them again.
+"""RDMA packets are lost on the way: their senders get NAKs, and send them again.
 
 A receiver that gets packets out of order answers with a NAK (InfiniBand specification 9.7.5.2.8),
 and the sender resends all since (go-back-N): one packet in a thousand costs a good part of a fast
@@ -57,10 +57,10 @@ class PacketLossThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 def packet_losses(
     inputs: DetectorInput, t: PacketLossThresholds, queue: QueueThresholds
 ) -> Iterator[Condition]:
-    """At most one condition: the senders that are told of lost packets, far more than others.
+    """At most one condition: the senders that get NAKs for lost packets, far more than others.
 
     None where packets are routed adaptively, which makes those that are overtaken count as lost:
-    most senders are told so then, also where nobody knows how packets are routed.
+    most senders get NAKs then, also where it is not known how packets are routed.
     """
     routing = inputs.structure.fabric.routing
     if not inputs.total("naks").any() or any(each.mode == ADAPTIVE for each in routing.values()):
@@ -100,7 +100,7 @@ def packet_losses(
             " known"
         ),
         evidence=(
-            Evidence("senders that are told of losses", len(senders), f"of {signals.sends.sum()}"),
+            Evidence("senders with NAKs", len(senders), f"of {signals.sends.sum()}"),
             Evidence("NAKs per Gbit, at most", round(worst, 1)),
             Evidence("receivers of packets out of order", len(receivers), "ports"),
         ),

@@ -8,16 +8,23 @@ or two tiers use the same hash.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
-from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
-from fabmon.analysis.evidence.full_link import EcmpGroupThresholds, FullLink
+from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link, possible_ends
+from fabmon.analysis.evidence.full_link import (
+    EcmpGroupThresholds,
+    FullLink,
+    loss_evidence,
+    routing_evidence,
+)
 from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
-from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
@@ -65,7 +72,8 @@ def polarization(
     worst: dict[str, FullLink] = {}
     for link in group_loads(inputs, t, queue).links:
         before = worst.get(link.group.node)
-        if is_polarized(inputs, link) and (before is None or before.lost < link.lost):
+        is_worse = before is None or before.severity_order < link.severity_order
+        if is_worse and is_polarized(inputs, link):
             worst[link.group.node] = link
     for link in worst.values():
         yield _condition(inputs, link)
@@ -83,37 +91,101 @@ def is_polarized(inputs: DetectorInput, link: FullLink) -> bool:
     used = level > 0.1 * level.max()
     if not group.routing.may_hash or level[used].sum() < _MOST_TRAFFIC * level.sum():
         return False
-    flows = _least_flows(inputs, link)
+    flows = _flows(inputs, link).least
     return flows >= _MIN_FLOWS and occupied_at_most(link.used, flows, link.links) < _CHANCE
 
 
-def _least_flows(inputs: DetectorInput, link: FullLink) -> int:
-    """The least number of flows in a group: its senders, where all that they send goes over it,
-    else how few of them, the biggest first, could have sent what it carries."""
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """The flows in a group: `least` so many, and the `queue_pairs` of their senders that may be in
+    it. The hash has `sports` UDP source ports of these, and can distinguish `distinct` of them: by
+    NICs and ports. 0 where this is not known."""
+
+    least: int
+    queue_pairs: int = 0
+    sports: int = 0
+    distinct: int = 0
+
+    @property
+    def has_one_sport(self) -> bool:
+        """Whether the hash has one UDP source port for all queue pairs."""
+        return self.sports == 1 and self.queue_pairs >= _MIN_FLOWS
+
+
+def _flows(inputs: DetectorInput, link: FullLink) -> _Flows:
+    """The least number of flows in a group: those of its senders, where all that they send goes
+    over it, else of as many of them as could have sent what it carries, the biggest first.
+
+    A sender has one flow; where it reports queue pairs, half of the fewest that it has to one NIC
+    elsewhere. Connections to some NICs may be idle, and half of those to one may only acknowledge.
+    """
     sent = np.nan_to_num(inputs.entering(link.group.edges, TICKS)).sum(axis=1)
     carried = float(np.nan_to_num(inputs.leaving(link.group.rows, TICKS)).sum())
+    senders = sent > _TAKES_PART * sent.max(initial=0)
     if carried >= _ALL_TRAFFIC * float(sent.sum()):
-        return int((sent > _TAKES_PART * sent.max(initial=0)).sum())
-    return int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), 0.98 * carried)) + 1
+        least = int(senders.sum())
+    else:
+        least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), 0.98 * carried)) + 1
+    snapshot, nics = inputs.snapshot, inputs.structure.peer[link.group.edges[senders]]
+    table = snapshot.connections.flows_if_quick
+    may = possible_ends(snapshot, link.row, "tx") if table else None
+    if not table or may is None:
+        return _Flows(least)
+    over = may.src[table.src] & np.append(may.dst, False)[table.dst] & (table.dst != NONE)
+    over &= np.isin(table.src, nics)
+    ports = len(snapshot.fabric.ports)
+    pairs, count = np.unique(table.src[over] * ports + table.dst[over], return_counts=True)
+    fewest = np.full(ports + 1, 1, np.intp)
+    src, first = np.unique(pairs // ports, return_index=True)
+    if len(src):
+        fewest[src] = (np.minimum.reduceat(count, first) + 1) // 2
+    which = np.flatnonzero(over)
+    of_senders = np.sort(fewest[nics])[:least]
+    # More may have sent it than are counted as senders.
+    flows = int(of_senders.sum()) + least - len(of_senders)
+    if not (table.sport[which] > 0).all():
+        return _Flows(flows, len(which))
+    ends = np.stack((table.src[which], table.dst[which], table.sport[which]))
+    distinct = np.unique(ends, axis=1).shape[1]
+    return _Flows(flows, len(which), table.distinct_sports(which), distinct)
+
+
+def _advice(flows: _Flows) -> str:
+    """What to do: at the senders where their queue pairs have one UDP source port, at the switch
+    where they have many."""
+    if flows.has_one_sport:
+        return (
+            f"All {flows.queue_pairs} queue pairs have one UDP source port, as of NVSHMEM or old"
+            " drivers: give each a source port or flow label of its own, or use E-ECMP on the queue"
+            " pair."
+        )
+    if flows.distinct and 2 * flows.distinct >= flows.queue_pairs:
+        return (
+            f"The {flows.queue_pairs} queue pairs have {flows.sports} UDP source ports, so the"
+            " senders are not the reason: check that the switch hashes the source port, and give"
+            " the tiers different hash seeds, or use E-ECMP on the queue pair."
+        )
+    return CAUSE.advice
 
 
 def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     structure, rows = inputs.structure, link.group.rows
     order = rows[np.argsort(-np.nan_to_num(link.level))]
     node = link.group.node
-    flows = _least_flows(inputs, link)
+    known = _flows(inputs, link)
+    flows = known.least
     probability = occupied_at_most(link.used, flows, link.links)
     seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
     used = [structure.fabric.ports[int(row)].label for row in order[: link.used]]
     return Condition(
         cause=CAUSE.name,
-        severity=CAUSE.severity,
+        severity=CAUSE.severity if link.is_loss_known else WARNING,
         subject=f"{node}/uplinks",
         rows=tuple(int(row) for row in order),
         text=(
             f"{flows} or more flows of {node} use {link.used} of {link.links} uplinks"
-            f" ({', '.join(used)}) and lose {rounded_percent(link.lost)}"
-            f" (chance: {_odds(probability)})"
+            f" ({', '.join(used)}){_loss(link)} (chance: {_odds(probability)})"
+            f"{'; all queue pairs have one UDP source port' if known.has_one_sport else ''}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
@@ -123,13 +195,20 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             seen,
             usual,
             *effective_flows_on_link(inputs.snapshot, int(rows[0]), round(link.effective_flows, 1)),
-            Evidence("lost bandwidth", round(link.lost * 100, 1), "%"),
-            Evidence("imbalance", round(link.imbalance * 100, 1), "%"),
+            *loss_evidence(link),
+            routing_evidence(link.group.routing),
         ),
-        advice=CAUSE.advice,
+        advice=_advice(known),
         confidence=round(min(_MAX_CONFIDENCE, 1 - probability * 10), 2),
         lost=round(link.lost, 3),
+        unseen="" if link.is_loss_known else "which ports share the links, and what they lose",
     )
+
+
+def _loss(link: FullLink) -> str:
+    if not link.is_loss_known:
+        return f", uneven by {rounded_percent(link.imbalance)}, and what they lose is not known"
+    return f" and lose {rounded_percent(link.lost)}"
 
 
 def _odds(probability: float) -> str:

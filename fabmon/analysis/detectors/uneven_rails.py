@@ -3,6 +3,9 @@
 The rails of a host carry the same in a collective. One that carries far less, second after second,
 is left out: by one host, where others use it or it did before, or by all hosts that send. A job
 may be started on some NICs of its hosts on purpose: half of them or fewer is no finding.
+
+What the other rails could carry beside the busiest one is their unused bandwidth: 1 - mean/max of
+the rails of a host. What the job loses by it is not measured: it may not need more.
 """
 
 from __future__ import annotations
@@ -56,8 +59,8 @@ _ALL = 0.9
 """Share of the hosts that send, 0 to 1, from which on a rail that they leave out is left out by
 all of them."""
 
-_QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP)
-"""A queue on one rail slows that rail; no job leaves it out."""
+_QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP, Trait.OF_LINK)
+"""A queue or an unhealthy link on one rail slows that rail; no job leaves it out."""
 
 _MIN_HOSTS, _SAME_RATE = 4, 0.25
 """Hosts that leave out the same rails, or that use theirs evenly at a rate within this share of
@@ -78,7 +81,10 @@ _SUSPECT = 0.4
 
 
 class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [uneven_rails]: shares of line rate, of the busiest rail, of the bandwidth lost."""
+    """The table [uneven_rails]: shares of line rate, of the busiest rail; ticks.
+
+    `lost_min` is the least unused bandwidth that is reported, 0 to 1.
+    """
 
     busy_util: Share
     low: Share
@@ -219,11 +225,18 @@ class UnevenRails:
 
 def _show_queues(inputs: DetectorInput) -> Mask:
     """[ports]: whether a queue on the way from a rail would be seen: by RDMA counters of its host,
-    or at the switch before it, whose uplinks would be full."""
+    or at the switch before it, whose uplinks would be full. On InfiniBand only that switch counts
+    that a host takes its data too slowly."""
     peer = inputs.structure.peer
     counts = np.append(has_values(inputs.window("tx_bps")), False)
-    shows: Mask = inputs.has_rdma_counters | counts[peer]
+    is_infiniband = inputs.structure.once(_are_infiniband)
+    shows: Mask = (inputs.has_rdma_counters & ~is_infiniband) | counts[peer]
     return shows
+
+
+def _are_infiniband(fabric: Fabric) -> Mask:
+    """[ports]: whether a port is one of InfiniBand: RoCE devices count waiting as well, as 0."""
+    return np.array([port.kind == "infiniband" for port in fabric.ports], np.bool_)
 
 
 def _are_spare_rails(inputs: DetectorInput, rows: Rows, busy: Mask) -> Mask:
@@ -299,9 +312,9 @@ def _levels(t: UnevenRailsThresholds, inputs: DetectorInput, rows: Rows) -> tupl
     low = np.all([level < t.low * level.max(axis=0) for level in levels], axis=0).sum(axis=0)
     whole = np.ascontiguousarray(levels[0].T)
     with np.errstate(invalid="ignore"):
-        lost = 1.0 - (whole.mean(axis=1) / whole.max(axis=1)).astype(np.float64)
+        unused = 1.0 - (whole.mean(axis=1) / whole.max(axis=1)).astype(np.float64)
     is_uneven = (ticks >= t.ticks) & (low > 0) & (2 * low <= rows.shape[1])
-    return whole, is_uneven & (lost >= t.lost_min)
+    return whole, is_uneven & (unused >= t.lost_min)
 
 
 def _condition(
@@ -317,7 +330,7 @@ def _condition(
     is_low = np.isin(structure.rail[every], low_rails)
     low, busy = every[is_low].tolist(), every[~is_low].tolist()
     tops = np.array([level.max() for _, level in hosts])
-    lost = float(np.mean(1 - np.array([level.mean() for _, level in hosts]) / tops))
+    unused = float(np.mean(1 - np.array([level.mean() for _, level in hosts]) / tops))
     top = float(np.mean(tops))
     # A host has each of these rails once.
     low_levels = np.concatenate([level for _, level in hosts])[is_low].reshape(len(hosts), -1)
@@ -331,21 +344,21 @@ def _condition(
         rows=(*low, *busy),
         text=(
             f"{who} {'sends' if len(names) == 1 else 'send'} at {rounded_percent(low_util)} of"
-            f" line rate on {rails} and at {rounded_percent(top)} on the other rails: lost"
-            f" bandwidth {rounded_percent(lost)}"
+            f" line rate on {rails} and at {rounded_percent(top)} on the other rails: unused"
+            f" bandwidth {rounded_percent(unused)}"
         ),
         evidence=(
             Evidence("hosts", len(names), "hosts"),
             Evidence("busiest rail", round(top * 100, 1), "%"),
             Evidence(rails, round(low_util * 100, 1), "%"),
-            Evidence("lost bandwidth", round(lost * 100, 1), "%"),
+            Evidence("unused bandwidth", round(unused * 100, 1), "%"),
         ),
         advice=CAUSE.advice,
         confidence=0.85,
-        lost=round(lost, 3),
         victims=tuple(names[1:]),
+        unseen="what the job loses: whether it would send more over the unused rails",
         # No queue keeps a rail silent from the start; the senders of an incast send on one rail.
-        unless=(() if were_never_used else _QUEUES)
+        unless=(() if were_never_used and low_util < _SILENT * top else _QUEUES)
         + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
     )
 

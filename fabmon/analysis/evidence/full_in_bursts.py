@@ -16,7 +16,6 @@ from fabmon.analysis.evidence.sharing import (
     are_enough,
     last_ticks,
     only_sender,
-    sharing,
 )
 from fabmon.fabric.snapshot import Floats
 
@@ -35,7 +34,7 @@ full whenever they are active, and up to which that can be."""
 def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullLink]:
     """The members, apart from those with `known` rows, whose own queue marks or drops packets.
 
-    A link does so when it is full. How much of the time that is cannot be seen: at most as much as
+    A link does so when it is full. For how much of the time is not observable: at most as much as
     it needs for what it sends.
     """
     mean = rates.known_util[:, -TICKS:].mean(axis=1)
@@ -59,7 +58,7 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
         rate, possible, slowed = rates.shares(sent, lines, carried)
         queued = slowed & rates.queues.queued()
         slowed = queued if queued.any() else slowed
-        sharers = sharing(sent, slowed, load, rates.queues.signs(), len(members))
+        sharers = rates.sharers(member, sent, slowed, load, len(members))
         on_it = sharers.slowed
         if held_by_link(rate, on_it).sum() < 2 or rates.queues.are_calm(rates.group.edges[on_it]):
             continue
@@ -96,7 +95,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     if not is_steady or top < BURSTS or np.nanmin(level) >= rates.thresholds.room_util * top:
         return []
     feeds, lines = rates.feeders()
-    queued, signs = rates.queues.queued(), rates.queues.signs()
+    queued = rates.queues.queued()
     waits = rates.queues.waiting()
     if not rates.are_known(feeds) or not queued.any():
         return []
@@ -130,8 +129,8 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
         return []
     found: list[FullLink] = []
     of_links = [
-        sharing(sent, slowed & ~alone, load, signs, len(shared), must_be_known=not is_seen)
-        for _, load in shared
+        rates.sharers(member, sent, slowed & ~alone, load, len(shared), must_be_known=not is_seen)
+        for member, load in shared
     ]
     for (member, _), sharers in zip(shared, of_links, strict=True):
         on_it = sharers.slowed

@@ -9,7 +9,9 @@ import numpy as np
 
 from fabmon.analysis.evidence.null_model import effective_flows
 from fabmon.analysis.fabric_structure import LinkGroup, Rows
+from fabmon.analysis.finding import Evidence
 from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.fabric.routing_mode import UNKNOWN, Routing
 from fabmon.fabric.snapshot import Floats
 
 LINK_UTIL = "link util"
@@ -53,7 +55,7 @@ class FullLink:
     the group, whose links carry as much as the full one does). `slowed_by` says how a queue was
     seen (OWN_QUEUE; at the hosts `CNPs or marks`, `pause or credits`; empty where it was not).
     `active` is the number of ports that take part in sharing the group; 0 where it is not known who
-    feeds it: then `feeders` is empty, and `lost` the imbalance. `busy` is the share of time in
+    feeds it: then `feeders` is empty, and `lost` is 0. `busy` is the share of time in
     which there was traffic, where the link is full for parts of seconds: `level` is of that time.
     `is_inferred`: no counter shows how long that is; that the senders show a queue makes the
     fullest link full.
@@ -70,6 +72,16 @@ class FullLink:
     active: int
     busy: float = 1.0
     is_inferred: bool = False
+
+    @property
+    def is_loss_known(self) -> bool:
+        """Whether it is known which ports share the link: without them `lost` is not measured."""
+        return len(self.feeders) > 0
+
+    @property
+    def severity_order(self) -> tuple[float, float]:
+        """Sort key, the highest for the most severe: by lost bandwidth, then by imbalance."""
+        return self.lost, self.imbalance
 
     @property
     def is_upper_bound(self) -> bool:
@@ -106,6 +118,19 @@ class FullLink:
     def effective_flows(self) -> float:
         """The number of equal flows, hashed at random, that would be as uneven."""
         return effective_flows(self.level[np.isfinite(self.level)])
+
+
+def routing_evidence(routing: Routing) -> Evidence:
+    """Evidence: how the switch selects the links of the group."""
+    return Evidence("routing", "not known" if routing.mode == UNKNOWN else routing.mode)
+
+
+def loss_evidence(link: FullLink) -> tuple[Evidence, ...]:
+    """Evidence: the lost bandwidth, where it is known, and the imbalance of the group."""
+    imbalance = Evidence("imbalance", round(link.imbalance * 100, 1), "%")
+    if not link.is_loss_known:
+        return (imbalance,)
+    return Evidence("lost bandwidth", round(link.lost * 100, 1), "%"), imbalance
 
 
 @dataclass(frozen=True, slots=True)

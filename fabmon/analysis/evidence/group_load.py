@@ -43,7 +43,6 @@ from fabmon.analysis.evidence.sharing import (
     are_enough,
     last_ticks,
     only_sender,
-    sharing,
 )
 from fabmon.analysis.fabric_structure import Mask
 from fabmon.fabric.snapshot import Floats
@@ -89,20 +88,23 @@ def _group_loads(
     signals = queue_signals(inputs, queue)
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
     queues = link_queues(inputs, queue).queued
-    full = structure.group_links.touched(peak >= least)
+    may_be_full = structure.group_links.touched(peak >= least)
     # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
     queued = structure.group_links.touched(queues) | structure.group_feeders.touched(slowed)
     queued &= structure.group_links.touched(peak >= BURSTS)
-    for place in np.flatnonzero(full | queued).tolist():
-        is_full = bool(full[place])
+    for place in np.flatnonzero(may_be_full | queued).tolist():
         measured = GroupRates(inputs, thresholds, queue, structure.groups[place])
         if measured.members < 2:
             continue
-        whole = _full_group(measured) if is_full else None
+        whole = _full_group(measured) if may_be_full[place] else None
         if whole is not None:
             groups.append(whole)
             continue
-        found = _full_links(measured) if is_full else full_in_bursts(measured)
+        full: Mask = measured.known_util >= measured.full_util
+        hot = _long_full(measured, full)
+        found = _full_links(measured, hot, full) if hot.any() else []
+        if queued[place] and full.sum(axis=1).max() < thresholds.full_ticks:
+            found = full_in_bursts(measured)
         links += found
         links += marked_in_bursts(measured, {each.row for each in found})
     if groups:
@@ -110,14 +112,18 @@ def _group_loads(
     return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
 
 
-def _full_links(rates: GroupRates) -> list[FullLink]:
-    """The members that are full, and slow flows while others of the group have room."""
-    full: Mask = rates.known_util >= rates.full_util
-    hot = (full.sum(axis=1) >= rates.thresholds.full_ticks) & full[:, -TICKS:].any(axis=1)
+def _long_full(rates: GroupRates, full: Mask) -> Mask:
+    """[members]: whether a member is full in enough ticks [members, ticks], and not by chance."""
+    hot: Mask = (full.sum(axis=1) >= rates.thresholds.full_ticks) & full[:, -TICKS:].any(axis=1)
     nearly = (rates.known_util >= _NEARLY_AS_MUCH * rates.full_util).sum(axis=1)
     hot &= full.sum(axis=1) >= _CLIPPED * nearly
     hot &= _carries_more(rates)
-    if not hot.any() or not _has_room_at_times(rates, full):
+    return hot
+
+
+def _full_links(rates: GroupRates, hot: Mask, full: Mask) -> list[FullLink]:
+    """The members that are full, and slow flows while others of the group have room."""
+    if not _has_room_at_times(rates, full):
         return []
     return list(_too_small(rates, np.flatnonzero(hot).tolist(), full))
 
@@ -163,11 +169,11 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         else:
             alone.add(lone)
     of_links = {
-        member: sharing(
+        member: rates.sharers(
+            member,
             feeds[:, ticks],
             by_ticks[ticks.tobytes()][2],
             rates.load(member, ticks),
-            rates.queues.signs(),
             len(shared),
         )
         for member, ticks, *_ in shared
@@ -225,11 +231,11 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
 
 
 def _by_load_alone(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLink]:
-    """Full links beside others with room, where it is not known who feeds them."""
+    """Full links beside others with room where it is not known who feeds them: `lost` is 0."""
     for member in hot:
         level = rates.level(last_ticks(full[member]))
-        lost = 1.0 - float(np.nanmean(level) / level[member])
-        if np.nanmin(level) < rates.thresholds.room_util and lost >= CLEARLY_UNEVEN:
+        uneven = 1.0 - float(np.nanmean(level) / level[member])
+        if np.nanmin(level) < rates.thresholds.room_util and uneven >= CLEARLY_UNEVEN:
             yield FullLink(
                 row=int(rates.group.rows[member]),
                 group=rates.group,
@@ -237,7 +243,7 @@ def _by_load_alone(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[Fu
                 full_ticks=int(full[member].sum()),
                 feeders=rates.group.edges[:0],
                 named=rates.group.edges[:0],
-                lost=lost,
+                lost=0.0,
                 slowed_by="",
                 active=0,
             )

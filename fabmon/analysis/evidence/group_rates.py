@@ -14,8 +14,14 @@ from fabmon.analysis.evidence.edge_queues import EdgeQueues
 from fabmon.analysis.evidence.full_link import EcmpGroupThresholds
 from fabmon.analysis.evidence.link_queues import link_queues
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
-from fabmon.analysis.evidence.sharing import SLOWED_BELOW, SLOWED_BELOW_TCP
-from fabmon.analysis.fabric_structure import LinkGroup, Mask
+from fabmon.analysis.evidence.sharing import (
+    ACCOUNTED,
+    SLOWED_BELOW,
+    SLOWED_BELOW_TCP,
+    Sharers,
+    sharing,
+)
+from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask
 from fabmon.analysis.median import medians
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeState
@@ -146,6 +152,31 @@ class GroupRates:
         possible: Floats = np.where(is_big, np.fmin(lines, fair), 0)
         mostly = np.fmax(rate, medians(feeds.T))
         return rate, possible, (possible > 0) & (mostly < self.slowed_below * possible)
+
+    def sharers(
+        self,
+        member: int,
+        sent: Floats,
+        slowed: Mask,
+        load: Floats,
+        full_links: int = 1,
+        must_be_known: bool = False,
+    ) -> Sharers:
+        """Which of the slowed edge ports share a member: as `sharing`; of the ports whose traffic
+        forwarding tables send over it, where those of them that are slowed account for its load."""
+        signs = self.queues.signs()
+        known = self.inputs.snapshot.connections.known_on_link(int(self.group.rows[member]))
+        nic = self.inputs.structure.peer[self.group.edges]
+        is_rail = np.append(self.inputs.structure.is_rail, False)[nic] & (nic != NONE)
+        if known is not None and is_rail[slowed].all():
+            ends = known.dst if self.group.is_inward else known.src
+            on_it = slowed & np.isin(nic, ends)
+            brought = float(sent[on_it].sum(axis=0).mean())
+            if on_it.sum() >= 2 and brought >= ACCOUNTED * float(load.mean()):
+                if known.are_connections:
+                    return sharing(sent, on_it, load, signs, are_on_it=True)
+                slowed = on_it
+        return sharing(sent, slowed, load, signs, full_links, must_be_known)
 
     def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:
         """Bits/s that each port that wants more could send, where a group carries so many."""

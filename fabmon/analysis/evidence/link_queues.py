@@ -26,6 +26,10 @@ _RISE = 10.0
 """How many times the usual marks or drops of links a queue makes: background differs more between
 links than between hosts, which see the whole path."""
 
+_OF_MOST = 0.05
+"""Share of the marks of the most marked link of a switch, 0 to 1, below which others had a queue
+for moments only: with the same thresholds, ten times as many flows mark ten times as much."""
+
 _LASTING = 3
 """Ticks of the last ten in which a link with a queue marks or drops: moments of it are normal."""
 
@@ -70,11 +74,13 @@ def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
         events, sent = (rows_of(inputs.filled(each), rows) for each in (column, "tx_bps"))
         in_ticks = events > np.float32(least / 1e9) * sent
         queued = busy & (level >= least) & (in_ticks.sum(axis=1) >= _LASTING)
+        node = structure.node[rows]
+        if column == "ecn":
+            found.has_none[rows] = ~queued & np.isin(node, node[total > 0]) & queued.any()
+            most = np.zeros(len(structure.fabric.nodes), np.float32)
+            np.maximum.at(most, node, np.where(structure.is_edge[rows], 0, level))
+            queued &= level >= _OF_MOST * most[node]
         ticks = np.where(queued, (rows_of(inputs.sent, rows) * in_ticks).sum(axis=1), 0)
         found.queued[rows] |= queued
         found.ticks[rows] = np.fmax(found.ticks[rows], ticks)
-        if column == "ecn":
-            node = structure.node[rows]
-            counts = np.isin(node, node[total > 0])
-            found.has_none[rows] = ~queued & counts & queued.any()
     return found

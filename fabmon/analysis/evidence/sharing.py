@@ -100,6 +100,7 @@ def sharing(
     signs: Sequence[Floats],
     full_links: int = 1,
     must_be_known: bool = False,
+    are_on_it: bool = False,
 ) -> Sharers:
     """Which of the slowed ports share a link; none where they send one after the other.
 
@@ -109,7 +110,8 @@ def sharing(
     is full. So those that share the only full link are the ones whose signs stand out and that
     send most of its load; else, as many ports as have an equal part of it each, if no others do.
     Where neither is known, all that could be on the link lose what it costs, and nobody is named;
-    if they `must_be_known`, nobody loses either, unless some have equal parts.
+    if they `must_be_known`, nobody loses either, unless some have equal parts. If all slowed ports
+    are known to have connections over the link (they `are_on_it`), all are named then.
     """
     rate, mean = sent.mean(axis=1), float(load.mean())
     nobody = np.zeros(len(slowed), np.bool_)
@@ -124,7 +126,7 @@ def sharing(
         named = among
     elif parts.sum() == flows:
         named = parts
-    found = named
+    found = named = slowed if are_on_it and not named.any() else named
     if not named.any():
         may_share = not must_be_known and (shown.any() or total <= ALL_ON_IT * mean)
         found = parts if equal else among if may_share else nobody

@@ -86,6 +86,18 @@ class ForwardedFlows(NamedTuple):
     unsure: int
 
 
+class KnownFlows(NamedTuple):
+    """The pairs of NICs, as port rows, whose traffic a link carries and no others; parallel arrays.
+
+    They have connections over it if they `are_connections`; else queue pairs are not all known, and
+    they are all pairs that forwarding tables send over the link, whether they communicate or not.
+    """
+
+    src: Rows
+    dst: Rows
+    are_connections: bool
+
+
 class Connections:
     """The last reported queue pairs, joined when first needed.
 
@@ -102,6 +114,7 @@ class Connections:
         self.fabric = fabric
         self._reports = dict(reports)
         self.reported = len(self._reports)
+        self._known_on_link: dict[int, KnownFlows | None] = {}
         if before is None:
             return
         computed = []
@@ -155,6 +168,30 @@ class Connections:
         )
         unsure = ~known & np.isin(table.src, pairs.src)
         return ForwardedFlows(pairs, flows, int(unsure.sum()))
+
+    def known_on_link(self, row: int) -> KnownFlows | None:
+        """Whose traffic a port sends, where forwarding tables decide it exactly and all of them are
+        known, else None. Quick enough for a tick, and computed once."""
+        if row not in self._known_on_link:
+            self._known_on_link[row] = self._exactly_on_link(row)
+        return self._known_on_link[row]
+
+    def _exactly_on_link(self, row: int) -> KnownFlows | None:
+        tables = self.fabric.forwarding
+        if self.forwarding is None or tables is None or tables.left_out:
+            return None
+        pairs = table_pairs(self.forwarding, [row])
+        if pairs is None or not pairs.is_exact or not len(pairs.src):
+            return None
+        table = self.flows_if_quick
+        forwarded = self.on_link([row]) if table else None
+        if table and forwarded and not forwarded.unsure and not table.left_out:
+            senders = {self.fabric.ports[nic].node for nic in np.unique(pairs.src).tolist()}
+            if senders <= table.reporting:
+                src, dst = table.src[forwarded.flows], table.dst[forwarded.flows]
+                each = np.unique(np.stack((src, dst)), axis=1)
+                return KnownFlows(each[0], each[1], are_connections=True)
+        return KnownFlows(pairs.src, pairs.dst, are_connections=False)
 
     def between_leaves(self) -> list[LeafPair]:
         """The flows between every pair of leaves that has any, the most first."""

@@ -122,7 +122,8 @@ _ABOUT = {
     "unfolds it.",
     "findings": "The open findings, most severe first, then the events, latest first.",
     "matrix": "The switches of one tier by those of the tier above. A cell is a pair: its left "
-    "half is the traffic up, its right half the traffic down, on the busiest link between the two.",
+    "half is the traffic up, its right half the traffic down, on the busiest link between the two. "
+    "down:up of a leaf is the capacity to its hosts over that of its uplinks (links that are up).",
     "pair": "The links between two switches: what each carries in each direction, its errors.",
     "fluctuation": "How much the bandwidth varied, by job, rail, pair of switches and link: over "
     "the last minutes, the marked range, or the whole recording.",

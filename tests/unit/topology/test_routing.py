@@ -115,7 +115,9 @@ def test_the_advice_suits_the_mode() -> None:
     def words(mode: str, hash_policy: int | None = None) -> str:
         return hot_link_advice(Routing(mode, hash_policy=hash_policy))
 
-    assert words(HASHED) == words(UNKNOWN)
+    more_flows = words(HASHED).removeprefix("Give ")
+    assert words(UNKNOWN) == f"If the switches hash, which is not known: give {more_flows}"
+    assert words("of a newer version") == words(UNKNOWN)
     assert "NCCL_IB_QPS_PER_CONNECTION=4" in words(HASHED, 1)
     assert "fib_multipath_hash_policy=0" in words(HASHED, 0)
     for mode in (STATIC, ADAPTIVE):

@@ -50,9 +50,13 @@ def degraded_link(scene: Scene) -> None:
             transport.loss[link] = 0.0
 
     scene.during(begin, finish)
-    # Where a port that counts the damage is watched, losses by themselves are not the answer.
-    losses = () if scene.sampler.view.visible else ("packet_loss",)
-    truth = scene.of_link(link, "degraded_link", *(() if slow else ("error_burst", *losses)))
+    # Where a port that counts the damage is watched, losses by themselves are not the answer; where
+    # none is, they are all that shows.
+    names = ["degraded_link", *(() if slow else ("error_burst",))]
+    if not slow and not scene.sampler.view.visible:
+        unseen = topology.role[topology.peer[link]] in (DOWN, UP)
+        names.insert(0 if unseen else len(names), "packet_loss")
+    truth = scene.of_link(link, *names)
     truth.note = "slower" if slow else "lossy"
     scene.judge.excused.update(both)
     speed = topology.speed[link] * (factor if slow else 1.0)

@@ -5,21 +5,28 @@ from __future__ import annotations
 from tests.world.faults.scene import NotPossibleError, Scene, ends_of, is_uplink
 from tests.world.flows import Flow
 from tests.world.topology import HASH, SPRAY, STATIC
+from tests.world.transport import INFINIBAND
 from tests.world.workloads import Job, interleaved, start_jobs
-from tests.world.world import Part, Program, Sleep, Transfer
+from tests.world.world import Part, Program, Sleep, Transfer, path_flow
 
 
 def ecmp_collision(scene: Scene) -> None:
-    """Two or more flows from below one leaf are hashed onto one uplink. The truth about it is the
-    model's: Judge observes the overload."""
-    cluster, topology, rng = scene.cluster, scene.topology, scene.cluster.rng
+    """Two or more flows from below one leaf are sent over one uplink: by their hashes, or by a
+    static table (InfiniBand). The truth about it is the model's: Judge observes the overload."""
+    if scene.cluster.world.transport.settings.transport == INFINIBAND:
+        _destinations_on_one_link(scene)
+    else:
+        _hashes_on_one_link(scene)
+
+
+def _hashes_on_one_link(scene: Scene) -> None:
+    cluster, rng = scene.cluster, scene.cluster.rng
     table = cluster.world.table
     rich = [flows for flows in _flows_by_leaf(scene).values() if len(flows) > 1]
     if not rich:
         raise NotPossibleError
     chosen = rich[int(rng.integers(len(rich)))]
-    shape = topology.shape
-    wide = max(1, round(shape.uplink_gbps / shape.nic_gbps)) * cluster.qps
+    wide = _nics_per_uplink(scene) * cluster.qps
     picks = rng.permutation(len(chosen))[: int(rng.integers(2, 4)) * wide]
     before: dict[int, list[Flow]] = {}
 
@@ -38,6 +45,57 @@ def ecmp_collision(scene: Scene) -> None:
             table.replace_paths(group, flows)
 
     scene.during(collide, undo)
+
+
+def _destinations_on_one_link(scene: Scene) -> None:
+    """A leaf's static table sends several destinations over one of its uplinks."""
+    cluster, topology, rng = scene.cluster, scene.topology, scene.cluster.rng
+    if cluster.routing != STATIC:
+        # Adaptive routing leaves a full link.
+        raise NotPossibleError
+    table = cluster.world.table
+    receivers: dict[int, dict[int, int]] = {}
+    for leaf, flows in _flows_by_leaf(scene).items():
+        for group, place in flows:
+            flow = table.flows_of(group)[place]
+            if flow.src not in receivers.setdefault(leaf, {}).values():
+                receivers[leaf].setdefault(flow.dst, flow.src)
+    least = 2 * _nics_per_uplink(scene)
+    rich = [leaf for leaf, found in receivers.items() if len(found) >= least]
+    if not rich:
+        raise NotPossibleError
+    leaf = rich[int(rng.integers(len(rich)))]
+    switch, known = topology.switches[leaf], sorted(receivers[leaf])
+    if len(switch.ups) < 2:
+        raise NotPossibleError
+    count = int(rng.integers(2, 4)) * _nics_per_uplink(scene)
+    chosen = [known[n] for n in rng.permutation(len(known))[:count]]
+    uplink = int(rng.choice(switch.ups))
+
+    def use(tables: dict[int, int]) -> None:
+        switch.tables = tables
+        for group in cluster.groups:
+            flows = table.flows_of(group)
+            hit = [n for n, f in enumerate(flows) if f.dst in chosen and _leaves(scene, f, leaf)]
+            for n in hit:
+                flow = flows[n]
+                flows[n] = path_flow(topology, flow.src, flow.dst, flow.key, STATIC)
+            if hit:
+                table.replace_paths(group, flows)
+
+    scene.during(lambda: use(dict.fromkeys(chosen, uplink)), lambda: use({}))
+
+
+def _leaves(scene: Scene, flow: Flow, leaf: int) -> bool:
+    """Whether a flow leaves a leaf upwards."""
+    node = scene.topology.node
+    return any(is_uplink(scene.topology, hop.link) and node[hop.link] == leaf for hop in flow.hops)
+
+
+def _nics_per_uplink(scene: Scene) -> int:
+    """How many NICs fill an uplink."""
+    shape = scene.topology.shape
+    return max(1, round(shape.uplink_gbps / shape.nic_gbps))
 
 
 def polarization(scene: Scene) -> None:

@@ -40,7 +40,7 @@ def incast(scene: Scene) -> None:
     truth.affected = {topology.port_id(topology.nic(int(h), rail)) for h in chosen}
     truth.note = "bursts of 1.5 s" if bursts else ""
     scene.judge.excused.add(last_hop)
-    scene.judge.inject(truth, lambda state: bool(state.full[last_hop]))
+    scene.judge.inject(truth, lambda state: bool(state.queued[last_hop]))
 
 
 def slow_receiver(scene: Scene) -> None:
@@ -68,7 +68,7 @@ def slow_receiver(scene: Scene) -> None:
         nodes=[topology.node_of(nics[0])],
     )
     scene.seen_at_senders_only(truth, nics)
-    scene.judge.inject(truth, lambda state: bool(state.full[sinks].any()))
+    scene.judge.inject(truth, lambda state: bool(state.queued[sinks].any()))
 
 
 def pause_storm(scene: Scene) -> None:

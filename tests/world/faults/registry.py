@@ -51,10 +51,10 @@ NEEDS = {
     "pause_storm": (ROCE,),
     "pause_deadlock": (ROCE,),
     "saturated_counter": (INFINIBAND,),
-    "ecmp_collision": (ROCE, TCP),
     "polarization": (ROCE, TCP),
 }
-"""Transports that can have a fault, where not all can."""
+"""Transports that can have a fault, where not all can. Static tables send many destinations over
+one link (a collision) as hashes do; polarization is a property of hashes."""
 
 NEEDS_SWITCHES = frozenset({"pause_deadlock", "error_burst"})
 """Faults that are not played where only hosts are watched."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,11 @@ _WIDEST = 12
 _DEEPEST = 5
 _NAME = 24
 
+_DOWN_UP = "down:up"
+
+_Capacity = Mapping[str, tuple[float, float]]
+"""The capacity of each leaf to its hosts and of its uplinks, bits/s."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Codes:
@@ -56,7 +62,8 @@ class _Codes:
 
 
 def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
-    """A table per tier: a row per lower switch, a column per upper one.
+    """A table per tier: a row per lower switch, with the down:up ratio of a leaf, and a column per
+    upper one.
 
     Columns for which there is no room follow below.
     """
@@ -69,17 +76,18 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
         for table in tables
         if (lows := [low for low in table.lows if matched is None or _matches(low, table, matched)])
     ]
-    plans = [_plan(ctx, look, table, lows) for table, lows in shown]
+    capacity = down_up(ctx.fabric, ctx.line_rate_bps, ctx.snapshot.up)
+    plans = [_plan(ctx, look, table, lows, capacity) for table, lows in shown]
     rows = sum(plan.parts * len(lows) for plan, (_, lows) in zip(plans, shown, strict=True))
     fixed = sum(plan.parts + 2 for plan in plans)
     deep = min(max(1, (ctx.height - fixed) // max(1, rows)), _DEEPEST)
     lines: list[Line] = []
     for plan, (table, lows) in zip(plans, shown, strict=True):
         title = (f" {table.title}", palette.strong)
-        lines.append(line(title, (_counts(table, ctx), palette.dim)))
+        lines.append(line(title, (_counts(table, capacity), palette.dim)))
         for start in range(0, len(table.highs), plan.each):
             highs = table.highs[start : start + plan.each]
-            lines.append(_heading(highs, plan.name, plan.cell, look))
+            lines.append(_heading(highs, plan, look))
             for low in lows:
                 pairs = [table.cells.get((low, high), ()) for high in highs]
                 lines += _row(low, highs, pairs, plan, look, codes, deep)
@@ -98,21 +106,33 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The widths of names and of half a cell, the columns side by side, and in how many parts the
-    table is drawn, below each other."""
+    """How a table is drawn.
 
+    `ratios` is the down:up ratio of each leaf. `name`, `ratio` (0 without any) and `cell` are the
+    widths of names, of the ratios and of half a cell; the cells begin at column `left`. There are
+    `each` columns side by side, and so the table is drawn in `parts`, below each other.
+    """
+
+    ratios: Mapping[str, str]
     name: int
+    ratio: int
+    left: int
     cell: int
     each: int
     parts: int
 
 
-def _plan(ctx: DrawContext, look: Look, table: TierMatrix, lows: list[str]) -> _Plan:
+def _plan(
+    ctx: DrawContext, look: Look, table: TierMatrix, lows: list[str], capacity: _Capacity
+) -> _Plan:
     name = min(max(map(cell_len, lows)), _NAME, max(6, ctx.width // 4))
-    room = ctx.width - _MARGIN - name - 1
+    ratios = {low: ratio_text(*capacity[low]) for low in lows if low in capacity}
+    ratio = max(map(cell_len, ratios.values()), default=0)
+    left = _MARGIN + name + 1 + (ratio + 1 if ratio else 0)
+    room = ctx.width - left
     cell = _cell(look, room, len(table.highs))
     each = max(1, room // (2 * cell + 1))
-    return _Plan(name, cell, each, -(-len(table.highs) // each))
+    return _Plan(ratios, name, ratio, left, cell, each, -(-len(table.highs) // each))
 
 
 def _matches(low: str, table: TierMatrix, matched: Matched) -> bool:
@@ -120,24 +140,23 @@ def _matches(low: str, table: TierMatrix, matched: Matched) -> bool:
     return low in nodes or any(high in nodes and (low, high) in table.cells for high in table.highs)
 
 
-def _counts(table: TierMatrix, ctx: DrawContext) -> str:
+def _counts(table: TierMatrix, capacity: _Capacity) -> str:
     links = sum(map(len, table.cells.values()))
     unknown = sum(len(cells) for (_, high), cells in table.cells.items() if high == UNKNOWN)
     highs = sum(high != UNKNOWN for high in table.highs)
     text = f"  {len(table.lows)} by {highs}, {plural(links, 'link')}"
     text = f"{text}, {unknown} with unknown end" if unknown else text
-    return text + _ratios(table, ctx)
+    return text + _ratios(table, capacity)
 
 
-def _ratios(table: TierMatrix, ctx: DrawContext) -> str:
+def _ratios(table: TierMatrix, capacity: _Capacity) -> str:
     """`, down:up 1:1`, or from the lowest ratio to the highest; empty where none is known."""
-    capacity = down_up(ctx.fabric, ctx.line_rate_bps, ctx.snapshot.up)
     known = [capacity[low] for low in table.lows if low in capacity]
     ratios = sorted(known, key=lambda bps: bps[0] / bps[1])
     if not ratios:
         return ""
     texts = dict.fromkeys(ratio_text(*bps) for bps in (ratios[0], ratios[-1]))
-    return f", down:up {' to '.join(texts)}"
+    return f", {_DOWN_UP} {' to '.join(texts)}"
 
 
 def _cell(look: Look, room: int, count: int) -> int:
@@ -146,9 +165,10 @@ def _cell(look: Look, room: int, count: int) -> int:
     return min(max(least, (room // max(1, count) - 1) // 2), _WIDEST)
 
 
-def _heading(highs: tuple[str, ...], name: int, cell: int, look: Look) -> Line:
-    """The names of the columns, without their common stem where they are too long."""
-    palette, pitch = look.palette, 2 * cell + 1
+def _heading(highs: tuple[str, ...], plan: _Plan, look: Look) -> Line:
+    """The names of the columns, without their common stem where they are too long. The stem is
+    before them, else what the ratios are, where there is room."""
+    palette, pitch, room = look.palette, 2 * plan.cell + 1, plan.left - _MARGIN - 1
     known = [high for high in highs if high != UNKNOWN]
     stems = {high.rstrip("0123456789") for high in known}
     common = stems.pop() if len(stems) == 1 else ""
@@ -157,8 +177,10 @@ def _heading(highs: tuple[str, ...], name: int, cell: int, look: Look) -> Line:
         high if fits else (high.removeprefix(common) or high)[-(pitch - 1) :] for high in known
     ] + ["?"] * (len(highs) - len(known))
     shown = "" if fits or not common else f"{common}…"
+    if not shown and plan.ratio and cell_len(_DOWN_UP) <= room:
+        shown = _DOWN_UP
     spans: list[Span] = [
-        (" " * _MARGIN + right(fit(shown, min(name, cell_len(shown))), name) + " ", palette.dim)
+        (" " * _MARGIN + right(fit(shown, min(room, cell_len(shown))), room) + " ", palette.dim)
     ]
     spans += [(fit(label, pitch), palette.dim) for label in names]
     return line(*spans)
@@ -178,11 +200,13 @@ def _row(
     The value is in the middle line of a cell.
     """
     palette, cell = look.palette, plan.cell
-    name = (" " * _MARGIN + fit(low, plan.name) + " ", palette.text)
-    below = (" " * (_MARGIN + plan.name + 1), palette.text)
+    name: list[Span] = [(" " * _MARGIN + fit(low, plan.name) + " ", palette.text)]
+    if plan.ratio:
+        name.append((right(plan.ratios.get(low, ABSENT), plan.ratio) + " ", palette.dim))
+    below = (" " * plan.left, palette.text)
     colours: list[Span] = []
     hits: list[Hit] = []
-    x = _MARGIN + plan.name + 1
+    x = plan.left
     for high, links in zip(highs, pairs, strict=True):
         if links:
             hits.append(Hit(x, x + 2 * cell, PairTarget(low, high), is_colour=True))
@@ -192,7 +216,7 @@ def _row(
     plain: list[Span] = [(" " * cell_len(text), style) for text, style in colours]
     thick = max(1, deep - 1)
     lines = [
-        line(name, *colours, hits=tuple(hits))
+        line(*name, *colours, hits=tuple(hits))
         if place == (thick - 1) // 2
         else line(below, *plain, hits=tuple(hits))
         for place in range(thick)

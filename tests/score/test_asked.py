@@ -1,0 +1,141 @@
+"""The figures of runs, and what the page says is reached."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.score.asked import CASES_OF_CAUSE, Asked, asked
+from tests.score.figures import calibration, figures, health, injected, loss_errors
+from tests.score.match import Score
+from tests.score.play import Played, Reported
+from tests.score.table import report
+from tests.world.faults.registry import FAULTS
+from tests.world.plans import HOSTS_ONLY, MARKS, SKEWS_S, TOPOLOGIES, TRANSPORTS, Plan
+from tests.world.topology import CLOS
+from tests.world.transport import ROCE, TCP
+from tests.world.truth import Truth
+
+PLAN = Plan(1, CLOS, ROCE, 0.0, 0.0, "ring", "incast")
+
+
+def finding(cause: str = "incast", confidence: float = 0.95, lost: float = 0.5) -> Reported:
+    return Reported(50.0, "leaf1/swp1", causes=[cause], confidences=[confidence], losses=[lost])
+
+
+def truth(cause: str = "incast", lost: float = 0.5) -> Truth:
+    return Truth(
+        cause, frozenset({cause}), 50.0, 90.0, active_s=10.0, lost_sum=10 * lost, natural=False
+    )
+
+
+def run(
+    found: int = 0,
+    missed: int = 0,
+    wrong: int = 0,
+    cause: str = "incast",
+    plan: Plan = PLAN,
+    after_s: float = 2.0,
+) -> Score:
+    """A run with so many faults of a cause, all of them true."""
+    truths = [truth(cause) for _ in range(found + missed)]
+    right = [(finding(cause), each) for each in truths[:found]]
+    false = [finding(cause) for _ in range(wrong)]
+    played = Played(plan, truths, [*(r for r, _ in right), *false], "")
+    return Score(played, right, false, [(t, after_s) for t in truths[:found]], truths[found:])
+
+
+def every_value() -> list[Score]:
+    """Runs in which every axis value and every cause is found often enough."""
+    plans = [
+        Plan(1, topology, transport, marks, skew, "ring", "any")
+        for topology in TOPOLOGIES
+        for transport in TRANSPORTS
+        for marks in MARKS
+        for skew in SKEWS_S
+    ]
+    runs = [run(found=1, cause=cause, plan=plan) for plan in plans for cause in FAULTS]
+    healthy = replace(PLAN, fault="", seconds=300)
+    return runs + [run(plan=healthy) for _ in range(120)]
+
+
+def line(lines: list[Asked], *words: str) -> Asked:
+    """The line that has all these words."""
+    [found] = [each for each in lines if all(word in each.text for word in words)]
+    return found
+
+
+def test_recall_by_run_counts_a_run_with_many_faults_once() -> None:
+    f = figures([run(missed=12), run(found=1)])
+    assert f.recall == 1 / 13
+    assert f.by_run == 0.5
+
+
+def test_figures_of_a_cause_are_of_what_is_said_and_of_what_is_true() -> None:
+    scores = [run(found=3, wrong=1), run(found=1, missed=1, cause="straggler")]
+    mine = figures(scores, "incast")
+    assert (mine.findings, mine.precision, mine.recall) == (4, 0.75, 1.0)
+    assert figures(scores, "straggler").recall == 0.5
+
+
+def test_a_critical_finding_in_a_healthy_run_counts_even_when_it_is_right() -> None:
+    healthy = run(plan=replace(PLAN, fault="", seconds=300))
+    healthy.played.reported.append(replace(finding("saturated_counter"), critical=True))
+    assert health([healthy, run(found=1)]).critical_runs == 1
+    reached = line(asked([healthy] * 120), "critical")
+    assert (reached.reached, reached.is_reached) == ("120 of 120", False)
+
+
+def test_the_time_to_flag_is_that_of_injected_faults() -> None:
+    mine = run(found=1, after_s=2.0)
+    others = run(found=1, cause="oversubscription", after_s=30.0)
+    others.found[0][0].natural = True
+    assert injected([mine, others]) == [2.0]
+
+
+def test_calibration_is_of_the_findings_that_are_sure() -> None:
+    unsure = run(found=2)
+    unsure.right[0] = (finding(confidence=0.8), unsure.right[0][1])
+    c = calibration([unsure, run(wrong=1)])
+    assert (c.kept, c.said) == (0.5, 0.5)
+
+
+def test_the_loss_of_a_collision_is_held_against_the_models() -> None:
+    collision = run(found=1, cause="ecmp_collision")
+    collision.right = [(finding("ecmp_collision", lost=0.3), truth("ecmp_collision", lost=0.5))]
+    assert [round(error, 3) for error in loss_errors([collision])] == [0.2]
+
+
+def test_what_is_reached_needs_enough_cases() -> None:
+    few = asked([run(found=1)])
+    assert not any(each.is_reached for each in few)
+    lines = asked(every_value())
+    not_reached = [each.text for each in lines if not each.is_reached]
+    # No hours of training, and no fewer rules than before.
+    assert len(not_reached) == 2, not_reached
+
+
+def test_one_value_below_is_named_and_not_reached() -> None:
+    scores = every_value()
+    of_tcp = [s for s in scores if s.played.plan.transport == TCP]
+    lines = asked([*scores, *(run(missed=1, plan=s.played.plan) for s in of_tcp[::8])])
+    recall = line(lines, "every axis value", "recall")
+    assert not recall.is_reached
+    assert "(transport tcp)" in recall.reached, recall
+    assert line(lines, "every axis value", "precision").is_reached
+
+
+def test_a_cause_without_cases_is_not_reached() -> None:
+    lines = asked([s for s in every_value() if not any(t.cause == "incast" for t, _ in s.found)])
+    recall = line(lines, "every cause", "recall")
+    assert not recall.is_reached
+    assert "incast" in recall.reached
+    assert line(lines, "every cause", f"{CASES_OF_CAUSE} faults").reached.startswith("0 (incast)")
+
+
+def test_hosts_alone_are_in_no_table_of_fabrics_whose_switches_are_watched() -> None:
+    alone = replace(PLAN, topology=HOSTS_ONLY)
+    text = report([run(found=3), run(missed=2, plan=alone)])
+    seen, hosts = text.split("## Switches watched")[1].split("## Time to flag")[0].split("## Hosts")
+    assert "| roce | 1 | 3 | 1.000 | 3 | 1.000 |" in seen
+    assert "| roce | 1 | 0 | - | 2 | 0.000 |" in hosts
+    assert "Topology" not in hosts
