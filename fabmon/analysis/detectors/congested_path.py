@@ -20,6 +20,7 @@ from fabmon.analysis.evidence.detector_input import (
     DetectorInput,
     count_ticks,
     has_values,
+    total_of,
     without_nan,
 )
 from fabmon.analysis.evidence.pause_graph import pause_graph
@@ -117,10 +118,11 @@ def congested_paths(
     unwatched = structure.is_rail & ~_is_below(inputs, known)
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     # Of all time, idle seconds too: receivers that are full for moments slow senders as well.
-    paused = inputs.total("pause_rx") / TICKS >= t.paused
-    paused |= inputs.total("stall") / TICKS >= t.waiting
-    by_cnps = slowed & (signals.cnps >= t.cnps_per_gbit)
-    senders = np.flatnonzero((by_cnps | paused) & slowed & unwatched)
+    senders = np.flatnonzero(slowed & unwatched)
+    paused = np.zeros(len(slowed), np.bool_)
+    for column, least in (("pause_rx", t.paused), ("stall", t.waiting)):
+        paused[senders] |= total_of(inputs.series(column, senders, TICKS)) / TICKS >= least
+    senders = senders[(signals.cnps[senders] >= t.cnps_per_gbit) | paused[senders]]
     senders = senders[_lasting(inputs, t, senders)]
     usual = median(signals.cnps[signals.sends]) if signals.sends.any() else 0.0
     clearly = signals.cnps >= max(_CLEARLY * t.cnps_per_gbit, queue.rise * usual)

@@ -203,10 +203,10 @@ def _is_balanced(inputs: DetectorInput, receivers: Rows, claims: Floats) -> bool
     """Whether senders at line rate account for what receivers get from their share of line rate
     `claims` [receivers] on, in most ticks in which any does."""
     lines = without_nan(inputs.snapshot.line_rate_bps)[:, None]
-    received = rows_of(inputs.received_filled, receivers)
+    received = without_nan(rows_of(inputs.received, receivers))
     busy = received >= claims[:, None]
     senders = np.flatnonzero(inputs.structure.is_rail & (inputs.peak_sent >= SLOWED_BELOW))
-    sent = rows_of(inputs.sent, senders)
+    sent = without_nan(rows_of(inputs.util("tx"), senders))
     sends = np.where(sent >= SLOWED_BELOW, sent * lines[senders], 0).sum(axis=0)
     gets = np.where(busy, received * lines[receivers], 0).sum(axis=0)
     ticks = busy.any(axis=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 import msgspec
 
@@ -32,11 +33,11 @@ class NodeLostThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 def lost_nodes(inputs: DetectorInput, t: NodeLostThresholds) -> Iterator[Condition]:
     """One condition for each lost node. Whether the node itself is down is not observable."""
     snapshot = inputs.snapshot
-    lost = {name for name, each in snapshot.statuses.items() if each.state is NodeState.LOST}
-    for node in snapshot.fabric.nodes if lost else ():
-        if node.name not in lost:
+    is_any = NodeState.LOST in map(attrgetter("state"), snapshot.statuses.values())
+    for node in snapshot.fabric.nodes if is_any else ():
+        status = snapshot.statuses.get(node.name)
+        if status is None or status.state is not NodeState.LOST:
             continue
-        status = snapshot.statuses[node.name]
         lost_s = (snapshot.time_ns - status.since_ns) / 1e9
         if lost_s >= t.after_s:
             yield Condition(

@@ -139,11 +139,12 @@ class DetectorInput:
 
     @cached_property
     def has_rdma_counters(self) -> NDArray[np.bool_]:
-        """[ports]: whether a port counts CNPs, marks or credits: RDMA fills links to 97 % and more,
+        """[ports]: whether a rail counts CNPs, marks or credits: RDMA fills links to 97 % and more,
         TCP to 93 %."""
         found: NDArray[np.bool_] = np.zeros(len(self.structure.peer), np.bool_)
         for column in ("cnp", "stall", "ecn"):
-            found |= has_values(self.window(column))
+            if not found[self.structure.is_rail].all():
+                found |= has_values(self.window(column))
         return found
 
     def is_idle(self, rows: Sequence[int]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.thresholds import Share, Ticks
@@ -146,7 +146,7 @@ class LinkDamage:
     def _at_once(self, inputs: DetectorInput, rows: Rows, cause: Cause) -> Condition:
         structure = inputs.structure
         nodes = len(np.unique(structure.node[rows]))
-        worst = float(inputs.filled("damage")[rows].max())
+        worst = float(without_nan(np.fmax.reduce(inputs.window("damage"), axis=1))[rows].max())
         return Condition(
             cause=cause.name,
             severity=cause.severity,
@@ -168,7 +168,7 @@ class LinkDamage:
     def _condition(
         self, inputs: DetectorInput, row: int, cause: Cause, is_lasting: bool
     ) -> Condition:
-        errors = inputs.filled("damage")[row]
+        errors = without_nan(inputs.window("damage")[row])
         worst = float(errors.max())
         rate = "an error counter reached its maximum"
         if errors.any():
