@@ -122,6 +122,7 @@ def test_paths_are_those_of_ibtracert(simulated: Simulated, lids: int) -> None:
             found = set(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
             assert found == over[port.row], port.id
             assert pairs.is_exact == (lids == 1 or not found)
+            assert forwarding.pairs_over(port.row) is pairs, "computed once"
 
 
 CABLES = (
