@@ -149,4 +149,4 @@ def test_a_large_fabric_in_trouble_is_analysed_in_milliseconds() -> None:
     *_, last = measured = list(seconds("64 of 64", HELLOS, 20))[FROM:]
     assert last.ports == 12_288
     assert last.found
-    assert statistics.median(each.analysis_s for each in measured if not each.is_hello) < 0.03
+    assert statistics.median(each.analysis_s for each in measured if not each.is_hello) < 0.05
