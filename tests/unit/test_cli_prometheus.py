@@ -16,6 +16,8 @@ import pytest
 from tests.unit.feeds.prometheus_servers import PASSWORD, VictoriaMetrics, free_port
 from tests.unit.feeds.test_prometheus_errors import FakePrometheus, failure, served
 
+SCRAPE_S = 10
+
 
 def fabmon(*arguments: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from fabmon.cli.main import main; sys.argv[0] = 'fabmon'; main()"
@@ -29,22 +31,29 @@ def server(tmp_path: Path) -> Iterator[VictoriaMetrics]:
         yield server
 
 
-def write_scrapes(server: VictoriaMetrics, nodes: int) -> None:
-    """Three scrapes of some agents, each of one port at 80 Gb/s of 400."""
-    now_s = time.time() - 1
-    for step in range(3):
-        stamp = round((now_s - 10 * (2 - step)) * 1000)
-        for node in range(nodes):
-            target = f'instance="gpu{node + 1:03}:9838",job="fabmon",source="ib"'
-            port = f'{{{target},port="mlx5_0",kind="infiniband"}}'
-            server.store(
-                [
-                    f"fabmon_source_age_seconds{{{target}}} 0 {stamp}",
-                    f"fabmon_ib_tx_bytes_total{port} {step * 100_000_000_000} {stamp}",
-                    f"fabmon_ib_rate_bytes_per_second{port} 50000000000 {stamp}",
-                    f"fabmon_ib_state{port} 4 {stamp}",
-                ]
-            )
+def write_scrapes(server: VictoriaMetrics, nodes: int) -> list[int]:
+    """Scrapes of some agents, each of one port at 80 Gb/s of 400; returns their times, in
+    milliseconds since 1970.
+
+    The third is a second old: fabmon asks for what there was half a second ago. Those of the next
+    three minutes are there too, for a machine on which it takes long to ask.
+    """
+    first_s = time.time() - 1 - 2 * SCRAPE_S
+    times_ms = [round((first_s + step * SCRAPE_S) * 1000) for step in range(20)]
+    lines: list[str] = []
+    for node in range(nodes):
+        target = f'instance="gpu{node + 1:03}:9838",job="fabmon",source="ib"'
+        port = f'{{{target},port="mlx5_0",kind="infiniband"}}'
+        for step, stamp in enumerate(times_ms):
+            sent = step * SCRAPE_S * 10_000_000_000
+            lines += [
+                f"fabmon_source_age_seconds{{{target}}} 0 {stamp}",
+                f"fabmon_ib_tx_bytes_total{port} {sent} {stamp}",
+                f"fabmon_ib_rate_bytes_per_second{port} 50000000000 {stamp}",
+                f"fabmon_ib_state{port} 4 {stamp}",
+            ]
+    server.store(lines)
+    return times_ms
 
 
 def test_one_report_has_rates_at_once(server: VictoriaMetrics) -> None:
@@ -58,14 +67,15 @@ def test_one_report_has_rates_at_once(server: VictoriaMetrics) -> None:
 
 
 def test_doctor_names_the_metrics_of_the_server_that_are_not_read(server: VictoriaMetrics) -> None:
-    write_scrapes(server, 2)
-    stamp = round(time.time() * 1000)
+    times_ms = write_scrapes(server, 2)
     target = 'instance="gpu001:9400",gpu="0",UUID="GPU-0"'
     server.store(
-        [
-            f"DCGM_FI_PROF_NVLINK_TX_BYTES{{{target}}} 1000 {stamp}",
-            f"DCGM_FI_DEV_NVLINK_BRAND_NEW{{{target}}} 5 {stamp}",
-        ]
+        f"{name}{{{target}}} {value} {stamp}"
+        for stamp in times_ms
+        for name, value in (
+            ("DCGM_FI_PROF_NVLINK_TX_BYTES", 1000),
+            ("DCGM_FI_DEV_NVLINK_BRAND_NEW", 5),
+        )
     )
     done = fabmon("doctor", "--prometheus", server.url)
     assert done.returncode in (0, 5), done.stderr

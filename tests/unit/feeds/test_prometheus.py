@@ -208,12 +208,14 @@ async def test_while_prometheus_is_down_nodes_are_stale_and_not_lost(
 async def test_rates_use_the_time_of_the_read_and_not_of_the_scrape(
     server: VictoriaMetrics,
 ) -> None:
-    # The scrapes are 1 s and 3 s after the reads: with their times the rate would be wrong by a
-    # fifth.
-    now_s = time.time() - 2
-    for at_s, age_s, sent in ((20, 0.5, 0), (10, 1.0, 95e9), (0, 3.0, 175e9)):
+    # Reads are 8.75 s apart, scrapes 10 s: with the times of these the rate would be wrong by an
+    # eighth. The third scrape is 2 s old; those of the next 90 s are there too, for a machine on
+    # which it takes long to ask.
+    first_s = time.time() - 2 - 2 * 10
+    for number in range(12):
+        age_s, sent = 0.5 + number * 1.25, number * 8.75 * 10e9
         metrics = {"fabmon_ib_tx_bytes_total": sent, "fabmon_ib_rate_bytes_per_second": 50e9}
-        server.store(sample("gpu001", age_s, metrics, now_s - at_s))
+        server.store(sample("gpu001", age_s, metrics, first_s + number * 10))
     async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
         await feed.open()
         watching = Watching(feed)
