@@ -48,8 +48,8 @@ _ADVICE = {
     HASHED: f"Give {_MORE_FLOWS}",
     UNKNOWN: f"If the switches hash, which is not known: give {_MORE_FLOWS}",
     STATIC: (
-        "Forwarding tables send these pairs of hosts over one link: balance them anew. Choose a"
-        " routing engine for the topology in opensm.conf (ftree or updn; ar_updn or ar_ftree where"
+        "Forwarding tables send this traffic over one link: balance them anew. Choose a routing"
+        " engine for the topology in opensm.conf (ftree or updn; ar_updn or ar_ftree where"
         " switches support adaptive routing), list the spines in root_guid_file, and let the subnet"
         " manager route again. With LMC 1 or more every NIC has several LIDs, thus paths. More"
         " queue pairs change nothing."

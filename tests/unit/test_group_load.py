@@ -281,7 +281,7 @@ def test_a_full_link_is_compared_with_random_hashing_where_switches_may_hash(
     [
         ("hashed", "hashed", "Give the hash more flows"),
         ("", "not known", "If the switches hash, which is not known: give the hash more flows"),
-        ("static", "static", "Forwarding tables send these pairs of hosts over one link"),
+        ("static", "static", "Forwarding tables send this traffic over one link"),
         ("adaptive", "adaptive", "Adaptive routing and packet spraying balance by packet"),
     ],
 )
