@@ -21,7 +21,7 @@ SPINES = 4
 SECONDS = 20
 
 RING = [(f"gpu00{number}", f"gpu00{number + 4}") for number in range(1, 5)]
-"""Who sends to whom, from the first leaf to the second."""
+"""Pairs of senders and receivers, from the first leaf to the second."""
 
 UPLINKS = {"gpu005": 1, "gpu006": 1, "gpu007": 2, "gpu008": 3}
 """The uplink of leaf1 by which the tables send to each host of leaf2."""
