@@ -94,7 +94,7 @@ class _Phases:
             is_after = line["type"] == "rhythm" and line["at_s"] > done_s
             return bool(is_after and line["error_s"] < MEASURED_ERROR * line["step_s"])
 
-        self._watch.until(is_measured, timeout_s=150)
+        self._watch.until(is_measured, timeout_s=300)
         return self._phase(self._job.steps[first:], begin_s)
 
     def until_stalled(self, most_s: float) -> Phase:

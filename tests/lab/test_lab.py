@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -17,6 +20,9 @@ QUIET_MBPS = 1.0
 NEAR = 0.10
 """How far a measured rate may be from the wanted one: a busy machine delays senders and shapers."""
 
+PATIENCE_S = 60.0
+"""How long a busy machine may starve the senders until a rate is as it should be."""
+
 
 def ssh(lab: Lab, node: str, command: str) -> subprocess.CompletedProcess[str]:
     argv = lab.console_argv(["ssh", "-F", str(lab.ssh_config), node, command])
@@ -27,6 +33,20 @@ def uplink_rates(lab: Lab, leaf: str, seconds: float) -> dict[str, float]:
     """Mb/s that each uplink of `leaf` sends."""
     rates = lab.measure(leaf, seconds)
     return {uplink: rates[uplink][0] for uplink in lab.layout.uplinks(leaf)}
+
+
+def sent_mbps(lab: Lab, node: str, port: str) -> float:
+    """Mb/s that a port sends, over two seconds."""
+    return lab.measure(node, 2.0)[port][0]
+
+
+def until_near(measure: Callable[[], object], wanted: object) -> None:
+    """Measure until it is near what is wanted; an assertion if it never was for `PATIENCE_S`."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    measured = measure()
+    while measured != pytest.approx(wanted, rel=NEAR) and time.monotonic() < deadline_s:
+        measured = measure()
+    assert measured == pytest.approx(wanted, rel=NEAR)
 
 
 def test_ssh_reaches_every_node_as_an_unprivileged_user(lab: Lab) -> None:
@@ -114,8 +134,9 @@ def test_collide_fills_one_uplink_and_nothing_else(lab: Lab, leaf: str, uplink: 
     flows = lab.collide(leaf, uplink)
     assert {flow.uplink for flow in flows} == {uplink}
     assert len({flow.src for flow in flows}) == len({flow.dst for flow in flows}) == 2
+    until_near(lambda: uplink_rates(lab, leaf, 2.0)[uplink], 100.0)
     rates = uplink_rates(lab, leaf, 2.0)
-    assert rates.pop(uplink) == pytest.approx(100, rel=NEAR)
+    rates.pop(uplink)
     assert max(rates.values()) < QUIET_MBPS
     for flow in flows:
         assert lab.measure(flow.dst, 0.5)["eth0"][1] > 20
@@ -125,33 +146,38 @@ def test_collide_fills_one_uplink_and_nothing_else(lab: Lab, leaf: str, uplink: 
 def test_spread_is_even(lab: Lab, leaf: str) -> None:
     flows = lab.spread(50, leaf)
     assert len(flows) == 4
-    for uplink, mbps in uplink_rates(lab, leaf, 2.0).items():
-        assert mbps == pytest.approx(50, rel=NEAR), uplink
+    until_near(lambda: uplink_rates(lab, leaf, 2.0), dict.fromkeys(lab.layout.uplinks(leaf), 50.0))
 
 
 def test_both_directions_at_once(lab: Lab) -> None:
     lab.spread(40, "leaf1")
     lab.spread(30, "leaf2")
-    for uplink, (sent, received) in lab.measure("leaf1", 2.0).items():
-        if uplink.startswith("up"):
-            assert sent == pytest.approx(40, rel=NEAR)
-            assert received == pytest.approx(30, rel=NEAR)
+    uplinks = lab.layout.uplinks("leaf1")
+
+    def measure() -> list[float]:
+        rates = lab.measure("leaf1", 2.0)
+        return [
+            *(rates[uplink][0] for uplink in uplinks),
+            *(rates[uplink][1] for uplink in uplinks),
+        ]
+
+    until_near(measure, [40.0] * len(uplinks) + [30.0] * len(uplinks))
 
 
 def test_incast_fills_the_last_hop(lab: Lab) -> None:
     lab.incast("gpu002", mbps=60, count=3)
-    assert lab.measure("gpu002", 2.0)["eth0"][1] == pytest.approx(100, rel=NEAR)
+    until_near(lambda: lab.measure("gpu002", 2.0)["eth0"][1], 100.0)
     assert max(uplink_rates(lab, "leaf2", 1.0).values()) < 70
 
 
 def test_the_shaper_holds_the_line_rate(lab: Lab) -> None:
     lab.elephant("gpu001", "gpu005", "up2", 150)
     for node, port in (("gpu001", "eth0"), ("leaf1", "up2"), ("leaf2", "down1")):
-        rates = [lab.measure(node, 2.0)[port][0] for _ in range(3)]
+        until_near(partial(sent_mbps, lab, node, port), 100.0)
+        rates = [sent_mbps(lab, node, port) for _ in range(3)]
         # A busy machine reads a counter some milliseconds later than it says.
         assert min(rates) <= 100.2, (node, port)
         assert max(rates) <= 103, (node, port)
-        assert max(rates) > 90, (node, port)
 
 
 def test_a_port_can_be_slower(lab: Lab) -> None:
@@ -159,7 +185,7 @@ def test_a_port_can_be_slower(lab: Lab) -> None:
     lab.set_rate("leaf1", "up1", 20)
     try:
         lab.measure("leaf1", 0.5)  # The queue of before drains at the new rate.
-        assert uplink_rates(lab, "leaf1", 2.0)["up1"] == pytest.approx(20, rel=NEAR)
+        until_near(lambda: uplink_rates(lab, "leaf1", 2.0)["up1"], 20.0)
     finally:
         lab.set_rate("leaf1", "up1", lab.rate_mbps)
 
@@ -189,7 +215,7 @@ def test_a_stopped_flow_is_silent_and_can_resume_if_paused(lab: Lab) -> None:
     flow.pause()
     assert lab.measure("gpu003", 0.5)["eth0"][0] < QUIET_MBPS
     flow.start()
-    assert uplink_rates(lab, "leaf1", 1.0)["up4"] == pytest.approx(50, rel=0.1)
+    until_near(lambda: uplink_rates(lab, "leaf1", 1.0)["up4"], 50.0)
     flow.stop()
     assert not flow.running
 
