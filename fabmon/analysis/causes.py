@@ -38,6 +38,7 @@ from fabmon.analysis.detectors import (
 )
 from fabmon.analysis.evidence.detector_input import Detector
 from fabmon.analysis.evidence.full_link import EcmpGroupThresholds
+from fabmon.analysis.evidence.full_receivers import IncastThresholds
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
 from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
@@ -84,7 +85,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: QueueThresholds
     congested_path: congested_path.CongestedPathThresholds
     packet_loss: packet_loss.PacketLossThresholds
-    incast: incast.IncastThresholds
+    incast: IncastThresholds
     link_health: LinkHealthThresholds
     uneven_rails: uneven_rails.UnevenRailsThresholds
     straggler: straggler.StragglerThresholds

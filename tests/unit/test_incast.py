@@ -187,3 +187,69 @@ def test_senders_that_do_not_slow_down_lose_what_is_dropped() -> None:
     (finding,) = watched.seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("incast", "gpu006/eth0")
     assert finding.lost == pytest.approx(0.67, abs=0.02)
+
+
+def test_a_ring_of_many_hosts_hides_no_incast() -> None:
+    """One full receiver more than senders at line rate, however many there are."""
+    watched = below_one_leaf(hosts=44)
+    for number in range(1, 41):
+        send(watched, number, number % 40 + 1, 390)
+    for sender in (41, 42, 43):
+        send(watched, sender, 44, 130)
+    watched.seconds(SECONDS)
+    assert watched.opened() == ["incast gpu044/eth0"]
+
+
+JOB_GBPS = (48, 93, 98, 193, 198, 201, 205)
+"""What seven senders of an incast send to others, so that their rates tell nothing."""
+
+
+def test_a_receiver_that_is_always_full_has_several_senders_whoever_they_are() -> None:
+    watched = below_one_leaf(hosts=15)
+    for number, gbps in enumerate(JOB_GBPS, start=1):
+        send(watched, number, 8 + number, gbps)
+        send(watched, number, 8, 57)
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("incast", "gpu008/eth0")
+    assert "cannot be distinguished" in finding.text
+    fastest_gbps = max(JOB_GBPS) + 57
+    assert finding.lost == pytest.approx(1 - fastest_gbps / 400, abs=0.02)
+
+
+def test_a_receiver_that_nodes_which_are_not_watched_fill_is_no_incast() -> None:
+    """Storage sends to gpu008 over an uplink, beside the traffic of a job."""
+    watched = below_one_leaf(hosts=15)
+    for number, gbps in enumerate(JOB_GBPS, start=1):
+        send(watched, number, 8 + number, gbps)
+    watched.fabric.send(398 * GBPS, "spine1/swp1", "leaf1/down8")
+    watched.seconds(SECONDS)
+    assert watched.opened() == []
+
+
+PAUSED = "pfc_rx_pause_us_prio3"
+US_PER_S = 1e6
+
+
+def in_bursts(senders_wait: bool) -> Watched:
+    """Bursts of most of a second to gpu012 every three seconds, in no step with the ticks; the
+    senders are paused, else they wait for nothing."""
+    watched = Watched(LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS, metrics=(PAUSED,)))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        gbps = (80, 27, 1)[second % 3]
+        for sender in (1, 2, 3, 4):
+            send(watched, sender, 12, gbps)
+            paused_us = gbps / 100 * 0.7 * US_PER_S if senders_wait else 0
+            watched.fabric.counted[f"gpu{sender:03}/eth0", PAUSED] = paused_us
+
+    watched.seconds(2 * SECONDS, traffic)
+    return watched
+
+
+def test_bursts_that_fill_no_whole_second_are_an_incast_where_its_senders_wait_together() -> None:
+    assert in_bursts(senders_wait=True).opened() == ["incast gpu012/eth0"]
+
+
+def test_bursts_that_nobody_waits_for_are_no_incast() -> None:
+    assert in_bursts(senders_wait=False).opened() == []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.fabric_structure import Mask
+from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.median import median
 from fabmon.fabric.snapshot import Floats
 
@@ -56,14 +56,22 @@ def last_ticks(counts: Mask, most: int = MOST_FULL_TICKS) -> Mask:
 
 
 def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | None:
-    """The place of the port that accounts for the load of a link alone; None without one.
+    """The place of the port that accounts for the load of a link alone; None without one. See
+    `closest_senders`."""
+    places, _ = closest_senders(sent, load, ticks, may)
+    return int(places[0]) if len(places) else None
+
+
+def closest_senders(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> tuple[Rows, Floats]:
+    """The places of the ports that may account for the load of a link alone, the closest first, and
+    by what share of the load each differs from it.
 
     `sent` is [ports, all ticks] and `load` [all ticks], in the same unit; `ticks` are those in
     which the link was full, `may` [ports] are the ports that can be it. The ticks beside them count
     as well: a port that is sampled at another moment moves the same in them together.
     """
     if not may.any() or not ticks.any():
-        return None
+        return np.empty(0, np.intp), np.empty(0, np.float32)
     wide = ticks.copy()
     wide[1:] |= ticks[:-1]
     wide[:-1] |= ticks[1:]
@@ -73,8 +81,10 @@ def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | Non
     near = np.flatnonzero(may & (differs <= _ALONE))
     full = max(float(load[ticks].mean()), 1.0)
     apart = np.abs(sent[near][:, ticks] - load[ticks]).mean(axis=1) / full
-    best = int(np.argmin(differs[near] + apart)) if len(near) else 0
-    return int(near[best]) if len(near) and apart[best] <= _APART else None
+    is_close = apart <= _APART
+    near, differs = near[is_close], (differs[near] + apart)[is_close]
+    order = np.argsort(differs, kind="stable")
+    return near[order], differs[order]
 
 
 @dataclass(frozen=True, slots=True)
