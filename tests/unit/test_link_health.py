@@ -103,6 +103,22 @@ def test_changes_of_carrier_more_than_two_minutes_apart_are_no_flapping(interval
     assert opened(carrier_changes(*counts, interval_s=interval_s), interval_s) == []
 
 
+def test_a_link_that_goes_down_once_is_not_flapping_though_a_frame_is_late() -> None:
+    """The rate that shows a change stands for another second: it is no second change."""
+    counts = [*[0] * 20, *[1] * 20, *[2] * 20]
+    ticks = carrier_changes(*counts, interval_s=1.0)
+    ticks[41] = msgspec.structs.replace(ticks[41], frames=())
+    assert opened(ticks, 1.0) == []
+
+
+def test_changes_of_carrier_while_frames_are_late_are_counted() -> None:
+    counts = [*[0] * 20, *[1] * 20, *[3] * 20]
+    ticks = carrier_changes(*counts, interval_s=1.0)
+    ticks[40] = msgspec.structs.replace(ticks[40], frames=())
+    (finding,) = opened(ticks, 1.0)
+    assert finding.text == "a r0 changed carrier 3 times in the last 2 min"
+
+
 RATE = 400e9
 
 

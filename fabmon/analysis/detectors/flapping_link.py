@@ -38,6 +38,9 @@ CAUSE = Cause(
 _WINDOW_S = 120
 """Seconds over which carrier changes are counted."""
 
+_MOST_TICKS = 10
+"""The most ticks that a rate is taken to be of: after longer silence a node has begun anew."""
+
 
 class FlappingLinks:
     """Counts the carrier changes of every port over two minutes."""
@@ -45,6 +48,7 @@ class FlappingLinks:
     def __init__(self, thresholds: LinkHealthThresholds) -> None:
         self._t = thresholds
         self._up: Floats = np.empty(0, np.float32)
+        self._counted_seq: Rows = np.empty(0, np.intp)
         self._changes: deque[tuple[int, Rows, Floats]] = deque()
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
@@ -66,10 +70,17 @@ class FlappingLinks:
         InfiniBand counts links going down only, and not all of them.
         """
         snapshot = inputs.snapshot
-        before = np.full(len(snapshot.up), np.nan, np.float32)
+        ports = len(snapshot.up)
+        before = np.full(ports, np.nan, np.float32)
         before[: len(self._up)] = self._up
         changed = np.isfinite(before) & np.isfinite(snapshot.up) & (before != snapshot.up)
-        counted = without_nan(snapshot.column("flaps")) * snapshot.interval_s
+        # A rate stands until the next frame comes, and is then that of all the time between.
+        since = np.full(ports, snapshot.seq - 1, np.intp)
+        since[: len(self._counted_seq)] = self._counted_seq
+        is_new = snapshot.age_s < snapshot.interval_s
+        ticks = np.where(is_new, np.minimum(snapshot.seq - since, _MOST_TICKS), 0)
+        self._counted_seq = np.where(is_new, snapshot.seq, since)
+        counted = without_nan(snapshot.column("flaps")) * (ticks * snapshot.interval_s)
         rows = np.flatnonzero(changed | (counted > 0))
         if len(rows):
             self._changes.append((snapshot.seq, rows, np.stack((counted[rows], changed[rows]))))
