@@ -62,6 +62,24 @@ def test_losses_that_many_hosts_have_or_too_few_are_not_reported(
     assert ring.changes == []
 
 
+def test_sprayed_packets_that_overtake_each_other_are_not_lost() -> None:
+    """In a ring in the order of the leaves, every fourth host sends over spines. They have NAKs
+    around the threshold: at times only one of them is above it."""
+    ring = Ring()
+    ring.loses(35, 4)
+    ring.loses(28, 8, 12, 16)
+    ring.seconds(30)
+    assert ring.changes == []
+
+
+def test_a_cable_that_damages_both_directions_has_one_place() -> None:
+    """What gpu005 sends, and what gpu004 sends to it."""
+    ring = Ring()
+    ring.loses(300, 4, 5)
+    ring.seconds(30)
+    assert ring.opened() == ["packet_loss paths of rail r0"]
+
+
 def test_a_moment_of_losses_is_not_reported() -> None:
     """A link that goes down loses what is under way, for as long as a slow counter shows it."""
     ring = Ring()

@@ -21,7 +21,12 @@ from fabmon.analysis.evidence.queue_signals import (
     queue_signals,
     raised_from,
 )
-from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, open_subject, senders_place
+from fabmon.analysis.evidence.senders_place import (
+    MAX_VICTIMS,
+    open_subject,
+    senders_place,
+    share_at_one_node,
+)
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Ticks
 from fabmon.fabric.routing_mode import ADAPTIVE
@@ -46,6 +51,13 @@ _STILL, _NONE = 0.8, 0.2
 """Share of the threshold, 0 to 1, at which the senders of an open finding still lose packets, and
 below which a tick has no losses."""
 
+_ALIKE = 0.5
+"""Share of the level that is raised, 0 to 1, from which on losses may have the same reason."""
+
+_AT_ONE_NODE = 0.9
+"""Share of the lost packets, 0 to 1, that one leaf or host sends or receives where the reason is a
+cable of it."""
+
 
 class PacketLossThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [packet_loss]: NAKs per gigabit (10^9 bits) sent, and ticks of the last ten."""
@@ -59,8 +71,9 @@ def packet_losses(
 ) -> Iterator[Condition]:
     """At most one condition: the senders that get NAKs for lost packets, far more than others.
 
-    None where packets are routed adaptively, which makes those that are overtaken count as lost:
-    most senders get NAKs then, also where it is not known how packets are routed.
+    None where packets that overtake each other may be what counts as lost: where they are routed
+    adaptively, and where senders and receivers at many places have NAKs, be they a few of all.
+    Sprayed packets overtake wherever they cross spines; what one cable loses has one place.
     """
     routing = inputs.structure.fabric.routing
     if not inputs.total("naks").any() or any(each.mode == ADAPTIVE for each in routing.values()):
@@ -85,6 +98,12 @@ def packet_losses(
     missed = np.nan_to_num(inputs.snapshot.column("rdma_out_of_sequence"))
     misses = per_gbit(missed, received, inputs.structure.is_rail & (received > 0))
     receivers = np.flatnonzero(misses >= raised)
+    # Others that lose nearly as much count as well: levels vary around the threshold.
+    alike = _ALIKE * raised
+    lost = np.where(signals.sends & (level >= alike), inputs.total("naks"), 0)
+    missed = np.where(misses >= alike, missed, 0)
+    if share_at_one_node(inputs, lost, missed) < _AT_ONE_NODE:
+        return
     structure, worst = inputs.structure, float(level[senders].max())
     subject, where = senders_place(inputs, senders, level, receivers, misses)
     if len(senders) == 1:

@@ -1,8 +1,10 @@
 """Hosts send over some of their rails only: a collective is as fast as its busiest rail.
 
-The rails of a host carry the same in a collective. One that carries far less, second after second,
-is left out: by one host, where others use it or it did before, or by all hosts that send. A job
-may be started on some NICs of its hosts on purpose: half of them or fewer is no finding.
+The rails of a host carry the same bytes in every iteration of a collective, also those that are
+slow: they are only later. So all bytes of a window longer than an iteration are compared. A rail
+with far fewer in both halves of it is left out: by one host, where others use it or it did before,
+or by all hosts that send. A job may be started on some NICs of its hosts on purpose: half of them
+or fewer is no finding.
 
 What the other rails could carry beside the busiest one is their unused bandwidth: 1 - mean/max of
 the rails of a host. What the job loses by it is not measured: it may not need more.
@@ -23,7 +25,6 @@ from fabmon.analysis.evidence.detector_input import (
     has_values,
     without_nan,
 )
-from fabmon.analysis.evidence.sharing import last_ticks
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
@@ -48,9 +49,10 @@ CAUSE = Cause(
 _MIN_BUSY = 2
 """Rails in use from which on the others are left out: one alone may be a single large flow."""
 
-_LEARNS, _IN_USE = 0.02, 0.5
-"""Weight of a tick in the moving average of a rail's use, and the average, 0 to 1, from which on it
-is a rail that jobs use: a NIC for storage is used with the others for some seconds only."""
+_LEARNS, _FORGETS, _IN_USE = 0.02, 0.01, 0.5
+"""Weights of a tick in which a rail is used, or not, in the moving average of its use, and the
+average, 0 to 1, from which on it is a rail that jobs use: a NIC for storage is used with the others
+for some seconds only. What was in use is known for longer than the window in which it is not."""
 
 _SAME_SPEED = 0.9
 """Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
@@ -83,7 +85,8 @@ _SUSPECT = 0.4
 class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [uneven_rails]: shares of line rate, of the busiest rail; ticks.
 
-    `lost_min` is the least unused bandwidth that is reported, 0 to 1.
+    `of_ticks` is the window, of which 40 ticks are known, and `ticks` are those of it in which a
+    host sends. `lost_min` is the least unused bandwidth that is reported, 0 to 1.
     """
 
     busy_util: Share
@@ -187,7 +190,8 @@ class UnevenRails:
             count = used.sum(axis=1)
             active &= (count >= _MIN_BUSY) & (2 * count >= rows.shape[1])
             own = rows[active]
-            usage[own] += np.float32(_LEARNS) * (used[active] - usage[own])
+            weight = np.where(used[active], np.float32(_LEARNS), np.float32(_FORGETS))
+            usage[own] += weight * (used[active] - usage[own])
         self._usage = usage
 
     def _is_sure(
@@ -292,29 +296,26 @@ def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
 
 
 def _levels(t: UnevenRailsThresholds, inputs: DetectorInput, rows: Rows) -> tuple[Floats, Mask]:
-    """[hosts, rails]: mean utilisation of the rails of some hosts over the active ticks of the
-    window; [hosts]: whether some of them are low in its first and its second half.
+    """[hosts, rails]: mean utilisation of the rails of some hosts over the window; [hosts]: whether
+    some of them are low in it, and in its first and its second half.
 
-    Utilisation is by the line rate of the host's fastest rail: the rails of a collective carry the
-    same bytes, whatever their speeds.
+    All ticks count, those of a rail that is slow as well: in an iteration it moves as many bytes as
+    the others, only later. Utilisation is by the line rate of the host's fastest rail: the rails of
+    a collective carry the same bytes, whatever their speeds.
     """
     # [ticks, rails, hosts]
-    sent = np.moveaxis(inputs.series("tx_bps", rows.T, WINDOW_TICKS), -1, 0)
+    sent = np.moveaxis(inputs.series("tx_bps", rows.T, min(t.of_ticks, WINDOW_TICKS)), -1, 0)
     sent = without_nan(sent / np.fmax.reduce(inputs.snapshot.line_rate_bps[rows], axis=1))
-    active = last_ticks(sent.max(axis=1) > t.busy_util, t.of_ticks)
-    number = np.cumsum(active, axis=0)
-    ticks = number[-1]
-    parts = (active, active & (number <= ticks // 2), active & (number > ticks // 2))
-    levels = [
-        (sent * part[:, None]).sum(axis=0) / np.maximum(part.sum(axis=0), 1).astype(np.float32)
-        for part in parts
-    ]
+    halves = np.array_split(sent, 2)
+    levels = [part.mean(axis=0) for part in (sent, *halves)]
     low = np.all([level < t.low * level.max(axis=0) for level in levels], axis=0).sum(axis=0)
     whole = np.ascontiguousarray(levels[0].T)
     with np.errstate(invalid="ignore"):
         unused = 1.0 - (whole.mean(axis=1) / whole.max(axis=1)).astype(np.float64)
-    is_uneven = (ticks >= t.ticks) & (low > 0) & (2 * low <= rows.shape[1])
-    return whole, is_uneven & (unused >= t.lost_min)
+    is_uneven = (low > 0) & (2 * low <= rows.shape[1]) & (unused >= t.lost_min)
+    for part in halves:
+        is_uneven &= 2 * (part.max(axis=1) > t.busy_util).sum(axis=0) >= t.ticks
+    return whole, is_uneven
 
 
 def _condition(

@@ -7,6 +7,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Rows
 from fabmon.analysis.finding import Cause
+from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 
 MAX_VICTIMS = 64
@@ -51,6 +52,29 @@ def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
     of_leaf = np.bincount(leaf[known], weights=weight[rows][known], minlength=1)
     best = int(np.argmax(of_leaf))
     return structure.leaves[best] if total > 0 and of_leaf[best] >= _ONE_LEAF * total else ""
+
+
+def share_at_one_node(inputs: DetectorInput, lost: Floats, missed: Floats) -> float:
+    """The largest share, 0 to 1, of lost packets that one leaf or host can be the reason of: those
+    that it sends and those that it receives, `lost` at senders and `missed` at receivers [ports].
+
+    What a cable loses passes the nodes at both of its ends, in one direction or in both.
+    """
+    structure, best = inputs.structure, 0.0
+    nodes = structure.once(_node_numbers)
+    for numbers in (nodes, structure.leaf):
+        share = np.zeros(int(numbers.max(initial=0)) + 1)
+        for events in (lost, missed):
+            counts = (events > 0) & (numbers != NONE)
+            np.add.at(share, numbers[counts], events[counts] / float(events.sum()))
+        best = max(best, float(share.max()))
+    return min(best, 1.0)
+
+
+def _node_numbers(fabric: Fabric) -> Rows:
+    """[ports]: a number for the node of each port."""
+    numbers = {node.name: number for number, node in enumerate(fabric.nodes)}
+    return np.array([numbers[port.node] for port in fabric.ports], np.intp)
 
 
 def open_subject(inputs: DetectorInput, cause: Cause, senders: Rows) -> str:
