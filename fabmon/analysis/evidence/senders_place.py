@@ -7,7 +7,6 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Rows
 from fabmon.analysis.finding import Cause
-from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 
 MAX_VICTIMS = 64
@@ -61,20 +60,13 @@ def share_at_one_node(inputs: DetectorInput, lost: Floats, missed: Floats) -> fl
     What a cable loses passes the nodes at both of its ends, in one direction or in both.
     """
     structure, best = inputs.structure, 0.0
-    nodes = structure.once(_node_numbers)
-    for numbers in (nodes, structure.leaf):
+    for numbers in (structure.node, structure.leaf):
         share = np.zeros(int(numbers.max(initial=0)) + 1)
         for events in (lost, missed):
             counts = (events > 0) & (numbers != NONE)
             np.add.at(share, numbers[counts], events[counts] / float(events.sum()))
         best = max(best, float(share.max()))
     return min(best, 1.0)
-
-
-def _node_numbers(fabric: Fabric) -> Rows:
-    """[ports]: a number for the node of each port."""
-    numbers = {node.name: number for number, node in enumerate(fabric.nodes)}
-    return np.array([numbers[port.node] for port in fabric.ports], np.intp)
 
 
 def open_subject(inputs: DetectorInput, cause: Cause, senders: Rows) -> str:
