@@ -6,7 +6,8 @@ and to recorded chunks (`chunk_rates.py`):
 - wrap: a 32-bit counter that went down wrapped, if that is plausible; a 64-bit counter of bytes
   wraps after 12 years at 400 Gb/s (`rate_per_s`);
 - reset: a counter that went down and did not wrap has no rate (`rate_per_s`);
-- saturation: a counter that is stuck at its maximum has no rate (`counter_rates`);
+- saturation: a counter that is stuck at its maximum has no rate; where it reached it since the
+  last read, the rate is the least that it can have been (`counter_rates`);
 - staleness: a rate is valid for STALE_READS periods of its source (`is_stale`);
 - best source: of several counters of the same quantity, the best one that ever counted
   (`BestSources`).
@@ -89,13 +90,15 @@ def counter_rates(
     """Rates between two reads of series, and which series are saturated; both [..., series].
 
     A rate is per second for a counter and the level for a gauge. It is NaN where either value is
-    unknown, the counter was reset or is saturated, or no time passed. `elapsed_ns` is the time
+    unknown, the counter was reset or is stuck at its maximum, or no time passed. One that reached
+    its maximum since the last read rose by the difference at least. `elapsed_ns` is the time
     between the two reads on the node's own clock, 0 where that is unknown or went back.
     """
     saturated: Bools = known & (kinds.code == _SATURATING) & (now >= kinds.maximum)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         is_gauge = kinds.code == GAUGE
-        valid = known & known_before & (elapsed_ns > 0) & ~saturated & ~is_gauge
+        is_stuck = saturated & (before >= kinds.maximum)
+        valid = known & known_before & (elapsed_ns > 0) & ~is_stuck & ~is_gauge
         rates = np.where(valid, rate_per_s(now, before, elapsed_ns, kinds.code), np.nan)
     np.copyto(rates, now, where=known & is_gauge)
     return rates, saturated

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -60,3 +62,31 @@ def test_on_infiniband_a_switch_that_waits_for_a_fifth_of_the_time_is_background
     watched = Watched(fabric)
     watched.seconds(20)
     assert watched.opened() == (["slow_receiver gpu003/eth0"] if is_found else [])
+
+
+class NarrowWait(LeafSpine):
+    """A leaf of InfiniBand whose counters of waiting have 32 bits, and stick at their maximum."""
+
+    def _port_values(self, name: str, metrics: Sequence[str]) -> list[int]:
+        values = super()._port_values(name, metrics)
+        return [
+            min(value, (1 << 32) - 1) if metric == "ib_tx_wait" else value
+            for value, metric in zip(values, metrics, strict=True)
+        ]
+
+
+@pytest.mark.parametrize(("gbps", "is_found"), [(200, True), (400, False)])
+def test_what_a_counter_of_waiting_counts_until_it_is_full_is_evidence(
+    gbps: int, is_found: bool
+) -> None:
+    """A switch port waits for half of the time: at 200 Gb/s its counter is full in the third
+    second, at 400 Gb/s in the second one, which is too short a time to judge by."""
+    line_bps, bits_per_wait = gbps * 1e9, 64
+    fabric = NarrowWait(4, 12, line_bps, leaf_metrics=("ib_tx_wait",))
+    for number in range(1, 13):
+        fabric.send(0.4 * line_bps, f"leaf1/down{number}")
+    watched = Watched(fabric)
+    watched.seconds(20)
+    fabric.counted["leaf1/down3", "ib_tx_wait"] = 0.5 * line_bps / bits_per_wait
+    watched.seconds(10)
+    assert ("slow_receiver gpu003/eth0" in watched.opened()) == is_found

@@ -100,3 +100,44 @@ def test_many_queue_pairs_of_four_senders_on_one_link_are_polarized(
     assert (finding.severity, finding.confidence) == (WARNING, 0.8), "some may be idle"
     assert finding.advice.startswith(said)
     assert finding.text.endswith("one UDP source port") == (numbers is ONE_PORT)
+
+
+def opened(*flows: tuple[float, ...], within_leaf: int = 0) -> list[Finding]:
+    """The findings of 20 s with flows of so many Gb/s on each uplink of 400G, TCP, one a host; and
+    of hosts that send 12 Gb/s each to another host of the leaf."""
+    placed = [(uplink, gbps) for uplink, link in enumerate(flows, 1) for gbps in link]
+    hosts = len(placed) + within_leaf
+    fabric = LeafSpine(uplinks=len(flows), hosts=hosts, rate_bps=400 * GBPS)
+    for number, (uplink, gbps) in enumerate(placed, 1):
+        fabric.send(gbps * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{uplink}")
+    for number in range(len(placed) + 1, hosts + 1):
+        fabric.send(12 * GBPS, f"gpu{number:03}/eth0", f"leaf1/down{number}")
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    return [each for _, _, each in watched.changes]
+
+
+def test_a_link_without_room_is_enough_where_one_flow_a_sender_excludes_chance() -> None:
+    """A link of TCP that is full for most of each second counts as 85 % full."""
+    (finding,) = opened((43,) * 8, (43,) * 6, *[()] * 10)
+    assert (finding.cause, finding.subject) == ("polarization", "leaf1/uplinks")
+    assert finding.text.startswith("14 or more flows of leaf1 use 2 of 12 uplinks (up1, up2)")
+    assert "what they lose is not known" in finding.text
+    assert finding.severity == WARNING
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        ((43,) * 4, (43,) * 4, (), ()),
+        ((30,) * 8, (30,) * 6, *[()] * 10),
+        tuple((43, 43) for _ in range(7)),
+    ],
+    ids=["may be chance", "has room", "even"],
+)
+def test_a_link_below_its_line_rate_is_none(flows: tuple[tuple[float, ...], ...]) -> None:
+    assert not opened(*flows)
+
+
+def test_hosts_that_send_within_their_leaf_have_no_flow_in_the_group() -> None:
+    assert not opened((345,), (345,), *[()] * 10, within_leaf=8)

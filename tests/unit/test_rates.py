@@ -110,8 +110,15 @@ def test_a_32_bit_counter_that_is_read_rarely_may_wrap_by_more() -> None:
 
 def test_a_saturated_counter_is_unknown_not_quiet() -> None:
     node = OneNode(SAT16)
-    node.sample(65534, 1.0)
+    assert math.isnan(node.sample(65535, 1.0))
+    assert node.is_saturated
     assert math.isnan(node.sample(65535, 2.0))
+
+
+def test_a_counter_that_reaches_its_maximum_rose_by_the_difference_at_least() -> None:
+    node = OneNode(SAT16)
+    node.sample(60000, 1.0)
+    assert node.sample(65535, 2.0) == pytest.approx(5535)
     assert node.is_saturated
     assert math.isnan(node.sample(65535, 3.0))
 

@@ -21,8 +21,10 @@ from fabmon.analysis.evidence.full_link import (
     routing_evidence,
 )
 from fabmon.analysis.evidence.group_load import group_loads
+from fabmon.analysis.evidence.group_rates import GroupRates
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
+from fabmon.analysis.evidence.sharing import last_ticks
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.topology.leaves import NONE, Rows
 from fabmon.fabric.wording import rounded_percent
@@ -48,12 +50,15 @@ _CHANCE = 0.0001
 _MIN_FLOWS, _MIN_LINKS = 6, 4
 """Flows and links below which random hashing often uses half of the links only."""
 
+_USED = 0.1
+"""Share of the fullest link's load, 0 to 1, above which a link counts as used."""
+
 _MOST_TRAFFIC = 0.97
 """Share of the traffic, 0 to 1, that the used links must carry: smaller flows blur the count."""
 
-_ALL_TRAFFIC = 0.85
-"""Share of what the feeding ports bring, 0 to 1, that the group must carry for each of them to have
-a flow in it: else some of it stays below the switch."""
+_OF_TRAFFIC = 0.98
+"""Share of what a group carries, 0 to 1, that the counted senders must account for: the two sums
+are of different counters."""
 
 _TAKES_PART = 0.02
 """Share of the largest feeder's traffic, 0 to 1, from which on a port counts as a sender."""
@@ -72,19 +77,60 @@ _SPORTS = 1 << 16
 def polarization(
     inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds
 ) -> Iterator[Condition]:
-    """One condition for each switch with a full link whose flows use too few links."""
+    """One condition for each switch whose flows use too few links, one of which is full, or has no
+    room while it is certain that they use so few."""
     worst: dict[str, FullLink] = {}
     for link in group_loads(inputs, t, queue).links:
         before = worst.get(link.group.node)
         is_worse = before is None or before.severity_order < link.severity_order
         if is_worse and is_polarized(inputs, link):
             worst[link.group.node] = link
+    for link in _without_room(inputs, t, queue):
+        is_new = link.group.node not in worst and is_polarized(inputs, link)
+        if is_new and _is_improbable(link, _flows(inputs, link).senders):
+            worst[link.group.node] = link
     for link in worst.values():
         yield _condition(inputs, link)
 
 
+def _without_room(
+    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds
+) -> Iterator[FullLink]:
+    """The busiest link of each group of uplinks, where it has no room in enough seconds.
+
+    It may be full for nine tenths of every second, which no counter of TCP shows. So it is not
+    known who shares it, nor what they lose.
+    """
+    structure = inputs.structure
+    is_busy = structure.group_links.touched(inputs.peak_sent >= t.room_util)
+    for place in np.flatnonzero(is_busy).tolist():
+        group = structure.groups[place]
+        if group.is_inward or len(group.rows) < _MIN_LINKS or len(group.edges) < _MIN_FLOWS:
+            continue
+        sent = inputs.sent[group.rows, -t.unseen_ticks :].sum(axis=1)
+        if 2 * np.count_nonzero(sent > _USED * sent.max()) > len(sent):
+            continue
+        rates = GroupRates(inputs, t, queue, group)
+        has_none = rates.known_util >= t.room_util
+        member = int(has_none.sum(axis=1).argmax())
+        ticks = last_ticks(has_none[member])
+        if ticks.sum() < t.unseen_ticks or not ticks[-TICKS:].any():
+            continue
+        yield FullLink(
+            row=int(group.rows[member]),
+            group=group,
+            level=rates.level(ticks),
+            full_ticks=int(ticks.sum()),
+            feeders=group.edges[:0],
+            named=group.edges[:0],
+            lost=0.0,
+            slowed_by="",
+            active=0,
+        )
+
+
 def is_polarized(inputs: DetectorInput, link: FullLink) -> bool:
-    """Whether random hashing does not explain how few links the flows of a full link's group use.
+    """Whether random hashing does not explain how few links the flows of a link's group use.
 
     Only where the switch hashes: forwarding tables may send many flows over few links.
     """
@@ -92,7 +138,7 @@ def is_polarized(inputs: DetectorInput, link: FullLink) -> bool:
     if group.is_inward or link.links < _MIN_LINKS or 2 * link.used > link.links:
         return False
     level = np.nan_to_num(link.level)
-    used = level > 0.1 * level.max()
+    used = level > _USED * level.max()
     if not group.routing.may_hash or level[used].sum() < _MOST_TRAFFIC * level.sum():
         return False
     return _is_improbable(link, _flows(inputs, link).least)
@@ -156,8 +202,8 @@ def _computed(inputs: DetectorInput) -> dict[int, _Flows]:
 
 
 def _flows_of(inputs: DetectorInput, link: FullLink) -> _Flows:
-    """The least number of flows in a group: those of its senders, where all that they send goes
-    over it, else of as many of them as could have sent what it carries, the biggest first.
+    """The least number of flows in a group: those of as few senders as could have sent what it
+    carries, the biggest first, since the smaller ones may send within their leaf.
 
     A sender has one flow; where it reports queue pairs, half of the fewest that it has to one NIC
     elsewhere. Connections to some NICs may be idle, and half of those to one may only acknowledge.
@@ -165,10 +211,7 @@ def _flows_of(inputs: DetectorInput, link: FullLink) -> _Flows:
     sent = np.nan_to_num(inputs.entering(link.group.edges, TICKS)).sum(axis=1)
     carried = float(np.nan_to_num(inputs.leaving(link.group.rows, TICKS)).sum())
     senders = sent > _TAKES_PART * sent.max(initial=0)
-    if carried >= _ALL_TRAFFIC * float(sent.sum()):
-        least = int(senders.sum())
-    else:
-        least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), 0.98 * carried)) + 1
+    least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), _OF_TRAFFIC * carried)) + 1
     snapshot, nics = inputs.snapshot, inputs.structure.peer[link.group.edges[senders]]
     table = snapshot.connections.flows_if_quick
     may = possible_ends(snapshot, link.row, "tx") if table else None
