@@ -224,5 +224,6 @@ def _condition(
         lost=round(lost, 3),
         victims=tuple(dict.fromkeys(structure.ids(waiting))),
         unseen="; ".join(filter(None, unseen)),
-        unless=(Trait.FULL_GROUP,),
+        # Marks on what fills no whole seconds may be of a link before the last hop.
+        unless=(Trait.FULL_GROUP, *([] if level >= SLOWED_BELOW else [Trait.FULL_LINK_OF_GROUP])),
     )

@@ -47,14 +47,15 @@ class EdgeQueues:
         return np.where(counts, events[self._host], np.float32(0)), self.waiting()
 
     def are_lasting(self) -> Mask:
-        """[edges]: whether the CNPs of the sender behind an edge port are more than background in
-        most of the last ticks."""
-        cnps, bps = (
+        """[edges]: whether the CNPs (of receivers, marks) of the host behind an edge port are more
+        than background in most of the last ticks."""
+        is_inward = self._group.is_inward
+        events, bps = (
             without_nan(self._inputs.series(column, self._host, TICKS))
-            for column in ("cnp", "tx_bps")
+            for column in (("ecn", "rx_bps") if is_inward else ("cnp", "tx_bps"))
         )
-        background = self._t.cnps_per_gbit * bps / np.float32(1e9)
-        lasting: Mask = (cnps > background).sum(axis=1) > TICKS // 2
+        least = self._t.marks_per_gbit if is_inward else self._t.cnps_per_gbit
+        lasting: Mask = (events > least * bps / np.float32(1e9)).sum(axis=1) > TICKS // 2
         return lasting & self._has_host
 
     def waiting(self) -> Floats:

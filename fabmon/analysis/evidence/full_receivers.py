@@ -1,9 +1,10 @@
 """Receivers that are full and that several senders share, for none has them for itself.
 
-A receiver that is as full as one NIC sends is that NIC's. NICs that send as much as they receive
-are hosts of rings, and each other's. Where as many other NICs send at line rate as receive, these
-are pairs. Else each receiver gets the sender whose traffic is closest to its own, first those that
-least show a queue; what is left has several senders.
+A receiver that is as full as one NIC sends is that NIC's. Where as many NICs of a rail send at line
+rate as receive, these are pairs. Else those that send as much as they receive are hosts of rings
+and have a sender each; of the others each gets the sender whose traffic is closest to its own,
+first those that least show a queue, if there are more such senders than hosts of rings that receive
+as much; what is left has several senders.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fabmon.analysis.evidence.detector_input import (
     WINDOW_TICKS,
     DetectorInput,
     count_ticks,
+    has_values,
     rows_of,
     without_nan,
 )
@@ -109,53 +111,67 @@ def shared_receivers(
     )
     if not full.any():
         return [], nobody
-    exchanges = _exchanges(inputs, claims)
-    unmatched = _unmatched_rails(inputs, claims, ~exchanges)
+    unmatched = _unmatched_rails(inputs, claims)
     unmatched[structure.rail[full & signals.marked]] = True
-    rows = np.flatnonzero(rail & ~exchanges & (most >= claims) & unmatched[structure.rail])
+    rows = np.flatnonzero(rail & (most >= claims) & unmatched[structure.rail])
+    exchanges = _exchanges(inputs, rows, claims[rows])
+    in_rings, rows = rows[exchanges], rows[~exchanges]
     if not full[rows].any():
         return [], nobody
     rows = rows[np.lexsort((-signals.marks[rows], ~full[rows]))[:_MAX_RECEIVERS]]
-    received = without_nan(inputs.entering(rows, WINDOW_TICKS))
     nics = np.flatnonzero(rail & (inputs.peak_sent > _SENDS))
-    sent = inputs.leaving(nics, WINDOW_TICKS)
-    np.fmax(sent, np.float32(0), out=sent)
-    connected, closest = [], []
-    for row, gets in zip(rows.tolist(), received, strict=True):
-        ticks = last_ticks(gets >= claims[row] * lines[row])
-        known = _connected(inputs, row, nics)
-        if known is not None and sent[known][:, ticks].sum() < ACCOUNTED * gets[ticks].sum():
-            known = None  # There is other traffic than that of queue pairs.
-        may = unmatched[structure.rail[nics]] & ~exchanges[nics]
-        may &= structure.node[nics] != structure.node[row]
+    sent = without_nan(inputs.leaving(nics, WINDOW_TICKS))
+    of_rings = without_nan(inputs.entering(in_rings, WINDOW_TICKS))
+    received, answered = (
+        without_nan(of(rows, WINDOW_TICKS)) for of in (inputs.entering, inputs.leaving)
+    )
+    known = [_connected(inputs, row, nics) for row in rows.tolist()]
+    candidates: list[Rows] = []
+    apart = np.full(len(rows), np.inf)
+    for place, row in enumerate(rows.tolist()):
+        ticks = last_ticks(received[place] >= claims[row] * lines[row])
+        may = unmatched[structure.rail[nics]] & (structure.node[nics] != structure.node[row])
         if signals.marked[row]:
             may &= signals.slowed[nics]  # Marks slow a sender, and none here sends at line rate.
-        connected.append(known)
-        closest.append(closest_senders(sent, gets, ticks, may if known is None else may & known))
+        connected = known[place]
+        if connected is not None:
+            brought = sent[connected][:, ticks].sum()
+            if brought < ACCOUNTED * received[place, ticks].sum():
+                known[place] = None  # There is other traffic than that of queue pairs.
+            else:
+                may &= connected
+        senders, differ = closest_senders(sent, received[place], ticks, may)
+        if len(senders):
+            apart[place] = differ[0]
+            hosts = np.ones(len(of_rings), np.bool_)
+            have_one, _ = closest_senders(of_rings, received[place], ticks, hosts)
+            senders = senders if len(senders) > len(have_one) else senders[:0]
+        candidates.append(senders)
     free = np.ones(len(nics), np.bool_)
     several = []
-    nearest = np.array([apart[0] if len(apart) else np.inf for _, apart in closest])
-    for place in np.lexsort((nearest, signals.marks[rows])).tolist():
-        senders, _ = closest[place]
-        senders = senders[free[senders]]
+    for place in np.lexsort((apart, signals.marks[rows])).tolist():
+        senders = candidates[place][free[candidates[place]]]
         if len(senders):
             free[senders[0]] = False
             continue
         row, gets = int(rows[place]), received[place]
         is_full = gets >= least[row] * lines[row]
         ticks = last_ticks(is_full)
-        is_pinned = bool(is_full[-TICKS:].all())
-        if full[row] and is_full.sum() >= t.full_ticks:
-            several.append(Receiver(row, ticks, gets[ticks], is_pinned, connected[place]))
+        # Also longer ago than the rates of the last ticks tell.
+        is_answered = answered[place, ticks].sum() >= _EXCHANGES * gets[ticks].sum()
+        if full[row] and is_full.sum() >= t.full_ticks and not is_answered:
+            is_pinned = bool(is_full[-TICKS:].all())
+            several.append(Receiver(row, ticks, gets[ticks], is_pinned, known[place]))
     return several, SendingNics(nics, sent, free)
 
 
 def _filled_by_bursts(inputs: DetectorInput, signals: QueueSignals, least_util: float) -> Mask:
     """[ports]: receivers with peaks together with which slowed senders wait for credits or are
-    paused. Bursts of a second fill none of the seconds that are counted, wherever marks are not."""
+    paused. Bursts of a second fill no whole seconds; where marks are counted, these show them."""
     found: Mask = np.zeros(len(signals.slowed), np.bool_)
     peaks = inputs.received_filled >= np.float32(least_util)
-    rows = np.flatnonzero(inputs.structure.is_rail & (count_ticks(peaks) >= _PEAKS))
+    may = inputs.structure.is_rail & (count_ticks(peaks) >= _PEAKS)
+    rows = np.flatnonzero(may & ~has_values(inputs.window("ecn")))
     senders = np.flatnonzero(signals.slowed)
     if not len(rows) or not len(senders):
         return found
@@ -170,23 +186,20 @@ def _filled_by_bursts(inputs: DetectorInput, signals: QueueSignals, least_util: 
     return found
 
 
-def _exchanges(inputs: DetectorInput, claims: Floats) -> Mask:
-    """[ports]: rails that send about as much as they receive while they receive a share of line
-    rate `claims` [ports] or more."""
-    rows = np.flatnonzero(inputs.structure.is_rail)
-    received = inputs.received_filled.T[:, rows]
-    is_full = received >= claims[rows].astype(np.float32)
-    sends, gets = ((each * is_full).sum(axis=0) for each in (inputs.sent.T[:, rows], received))
-    found: Mask = np.zeros(len(claims), np.bool_)
-    found[rows] = (gets > 0) & (sends >= np.float32(_EXCHANGES) * gets)
+def _exchanges(inputs: DetectorInput, rows: Rows, claims: Floats) -> Mask:
+    """[rows]: whether ports send about as much as they receive while they receive a share of line
+    rate `claims` [rows] or more."""
+    received, sent = (rows_of(of, rows) for of in (inputs.received_filled, inputs.sent))
+    is_full = received >= claims.astype(np.float32)[:, None]
+    sends, gets = ((each * is_full).sum(axis=1) for each in (sent, received))
+    found: Mask = sends >= np.float32(_EXCHANGES) * gets
     return found
 
 
-def _unmatched_rails(inputs: DetectorInput, claims: Floats, counts: Mask) -> Mask:
+def _unmatched_rails(inputs: DetectorInput, claims: Floats) -> Mask:
     """[rails + 1]: rails on which more receivers are full than senders send at line rate, in half
-    of the ticks in which any receiver is; of the ports that count [ports]. The last one is for
-    ports that are no rail."""
-    rail, rows = inputs.structure.rail, np.flatnonzero(inputs.structure.is_rail & counts)
+    of the ticks in which any receiver is. The last one is for ports that are no rail."""
+    rail, rows = inputs.structure.rail, np.flatnonzero(inputs.structure.is_rail)
     rails = int(rail.max(initial=0)) + 2
     receivers, senders = (
         np.stack([np.bincount(rail[rows[holds]], minlength=rails) for holds in by_tick])

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.evidence.downstream_links import without_downstream
 from fabmon.analysis.evidence.edge_queues import CNPS_OR_MARKS
 from fabmon.analysis.evidence.full_in_bursts import (
@@ -260,6 +260,9 @@ def _full_group(rates: GroupRates) -> FullGroup | None:
     ticks = last_ticks(full)
     if not len(feeds):
         return None
+    # Ports that wait for slower NICs have no queue on their way.
+    own = without_nan(rates.inputs.snapshot.line_rate_bps[rates.group.edges])
+    lines = np.where(rates.queues.queued(), own, lines)
     rate = feeds[:, ticks].mean(axis=1)
     is_big = takes_part(rate, lines)
     slowed = is_big & (rate < rates.slowed_below * lines)
