@@ -70,6 +70,13 @@ def main() -> None:
     ask.add_argument("--healthy", type=int, default=20, help="healthy runs of 300 s")
     ask.add_argument("--faults", type=int, default=20, help="runs of 120 s with a fault")
     ask.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="CAUSE=N",
+        help="more runs of a cause that few runs show, with the seeds after those of --faults",
+    )
+    ask.add_argument(
         "--hours",
         type=int,
         default=0,
@@ -97,6 +104,9 @@ def main() -> None:
     seeds = range(given.first, given.first + max(given.healthy, given.faults))
     plans = [_plan(f"h{seed}", given.only) for seed in seeds[: given.healthy]]
     plans += [_plan(f"{seed}", given.only) for seed in seeds[: given.faults]]
+    for cause, _, count in (each.partition("=") for each in given.also):
+        first = given.first + given.faults
+        plans += [_plan(f"{seed}", cause) for seed in range(first, first + int(count))]
     hours = range(given.first, given.first + given.hours)
     plans += [
         replace(draw_plan(seed, "healthy", DAY), marks=_HOUR_MARKS, skew_s=_HOUR_SKEW_S)

@@ -127,10 +127,11 @@ def _shared_by(
 
 
 def _has_unknown_senders(inputs: DetectorInput, receiver: Receiver) -> bool:
-    """Whether NICs receive more than NICs send: some senders, as those of storage, are not watched,
-    and may be the ones that fill a receiver."""
-    sent, received = (each[receiver.ticks] for each in inputs.once(_sent_and_received))
-    return bool((received - sent).mean() > _DROPPED * receiver.bps.mean())
+    """Whether NICs received more than NICs sent in the last ticks: some senders, as those of
+    storage, are not watched, and may be the ones that fill a receiver."""
+    rail, received = inputs.structure.is_rail, inputs.total("rx_bps")
+    more = float(received[rail].sum() - inputs.total("tx_bps")[rail].sum())
+    return more > _DROPPED * float(received[receiver.row])
 
 
 def _dropped_bps(inputs: DetectorInput, receiver: Receiver) -> Floats:

@@ -98,17 +98,20 @@ def shared_receivers(
 ) -> tuple[list[Receiver], SendingNics]:
     """The full receivers that no sender has for itself, and the NICs that may send to them."""
     structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
-    signals, rail = queue_signals(inputs, queue), structure.is_rail
-    least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
-    least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
-    least[_filled_by_bursts(inputs, signals, t.marked_util)] = t.marked_util
-    # Receivers that one sender fills are looked at as well: its traffic is not another's.
-    claims = np.fmin(least, SLOWED_BELOW)
-    most = without_nan(np.fmax.reduce(inputs.received, axis=1))
-    full = rail & (most >= least) & ~pause_graph(inputs).pauses
     nobody = SendingNics(
         np.empty(0, np.intp), np.empty((0, WINDOW_TICKS), np.float32), np.empty(0, np.bool_)
     )
+    most, rail = without_nan(np.fmax.reduce(inputs.received, axis=1)), structure.is_rail
+    may = rail & (most >= t.marked_util)
+    if not may.any():
+        return [], nobody
+    signals = queue_signals(inputs, queue)
+    least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
+    least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
+    least[_filled_by_bursts(inputs, signals, np.flatnonzero(may), t.marked_util)] = t.marked_util
+    # Receivers that one sender fills are looked at as well: its traffic is not another's.
+    claims = np.fmin(least, SLOWED_BELOW)
+    full = rail & (most >= least) & ~pause_graph(inputs).pauses
     if not full.any():
         return [], nobody
     unmatched = _unmatched_rails(inputs, claims)
@@ -120,7 +123,8 @@ def shared_receivers(
         return [], nobody
     rows = rows[np.lexsort((-signals.marks[rows], ~full[rows]))[:_MAX_RECEIVERS]]
     nics = np.flatnonzero(rail & (inputs.peak_sent > _SENDS))
-    sent = without_nan(inputs.leaving(nics, WINDOW_TICKS))
+    sent = inputs.leaving(nics, WINDOW_TICKS)
+    np.fmax(sent, np.float32(0), out=sent)
     of_rings = without_nan(inputs.entering(in_rings, WINDOW_TICKS))
     received, answered = (
         without_nan(of(rows, WINDOW_TICKS)) for of in (inputs.entering, inputs.leaving)
@@ -165,24 +169,27 @@ def shared_receivers(
     return several, SendingNics(nics, sent, free)
 
 
-def _filled_by_bursts(inputs: DetectorInput, signals: QueueSignals, least_util: float) -> Mask:
-    """[ports]: receivers with peaks together with which slowed senders wait for credits or are
-    paused. Bursts of a second fill no whole seconds; where marks are counted, these show them."""
-    found: Mask = np.zeros(len(signals.slowed), np.bool_)
-    peaks = inputs.received_filled >= np.float32(least_util)
-    may = inputs.structure.is_rail & (count_ticks(peaks) >= _PEAKS)
-    rows = np.flatnonzero(may & ~has_values(inputs.window("ecn")))
+def _filled_by_bursts(
+    inputs: DetectorInput, signals: QueueSignals, rows: Rows, least_util: float
+) -> Rows:
+    """Those of some receivers that have peaks together with which slowed senders wait for credits
+    or are paused. Bursts of a second fill no whole seconds; where marks are counted, these show
+    them."""
+    received = without_nan(rows_of(inputs.received, rows))
+    has_peaks = count_ticks(received >= np.float32(least_util)) >= _PEAKS
+    has_peaks &= ~has_values(rows_of(inputs.window("ecn"), rows))
+    rows, received = rows[has_peaks], received[has_peaks]
     senders = np.flatnonzero(signals.slowed)
     if not len(rows) or not len(senders):
-        return found
+        return rows[:0]
     lines = without_nan(inputs.snapshot.line_rate_bps[senders])
     waits = np.fmax(*(rows_of(inputs.filled(each), senders) for each in ("pause_rx", "stall")))
     waited = (waits * lines[:, None]).sum(axis=0)
-    received = rows_of(inputs.received_filled, rows)
     apart = received - received.mean(axis=1, keepdims=True)
     waited -= waited.mean()
     scale = np.sqrt((apart**2).sum(axis=1) * (waited**2).sum())
-    found[rows] = (apart * waited).sum(axis=1) >= _TOGETHER * np.fmax(scale, _LEAST)
+    together: Mask = (apart * waited).sum(axis=1) >= _TOGETHER * np.fmax(scale, _LEAST)
+    found: Rows = rows[together]
     return found
 
 
