@@ -53,6 +53,9 @@ was dropped: clocks and counters differ by less."""
 _SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
 
+_QUEUES_BEFORE = (Trait.FULL_GROUP, Trait.FULL_LINK_OF_GROUP, Trait.OF_LINK)
+"""What marks the traffic of a receiver as well, where that fills no whole seconds."""
+
 _CONFIDENCE, _SEEN, _MARKED = 0.8, 0.08, 0.08
 """Confidence, 0 to 1, and what a queue at the senders adds, and marks at the receiver or pause
 before it."""
@@ -225,6 +228,5 @@ def _condition(
         lost=round(lost, 3),
         victims=tuple(dict.fromkeys(structure.ids(waiting))),
         unseen="; ".join(filter(None, unseen)),
-        # Marks on what fills no whole seconds may be of a link before the last hop.
-        unless=(Trait.FULL_GROUP, *([] if level >= SLOWED_BELOW else [Trait.FULL_LINK_OF_GROUP])),
+        unless=(Trait.FULL_GROUP,) if level >= SLOWED_BELOW else _QUEUES_BEFORE,
     )

@@ -262,7 +262,7 @@ def _full_group(rates: GroupRates) -> FullGroup | None:
         return None
     # Ports that wait for slower NICs have no queue on their way.
     own = without_nan(rates.inputs.snapshot.line_rate_bps[rates.group.edges])
-    lines = np.where(rates.queues.queued(), own, lines)
+    lines = np.where(rates.queues.queued() | rates.has_queue[rates.is_up].all(), own, lines)
     rate = feeds[:, ticks].mean(axis=1)
     is_big = takes_part(rate, lines)
     slowed = is_big & (rate < rates.slowed_below * lines)
