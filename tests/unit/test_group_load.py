@@ -483,3 +483,19 @@ def test_senders_to_slower_hosts_are_not_slowed_by_a_link_that_just_carries_them
     watched.seconds(SECONDS)
     is_slowed = "ecmp_collision leaf1/up1" in watched.opened()
     assert is_slowed == (receives_gbps < 190)
+
+
+@pytest.mark.parametrize("waits", [0.0, 0.5])
+def test_a_full_group_slows_hosts_that_are_as_fast_as_a_slower_one_by_chance(waits: float) -> None:
+    """Seven hosts of 400G send 200 Gb/s beside one of 200G at its line rate: those that are paused
+    for half of the time do not wait for slower NICs."""
+    paused = "pfc_rx_pause_us_prio3"
+    speeds = dict.fromkeys(("gpu001/eth0", "leaf1/down1"), 200 * GBPS)
+    fabric = LeafSpine(4, hosts=8, rate_bps=400 * GBPS, speeds=speeds, metrics=(paused,))
+    for number in range(1, 9):
+        gbps = 190 if number == 1 else 200
+        fabric.send(gbps * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 4}")
+        fabric.counted[f"gpu{number:03}/eth0", paused] = waits * 1e6 if number > 1 else 0
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    assert ("oversubscription leaf1/uplinks" in watched.opened()) == (waits > 0)

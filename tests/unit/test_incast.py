@@ -253,3 +253,23 @@ def test_bursts_that_fill_no_whole_second_are_an_incast_where_its_senders_wait_t
 
 def test_bursts_that_nobody_waits_for_are_no_incast() -> None:
     assert in_bursts(senders_wait=False).opened() == []
+
+
+@pytest.mark.parametrize(
+    ("down", "opened"),
+    [(set(), {"incast"}), ({"leaf1/up1", "spine1/swp1"}, {"link_down"})],
+)
+def test_marks_below_line_rate_are_of_a_broken_cable_before_the_last_hop(
+    down: set[str], opened: set[str]
+) -> None:
+    """What goes around a cable that is down queues elsewhere, and arrives marked."""
+    metrics = ("rdma_ecn_marked", "rdma_cnp_handled")
+    watched = Watched(LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS, metrics=metrics))
+    watched.seconds(2)
+    for sender in (9, 10, 11):
+        send(watched, sender, 12, 105)
+        watched.fabric.counted[f"gpu{sender:03}/eth0", "rdma_cnp_handled"] = 6_000
+    watched.fabric.counted["gpu012/eth0", "rdma_ecn_marked"] = 3e6
+    watched.fabric.down = down
+    watched.seconds(SECONDS)
+    assert {each.split()[0] for each in watched.opened()} == opened
