@@ -83,14 +83,15 @@ class Phase(NamedTuple):
 
 
 def opens(*phases: Phase, hosts: int = 8, is_roce: bool = False) -> list[str]:
-    """What opens where each rail is of 400G; RoCE would show a queue, by CNPs."""
+    """What opens where each rail is of 400G; RoCE would show a queue, by CNPs: its devices count
+    waiting for credits as well, as 0."""
     names = [f"gpu{number:03}" for number in range(1, hosts + 1)]
     rails = [f"mlx5_{rail}" for rail in range(len(phases[0].sent))]
     metrics, state = ("ib_tx_bytes", "ib_rx_bytes", "ib_state"), 4
     ports = [Object(each, "infiniband", each, {}, metrics) for each in rails]
     if is_roce:
         metrics, state = ("netdev_tx_bytes", "netdev_rx_bytes", "netdev_up"), 1
-        ports = [port(each, metrics=(*metrics, "rdma_cnp_handled")) for each in rails]
+        ports = [port(each, metrics=(*metrics, "rdma_cnp_handled", "ib_tx_wait")) for each in rails]
     pipeline = new_pipeline([Host(name=name, speeds=(("*", 400e9),)) for name in names])
     opened = []
     counts = [(0.0, 0.0)] * len(rails)
@@ -100,7 +101,7 @@ def opens(*phases: Phase, hosts: int = 8, is_roce: bool = False) -> list[str]:
             (sent + tx * 1e9 / 8, received + rx * 1e9 / 8)
             for (sent, received), tx, rx in zip(counts, phase.sent, phase.received, strict=True)
         ]
-        end = (state, 0) if is_roce else (state,)
+        end = (state, 0, 0) if is_roce else (state,)
         values = [value for pair in counts for value in (*map(int, pair), *end)]
         heard = tick(
             second,
