@@ -19,6 +19,7 @@ from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.fabric.names import natural
 from fabmon.fabric.routing_mode import (
     ADAPTIVE,
     HASHED,
@@ -102,6 +103,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         for each, util in zip(group.rows.tolist(), level, strict=True)
         if util < _IDLE_UTIL
     ]
+    idle.sort(key=natural)
     peer = int(structure.peer[row])
     towards = f" to {ports[peer].node}" if peer >= 0 else ""
     links = (

@@ -253,7 +253,8 @@ def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
     fabric = snapshot.fabric
     rows = [row for row in finding.rows if fabric.ports[row].node]
     group = fabric.group_of(rows[0]) if rows else None
-    shown = list(dict.fromkeys([*(group.rows if group is not None else ()), *rows]))
+    own = sorted(group.rows, key=lambda row: fabric.ports[row].index) if group is not None else []
+    shown = list(dict.fromkeys([*own, *rows]))
     one = len({fabric.ports[row].node for row in shown}) == 1
     shown, more = shown[:_MOST_BARS], max(0, len(shown) - _MOST_BARS)
     recent, rates = RecentLoad(snapshot, shown), snapshot.line_rate_bps[shown]

@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from fabmon.fabric.model import Port
+from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import label_runs, percent, plural, rate
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Target, fit, line, peer, right
@@ -102,7 +103,7 @@ def _hops(canvas: Canvas) -> Iterator[tuple[int, list[Port]]]:
 
 
 def _by_node(ports: Sequence[Port]) -> list[list[Port]]:
-    ordered = sorted(ports, key=lambda port: (port.node, port.role, port.index))
+    ordered = sorted(ports, key=lambda port: (natural(port.node), port.role, port.index))
     return [list(own) for _, own in groupby(ordered, key=lambda port: port.node)]
 
 
