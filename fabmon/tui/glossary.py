@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabmon.analysis.causes import CAUSES
+from fabmon.analysis.causes import CAUSES, OVERLOADED_LINK
 from fabmon.tui.metrics import HEAT_METRICS
 
 _TEXT = """
@@ -297,6 +297,13 @@ def _entries(text: str) -> dict[str, str]:
     return entries
 
 
-_WORDS = _entries(_TEXT) | {cause.title: f"finding: {cause.meaning}." for cause in CAUSES.values()}
+_WORDS = (
+    _entries(_TEXT)
+    | {cause.title: f"finding: {cause.meaning}." for cause in CAUSES.values()}
+    | {
+        OVERLOADED_LINK: "finding: as ECMP collision, where forwarding tables (InfiniBand) or"
+        " adaptive routing select the link, not a hash."
+    }
+)
 GLOSSARY = dict(sorted(_WORDS.items(), key=lambda entry: entry[0].lower()))
 """Word -> explanation, in alphabetical order; the titles of causes with their meanings."""
