@@ -140,7 +140,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             *slowed_ports,
             Evidence("group links", link.links, "links"),
             Evidence("idle links", len(idle), "links"),
-            Evidence("seconds full", link.full_ticks, "ticks"),
+            Evidence("time full", round(link.full_ticks * inputs.snapshot.interval_s, 1), "s"),
             *_hashing(inputs, link),
             Evidence("queue", link.slowed_by or "not seen at the hosts"),
             *([Evidence("pairs on the link", name_list(pairs, _MAX_PAIRS))] if pairs else []),

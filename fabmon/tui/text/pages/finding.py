@@ -19,6 +19,8 @@ from fabmon.tui.text.picture.canvas import Canvas
 from fabmon.tui.text.picture.pictures import picture
 
 _NAME = 28
+_NUMBER = 14
+"""Columns of a number with its unit, at least."""
 _LEAST_PICTURE = 8
 """Lines of the picture, however low the screen is."""
 
@@ -128,12 +130,18 @@ def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
     lines = [line((" Evidence", ctx.palette.strong), (when, ctx.palette.dim))]
     longest = max(cell_len(item.name) for item in finding.evidence)
     name_width = max(_NAME, min(longest + 2, ctx.width - 20))
-    for item in finding.evidence:
-        value = evidence_value(item.value, item.unit)
+    values = [evidence_value(each.value, each.unit) for each in finding.evidence]
+    numbers = [
+        cell_len(value)
+        for value, each in zip(values, finding.evidence, strict=True)
+        if not isinstance(each.value, str)
+    ]
+    number_width = min(max([_NUMBER, *numbers]), ctx.width - name_width - 3)
+    for item, value in zip(finding.evidence, values, strict=True):
         if isinstance(item.value, str):
             first, *rest = wrap(value, ctx.width - name_width - 4)
         else:
-            first, rest = right(value, 14), []
+            first, rest = right(value, number_width), []
         lines.append(line((f"   {fit(item.name, name_width)}{first}", ctx.palette.text)))
         lines += [line((" " * (name_width + 3) + part, ctx.palette.text)) for part in rest]
     return lines
