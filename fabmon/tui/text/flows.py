@@ -44,6 +44,10 @@ _AFFECTED_FIRST = (
     " Affected NICs are listed first, then those whose traffic correlates with the link."
 )
 _CORRELATED_FIRST = " NICs whose traffic correlates with the link are listed first."
+_READ_TABLES = (
+    "add `sources=+ib_fabric` to one node in the hosts file: the forwarding tables show which pairs"
+    " of hosts use this link."
+)
 _RATES = (
     "The rate, once for each NIC, is all that it sends, to all its receivers: how much of it each"
     " flow has is not counted."
@@ -82,11 +86,13 @@ def _affected_names(finding: Finding, fabric: Fabric) -> frozenset[str]:
 
 def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     """For a hashing finding without known flows: the `fabmon trace` command that asks the switches,
-    with two hosts whose flows may use the link.
+    with two hosts whose flows may use the link. On InfiniBand: how to read the forwarding tables.
     """
     place = link_of(ctx.fabric, finding)
     if finding.cause not in causes_with(Trait.OF_HASHING) or place is None:
         return []
+    if ctx.fabric.ports[place[0][0]].kind == "infiniband" and ctx.fabric.forwarding is None:
+        return _next(ctx, _READ_TABLES)
     found = flows_on_link(ctx.snapshot, *place)
     if found is None or found.is_exact or not ctx.fabric.routing_of(place[0][0]).may_hash:
         return []
@@ -94,7 +100,10 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     if pair is None:
         return []
     command = f"fabmon trace {pair[0]} {pair[1]} {ctx.nodes_options}".strip()
-    text = f"`{command}` shows the link of each flow."
+    return _next(ctx, f"`{command}` shows the link of each flow.")
+
+
+def _next(ctx: DrawContext, text: str) -> list[Line]:
     first, *rest = wrap(text, ctx.width - 8)
     return [
         line((" Next: ", ctx.palette.strong), (first, ctx.palette.text)),

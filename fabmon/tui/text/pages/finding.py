@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from fabmon.analysis.affected_ports import AffectedPort, affected_ports
 from fabmon.analysis.causes import documentation, measured_loss
+from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
 from fabmon.analysis.finding import Finding, last_held_ns, sentence
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value, loss_and_confidence
@@ -144,4 +145,20 @@ def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
             first, rest = right(value, number_width), []
         lines.append(line((f"   {fit(item.name, name_width)}{first}", ctx.palette.text)))
         lines += [line((" " * (name_width + 3) + part, ctx.palette.text)) for part in rest]
-    return lines
+    return lines + _flow_counts(ctx, finding)
+
+
+def _flow_counts(ctx: DrawContext, finding: Finding) -> list[Line]:
+    """What the numbers of flows count, where there are several."""
+    found = {each.name: each for each in finding.evidence}
+    least, effective = found.get(LEAST_FLOWS), found.get(EFFECTIVE_FLOWS)
+    if least is None or effective is None:
+        return []
+    count = evidence_value(least.value, least.unit)
+    text = f"At least {count} carry this traffic, by the rates and queue pairs of the senders."
+    if effective.unit.endswith("QPs"):
+        queue_pairs = effective.unit.removeprefix("of ")
+        text += f" {queue_pairs} may use these links, idle ones included."
+    equal = evidence_value(effective.value, "")
+    text += f" Effective flows: {equal} equal flows would be as uneven."
+    return paragraph(text, ctx.width, ctx.palette.dim)
