@@ -8,7 +8,7 @@ import msgspec
 
 from fabmon.alerts.quiet_hours import QuietHours, parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, BaseReceiver
-from fabmon.analysis.causes import CAUSES, title
+from fabmon.analysis.causes import CAUSES, finding_title
 from fabmon.analysis.finding import SEVERITIES, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job_table import JobTable
@@ -45,8 +45,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     def summary(self) -> str:
         """Cause and subject, or the number of findings of a group."""
         if self.others:
-            return f"{title(self.finding.cause)}: {plural(len(self.others), 'more finding')}"
-        return f"{title(self.finding.cause)}: {self.finding.subject}"
+            return f"{finding_title(self.finding)}: {plural(len(self.others), 'more finding')}"
+        return f"{finding_title(self.finding)}: {self.finding.subject}"
 
     @property
     def text(self) -> str:

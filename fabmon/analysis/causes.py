@@ -37,13 +37,14 @@ from fabmon.analysis.detectors import (
     uneven_rails,
 )
 from fabmon.analysis.evidence.detector_input import Detector
-from fabmon.analysis.evidence.full_link import EcmpGroupThresholds
+from fabmon.analysis.evidence.full_link import ROUTING, EcmpGroupThresholds
 from fabmon.analysis.evidence.full_receivers import IncastThresholds
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
 from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import Cause, Condition, Trait
 from fabmon.analysis.tracker import FindingThresholds
+from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 
 CAUSES: dict[str, Cause] = {
     each.name: each
@@ -75,6 +76,10 @@ CAUSES: dict[str, Cause] = {
     )
 }
 """Every cause that a finding can have, by name."""
+
+
+OVERLOADED_LINK = "Overloaded link"
+"""Title of an ECMP collision where forwarding tables or adaptive routing select the links."""
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,6 +147,20 @@ def title(cause: str) -> str:
     if declared is not None:
         return declared.title
     return cause.replace("_", " ").capitalize()
+
+
+def finding_title(finding: Condition) -> str:
+    """The title of a finding's cause: `ECMP collision`; `Overloaded link` where a group's traffic
+    is not hashed."""
+    routing = next((each.value for each in finding.evidence if each.name == ROUTING), "")
+    return title_by_routing(finding.cause, str(routing))
+
+
+def title_by_routing(cause: str, mode: str) -> str:
+    """The title of a cause on a switch with a routing mode; an unknown mode counts as hashed."""
+    if cause == ecmp_collision.CAUSE.name and mode in (STATIC, ADAPTIVE):
+        return OVERLOADED_LINK
+    return title(cause)
 
 
 def documentation(cause: str) -> str:

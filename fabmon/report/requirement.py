@@ -245,7 +245,8 @@ def _rows(record: RequirementRecord) -> Iterator[tuple[str, str, str]]:
         f"{groups} such group{'' if groups == '1' else 's'} in each node",
     )
     yield "a node sends per step", byte_count(record.node_bytes), _formula(record)
-    yield "a rail sends per step", byte_count(record.rail_bytes), f"{record.rails} rails a node"
+    rails = f"{plural(record.rails, 'rail')} a node"
+    yield "a rail sends per step", byte_count(record.rail_bytes), rails
     if record.compute_low_s is not None and record.compute_high_s is not None:
         low, high = measured(record.compute_low_s), measured(record.compute_high_s)
         yield "computing", low if low == high else f"{low} to {high}", record.compute_source or ""

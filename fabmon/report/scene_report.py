@@ -112,7 +112,7 @@ def finding_lines(scene: Scene) -> Iterator[str]:
     for change, finding in scene.changes:
         head = f"{date_time(scene.snapshot.time_ns)} {change.value:<6} {finding.severity:<8}"
         jobs = f" [{', '.join(finding.jobs)}]" if finding.jobs else ""
-        yield f"{head} {causes.title(finding.cause)}: {finding.subject}: {finding.text}{jobs}\n"
+        yield f"{head} {causes.finding_title(finding)}: {finding.subject}: {finding.text}{jobs}\n"
 
 
 def tick_record(scene: Scene, links: Mask | None = None) -> TickRecord:
@@ -194,7 +194,7 @@ def _summary(scene: Scene) -> Iterator[str]:
 
 def _findings(scene: Scene) -> Iterator[str]:
     for finding in scene.findings:
-        yield f"! {causes.title(finding.cause)}: {sentence(finding, scene.snapshot)}"
+        yield f"! {causes.finding_title(finding)}: {sentence(finding, scene.snapshot)}"
         if finding.jobs:
             yield f"  affects {', '.join(finding.jobs)}"
         yield f"  {finding.advice}"

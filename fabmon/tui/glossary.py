@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabmon.analysis.causes import CAUSES
+from fabmon.analysis.causes import CAUSES, OVERLOADED_LINK
 from fabmon.tui.metrics import HEAT_METRICS
 
 _TEXT = """
@@ -119,7 +119,8 @@ job
     known: the hosts whose traffic moves together.
 last seen △
     the condition of a finding has not been true for this long. The finding stays open for a while,
-    because a condition that stops with the job returns with it; its numbers are of that time.
+    because a condition that stops with the job returns with it; its numbers are of that time. Most
+    conditions are of the last 10 s, so the trouble itself may have ended up to 10 s earlier.
 kernel
     a message of the node's kernel about a NIC, GPU or PCIe; ✖: the device does not work any more.
 leaf
@@ -297,6 +298,13 @@ def _entries(text: str) -> dict[str, str]:
     return entries
 
 
-_WORDS = _entries(_TEXT) | {cause.title: f"finding: {cause.meaning}." for cause in CAUSES.values()}
+_WORDS = (
+    _entries(_TEXT)
+    | {cause.title: f"finding: {cause.meaning}." for cause in CAUSES.values()}
+    | {
+        OVERLOADED_LINK: "finding: as ECMP collision, where forwarding tables (InfiniBand) or"
+        " adaptive routing select the link, not a hash."
+    }
+)
 GLOSSARY = dict(sorted(_WORDS.items(), key=lambda entry: entry[0].lower()))
 """Word -> explanation, in alphabetical order; the titles of causes with their meanings."""

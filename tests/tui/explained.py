@@ -48,9 +48,10 @@ def finding_of(scene: Scene, cause: str) -> Finding | None:
 
 
 @cache
-def played(cause: str) -> Scene:
-    """The scene some seconds after a finding of this cause opened."""
-    scenario, expected = read(HERE / f"{_OTHER_SCENARIOS.get(cause, cause)}.toml")
+def played(cause: str, scenario_name: str = "") -> Scene:
+    """The scene some seconds after a finding of this cause opened, in its scenario or another."""
+    name = scenario_name or _OTHER_SCENARIOS.get(cause, cause)
+    scenario, expected = read(HERE / f"{name}.toml")
     feed = DemoFeed(scenario)
     pipeline = new_pipeline(feed.hosts)
     since = 0

@@ -13,7 +13,7 @@ import pytest
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.finding import Condition, Finding
-from fabmon.analysis.scene import Scene
+from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import GPU, RAIL
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.tui.cells import DOWN, scale
@@ -21,6 +21,7 @@ from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.finding_groups import finding_groups
+from fabmon.tui.text.labels import event_text
 from fabmon.tui.text.pages import finding as page
 from fabmon.tui.text.pages.findings import finding_lines
 from fabmon.tui.text.pages.node import node_page
@@ -115,6 +116,35 @@ def test_every_cause_is_explained(
     for said in (finding.text, finding.advice, finding.unseen):
         assert said in flat
     assert all(item.name in text for item in finding.evidence)
+
+
+def test_on_infiniband_no_hash_collides_and_ports_wait_for_credits() -> None:
+    scene = played("ecmp_collision", "collision_infiniband")
+    finding = finding_of(scene, "ecmp_collision")
+    assert finding is not None
+    said = lines_of(scene, finding, 80, 24)
+    assert said[0] == " ▲ Overloaded link  leaf1 up3 → spine1"
+    assert any(line.startswith(" Next: add `sources=+ib_fabric` to one node") for line in said)
+    event = Event(0, 0, "finding", "open ecmp_collision leaf1/swp18")
+    assert event_text(event, scene.snapshot.fabric).startswith("Opened: Overloaded link leaf1 ")
+    scene = played("slow_receiver", "slow_receiver_infiniband")
+    finding = finding_of(scene, "slow_receiver")
+    assert finding is not None
+    text = " ".join(lines_of(scene, finding, 100, 24))
+    assert "gpu005 r1 cannot keep up: its switch waits for credits 65 % of the time" in text
+    assert "% others wait for credits" in text
+    assert "pauses" not in text
+
+
+def test_the_numbers_of_flows_say_what_they_count() -> None:
+    scene = played("polarization")
+    finding = finding_of(scene, "polarization")
+    assert finding is not None
+    said = " ".join(" ".join(lines_of(scene, finding, 100, 40)).split())
+    assert "At least 64 flows carry this traffic, by the rates and queue pairs" in said
+    assert "256 QPs may use these links, idle ones included." in said
+    assert "Effective flows: 4.30 equal flows would be as uneven." in said
+    assert "4.30 of 256 QPs" in said
 
 
 def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> None:

@@ -126,6 +126,11 @@ def test_a_link_without_room_is_enough_where_one_flow_a_sender_excludes_chance()
     assert finding.severity == WARNING
 
 
+def test_the_links_that_are_used_are_named_in_natural_order() -> None:
+    (finding,) = opened((), (43,) * 6, *[()] * 7, (43,) * 8, (), ())
+    assert " use 2 of 12 uplinks (up2, up10)" in finding.text
+
+
 @pytest.mark.parametrize(
     "flows",
     [

@@ -19,6 +19,7 @@ from fabmon.analysis.evidence.group_load import group_loads
 from fabmon.analysis.evidence.null_model import hashing_evidence
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.fabric.names import natural
 from fabmon.fabric.routing_mode import (
     ADAPTIVE,
     HASHED,
@@ -102,6 +103,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         for each, util in zip(group.rows.tolist(), level, strict=True)
         if util < _IDLE_UTIL
     ]
+    idle.sort(key=natural)
     peer = int(structure.peer[row])
     towards = f" to {ports[peer].node}" if peer >= 0 else ""
     links = (
@@ -138,7 +140,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             *slowed_ports,
             Evidence("group links", link.links, "links"),
             Evidence("idle links", len(idle), "links"),
-            Evidence("seconds full", link.full_ticks, "ticks"),
+            Evidence("time full", round(link.full_ticks * inputs.snapshot.interval_s, 1), "s"),
             *_hashing(inputs, link),
             Evidence("queue", link.slowed_by or "not seen at the hosts"),
             *([Evidence("pairs on the link", name_list(pairs, _MAX_PAIRS))] if pairs else []),

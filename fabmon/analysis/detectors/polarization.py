@@ -26,6 +26,7 @@ from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_mo
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.evidence.sharing import last_ticks
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.fabric.names import natural
 from fabmon.fabric.topology.leaves import NONE, Rows
 from fabmon.fabric.wording import rounded_percent
 
@@ -261,6 +262,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     probability = occupied_at_most(link.used, flows, link.links)
     seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
     used = [structure.fabric.ports[int(row)].label for row in order[: link.used]]
+    used.sort(key=natural)
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity if link.is_loss_known and is_sure else WARNING,

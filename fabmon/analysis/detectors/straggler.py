@@ -363,8 +363,8 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Co
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} began {plural(late.times, 'exchange')} late in {period_s:.0f} s, by"
-            f" {late.late_s:.1f} s: the {peers} other hosts of its job wait for it, and reach"
+            f"{name} was late for {plural(late.times, 'exchange')} in {period_s:.0f} s, by about"
+            f" {late.late_s:.1f} s each: the {peers} other hosts of its job wait for it, and reach"
             f" {rounded_percent(late.level)} of line rate on average meanwhile"
         ),
         evidence=(

@@ -17,6 +17,9 @@ from fabmon.fabric.snapshot import Floats
 LINK_UTIL = "link util"
 """Name of the evidence that has the utilisation of a finding's link, in %."""
 
+ROUTING = "routing"
+"""Name of the evidence that has the routing mode of a finding's group."""
+
 CLEARLY_UNEVEN = 0.3
 """1 - mean/max of a group, 0 to 1, from which on a full link is reported without knowing who feeds
 it, or for how much of the time it is full."""
@@ -122,7 +125,7 @@ class FullLink:
 
 def routing_evidence(routing: Routing) -> Evidence:
     """Evidence: how the switch selects the links of the group."""
-    return Evidence("routing", "not known" if routing.mode == UNKNOWN else routing.mode)
+    return Evidence(ROUTING, "not known" if routing.mode == UNKNOWN else routing.mode)
 
 
 def loss_evidence(link: FullLink) -> tuple[Evidence, ...]:

@@ -28,7 +28,8 @@ _MAX_FLOWS = 4096
 
 _MEASURED = "max/mean"
 _EXPECTED = "max/mean of random hashing, p95"
-_FLOWS = ("flows, at least", "effective flows")
+LEAST_FLOWS, EFFECTIVE_FLOWS = "flows, at least", "effective flows"
+_FLOWS = (LEAST_FLOWS, EFFECTIVE_FLOWS)
 _LINKS = "group links"
 """Names of evidence. `_FLOWS`: the number of flows where it is known, else how many equal flows
 would be as uneven."""

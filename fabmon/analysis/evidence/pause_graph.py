@@ -253,11 +253,15 @@ class HostPauses:
         # A host that fell silent a second ago still pauses its switch, with no known rate.
         known = np.isfinite(received)
         at = f" while it receives at {bit_rate(received)}" if known else ""
-        pauses = f"pauses its switch {rounded_percent(pause.share)} of the time{at}"
-        if pause.is_storm:
-            what = f"{pauses}: it all but stops the traffic to it"
+        of_time = f"{rounded_percent(pause.share)} of the time{at}"
+        if ports[row].kind == "infiniband":
+            pauses, waits = "gives its switch no credits", "its switch waits for credits"
         else:
-            what = f"cannot keep up: it {pauses}"
+            pauses, waits = "pauses its switch", "it pauses its switch"
+        if pause.is_storm:
+            what = f"{pauses} {of_time}: it all but stops the traffic to it"
+        else:
+            what = f"cannot keep up: {waits} {of_time}"
         return Condition(
             cause=cause.name,
             severity=cause.severity,

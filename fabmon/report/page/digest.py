@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.recent_load import RecentLoad
@@ -118,8 +119,8 @@ class Bar:
 class ReportedFinding:
     """A finding: `finding` as it was last, `worst` as it was at `at_ns`, when its loss was highest.
 
-    `subject` and `victims` are display names. `bars` are its ports at `at_ns`; `more` counts those
-    for which there is no bar. Sentence, evidence and picture are all those of `at_ns`.
+    `subject` is a display name, `victims` are texts. `bars` are its ports at `at_ns`; `more` counts
+    those for which there is no bar. Sentence, evidence and picture are all those of `at_ns`.
     """
 
     finding: Finding
@@ -228,12 +229,10 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
         elif len(made.findings) >= _MOST_FINDINGS:
             made.left_out_findings += 1
         else:
-            subject, *victims = scene.snapshot.fabric.display_names(
-                [finding.subject, *finding.victims]
-            )
-            made.findings[key] = ReportedFinding(
-                finding, finding, subject, tuple(victims), 0, (), 0
-            )
+            fabric = scene.snapshot.fabric
+            subject = fabric.display_names([finding.subject])[0]
+            victims = tuple(each.text for each in affected_ports(finding, fabric))
+            made.findings[key] = ReportedFinding(finding, finding, subject, victims, 0, (), 0)
     for finding in scene.findings:
         reported = made.findings.get((finding.key, finding.since_ns))
         if reported is not None and _is_worse(finding, reported):
@@ -254,7 +253,8 @@ def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
     fabric = snapshot.fabric
     rows = [row for row in finding.rows if fabric.ports[row].node]
     group = fabric.group_of(rows[0]) if rows else None
-    shown = list(dict.fromkeys([*(group.rows if group is not None else ()), *rows]))
+    own = sorted(group.rows, key=lambda row: fabric.ports[row].index) if group is not None else []
+    shown = list(dict.fromkeys([*own, *rows]))
     one = len({fabric.ports[row].node for row in shown}) == 1
     shown, more = shown[:_MOST_BARS], max(0, len(shown) - _MOST_BARS)
     recent, rates = RecentLoad(snapshot, shown), snapshot.line_rate_bps[shown]

@@ -55,7 +55,7 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
         tag(
             "h3",
             tag("span", str(number), class_=f"mark {finding.severity}"),
-            f" {causes.title(finding.cause)} ",
+            f" {causes.finding_title(finding)} ",
             tag("span", reported.subject, class_="subject"),
         ),
         tag("p", worst.text, class_="said"),

@@ -58,7 +58,7 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
         (
             "highest loss",
             percent(loss) if loss else "-",
-            f"{causes.title(worst.worst.cause)} {worst.subject}" if worst else "no findings",
+            f"{causes.finding_title(worst.worst)} {worst.subject}" if worst else "no findings",
         ),
         ("nodes", str(nodes), f"{up} up at the end"),
         (

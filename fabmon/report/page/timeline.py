@@ -112,7 +112,7 @@ def _bar(digest: Digest, found: ReportedFinding, number: int, y: float) -> Marku
     finding, bins = found.finding, digest.bins
     begin = time_position(finding.since_ns, bins.from_ns, bins.until_ns)
     end = time_position(finding.until_ns or bins.until_ns, bins.from_ns, bins.until_ns)
-    name = causes.title(finding.cause)
+    name = causes.finding_title(finding)
     is_right = end > CHART_WIDTH * 0.8
     return tag(
         "a",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis import causes
+from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.finding import Finding, Trait
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched, Term
@@ -43,8 +44,8 @@ def ticks_of(span_s: float, snapshot: Snapshot) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims. Both
-    are empty where nothing is marked.
+    """A selected finding: `rows` are both ends of its links, `nodes` its subjects and victims, with
+    the hosts behind these. Both are empty where nothing is marked.
     """
 
     finding: Finding
@@ -64,6 +65,7 @@ def selection_of(findings: Sequence[Finding], fabric: Fabric) -> Selection:
         for finding in findings
         for name in (finding.subject, *finding.victims)
     }
+    named |= {each.node for finding in findings for each in affected_ports(finding, fabric)}
     nodes = {ports[row].node for row in own} | (named & known)
     return Selection(findings[0], np.unique(np.array([*own, *peers], np.intp)), frozenset(nodes))
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fabmon.analysis.affected_jobs import link_of
+from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.causes import causes_with
 from fabmon.analysis.evidence.flows_on_link import FlowsOnLink, flows_on_link, sampled_on_link
 from fabmon.analysis.finding import Finding, Trait
@@ -20,7 +21,7 @@ from fabmon.fabric.flows.flow_table import FlowTable, ForwardedFlows
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.flows.sampled import FlowKey, SampledRate, SampledTraffic
 from fabmon.fabric.hosts.nodesets import fold
-from fabmon.fabric.model import RAIL, Port
+from fabmon.fabric.model import RAIL, Fabric, Port
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.topology.leaves import NONE
@@ -39,7 +40,14 @@ _HASH = (
     "The switch does not report which flow uses this link: its hash sends each over this link or a"
     " parallel one."
 )
-_CANDIDATES = " Affected NICs are listed first, then those whose traffic correlates with the link."
+_AFFECTED_FIRST = (
+    " Affected NICs are listed first, then those whose traffic correlates with the link."
+)
+_CORRELATED_FIRST = " NICs whose traffic correlates with the link are listed first."
+_READ_TABLES = (
+    "add `sources=+ib_fabric` to one node in the hosts file: the forwarding tables show which pairs"
+    " of hosts use this link."
+)
 _RATES = (
     "The rate, once for each NIC, is all that it sends, to all its receivers: how much of it each"
     " flow has is not counted."
@@ -69,16 +77,22 @@ def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
     place = link_of(ctx.fabric, finding)
     if place is None:
         return []
-    return _on_link(ctx, *place, frozenset(ctx.fabric.display_names(finding.victims)))
+    return _on_link(ctx, *place, _affected_names(finding, ctx.fabric))
+
+
+def _affected_names(finding: Finding, fabric: Fabric) -> frozenset[str]:
+    return frozenset(each.name for each in affected_ports(finding, fabric))
 
 
 def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     """For a hashing finding without known flows: the `fabmon trace` command that asks the switches,
-    with two hosts whose flows may use the link.
+    with two hosts whose flows may use the link. On InfiniBand: how to read the forwarding tables.
     """
     place = link_of(ctx.fabric, finding)
     if finding.cause not in causes_with(Trait.OF_HASHING) or place is None:
         return []
+    if ctx.fabric.ports[place[0][0]].kind == "infiniband" and ctx.fabric.forwarding is None:
+        return _next(ctx, _READ_TABLES)
     found = flows_on_link(ctx.snapshot, *place)
     if found is None or found.is_exact or not ctx.fabric.routing_of(place[0][0]).may_hash:
         return []
@@ -86,7 +100,10 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     if pair is None:
         return []
     command = f"fabmon trace {pair[0]} {pair[1]} {ctx.nodes_options}".strip()
-    text = f"`{command}` shows the link of each flow."
+    return _next(ctx, f"`{command}` shows the link of each flow.")
+
+
+def _next(ctx: DrawContext, text: str) -> list[Line]:
     first, *rest = wrap(text, ctx.width - 8)
     return [
         line((" Next: ", ctx.palette.strong), (first, ctx.palette.text)),
@@ -97,7 +114,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
 def _likely_pair(scene: Scene, found: FlowsOnLink, finding: Finding) -> tuple[str, str] | None:
     """A host that may send over the link and a host that it sends to; affected hosts first."""
     ports, table = scene.snapshot.fabric.ports, scene.snapshot.connections.flows
-    affected = frozenset(scene.snapshot.fabric.display_names(finding.victims))
+    affected = _affected_names(finding, scene.snapshot.fabric)
 
     def is_unaffected(port: Port) -> bool:
         return port.display_name not in affected
@@ -294,7 +311,9 @@ def _flows(
     shown = bundles(ctx.snapshot.connections.flows, found.flows.tolist())
     if not found.is_exact and shown:
         shown.sort(key=lambda each: ports[each.src].display_name not in affected)
-        lines += paragraph(selection + _CANDIDATES, ctx.width, palette.dim)
+        has_affected = ports[shown[0].src].display_name in affected
+        order = _AFFECTED_FIRST if has_affected else _CORRELATED_FIRST
+        lines += paragraph(selection + order, ctx.width, palette.dim)
     lines += _bundles(ctx, shown[:_MOST])
     return lines + _notes(ctx, found, shown)
 

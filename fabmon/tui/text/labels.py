@@ -13,6 +13,7 @@ from fabmon.analysis import causes
 from fabmon.analysis.finding import Finding, Trait, unseen_s
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Port
+from fabmon.fabric.routing_mode import NOT_REPORTED
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import label_runs, name_list
@@ -28,7 +29,7 @@ _GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 def cause_title(finding: Finding) -> str:
     """The title of a finding's cause: `ECMP collision`."""
-    return causes.title(finding.cause)
+    return causes.finding_title(finding)
 
 
 def event_text(event: Event, fabric: Fabric) -> str:
@@ -41,11 +42,18 @@ def event_texts(events: Sequence[Event], fabric: Fabric) -> list[str]:
     about = [each.text.split(" ", 2) if each.kind == "finding" else [] for each in events]
     names = fabric.display_names(parts[2] if len(parts) > 2 else "" for parts in about)
     return [
-        f"{_CHANGES.get(parts[0], parts[0])}: {causes.title(''.join(parts[1:2]))} {name}".rstrip()
+        f"{_CHANGES.get(parts[0], parts[0])}: {_title_at(parts[1:], fabric)} {name}".rstrip()
         if parts
         else event.text
         for event, parts, name in zip(events, about, names, strict=True)
     ]
+
+
+def _title_at(parts: Sequence[str], fabric: Fabric) -> str:
+    """The title of a cause and a subject, by the routing mode of the subject's node."""
+    cause, subject = (*parts, "", "")[:2]
+    routing = fabric.routing.get(subject.partition("/")[0], NOT_REPORTED)
+    return causes.title_by_routing(cause, routing.mode)
 
 
 def is_gone(finding: Finding) -> bool:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from fabmon.analysis.affected_ports import AffectedPort, affected_ports
 from fabmon.analysis.causes import documentation, measured_loss
+from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
 from fabmon.analysis.finding import Finding, last_held_ns, sentence
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value, loss_and_confidence
@@ -18,6 +20,8 @@ from fabmon.tui.text.picture.canvas import Canvas
 from fabmon.tui.text.picture.pictures import picture
 
 _NAME = 28
+_NUMBER = 14
+"""Columns of a number with its unit, at least."""
 _LEAST_PICTURE = 8
 """Lines of the picture, however low the screen is."""
 
@@ -55,41 +59,42 @@ def _section(ctx: DrawContext, title: str, text: str) -> list[Line]:
 
 
 def _victims(ctx: DrawContext, finding: Finding) -> list[Line]:
-    """The affected ports, a line per node that opens the node; then affected nodes."""
-    if not finding.victims:
+    """The NICs of hosts behind switch ports, then other ports, a line per node that opens the node;
+    then affected nodes."""
+    affected = affected_ports(finding, ctx.fabric)
+    if not affected:
         return []
     nodes = {node.name for node in ctx.fabric.nodes}
+    hosts = [each for each in affected if each.switch_port]
+    alone = [each for each in affected if each.name == each.node]
     ports_of: dict[str, list[str]] = {}
-    for victim in ctx.fabric.display_names(finding.victims):
-        name, _, port = victim.replace(" ", "/", 1).partition("/")
-        ports_of.setdefault(name, []).append(port)
-    lines = [line((" Also affected", ctx.palette.strong))]
+    for each in affected:
+        if not each.switch_port and each.name != each.node:
+            label = each.name.removeprefix(each.node).lstrip(" /")
+            ports_of.setdefault(each.node, []).append(label)
+    lines = [line((" Also affected", ctx.palette.strong)), *_names(ctx, hosts, nodes)]
     for name, ports in ports_of.items():
-        if ports != [""]:
-            text = f"   → {name} {labels.fitting_names(ports, max(8, ctx.width - len(name) - 8))}"
-            target = NodeTarget(name) if name in nodes else None
-            lines.append(line((fit(text, ctx.width).rstrip(), ctx.palette.text), target=target))
-    alone = [name for name, ports in ports_of.items() if ports == [""]]
+        text = f"   → {name} {labels.fitting_names(ports, max(8, ctx.width - len(name) - 8))}"
+        target = NodeTarget(name) if name in nodes else None
+        lines.append(line((fit(text, ctx.width).rstrip(), ctx.palette.text), target=target))
     return lines + _names(ctx, alone, nodes)
 
 
-def _names(ctx: DrawContext, names: list[str], nodes: set[str]) -> list[Line]:
-    """Nodes side by side, as many per line as fit; each opens its node."""
+def _names(ctx: DrawContext, affected: list[AffectedPort], nodes: set[str]) -> list[Line]:
+    """Names side by side, as many per line as fit; each opens its node."""
     lines: list[Line] = []
     hits: list[Hit] = []
     text = ""
-    for name in [*names, ""]:
-        if not name or (text and cell_len(text) + 2 + cell_len(name) > ctx.width):
-            if text:
-                lines.append(line((text, ctx.palette.text), hits=tuple(hits)))
+    for each in affected:
+        if text and cell_len(text) + 2 + cell_len(each.text) > ctx.width:
+            lines.append(line((text, ctx.palette.text), hits=tuple(hits)))
             text, hits = "", []
-        if name:
-            text = f"{text}, " if text else "   → "
-            if name in nodes:
-                start = cell_len(text)
-                hits.append(Hit(start, start + cell_len(name), NodeTarget(name)))
-            text += name
-    return lines
+        text = f"{text}, " if text else "   → "
+        if each.node in nodes:
+            start = cell_len(text)
+            hits.append(Hit(start, start + cell_len(each.text), NodeTarget(each.node)))
+        text += each.text
+    return lines + ([line((text, ctx.palette.text), hits=tuple(hits))] if text else [])
 
 
 def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
@@ -126,12 +131,34 @@ def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
     lines = [line((" Evidence", ctx.palette.strong), (when, ctx.palette.dim))]
     longest = max(cell_len(item.name) for item in finding.evidence)
     name_width = max(_NAME, min(longest + 2, ctx.width - 20))
-    for item in finding.evidence:
-        value = evidence_value(item.value, item.unit)
+    values = [evidence_value(each.value, each.unit) for each in finding.evidence]
+    numbers = [
+        cell_len(value)
+        for value, each in zip(values, finding.evidence, strict=True)
+        if not isinstance(each.value, str)
+    ]
+    number_width = min(max([_NUMBER, *numbers]), ctx.width - name_width - 3)
+    for item, value in zip(finding.evidence, values, strict=True):
         if isinstance(item.value, str):
             first, *rest = wrap(value, ctx.width - name_width - 4)
         else:
-            first, rest = right(value, 14), []
+            first, rest = right(value, number_width), []
         lines.append(line((f"   {fit(item.name, name_width)}{first}", ctx.palette.text)))
         lines += [line((" " * (name_width + 3) + part, ctx.palette.text)) for part in rest]
-    return lines
+    return lines + _flow_counts(ctx, finding)
+
+
+def _flow_counts(ctx: DrawContext, finding: Finding) -> list[Line]:
+    """What the numbers of flows count, where there are several."""
+    found = {each.name: each for each in finding.evidence}
+    least, effective = found.get(LEAST_FLOWS), found.get(EFFECTIVE_FLOWS)
+    if least is None or effective is None:
+        return []
+    count = evidence_value(least.value, least.unit)
+    text = f"At least {count} carry this traffic, by the rates and queue pairs of the senders."
+    if effective.unit.endswith("QPs"):
+        queue_pairs = effective.unit.removeprefix("of ")
+        text += f" {queue_pairs} may use these links, idle ones included."
+    equal = evidence_value(effective.value, "")
+    text += f" Effective flows: {equal} equal flows would be as uneven."
+    return paragraph(text, ctx.width, ctx.palette.dim)

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.causes import measured_loss
 from fabmon.analysis.finding import Finding, sentence, unseen_s
 from fabmon.analysis.scene import Scene
@@ -125,7 +126,7 @@ def finding_lines(ctx: DrawContext, finding: Finding, *, brief: bool = False) ->
     text = sentence(finding, ctx.snapshot)
     lines = [first, *paragraph(text, ctx.width, palette.text, target)]
     if finding.victims:
-        names = ctx.fabric.display_names(finding.victims)
+        names = [each.name for each in affected_ports(finding, ctx.fabric)]
         text = f"→ {labels.fitting_names(names, ctx.width - 6)}"
         lines.append(line((f"   {fit(text, ctx.width - 4)}", palette.dim), target=target))
     if finding.jobs:

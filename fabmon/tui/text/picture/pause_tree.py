@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from fabmon.fabric.model import Port
+from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import label_runs, percent, plural, rate
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Target, fit, line, peer, right
@@ -16,6 +17,7 @@ from fabmon.tui.text.picture.canvas import Canvas
 
 _BAR = 10
 _NAME = 16
+_INFINIBAND = "infiniband"
 _WAITING = ("pause_rx", "stall")
 """HEAT columns of the share of time in which a port may not send."""
 
@@ -51,8 +53,10 @@ def pause_cycle(canvas: Canvas) -> list[Line]:
 
 
 def paused_ports(canvas: Canvas) -> list[Line]:
-    """The ports of a host that are paused."""
-    lines = canvas.title(f"Paused by a port that is not watched; {canvas.basis}")
+    """The ports of a host that are paused, or wait for credits."""
+    has_credits = any(port.kind == _INFINIBAND for port in canvas.ports)
+    waits = "Waiting for credits of" if has_credits else "Paused by"
+    lines = canvas.title(f"{waits} a port that is not watched; {canvas.basis}")
     ports = canvas.ports[: max(1, canvas.ctx.height - 1)]
     return lines + [_waiting(canvas, f"   {port.display_name}", port, 24) for port in ports]
 
@@ -72,10 +76,11 @@ def _root(canvas: Canvas) -> Line:
         float(canvas.snapshot.line_rate_bps[port.row]),
         canvas.ctx.unit,
     )
+    does = "others wait for credits" if port.kind == _INFINIBAND else "pauses others"
     return line(
         (f" {finding_mark(canvas.finding)} {fit(port.display_name, _NAME + 8)}", palette.accent),
         (canvas.bar(share, _BAR), palette.accent),
-        (f" {right(percent(share), 6)} pauses others  receives {received}", palette.text),
+        (f" {right(percent(share), 6)} {does}  receives {received}", palette.text),
         target=PortTarget(port.row),
     )
 
@@ -102,7 +107,7 @@ def _hops(canvas: Canvas) -> Iterator[tuple[int, list[Port]]]:
 
 
 def _by_node(ports: Sequence[Port]) -> list[list[Port]]:
-    ordered = sorted(ports, key=lambda port: (port.node, port.role, port.index))
+    ordered = sorted(ports, key=lambda port: (natural(port.node), port.role, port.index))
     return [list(own) for _, own in groupby(ordered, key=lambda port: port.node)]
 
 
