@@ -11,6 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.analysis.iteration.communication import (
+    CommunicationShare,
+    Iterations,
+    busy_times,
+    communication_share,
+    find_phases,
+    levels_of_exchanges,
+)
 from fabmon.analysis.iteration.signal_analysis import (
     SHORTEST_INTERVALS,
     Floats,
@@ -22,7 +30,7 @@ from fabmon.analysis.iteration.signal_analysis import (
     last_level_change,
     normalise,
 )
-from fabmon.analysis.median import median, quantile
+from fabmon.analysis.median import median
 
 MIN_PULSES = 5
 """Iterations that must have been seen before anything is reported."""
@@ -61,29 +69,6 @@ _QUIET = 0.05
 
 _UNEVEN_LENGTHS, _UNEVEN_VOLUMES = 0.1, 0.25
 """Coefficients of variation above which neighbouring pulses are not of the same kind."""
-
-_MIN_WHOLE = 3
-"""Samples entirely in a phase that are needed to know its level."""
-
-_EDGE = 0.02
-"""Share of the samples at either end that may be outliers."""
-
-_FLAT = 0.25
-"""A phase is level where its whole samples are this close to its end, of the span of all samples.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class CommunicationShare:
-    """Between `low` and `high` of the time, 0 to 1; `level` is the traffic meanwhile, at least.
-
-    `is_level_sure`: some samples are entirely in the communication, so that `level` is exact.
-    """
-
-    low: float
-    high: float
-    level: float
-    is_level_sure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +145,7 @@ def iteration_lengths(values: NDArray[np.floating], ceiling: float) -> Floats:
 def _measure_pulses(
     signal: Floats, levels: NormalisedSignal, pulses: Pulses, ceiling: float
 ) -> MeasuredIteration | None:
-    series = _Series(signal, levels, pulses)
+    series = _Series(signal, levels, pulses, ceiling)
     since = series.since
     repetition = find_repetition(signal[int(pulses.starts[since]) :])
     if repetition is None:
@@ -171,7 +156,7 @@ def _measure_pulses(
         pulses = Pulses(pulses.middles[::per_iteration], pulses.starts[::per_iteration])
         if len(pulses.middles) < MIN_PULSES:
             return None
-        series = _Series(signal, levels, pulses)
+        series = _Series(signal, levels, pulses, ceiling)
         since = series.since
     usual_length = median(series.lengths[since:])
     usual = np.abs(series.lengths - usual_length) <= _USUAL * usual_length
@@ -186,12 +171,12 @@ def _measure_pulses(
     if abs(period * periods - repetition.intervals) > _SAME_PERIOD * period:
         return None
     # The first iteration after a change may have begun before it.
-    begin, end = int(pulses.starts[since + (since > 0)]), int(np.ceil(pulses.middles[-1]))
+    begin = int(pulses.starts[since + (since > 0)])
     return MeasuredIteration(
         period=period,
         error=_BLUR / len(lengths) + 2 * _own_sigma(lengths) / len(lengths) ** 0.5,
         strength=repetition.strength,
-        share=communication_share(signal[begin:], float(signal[begin:end].mean()), ceiling),
+        share=communication_share(signal[begin:], series.iterations(usual, begin), ceiling),
         volume=float(series.volumes[usual].mean()),
         iterations=len(lengths),
         is_resolved=_is_resolved(signal, ceiling),
@@ -207,18 +192,30 @@ class _Series:
     `since` is the first of the iterations that are as long as the last ones.
     """
 
-    def __init__(self, signal: Floats, levels: NormalisedSignal, pulses: Pulses) -> None:
+    def __init__(
+        self, signal: Floats, levels: NormalisedSignal, pulses: Pulses, ceiling: float
+    ) -> None:
         self._middles = pulses.middles
         self.lengths: Floats = np.diff(pulses.middles)
         # Cut where the signal is quiet, so that a cut between two samples moves little.
         cuts = pulses.middles if levels.inverted else pulses.starts.astype(np.float64)
-        total = np.concatenate([[0.0], np.cumsum(signal)])
-        self.volumes: Floats = np.diff(np.interp(cuts, np.arange(len(total)), total))
-        maxima = np.maximum.reduceat(signal, pulses.starts)[:-1]
-        busy = (self.volumes - levels.low * self.lengths) / np.maximum(maxima - levels.low, 1e-12)
-        self.shares: Floats = np.clip(busy / self.lengths, 0.0, 1.0)
+        self._all = Iterations(cuts[:-1], cuts[1:], self.lengths)
+        self.volumes = self._all.sums(signal)
+        # Each iteration has its own usual level: a job that is slowed is busy all the same.
+        maxima = np.maximum.reduceat(signal, pulses.starts)
+        samples = np.diff(np.concatenate([pulses.starts, [len(signal)]]))
+        samples[0] += pulses.starts[0]
+        exchanges = levels_of_exchanges(signal, levels.low, find_phases(signal, ceiling))
+        times = busy_times(signal, levels.low, np.repeat(maxima, samples), exchanges)
+        self.shares: Floats = np.clip(self._all.sums(times) / self.lengths, 0.0, 1.0)
         change = last_level_change(self.lengths)
         self.since = 0 if change is None else change.index
+
+    def iterations(self, which: NDArray[np.bool_], begin: int) -> Iterations:
+        """Some of the iterations, [iterations], in the signal from sample `begin` on."""
+        every = self._all
+        kept = which & (every.begins >= begin)
+        return Iterations(every.begins[kept] - begin, every.ends[kept] - begin, every.lengths[kept])
 
     @property
     def alternates(self) -> bool:
@@ -259,42 +256,3 @@ def _own_sigma(lengths: Floats) -> float:
     """The standard deviation of the iterations themselves, without the blur of the samples."""
     blur = _BLUR / 2
     return float(np.sqrt(max(float(lengths.var()) - 2 * blur * blur, 0.0)))
-
-
-def communication_share(signal: Floats, mean: float, ceiling: float) -> CommunicationShare:
-    """The share of time in which a signal of that mean was busy.
-
-    A sample whose neighbours are busy too is entirely in a busy phase: the median of such samples
-    is the level of the phase. Without them the level is between the greatest sample and the
-    ceiling, and the quiet level between zero and the smallest sample; then the share has bounds.
-    """
-    bottom, top = (quantile(signal, edge) for edge in (_EDGE, 1 - _EDGE))
-    busy = signal > (bottom + top) / 2
-    inner, outer = _level_of(signal, busy), _level_of(signal, ~busy)
-    room = _FLAT * (top - bottom)
-    is_level_sure = inner is not None and inner >= top - room
-    highs = (top if inner is None else inner, max(top, ceiling))
-    if inner is not None and is_level_sure:
-        top = inner
-        highs = (top, top)
-    lows = (0.0, bottom if outer is None else outer)
-    if outer is not None and outer <= bottom + room:
-        lows = (outer, outer)
-    one = _share_between(mean, lows[1], highs[1])
-    other = _share_between(mean, lows[0], highs[0])
-    return CommunicationShare(min(one, other), max(one, other), top, is_level_sure)
-
-
-def _level_of(signal: Floats, phase: NDArray[np.bool_]) -> float | None:
-    """The median of the samples in a phase whose neighbours are in it too; None for too few."""
-    inner = phase[1:-1] & phase[:-2] & phase[2:]
-    if int(inner.sum()) < _MIN_WHOLE:
-        return None
-    return median(signal[1:-1][inner])
-
-
-def _share_between(mean: float, low: float, high: float) -> float:
-    """The share of time at the level `high` that gives the mean, where the rest is at `low`."""
-    if not np.isfinite(high):
-        return 0.0
-    return float(np.clip((mean - low) / max(high - low, 1e-12), 0.0, 1.0))
