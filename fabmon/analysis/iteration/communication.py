@@ -35,8 +35,12 @@ leaves flows a fifth to a half of line rate; checkpoints, input and noise are be
 _NOISE = 0.03
 """Share of the ceiling below which traffic beside the exchanges is never one."""
 
-_DIP = 0.75
-"""Share of the level around it below which a sample contains a pause: noise is less."""
+_DIP, _DIP_OF_SLOWED = 0.75, 0.5
+"""Shares of the level around it below which a sample contains a pause: noise is less. The sum of a
+few slowed flows varies more."""
+
+_FEW = 0.05
+"""Share of the samples below which slowed exchanges do not change the pulses."""
 
 _OFTEN = 0.75
 """Quantile of the iterations, see `_share_between`."""
@@ -141,6 +145,21 @@ def _share_between(
     return float(np.clip((by_bytes + usual).sum() / iterations.lengths.sum(), 0.0, 1.0))
 
 
+def with_one_level(signal: Floats, ceiling: float) -> Floats:
+    """The signal as if slowed exchanges, neither quiet nor busy, were as fast as the fastest.
+
+    A signal with few samples of slowed exchanges is returned as it is.
+    """
+    phases = find_phases(signal, ceiling)
+    low, high = phases.bottom, phases.top
+    levels = levels_of_exchanges(signal, low, phases)
+    slowed = ~phases.busy & (levels == signal)
+    if int(slowed.sum()) < _FEW * len(signal):
+        return signal
+    one: Floats = low + (high - low) * busy_times(signal, low, high, levels)
+    return one
+
+
 def busy_times(signal: Floats, low: float, high: Floats | float, levels: Floats) -> Floats:
     """[samples]: the part of each sample, about 0 to 1, in which it was busy.
 
@@ -165,7 +184,8 @@ def levels_of_exchanges(signal: Floats, low: float, phases: Phases) -> Floats:
     exchange = phases.busy | (slow & (_shifted(slow, 1, False) | _shifted(slow, -1, False)))
     inside = _inside(exchange)
     filled = _least_of_three(_greatest_of_three(signal))
-    own = np.where(signal - low >= _DIP * (filled - low), signal, filled)
+    dip = np.where(filled > (phases.bottom + phases.top) / 2, _DIP, _DIP_OF_SLOWED)
+    own = np.where(signal - low >= dip * (filled - low), signal, filled)
     inner = np.where(inside, own, np.nan)
     next_to = np.fmax(_shifted(inner, 1, np.nan), _shifted(inner, -1, np.nan))
     near = np.fmax(_shifted(inner, 2, np.nan), _shifted(inner, -2, np.nan))

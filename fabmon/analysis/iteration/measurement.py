@@ -18,6 +18,7 @@ from fabmon.analysis.iteration.communication import (
     communication_share,
     find_phases,
     levels_of_exchanges,
+    with_one_level,
 )
 from fabmon.analysis.iteration.signal_analysis import (
     SHORTEST_INTERVALS,
@@ -51,6 +52,12 @@ checkpoint, or a pulse that was missed."""
 
 _MIN_USUAL = 0.7
 """Share of the iterations that must be usual."""
+
+_HALVES = 0.25
+"""Share by which iterations of the first half may be longer or shorter than those of the second."""
+
+_MIN_HALF = 6
+"""Iterations of a half from which on this is certain: a checkpoint or two make no difference."""
 
 _SAME_PERIOD = 0.2
 """Share by which the period of pulses may differ from that of the autocorrelation."""
@@ -110,8 +117,11 @@ def measure_iteration(
     `ceiling` is what the signal cannot exceed: the line rate.
     """
     signal = fill_gaps(values)
-    levels = normalise(signal, _estimate(signal)) if signal is not None else None
-    if signal is None or levels is None:
+    if signal is None:
+        return None
+    shape = with_one_level(signal, ceiling)
+    levels = normalise(shape, _estimate(shape))
+    if levels is None:
         return None
     pulses = find_pulses(levels.height)
     if len(pulses.middles) < MIN_PULSES:
@@ -119,7 +129,7 @@ def measure_iteration(
     usual = median(np.diff(pulses.middles))
     if len(signal) - pulses.middles[-1] > _MISSED * usual:
         return None
-    return _measure_pulses(signal, levels, pulses, ceiling)
+    return _measure_pulses(signal, shape, levels, pulses, ceiling)
 
 
 def iteration_lengths(values: NDArray[np.floating], ceiling: float) -> Floats:
@@ -132,7 +142,7 @@ def iteration_lengths(values: NDArray[np.floating], ceiling: float) -> Floats:
     if measured is None or signal is None:
         return np.empty(0)
     period = measured.period
-    levels = normalise(signal, period)
+    levels = normalise(with_one_level(signal, ceiling), period)
     if levels is None:
         return np.empty(0)
     lengths = np.diff(find_pulses(levels.height).middles)
@@ -143,11 +153,11 @@ def iteration_lengths(values: NDArray[np.floating], ceiling: float) -> Floats:
 
 
 def _measure_pulses(
-    signal: Floats, levels: NormalisedSignal, pulses: Pulses, ceiling: float
+    signal: Floats, shape: Floats, levels: NormalisedSignal, pulses: Pulses, ceiling: float
 ) -> MeasuredIteration | None:
     series = _Series(signal, levels, pulses, ceiling)
     since = series.since
-    repetition = find_repetition(signal[int(pulses.starts[since]) :])
+    repetition = find_repetition(shape[int(pulses.starts[since]) :])
     if repetition is None:
         return None
     per_iteration = max(1, round(repetition.intervals / median(series.lengths[since:])))
@@ -160,9 +170,13 @@ def _measure_pulses(
         since = series.since
     usual_length = median(series.lengths[since:])
     usual = np.abs(series.lengths - usual_length) <= _USUAL * usual_length
-    usual[:since] = False
+    # The first iteration after a change may have begun before it.
+    first = since + (since > 0)
+    usual[:first] = False
     lengths = series.lengths[usual]
-    if len(lengths) < MIN_PULSES - 1 or len(lengths) < _MIN_USUAL * (len(usual) - since):
+    if len(lengths) < MIN_PULSES - 1 or len(lengths) < _MIN_USUAL * (len(usual) - first):
+        return None
+    if _halves_differ(series.lengths[first:]):
         return None
     period = float(lengths.mean())
     if period <= SHORTEST_INTERVALS or float(lengths.std()) > _MAX_VARIATION * period:
@@ -170,8 +184,7 @@ def _measure_pulses(
     periods = max(1, round(repetition.intervals / period))
     if abs(period * periods - repetition.intervals) > _SAME_PERIOD * period:
         return None
-    # The first iteration after a change may have begun before it.
-    begin = int(pulses.starts[since + (since > 0)])
+    begin = int(pulses.starts[first])
     return MeasuredIteration(
         period=period,
         error=_BLUR / len(lengths) + 2 * _own_sigma(lengths) / len(lengths) ** 0.5,
@@ -230,6 +243,16 @@ class _Series:
         if change is None:
             return None
         return MeasuredChange(float(self._middles[change.index]), change.before, change.after)
+
+
+def _halves_differ(lengths: Floats) -> bool:
+    """Whether earlier and later iterations have different lengths: of a change that is not certain
+    yet, neither is the length now."""
+    half = len(lengths) // 2
+    if half < _MIN_HALF:
+        return False
+    earlier, later = median(lengths[:half]), median(lengths[half:])
+    return abs(later - earlier) > _HALVES * min(earlier, later)
 
 
 def _estimate(signal: Floats) -> float:

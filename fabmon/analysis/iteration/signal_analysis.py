@@ -230,9 +230,14 @@ def autocorrelation(signal: Floats, longest: int) -> Floats | None:
 
 
 def last_level_change(values: Floats) -> LevelChange | None:
-    """The last change of level; None where none exceeds the noise."""
+    """The last change of level; None where none exceeds the noise.
+
+    Two changes that compensate each other hide in the whole: then the later half is searched alone.
+    """
     found: LevelChange | None = None
     start = 0
+    if _largest_change(values) is None:
+        start = len(values) // 2
     while change := _largest_change(values[start:]):
         start += change.index
         found = LevelChange(start, change.before, change.after)

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fabmon.analysis.iteration.measurement import MeasuredIteration, measure_iteration
-from fabmon.analysis.iteration.signal_analysis import fill_gaps, last_level_change
-from tests.unit.iteration.waves import Wave
+from fabmon.analysis.iteration.signal_analysis import Floats, fill_gaps, last_level_change
+from tests.unit.iteration.waves import Exchanges, Wave
 
 SAMPLES = 240
 LINE = 1.0
@@ -22,6 +22,10 @@ def measure_wave(
     return measure_iteration(signal, LINE), period
 
 
+def exchanges_of(parts: list[tuple[float, float]], rng: np.random.Generator) -> Floats:
+    return Exchanges().samples(lambda _: parts, SAMPLES, rng)
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     period=st.floats(3.3, 30),
@@ -32,6 +36,8 @@ def measure_wave(
     seed=st.integers(0, 1000),
 )
 @example(period=4.4, duty=0.61, jitter=0.02, noise=0.03, phase=0.3, seed=1)
+@example(period=3.3, duty=0.703125, jitter=0.0, noise=0.05, phase=0.703125, seed=257)
+@example(period=3.375, duty=0.8125, jitter=0.0, noise=0.05, phase=0.0, seed=0)
 def test_a_reported_period_is_within_two_percent_or_its_error(
     period: float, duty: float, jitter: float, noise: float, phase: float, seed: int
 ) -> None:
@@ -149,6 +155,40 @@ def test_a_link_at_half_its_speed_makes_the_step_longer_and_the_share_larger() -
     assert measured.volumes is None
 
 
+def test_the_step_of_exchanges_with_a_slowed_end_is_measured() -> None:
+    """A slowed end of 2 to 8 s is neither a pulse of its own nor quiet."""
+    rng, reported, right = np.random.default_rng(8), 0, 0
+    for _ in range(100):
+        fast, slowed = (rng.uniform(0.5, 4), 0.9), (rng.uniform(2.2, 8), rng.uniform(0.2, 0.5))
+        parts = [(rng.uniform(2, 6), 0.0), fast, slowed]
+        measured = measure_iteration(exchanges_of(parts, rng), LINE)
+        if measured is not None:
+            reported += 1
+            true = sum(duration for duration, _ in parts)
+            right += abs(measured.period - true) <= 0.04 * true
+    assert reported >= 95
+    assert right >= 0.95 * reported
+
+
+def test_the_step_is_either_of_two_and_not_between_while_it_changes() -> None:
+    """5.4 s, 12 s from second 90 to 200, then 5.4 s again, looked at every fourth second."""
+    fast, slow = [(2.2, 0.0), (3.2, 0.8)], [(2.2, 0.0), (9.8, 0.26)]
+    rng = np.random.default_rng(2)
+    signal = Exchanges(noise=0.05).samples(
+        lambda at: slow if 90 <= at < 200 else fast, 2 * SAMPLES, rng
+    )
+    last = {}
+    for end in range(60, 2 * SAMPLES, 4):
+        measured = measure_iteration(signal[max(0, end - SAMPLES) : end], LINE)
+        if measured is not None:
+            period = measured.period
+            assert min(abs(period - 5.4), abs(period - 12)) <= 0.6, (end, period)
+            last[end] = round(period)
+    assert last[88] == 5
+    assert 12 in (last.get(end) for end in range(156, 200, 4))
+    assert last[max(last)] == 5
+
+
 def test_two_bursts_an_iteration_are_one_iteration() -> None:
     time = np.arange(0, SAMPLES, 0.01)
     phase = (time / 17.3) % 1
@@ -189,5 +229,8 @@ def test_without_samples_entirely_in_communication_the_share_is_a_range() -> Non
 def test_one_long_iteration_is_not_a_new_level() -> None:
     assert last_level_change(np.array([4.0, 4.1, 3.9, 4.0, 30.0, 4.0, 4.1, 3.9, 4.0, 4.0])) is None
     shift = last_level_change(np.array([4.0, 4.1, 3.9, 4.0, 4.1, 6.0, 6.1, 6.0, 5.9, 6.0]))
+    back = last_level_change(np.array([*[4.0, 4.1] * 5, *[9.0, 9.1] * 4, *[4.0, 4.1] * 5]))
+    assert back is not None
+    assert (back.index, back.after) == (18, 4.05)
     assert shift is not None
     assert (shift.index, shift.before, shift.after) == (5, 4.0, 6.0)
