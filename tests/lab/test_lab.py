@@ -139,7 +139,7 @@ def test_collide_fills_one_uplink_and_nothing_else(lab: Lab, leaf: str, uplink: 
     rates.pop(uplink)
     assert max(rates.values()) < QUIET_MBPS
     for flow in flows:
-        assert lab.measure(flow.dst, 0.5)["eth0"][1] > 20
+        assert lab.measure(flow.dst, 2.0)["eth0"][1] > 5
 
 
 @pytest.mark.parametrize("leaf", ["leaf1", "leaf2"])

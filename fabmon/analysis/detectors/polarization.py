@@ -204,7 +204,8 @@ def _computed(inputs: DetectorInput) -> dict[int, _Flows]:
 
 def _flows_of(inputs: DetectorInput, link: FullLink) -> _Flows:
     """The least number of flows in a group: those of as few senders as could have sent what it
-    carries, the biggest first, since the smaller ones may send within their leaf.
+    carries and what its switch drops, the biggest first, since the smaller ones may send within
+    their leaf.
 
     A sender has one flow; where it reports queue pairs, half of the fewest that it has to one NIC
     elsewhere. Connections to some NICs may be idle, and half of those to one may only acknowledge.
@@ -212,7 +213,14 @@ def _flows_of(inputs: DetectorInput, link: FullLink) -> _Flows:
     sent = np.nan_to_num(inputs.entering(link.group.edges, TICKS)).sum(axis=1)
     carried = float(np.nan_to_num(inputs.leaving(link.group.rows, TICKS)).sum())
     senders = sent > _TAKES_PART * sent.max(initial=0)
-    least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), _OF_TRAFFIC * carried)) + 1
+    node = inputs.structure.node
+    own = np.flatnonzero(node == node[link.row])
+    enters, leaves = (
+        float(np.nan_to_num(of(own, TICKS)).sum()) for of in (inputs.entering, inputs.leaving)
+    )
+    sent_bps = _OF_TRAFFIC * (carried + max(enters - leaves, 0.0))
+    least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), sent_bps)) + 1
+    least = min(least, int(senders.sum()))
     snapshot, nics = inputs.snapshot, inputs.structure.peer[link.group.edges[senders]]
     table = snapshot.connections.flows_if_quick
     may = possible_ends(snapshot, link.row, "tx") if table else None
