@@ -146,3 +146,16 @@ def test_a_link_below_its_line_rate_is_none(flows: tuple[tuple[float, ...], ...]
 
 def test_hosts_that_send_within_their_leaf_have_no_flow_in_the_group() -> None:
     assert not opened((345,), (345,), *[()] * 10, within_leaf=8)
+
+
+@pytest.mark.parametrize("dropped_gbps", [0.0, 32.0])
+def test_what_the_switch_drops_was_sent_over_the_group_too(dropped_gbps: float) -> None:
+    """Eight TCP flows on one of four links; the smallest one sends less than is dropped."""
+    rates = (*(52.0 + 4.0 * bool(dropped_gbps),) * 7, 24.0 + 4.0 * bool(dropped_gbps))
+    leaf = Watched(LeafSpine(uplinks=4, hosts=8, rate_bps=400 * GBPS))
+    for number, gbps in enumerate(rates, start=1):
+        leaf.fabric.send(gbps * GBPS, f"gpu{number:03}/eth0")
+    leaf.fabric.send((sum(rates) - dropped_gbps) * GBPS, "leaf1/up1")
+    (finding,) = leaf.seconds(SECONDS).findings
+    assert finding.cause == "polarization"
+    assert "8 or more flows of leaf1 use 1 of 4 uplinks" in finding.text
