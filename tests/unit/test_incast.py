@@ -273,3 +273,22 @@ def test_marks_below_line_rate_are_of_a_broken_cable_before_the_last_hop(
     watched.fabric.down = down
     watched.seconds(SECONDS)
     assert {each.split()[0] for each in watched.opened()} == opened
+
+
+def test_slower_nics_that_send_at_their_line_rate_lose_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two senders of 200G just fill a receiver of 400G, whatever its marks say."""
+    metrics = ("rdma_ecn_marked", "rdma_cnp_handled")
+    speeds = dict.fromkeys(
+        ("gpu009/eth0", "gpu010/eth0", "leaf1/down9", "leaf1/down10"), 200 * GBPS
+    )
+    fabric = LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS, speeds=speeds, metrics=metrics)
+    watched = Watched(fabric)
+    for sender in (9, 10):
+        send(watched, sender, 12, 198)
+        fabric.counted[f"gpu{sender:03}/eth0", "rdma_cnp_handled"] = 60_000
+    fabric.counted["gpu012/eth0", "rdma_ecn_marked"] = 3e6
+    watched.seconds(SECONDS)
+    assert watched.opened() == []
+    assert not caplog.records

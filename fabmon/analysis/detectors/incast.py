@@ -123,7 +123,7 @@ def _shared_by(
         achieved = max(float(rate[share].sum() - dropped.mean()), 0.0)
         lost = 1.0 - achieved / float(lines[share].sum())
         return _Senders(nics[share], nics[sharers.named], lost)
-    if not receiver.is_pinned:
+    if not receiver.is_pinned or not slowed.any():
         return None
     # More send than come here: whichever do, they lose at least what the fastest of them loses.
     return _Senders(nics[slowed], nics[:0], 1.0 - float((rate[slowed] / lines[slowed]).max()))
