@@ -9,6 +9,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput, without_nan
 from fabmon.analysis.evidence.full_receivers import (
+    SENDS,
     IncastThresholds,
     Receiver,
     SendingNics,
@@ -49,9 +50,6 @@ CAUSE = Cause(
 _DROPPED = 0.05
 """Share of what a receiver gets, and of what all NICs send, 0 to 1, above which what none receives
 was dropped: clocks and counters differ by less."""
-
-_SENDS = 0.02
-"""Share of line rate, 0 to 1, above which a NIC counts as a sender."""
 
 _QUEUES_BEFORE = (Trait.FULL_GROUP, Trait.FULL_LINK_OF_GROUP, Trait.OF_LINK)
 """What marks the traffic of a receiver as well, where that fills no whole seconds."""
@@ -101,7 +99,7 @@ def _shared_by(
     in_full = may.sent[:, receiver.ticks]
     rate = in_full.mean(axis=1)
     signals = queue_signals(inputs, queue)
-    sends = may.are_free & (rate > _SENDS * lines) & (node[nics] != node[receiver.row])
+    sends = may.are_free & (rate > SENDS * lines) & (node[nics] != node[receiver.row])
     if receiver.connected is not None:
         sends &= receiver.connected
     slowed = sends & (rate < SLOWED_BELOW * lines)

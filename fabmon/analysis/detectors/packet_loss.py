@@ -51,7 +51,7 @@ _STILL, _NONE = 0.8, 0.2
 """Share of the threshold, 0 to 1, at which the senders of an open finding still lose packets, and
 below which a tick has no losses."""
 
-_ALIKE = 0.5
+_SIMILAR = 0.5
 """Share of the level that is raised, 0 to 1, from which on losses may have the same reason."""
 
 _AT_ONE_NODE = 0.9
@@ -99,9 +99,9 @@ def packet_losses(
     misses = per_gbit(missed, received, inputs.structure.is_rail & (received > 0))
     receivers = np.flatnonzero(misses >= raised)
     # Others that lose nearly as much count as well: levels vary around the threshold.
-    alike = _ALIKE * raised
-    lost = np.where(signals.sends & (level >= alike), inputs.total("naks"), 0)
-    missed = np.where(misses >= alike, missed, 0)
+    least_similar = _SIMILAR * raised
+    lost = np.where(signals.sends & (level >= least_similar), inputs.total("naks"), 0)
+    missed = np.where(misses >= least_similar, missed, 0)
     if share_at_one_node(inputs, lost, missed) < _AT_ONE_NODE:
         return
     structure, worst = inputs.structure, float(level[senders].max())

@@ -54,7 +54,7 @@ _EXCHANGES = 0.85
 or the slowest host of an all-to-all, which the others wait for at the end of a step: that is no
 incast."""
 
-_SENDS = 0.02
+SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
 
 
@@ -122,7 +122,7 @@ def shared_receivers(
     if not full[rows].any():
         return [], nobody
     rows = rows[np.lexsort((-signals.marks[rows], ~full[rows]))[:_MAX_RECEIVERS]]
-    nics = np.flatnonzero(rail & (inputs.peak_sent > _SENDS))
+    nics = np.flatnonzero(rail & (inputs.peak_sent > SENDS))
     sent = inputs.leaving(nics, WINDOW_TICKS)
     np.fmax(sent, np.float32(0), out=sent)
     of_rings = without_nan(inputs.entering(in_rings, WINDOW_TICKS))
