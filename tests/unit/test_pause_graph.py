@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
+from fabmon.analysis.detectors.pause_deadlock import pause_deadlocks
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.pause_graph import PauseGraph
+from fabmon.analysis.finding import Condition
 from tests.builders import LeafSpine, Watched
 
 
@@ -47,6 +52,52 @@ def test_who_waits_for_a_cycle_is_not_in_it() -> None:
 
 def test_of_two_cycles_the_shorter_is_returned() -> None:
     assert chain(5, (0, 4), (0, 1)).cycle(0) == [5, 0]
+
+
+def deadlocks(*waits: tuple[str, str]) -> list[Condition]:
+    """What is reported where each first switch waits for the second one, and nothing moves; the
+    port that waits is named after both."""
+    nodes = sorted({node for pair in waits for node in pair})
+    by_pauser: dict[int, list[int]] = {}
+    for row, (_, pauser) in enumerate(waits):
+        by_pauser.setdefault(nodes.index(pauser), []).append(row)
+    own = np.array([nodes.index(waiter) for waiter, _ in waits], np.intp)
+    all_ports = np.ones(len(waits), np.bool_)
+    graph = PauseGraph(
+        all_ports, all_ports, np.ones(len(waits), np.float32), _by_pauser=by_pauser, _node=own
+    )
+    ids = [f"{waiter}/{pauser}" for waiter, pauser in waits]
+    ports = [
+        SimpleNamespace(id=name, node=waiter) for name, (waiter, _) in zip(ids, waits, strict=True)
+    ]
+    structure = SimpleNamespace(
+        node=own,
+        leaves=tuple(each for each in nodes if each.startswith("leaf")),
+        fabric=SimpleNamespace(ports=ports),
+        labels=lambda rows: " ".join(ids[row] for row in rows),
+        ids=lambda rows: [ids[row] for row in rows],
+    )
+    inputs = SimpleNamespace(
+        structure=structure,
+        sent=np.zeros((len(waits), 10)),
+        once=lambda _: graph,
+        window=lambda _: np.ones((len(waits), 10)),
+    )
+    return list(pause_deadlocks(cast("DetectorInput", inputs)))
+
+
+def test_cycles_that_wait_for_each_other_are_one_deadlock_at_a_leaf() -> None:
+    at_core, at_leaf = ("core1", "agg1"), ("leaf1", "agg1")
+    (found,) = deadlocks(at_core, at_core[::-1], at_leaf, at_leaf[::-1], ("leaf2", "agg1"))
+    assert found.subject == "leaf1/agg1"
+    assert set(found.victims) == {"core1/agg1", "agg1/core1", "leaf2/agg1"}
+    assert found.unseen == "which of several cycles was the first"
+
+
+def test_cycles_that_do_not_wait_for_each_other_are_two_deadlocks() -> None:
+    one, other = ("leaf1", "spine1"), ("leaf2", "spine2")
+    found = deadlocks(one, one[::-1], other, other[::-1])
+    assert [each.subject for each in found] == ["leaf1/spine1", "leaf2/spine2"]
 
 
 @pytest.mark.parametrize(("waits", "is_found"), [(0.2, False), (0.3, True)])

@@ -30,25 +30,39 @@ _PAUSED = 0.9
 _TICKS = 3
 """... so many ticks running, in which it sends ..."""
 
-_SENDS = 0.001
-"""... less than this share of line rate, 0 to 1."""
+_SENDS = 0.003
+"""... less than this share of line rate, 0 to 1, in their mean: the first of them may be the second
+in which the traffic stopped."""
 
 
 def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
-    """One condition for each cycle of switches that all wait while nothing moves."""
+    """One condition for all switches that wait for a cycle in which nothing moves.
+
+    Pause spreads from a cycle within milliseconds and makes further cycles of ports that wait for
+    it. Seconds later no counter shows which was the first; the shortest one at a leaf is named,
+    where routes that go down and up again usually turn.
+    """
     graph, structure = pause_graph(inputs), inputs.structure
     if not graph.paused.any():
         return
-    sent = inputs.sent[:, -_TICKS:].max(axis=1)
+    sent = inputs.sent[:, -_TICKS:].mean(axis=1)
     paused = np.fmax(inputs.window("pause_rx"), inputs.window("stall"))[:, -_TICKS:]
     with np.errstate(invalid="ignore"):
         stuck = graph.paused & (paused > _PAUSED).all(axis=1) & (sent < _SENDS)
+    leaves = set(structure.leaves)
+    cycles = [
+        (structure.fabric.ports[cycle[0]].node not in leaves, len(cycle), cycle)
+        for node in sorted(set(structure.node[stuck].tolist()) - {NONE})
+        if (cycle := graph.cycle(node)) and stuck[cycle].all()
+    ]
+    are_several = len({frozenset(cycle) for _, _, cycle in cycles}) > 1
     reported: set[int] = set()
-    for node in sorted(set(structure.node[stuck].tolist()) - {NONE}):
-        cycle = graph.cycle(node)
-        if not cycle or node in reported or not all(stuck[row] for row in cycle):
+    for _, _, cycle in sorted(cycles, key=lambda each: each[:2]):
+        if not reported.isdisjoint(cycle):
             continue
-        reported.update(int(structure.node[row]) for row in cycle)
+        waiting = graph.victims(int(structure.node[cycle[0]]))
+        reported.update(waiting)
+        others = [row for row in waiting if row not in cycle]
         names = structure.labels(np.array(cycle))
         share = float(graph.share[cycle].min())
         yield Condition(
@@ -64,4 +78,6 @@ def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
             advice=CAUSE.advice,
             confidence=0.95,
             lost=1.0,
+            victims=tuple(dict.fromkeys(structure.ids(others))),
+            unseen="which of several cycles was the first" if are_several else "",
         )
