@@ -78,8 +78,8 @@ class FabricStructure:
     the place in `leaves` of the switch that a rail is cabled to, watched or not; NONE where no
     cable is known. `pcie_bps` is what a NIC's PCIe link carries one way, bits/s; NaN unknown.
     `ports` are the arrays that these are from. `group_links` are the rows of each group,
-    `group_feeders` the ports at the far ends of those that feed a group out of a switch: NICs, or
-    links of the tier below.
+    `group_ends` the ports at the far ends of its edges: NICs, or links of the tier below;
+    `group_is_inward` [groups] is that of each group.
     """
 
     fabric: Fabric
@@ -93,7 +93,8 @@ class FabricStructure:
     is_switch: Mask
     groups: tuple[LinkGroup, ...]
     group_links: PortSets
-    group_feeders: PortSets
+    group_ends: PortSets
+    group_is_inward: Mask
     rails: dict[int, Rows]
     rails_of_hosts: list[Rows]
     rail_tables: list[tuple[Rows, Rows]]
@@ -182,7 +183,7 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
     forwards = np.where(ports.has_role(MANAGEMENT), NONE, node)
     place = {name: number for number, name in enumerate(names)}
     groups = _groups(fabric.groups, forwards, peer, is_rail, place)
-    far_ends = [np.empty(0, np.intp) if each.is_inward else peer[each.edges] for each in groups]
+    far_ends = [peer[each.edges] for each in groups]
     return FabricStructure(
         fabric=fabric,
         ports=ports,
@@ -195,7 +196,8 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
         is_switch=is_switch,
         groups=tuple(groups),
         group_links=_port_sets([each.rows for each in groups]),
-        group_feeders=_port_sets([each[each != NONE] for each in far_ends]),
+        group_ends=_port_sets([each[each != NONE] for each in far_ends]),
+        group_is_inward=np.array([each.is_inward for each in groups], np.bool_),
         rails=rails,
         rails_of_hosts=of_hosts,
         rail_tables=[

@@ -35,13 +35,13 @@ class Row:
     def entering(self, rows: Rows, ticks: int) -> Floats:
         return np.repeat(self._received[rows, None], ticks, axis=1).astype(np.float32)
 
-    def left_of(self, *rows: int, full_ticks: int = 5) -> list[int]:
+    def left_of(self, *rows: int, full_ticks: int = 5, are_inferred: bool = False) -> list[int]:
         """The rows that are left of full links."""
-        links = [_full(row, full_ticks) for row in rows]
+        links = [_full(row, full_ticks, are_inferred) for row in rows]
         return [each.row for each in without_downstream(cast("DetectorInput", self), links)]
 
 
-def _full(row: int, full_ticks: int) -> FullLink:
+def _full(row: int, full_ticks: int, is_inferred: bool = False) -> FullLink:
     none: Rows = np.empty(0, np.intp)
     hosts = np.array([9]) if row == UP else none
     group = LinkGroup("leaf2", row == DOWN, np.array([row]), none, hosts)
@@ -55,6 +55,7 @@ def _full(row: int, full_ticks: int) -> FullLink:
         lost=0.5,
         slowed_by="",
         active=0,
+        is_inferred=is_inferred,
     )
 
 
@@ -79,3 +80,11 @@ def test_one_that_may_carry_what_an_unjudged_link_brings_must_be_full_for_longer
 
 def test_one_that_no_link_brings_as_much_to_is_judged_at_once() -> None:
     assert Row(200, 388).left_of(DOWN) == [DOWN]
+
+
+@pytest.mark.parametrize(("up_gbps", "left"), [(300, []), (250, []), (150, [DOWN])])
+def test_one_that_is_inferred_from_its_receivers_carries_more_than_any_link_before_it(
+    up_gbps: float, left: list[int]
+) -> None:
+    """Bursts fill it to half; a link that carries as much, or more, may have their queue."""
+    assert Row(up_gbps, 200).left_of(DOWN, full_ticks=10, are_inferred=True) == left

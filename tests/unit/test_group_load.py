@@ -170,6 +170,23 @@ def test_uneven_links_and_lost_bandwidth_are_two_numbers() -> None:
     assert numbers["lost bandwidth"] == pytest.approx(20, abs=3)
 
 
+def test_lost_bandwidth_is_that_of_the_seconds_in_which_other_links_have_room() -> None:
+    """Two hosts share the first link in half of the seconds. In the others four do, and four more
+    leave next to no room on the second."""
+    watched = Leaf((0, 0, 0, 0), (0, 0, 0, 0))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        few, many = (194, 194, 0, 0, 0, 0, 0, 0), (97, 97, 97, 97, 78, 78, 78, 78)
+        for number, gbps in enumerate(many if second % 2 else few, start=1):
+            link = 1 if number <= 4 else 2
+            watched.fabric.send(gbps * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{link}")
+
+    (finding,) = watched.seconds(2 * SECONDS, traffic).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert finding.lost == pytest.approx(0.5, abs=0.03)
+
+
 def test_ports_that_have_little_to_send_leave_their_share_to_those_that_are_slowed() -> None:
     """Five ports share 1.6 Tb/s, 320 each; two could send 400, as the others leave enough."""
     (finding,) = found(Leaf((195, 195), (40,), (40,), (40,)))
@@ -330,6 +347,22 @@ def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, A
     # Waiting shows for how long the link is full; CNPs do not.
     assert ("lose up to" in finding.text) == ("cnps_per_s" in shows)
     assert finding.lost == pytest.approx(1 - 100 / 229, abs=0.03)
+
+
+@pytest.mark.parametrize(("marks_per_s", "is_found"), [(40_000, True), (40, False)])
+def test_a_link_into_a_leaf_that_is_full_for_half_of_each_second_is_seen_at_its_receivers(
+    marks_per_s: float, is_found: bool
+) -> None:
+    """Four hosts receive over the link from the first of four spines, and many marks. What a link
+    into a leaf carries, the sending spine's counters say."""
+    watched = Watched(LeafSpine(4, 7, 400 * GBPS, metrics=("rdma_ecn_marked",)))
+    for number in range(1, 8):
+        spine = max(1, number - 3)
+        watched.fabric.send(50 * GBPS, f"spine{spine}/swp1", f"leaf1/down{number}")
+        per_s = marks_per_s if number <= 4 else 0
+        watched.fabric.counted[f"gpu{number:03}/eth0", "rdma_ecn_marked"] = per_s
+    watched.seconds(SECONDS)
+    assert watched.opened() == (["ecmp_collision spine1/swp1"] if is_found else [])
 
 
 @pytest.mark.parametrize(("counter", "per_s"), [(MARKS, 200_000), (DROPS, 10_000)])

@@ -28,9 +28,9 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
     is no second queue then. Of two such links the one that carries more has other traffic as well,
     which makes it the narrower one; where they carry the same, it is the first. Links are
     inferred from a queue that may be another's: where none is known to be full, and of two such
-    links the one that loses more. A link that may only carry what another one brings, judged or
-    not, must be full for longer: that one may not have been read for as long, or meet its rule a
-    few ticks later.
+    links the one that loses more; into a leaf, where no link before carries as much. A link that
+    may only carry what another one brings, judged or not, must be full for longer: that one may not
+    have been read for as long, or meet its rule a few ticks later.
     """
     peer, node = inputs.structure.peer, inputs.structure.node
     links = [each for each in links if not each.is_inferred] or links
@@ -61,6 +61,8 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
             if abs(first - second) <= SAME_LOAD * second:
                 has_more = second > first * _clearly_more(ticks)
                 dropped.add(before if has_more else each.row)
+        if each.is_inferred and each.group.is_inward and _may_queue_before(inputs, each.row):
+            dropped.add(each.row)
         if not is_first_hop and each.full_ticks < TICKS and _may_be_brought(inputs, each.row):
             dropped.add(each.row)
     return [each for each in links if each.row not in dropped]
@@ -78,6 +80,17 @@ def _may_be_brought(inputs: DetectorInput, row: int) -> bool:
     same = np.abs(brought - load) <= SAME_LOAD * load
     same &= load <= brought * _clearly_more(ticks)
     return bool(same.any())
+
+
+def _may_queue_before(inputs: DetectorInput, row: int) -> bool:
+    """Whether one of the other links into a switch brings as much as leaves it by some link: then
+    what its receivers show may be a queue before that one."""
+    node = inputs.structure.node
+    others = np.flatnonzero(node == node[row])
+    others = others[others != row]
+    own = float(np.nan_to_num(inputs.leaving(np.array([row]), TICKS)).mean())
+    brought = np.nan_to_num(inputs.entering(others, TICKS)).mean(axis=1)
+    return bool((brought >= (1 - SAME_LOAD) * own).any())
 
 
 def _clearly_more(ticks: Mask) -> float:

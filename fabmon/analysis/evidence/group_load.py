@@ -89,8 +89,9 @@ def _group_loads(
     slowed = signals.slowed | (signals.waiting >= queue.waiting)
     queues = link_queues(inputs, queue).queued
     may_be_full = structure.group_links.touched(peak >= least)
-    # Marks of receivers are of any queue before them, CNPs of senders of one behind them.
-    queued = structure.group_links.touched(queues) | structure.group_feeders.touched(slowed)
+    ends, into = structure.group_ends, structure.group_is_inward
+    at_hosts = np.where(into, ends.touched(signals.marked), ends.touched(slowed))
+    queued = structure.group_links.touched(queues) | at_hosts
     queued &= structure.group_links.touched(peak >= BURSTS)
     for place in np.flatnonzero(may_be_full | queued).tolist():
         measured = GroupRates(inputs, thresholds, queue, structure.groups[place])
@@ -151,14 +152,15 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
     alone: set[int] = set()
     shared: list[tuple[int, Mask, Floats, Floats]] = []
     by_ticks: dict[bytes, tuple[Floats, Floats, Mask]] = {}
+    ticks_of = _ticks_with_room(rates, hot, full)
     for member in hot:
-        ticks = last_ticks(full[member])
+        ticks = ticks_of[member]
         if ticks.tobytes() not in by_ticks:
             by_ticks[ticks.tobytes()] = rates.shares(feeds[:, ticks], lines, rates.carried(ticks))
     if not any(slowed.sum() >= 2 for *_, slowed in by_ticks.values()):
         return
     for member in hot:
-        ticks = last_ticks(full[member])
+        ticks = ticks_of[member]
         rate, possible, _ = by_ticks[ticks.tobytes()]
         free = possible > 0
         free[list(alone)] = False
@@ -228,6 +230,19 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             slowed_by=slowed_by,
             active=int(is_big.sum()),
         )
+
+
+def _ticks_with_room(rates: GroupRates, hot: list[int], full: Mask) -> dict[int, Mask]:
+    """By member, the last ticks in which it is full, of those in which others have room if these
+    are enough: while the whole group is full, its flows lose more or less than by the collision."""
+    known = rates.known_util[rates.is_up]
+    has_room = (known.min(axis=0) < rates.thresholds.room_util) & (known.mean(axis=0) < NO_ROOM)
+    ticks = {}
+    for member in hot:
+        apart = full[member] & has_room
+        is_enough = apart.sum() >= rates.thresholds.full_ticks
+        ticks[member] = last_ticks(apart if is_enough else full[member])
+    return ticks
 
 
 def _by_load_alone(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLink]:
