@@ -48,8 +48,10 @@ CAUSE = Cause(
 )
 
 _DROPPED = 0.05
-"""Share of what a receiver gets, and of what all NICs send, 0 to 1, above which what none receives
-was dropped: clocks and counters differ by less."""
+"""Share of what a receiver gets, 0 to 1, by which clocks and counters differ."""
+
+_RESENT = 0.1
+"""Share of what TCP sends, 0 to 1, up to which it may be sent again."""
 
 _QUEUES_BEFORE = (Trait.FULL_GROUP, Trait.FULL_LINK_OF_GROUP, Trait.OF_LINK)
 """What marks the traffic of a receiver as well, where that fills no whole seconds."""
@@ -128,32 +130,32 @@ def _shared_by(
 
 
 def _has_unknown_senders(inputs: DetectorInput, receiver: Receiver) -> bool:
-    """Whether NICs received more than NICs sent in the last ticks: some senders, as those of
-    storage, are not watched, and may be the ones that fill a receiver."""
+    """Whether NICs received other than what NICs sent in the last ticks: some, as those of storage,
+    are not watched, and may be the ones that fill a receiver. TCP sends again what was dropped."""
     rail, received = inputs.structure.is_rail, inputs.total("rx_bps")
-    more = float(received[rail].sum() - inputs.total("tx_bps")[rail].sum())
-    return more > _DROPPED * float(received[receiver.row])
+    sent = float(inputs.total("tx_bps")[rail].sum())
+    more = float(received[rail].sum()) - sent
+    resent = 0.0 if inputs.has_rdma_counters[receiver.row] else _RESENT * sent
+    least = _DROPPED * float(received[receiver.row])
+    return more > least or -more > least + resent
 
 
 def _dropped_bps(inputs: DetectorInput, receiver: Receiver) -> Floats:
-    """[ticks in which a receiver is full]: bits/s that NICs send and none receives, where that is
-    more than counters differ by. Senders that do not slow down (UDP) lose them; RDMA loses none."""
-    if inputs.has_rdma_counters[receiver.row]:
+    """[ticks in which a receiver is full]: bits/s that enter the switch before it and do not leave
+    it, where that is more than counters differ by. Senders that do not slow down (UDP) lose them;
+    RDMA loses none."""
+    structure = inputs.structure
+    edge = int(structure.peer[receiver.row])
+    if edge == NONE or inputs.has_rdma_counters[receiver.row]:
         return np.zeros_like(receiver.bps)
-    sent, received = (each[receiver.ticks] for each in inputs.once(_sent_and_received))
-    dropped: Floats = np.fmax(sent - received, 0)
-    is_lost = dropped.mean() > _DROPPED * max(receiver.bps.mean(), sent.mean())
-    return dropped if is_lost else np.zeros_like(dropped)
-
-
-def _sent_and_received(inputs: DetectorInput) -> tuple[Floats, Floats]:
-    """[WINDOW_TICKS] each: bits/s that all rails send, and receive."""
-    rails = np.flatnonzero(inputs.structure.is_rail)
-    sent, received = (
-        np.ascontiguousarray(without_nan(of(rails, WINDOW_TICKS))).sum(axis=0)
-        for of in (inputs.leaving, inputs.entering)
+    own = np.flatnonzero(structure.node == structure.node[edge])
+    enters, leaves = (
+        without_nan(of(own, WINDOW_TICKS)[:, receiver.ticks]).sum(axis=0)
+        for of in (inputs.entering, inputs.leaving)
     )
-    return sent, received
+    dropped: Floats = np.fmax(enters - leaves, 0)
+    is_lost = dropped.mean() > _DROPPED * receiver.bps.mean()
+    return dropped if is_lost else np.zeros_like(dropped)
 
 
 def _is_calm(
@@ -165,9 +167,10 @@ def _is_calm(
     row, signals = receiver.row, queue_signals(inputs, queue)
     if not inputs.has_rdma_counters[row] or signals.marked[row] or _queues(inputs, row):
         return False
-    counts_marks = bool(np.isfinite(inputs.window("ecn")[row]).any())
-    if receiver.is_pinned and not counts_marks:
+    is_infiniband = inputs.structure.fabric.ports[row].kind == "infiniband"
+    if receiver.is_pinned and is_infiniband:
         return False
+    counts_marks = bool(np.isfinite(inputs.window("ecn")[row]).any())
     waits = signals.waiting[senders] >= queue.waiting
     if counts_marks:
         return not waits.any()  # What CNPs slow its senders are not of this receiver.

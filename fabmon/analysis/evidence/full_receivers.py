@@ -54,6 +54,10 @@ _EXCHANGES = 0.85
 or the slowest host of an all-to-all, which the others wait for at the end of a step: that is no
 incast."""
 
+_MORE_RECEIVE, _MORE_SEND, _PAIRS = 1, -1, 0
+"""How the full receivers of a rail compare with the NICs of it that send at line rate: a surplus of
+senders may send to another rail."""
+
 SENDS = 0.02
 """Share of line rate, 0 to 1, above which a NIC counts as a sender."""
 
@@ -86,87 +90,142 @@ class Receiver:
 @dataclass(frozen=True, slots=True)
 class SendingNics:
     """NICs that send: what they `sent`, bits/s [NICs, WINDOW_TICKS], and whether they `are_free`
-    [NICs]: no receiver has them as its only sender."""
+    [NICs]: no receiver has them as its only sender. `may_claim` [NICs] are those that may be the
+    only sender of a receiver that is looked at."""
 
     rows: Rows
     sent: Floats
     are_free: Mask
+    may_claim: Mask
+
+
+_NOBODY = SendingNics(
+    np.empty(0, np.intp),
+    np.empty((0, WINDOW_TICKS), np.float32),
+    np.empty(0, np.bool_),
+    np.empty(0, np.bool_),
+)
 
 
 def shared_receivers(
     inputs: DetectorInput, t: IncastThresholds, queue: QueueThresholds
 ) -> tuple[list[Receiver], SendingNics]:
     """The full receivers that no sender has for itself, and the NICs that may send to them."""
-    structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
-    nobody = SendingNics(
-        np.empty(0, np.intp), np.empty((0, WINDOW_TICKS), np.float32), np.empty(0, np.bool_)
-    )
-    most, rail = without_nan(np.fmax.reduce(inputs.received, axis=1)), structure.is_rail
-    may = rail & (most >= t.marked_util)
-    if not may.any():
-        return [], nobody
-    signals = queue_signals(inputs, queue)
-    least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
-    least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
-    least[_filled_by_bursts(inputs, signals, np.flatnonzero(may), t.marked_util)] = t.marked_util
+    rail, signals = inputs.structure.rail, queue_signals(inputs, queue)
+    full, least = _full_receivers(inputs, t, queue, signals)
+    nics = _NOBODY
+    if not full.any():
+        return [], nics
     # Receivers that one sender fills are looked at as well: its traffic is not another's.
     claims = np.fmin(least, SLOWED_BELOW)
-    full = rail & (most >= least) & ~pause_graph(inputs).pauses
-    if not full.any():
-        return [], nobody
-    unmatched = _unmatched_rails(inputs, claims)
-    unmatched[structure.rail[full & signals.marked]] = True
-    rows = np.flatnonzero(rail & (most >= claims) & unmatched[structure.rail])
+    balance = _balance(inputs, claims)
+    balance[rail[full & signals.marked]] = _MORE_RECEIVE
+    most = without_nan(np.fmax.reduce(inputs.received, axis=1))
+    is_unmatched = balance[rail] == _MORE_RECEIVE
+    rows = np.flatnonzero(inputs.structure.is_rail & (most >= claims) & is_unmatched)
     exchanges = _exchanges(inputs, rows, claims[rows])
     in_rings, rows = rows[exchanges], rows[~exchanges]
     if not full[rows].any():
-        return [], nobody
+        return [], nics
     rows = rows[np.lexsort((-signals.marks[rows], ~full[rows]))[:_MAX_RECEIVERS]]
-    nics = np.flatnonzero(rail & (inputs.peak_sent > SENDS))
-    sent = inputs.leaving(nics, WINDOW_TICKS)
-    np.fmax(sent, np.float32(0), out=sent)
     of_rings = without_nan(inputs.entering(in_rings, WINDOW_TICKS))
-    received, answered = (
-        without_nan(of(rows, WINDOW_TICKS)) for of in (inputs.entering, inputs.leaving)
-    )
-    known = [_connected(inputs, row, nics) for row in rows.tolist()]
-    candidates: list[Rows] = []
-    apart = np.full(len(rows), np.inf)
-    for place, row in enumerate(rows.tolist()):
-        ticks = last_ticks(received[place] >= claims[row] * lines[row])
-        may = unmatched[structure.rail[nics]] & (structure.node[nics] != structure.node[row])
-        if signals.marked[row]:
-            may &= signals.slowed[nics]  # Marks slow a sender, and none here sends at line rate.
-        connected = known[place]
-        if connected is not None:
-            brought = sent[connected][:, ticks].sum()
-            if brought < ACCOUNTED * received[place, ticks].sum():
-                known[place] = None  # There is other traffic than that of queue pairs.
-            else:
-                may &= connected
-        senders, differ = closest_senders(sent, received[place], ticks, may)
-        if len(senders):
-            apart[place] = differ[0]
-            hosts = np.ones(len(of_rings), np.bool_)
-            have_one, _ = closest_senders(of_rings, received[place], ticks, hosts)
-            senders = senders if len(senders) > len(have_one) else senders[:0]
-        candidates.append(senders)
-    free = np.ones(len(nics), np.bool_)
+    nics = _sending_nics(inputs, balance)
+    claimed = [_claimed(inputs, signals, row, claims[row], nics, of_rings) for row in rows.tolist()]
     several = []
-    for place in np.lexsort((apart, signals.marks[rows])).tolist():
-        senders = candidates[place][free[candidates[place]]]
+    # Those that least show a queue choose first.
+    closest = np.array([each.differ[0] if len(each.differ) else np.inf for each in claimed])
+    for place in np.lexsort((closest, signals.marks[rows])).tolist():
+        row, own = int(rows[place]), claimed[place]
+        senders = own.senders[nics.are_free[own.senders]]
         if len(senders):
-            free[senders[0]] = False
-            continue
-        row, gets = int(rows[place]), received[place]
-        is_full = gets >= least[row] * lines[row]
-        ticks = last_ticks(is_full)
-        # Also longer ago than the rates of the last ticks tell.
-        is_answered = answered[place, ticks].sum() >= _EXCHANGES * gets[ticks].sum()
-        if full[row] and is_full.sum() >= t.full_ticks and not is_answered:
-            is_pinned = bool(is_full[-TICKS:].all())
-            several.append(Receiver(row, ticks, gets[ticks], is_pinned, known[place]))
-    return several, SendingNics(nics, sent, free)
+            nics.are_free[senders[0]] = False
+        elif full[row]:
+            several.append(_receiver(inputs, t, row, float(least[row]), own.connected))
+    return [each for each in several if each is not None], nics
+
+
+def _full_receivers(
+    inputs: DetectorInput, t: IncastThresholds, queue: QueueThresholds, signals: QueueSignals
+) -> tuple[Mask, Floats]:
+    """[ports] each: whether a rail was full in some of the last ticks, and the share of line rate
+    from which on it is."""
+    rail = inputs.structure.is_rail
+    most = without_nan(np.fmax.reduce(inputs.received, axis=1))
+    least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
+    may_be = rail & (most >= t.marked_util)
+    if not may_be.any():
+        return may_be, least
+    least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
+    bursts = _filled_by_bursts(inputs, signals, np.flatnonzero(may_be), t.marked_util)
+    least[bursts] = t.marked_util
+    return rail & (most >= least) & ~pause_graph(inputs).pauses, least
+
+
+def _sending_nics(inputs: DetectorInput, balance: Rows) -> SendingNics:
+    """The NICs that send, each free, but for those of rails all of whose senders have receivers."""
+    structure = inputs.structure
+    rows = np.flatnonzero(structure.is_rail & (inputs.peak_sent > SENDS))
+    sent = inputs.leaving(rows, WINDOW_TICKS)
+    np.fmax(sent, np.float32(0), out=sent)
+    may_claim = balance[structure.rail[rows]] != _PAIRS
+    return SendingNics(rows, sent, np.ones(len(rows), np.bool_), may_claim)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """Places of the NICs that may fill a receiver alone, the closest first, and by what share each
+    differs from it; and `connected` as of Receiver."""
+
+    senders: Rows
+    differ: Floats
+    connected: Mask | None
+
+
+def _claimed(
+    inputs: DetectorInput,
+    signals: QueueSignals,
+    row: int,
+    claims: float,
+    nics: SendingNics,
+    of_rings: Floats,
+) -> _Claimed:
+    """The NICs that may fill a receiver alone; none where hosts of rings, which have a sender each
+    and receive `of_rings` bits/s [hosts, WINDOW_TICKS], account for all that are as fast."""
+    structure = inputs.structure
+    received = without_nan(inputs.entering(np.array([row]), WINDOW_TICKS)[0])
+    ticks = last_ticks(received >= claims * inputs.snapshot.line_rate_bps[row])
+    may = nics.may_claim & (structure.node[nics.rows] != structure.node[row])
+    if signals.marked[row]:
+        may &= signals.slowed[nics.rows]  # Marks slow a sender, and none here sends at line rate.
+    connected = _connected(inputs, row, nics.rows)
+    if connected is not None:
+        if nics.sent[connected][:, ticks].sum() < ACCOUNTED * received[ticks].sum():
+            connected = None  # There is other traffic than that of queue pairs.
+        else:
+            may &= connected
+    senders, differ = closest_senders(nics.sent, received, ticks, may)
+    everywhere = np.ones(len(of_rings), np.bool_)
+    have_one, _ = closest_senders(of_rings, received, ticks, everywhere)
+    if len(senders) <= len(have_one):
+        senders = senders[:0]
+    return _Claimed(senders, differ, connected)
+
+
+def _receiver(
+    inputs: DetectorInput, t: IncastThresholds, row: int, least_util: float, connected: Mask | None
+) -> Receiver | None:
+    """A receiver, with the ticks in which it was full; None where these are too few, or it sends as
+    much as it receives in them."""
+    gets, answers = (
+        without_nan(of(np.array([row]), WINDOW_TICKS)[0])
+        for of in (inputs.entering, inputs.leaving)
+    )
+    is_full = gets >= least_util * inputs.snapshot.line_rate_bps[row]
+    ticks = last_ticks(is_full)
+    # Also longer ago than the rates of the last ticks tell.
+    if is_full.sum() < t.full_ticks or answers[ticks].sum() >= _EXCHANGES * gets[ticks].sum():
+        return None
+    return Receiver(row, ticks, gets[ticks], bool(is_full[-TICKS:].all()), connected)
 
 
 def _filled_by_bursts(
@@ -203,9 +262,10 @@ def _exchanges(inputs: DetectorInput, rows: Rows, claims: Floats) -> Mask:
     return found
 
 
-def _unmatched_rails(inputs: DetectorInput, claims: Floats) -> Mask:
-    """[rails + 1]: rails on which more receivers are full than senders send at line rate, in half
-    of the ticks in which any receiver is. The last one is for ports that are no rail."""
+def _balance(inputs: DetectorInput, claims: Floats) -> Rows:
+    """[rails + 1]: whether on a rail more receivers are full than senders send at line rate, fewer,
+    or as many, in half of the ticks in which any receiver is. The last one is for ports that are no
+    rail."""
     rail, rows = inputs.structure.rail, np.flatnonzero(inputs.structure.is_rail)
     rails = int(rail.max(initial=0)) + 2
     receivers, senders = (
@@ -215,9 +275,10 @@ def _unmatched_rails(inputs: DetectorInput, claims: Floats) -> Mask:
             inputs.sent.T[:, rows] >= np.float32(SLOWED_BELOW),
         )
     )
-    any_full = receivers.any(axis=0)
-    unmatched: Mask = 2 * (receivers > senders).sum(axis=0) >= (receivers > 0).sum(axis=0)
-    return unmatched & any_full
+    any_full = (receivers > 0).sum(axis=0)
+    more_receive = (any_full > 0) & (2 * (receivers > senders).sum(axis=0) >= any_full)
+    more_send = (senders > receivers).any(axis=0)
+    return np.select([more_receive, more_send], [_MORE_RECEIVE, _MORE_SEND], _PAIRS)
 
 
 def _connected(inputs: DetectorInput, row: int, nics: Rows) -> Mask | None:
