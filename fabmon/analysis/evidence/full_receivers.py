@@ -112,7 +112,8 @@ def shared_receivers(
 ) -> tuple[list[Receiver], SendingNics]:
     """The full receivers that no sender has for itself, and the NICs that may send to them."""
     rail, signals = inputs.structure.rail, queue_signals(inputs, queue)
-    full, least = _full_receivers(inputs, t, queue, signals)
+    most = without_nan(np.fmax.reduce(inputs.received, axis=1))
+    full, least = _full_receivers(inputs, t, queue, most)
     nics = _NOBODY
     if not full.any():
         return [], nics
@@ -120,7 +121,6 @@ def shared_receivers(
     claims = np.fmin(least, SLOWED_BELOW)
     balance = _balance(inputs, claims)
     balance[rail[full & signals.marked]] = _MORE_RECEIVE
-    most = without_nan(np.fmax.reduce(inputs.received, axis=1))
     is_unmatched = balance[rail] == _MORE_RECEIVE
     rows = np.flatnonzero(inputs.structure.is_rail & (most >= claims) & is_unmatched)
     exchanges = _exchanges(inputs, rows, claims[rows])
@@ -128,9 +128,14 @@ def shared_receivers(
     if not full[rows].any():
         return [], nics
     rows = rows[np.lexsort((-signals.marks[rows], ~full[rows]))[:_MAX_RECEIVERS]]
-    of_rings = without_nan(inputs.entering(in_rings, WINDOW_TICKS))
+    received, of_rings = (
+        without_nan(inputs.entering(each, WINDOW_TICKS)) for each in (rows, in_rings)
+    )
     nics = _sending_nics(inputs, balance)
-    claimed = [_claimed(inputs, signals, row, claims[row], nics, of_rings) for row in rows.tolist()]
+    claimed = [
+        _claimed(inputs, signals, int(row), claims[row], gets, nics, of_rings)
+        for row, gets in zip(rows, received, strict=True)
+    ]
     several = []
     # Those that least show a queue choose first.
     closest = np.array([each.differ[0] if len(each.differ) else np.inf for each in claimed])
@@ -140,17 +145,16 @@ def shared_receivers(
         if len(senders):
             nics.are_free[senders[0]] = False
         elif full[row]:
-            several.append(_receiver(inputs, t, row, float(least[row]), own.connected))
+            several.append(_receiver(inputs, t, row, least[row], received[place], own.connected))
     return [each for each in several if each is not None], nics
 
 
 def _full_receivers(
-    inputs: DetectorInput, t: IncastThresholds, queue: QueueThresholds, signals: QueueSignals
+    inputs: DetectorInput, t: IncastThresholds, queue: QueueThresholds, most: Floats
 ) -> tuple[Mask, Floats]:
-    """[ports] each: whether a rail was full in some of the last ticks, and the share of line rate
-    from which on it is."""
-    rail = inputs.structure.is_rail
-    most = without_nan(np.fmax.reduce(inputs.received, axis=1))
+    """[ports] each: whether a rail was full in some of the last ticks, in which it received at
+    `most` a share of line rate, and the share from which on it is full."""
+    rail, signals = inputs.structure.is_rail, queue_signals(inputs, queue)
     least = np.where(inputs.has_rdma_counters, t.full_util, t.full_util_tcp)
     may_be = rail & (most >= t.marked_util)
     if not may_be.any():
@@ -186,13 +190,14 @@ def _claimed(
     signals: QueueSignals,
     row: int,
     claims: float,
+    received: Floats,
     nics: SendingNics,
     of_rings: Floats,
 ) -> _Claimed:
-    """The NICs that may fill a receiver alone; none where hosts of rings, which have a sender each
-    and receive `of_rings` bits/s [hosts, WINDOW_TICKS], account for all that are as fast."""
+    """The NICs that may fill a receiver alone that gets `received` bits/s [WINDOW_TICKS]; none
+    where hosts of rings, which have a sender each and receive `of_rings` bits/s [hosts,
+    WINDOW_TICKS], account for all that are as fast."""
     structure = inputs.structure
-    received = without_nan(inputs.entering(np.array([row]), WINDOW_TICKS)[0])
     ticks = last_ticks(received >= claims * inputs.snapshot.line_rate_bps[row])
     may = nics.may_claim & (structure.node[nics.rows] != structure.node[row])
     if signals.marked[row]:
@@ -212,14 +217,16 @@ def _claimed(
 
 
 def _receiver(
-    inputs: DetectorInput, t: IncastThresholds, row: int, least_util: float, connected: Mask | None
+    inputs: DetectorInput,
+    t: IncastThresholds,
+    row: int,
+    least_util: float,
+    gets: Floats,
+    connected: Mask | None,
 ) -> Receiver | None:
-    """A receiver, with the ticks in which it was full; None where these are too few, or it sends as
-    much as it receives in them."""
-    gets, answers = (
-        without_nan(of(np.array([row]), WINDOW_TICKS)[0])
-        for of in (inputs.entering, inputs.leaving)
-    )
+    """A receiver that gets so many bits/s [WINDOW_TICKS], with the ticks in which it was full; None
+    where these are too few, or it sends as much as it receives in them."""
+    answers = without_nan(inputs.leaving(np.array([row]), WINDOW_TICKS)[0])
     is_full = gets >= least_util * inputs.snapshot.line_rate_bps[row]
     ticks = last_ticks(is_full)
     # Also longer ago than the rates of the last ticks tell.
