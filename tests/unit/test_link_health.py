@@ -5,15 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from collectors import wire
 from fabmon.analysis.finding import Change, Finding
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.wire.messages import Hello, MetricInfo
+from fabmon.fabric.wire.messages import Frame, Hello, MetricInfo, decode
 from tests.builders import (
+    METRICS,
     SECOND_NS,
     START_NS,
     LeafSpine,
     Watched,
+    block,
     frame,
     hello,
     new_pipeline,
@@ -71,15 +74,18 @@ def test_a_node_that_brings_an_unknown_metric_makes_no_burst_of_counters_long_fu
     assert [each.cause for each in found] == ["saturated_counter"]
 
 
-def carrier_changes(*counts: int, interval_s: float) -> list[Tick]:
-    """Tick by tick what a port has counted; it is up whenever somebody looks."""
-    said = hello(
-        port("eth0", metrics=("netdev_up", "netdev_carrier_changes")), interval_s=interval_s
-    )
+def carrier_changes(*counts: int, interval_s: float, every: int = 1) -> list[Tick]:
+    """Tick by tick what a port has counted; it is up whenever somebody looks, and its counters are
+    read once in `every` ticks."""
+    nic = port("eth0", metrics=(*METRICS, "netdev_carrier_changes"))
+    layout = [wire.BlockLayout("netdev", every, (nic,))]
+    said = decode(wire.hello(layout, {"interval_s": interval_s}))
+    assert isinstance(said, Hello)
     ticks = []
     for seq, count in enumerate(counts):
         clock = round((seq + 1) * interval_s * SECOND_NS)
-        heard = {"a": frame(seq, 1, count, mono_ns=clock)}
+        read = None if seq % every else block(clock, 1, 0, 0, 0, count)
+        heard = {"a": Frame(seq, START_NS + clock, clock, [read])}
         each = tick(seq, heard, {} if seq else {"a": said}, () if seq else up("a"))
         ticks.append(msgspec.structs.replace(each, time_ns=START_NS + clock))
     return ticks
@@ -101,6 +107,16 @@ def test_changes_of_carrier_more_than_two_minutes_apart_are_no_flapping(interval
     times = [round(second / interval_s) for second in (10, 60, 140)]
     counts = [sum(seq >= each for each in times) for seq in range(round(152 / interval_s))]
     assert opened(carrier_changes(*counts, interval_s=interval_s), interval_s) == []
+
+
+@pytest.mark.parametrize("every", [5, 15, 30])
+def test_changes_of_carrier_are_counted_however_rarely_the_port_is_read(every: int) -> None:
+    """gNMI may report counters every 30 s."""
+    counts = [0] * 70 + [2] * 30 + [4] * 60
+    (finding,) = opened(carrier_changes(*counts, interval_s=1.0, every=every))
+    assert finding.text == "a r0 changed carrier 4 times in the last 2 min"
+    once = [0] * 70 + [2] * 90
+    assert opened(carrier_changes(*once, interval_s=1.0, every=every)) == []
 
 
 def test_a_link_that_goes_down_once_is_not_flapping_though_a_frame_is_late() -> None:

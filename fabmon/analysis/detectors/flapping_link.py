@@ -38,8 +38,9 @@ CAUSE = Cause(
 _WINDOW_S = 120
 """Seconds over which carrier changes are counted."""
 
-_MOST_TICKS = 10
-"""The most ticks that a rate is taken to be of: after longer silence a node has begun anew."""
+_MOST_LATE = 9
+"""The most ticks beyond the source's period that a rate is taken to be of: after longer silence a
+node has begun anew."""
 
 
 class FlappingLinks:
@@ -78,7 +79,8 @@ class FlappingLinks:
         since = np.full(ports, snapshot.seq - 1, np.intp)
         since[: len(self._counted_seq)] = self._counted_seq
         is_new = snapshot.age_s < snapshot.interval_s
-        ticks = np.where(is_new, np.minimum(snapshot.seq - since, _MOST_TICKS), 0)
+        most = snapshot.period_s / snapshot.interval_s + _MOST_LATE
+        ticks = np.where(is_new, np.minimum(snapshot.seq - since, most), 0)
         self._counted_seq = np.where(is_new, snapshot.seq, since)
         counted = without_nan(snapshot.column("flaps")) * (ticks * snapshot.interval_s)
         rows = np.flatnonzero(changed | (counted > 0))
