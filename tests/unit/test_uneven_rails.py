@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.finding import Change
+from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import DemoFeed
@@ -82,9 +84,16 @@ class Phase(NamedTuple):
     received: tuple[float, ...]
 
 
-def opens(*phases: Phase, hosts: int = 8, is_roce: bool = False) -> list[str]:
+def opens(
+    *phases: Phase,
+    hosts: int = 8,
+    is_roce: bool = False,
+    of_two: Sequence[Phase] = (),
+    jobs: Mapping[int, str] | None = None,
+) -> list[str]:
     """What opens where each rail is of 400G; RoCE would show a queue, by CNPs: its devices count
-    waiting for credits as well, as 0."""
+    waiting for credits as well, as 0. The last two hosts have phases of their own, `of_two`; `jobs`
+    are the numbers of the job on all hosts, by the second in which it begins."""
     names = [f"gpu{number:03}" for number in range(1, hosts + 1)]
     rails = [f"mlx5_{rail}" for rail in range(len(phases[0].sent))]
     metrics, state = ("ib_tx_bytes", "ib_rx_bytes", "ib_state"), 4
@@ -92,25 +101,30 @@ def opens(*phases: Phase, hosts: int = 8, is_roce: bool = False) -> list[str]:
     if is_roce:
         metrics, state = ("netdev_tx_bytes", "netdev_rx_bytes", "netdev_up"), 1
         ports = [port(each, metrics=(*metrics, "rdma_cnp_handled", "ib_tx_wait")) for each in rails]
+    end = (state, 0, 0) if is_roce else (state,)
     pipeline = new_pipeline([Host(name=name, speeds=(("*", 400e9),)) for name in names])
     opened = []
-    counts = [(0.0, 0.0)] * len(rails)
-    every_second = (phase for phase in phases for _ in range(phase.seconds))
-    for second, phase in enumerate(every_second):
-        counts = [
-            (sent + tx * 1e9 / 8, received + rx * 1e9 / 8)
-            for (sent, received), tx, rx in zip(counts, phase.sent, phase.received, strict=True)
-        ]
-        end = (state, 0, 0) if is_roce else (state,)
-        values = [value for pair in counts for value in (*map(int, pair), *end)]
-        heard = tick(
-            second,
-            {name: frame(second, *values) for name in names},
-            {} if second else {name: hello(*ports) for name in names},
-            () if second else up(*names),
-        )
+    most, two = counts(phases, end), counts(of_two or phases, end)
+    for second, (values, of_last) in enumerate(zip(most, two, strict=True)):
+        frames = {name: frame(second, *values) for name in names[:-2]}
+        frames |= {name: frame(second, *of_last) for name in names[-2:]}
+        first = {} if second else {name: hello(*ports) for name in names}
+        heard = tick(second, frames, first, () if second else up(*names))
+        if jobs is not None and second in jobs:
+            job = Job(id=jobs[second], nodes=tuple(names))
+            heard = msgspec.structs.replace(heard, jobs=JobReport(source="squeue", jobs=(job,)))
         opened += [each.key for change, each in pipeline.accept(heard).changes if change == "open"]
     return opened
+
+
+def counts(phases: Sequence[Phase], end: tuple[int, ...]) -> Iterator[list[int]]:
+    """Second by second what a host has counted: bytes sent and received of each rail, and `end`."""
+    total = [0.0] * 2 * len(phases[0].sent)
+    for phase in (each for each in phases for _ in range(each.seconds)):
+        rates = (rate for pair in zip(phase.sent, phase.received, strict=True) for rate in pair)
+        total = [count + rate * 1e9 / 8 for count, rate in zip(total, rates, strict=True)]
+        pairs = zip(total[::2], total[1::2], strict=True)
+        yield [value for pair in pairs for value in (*map(int, pair), *end)]
 
 
 def sends(*gbps: float, even_s: int = 0, receives: bool = True) -> list[str]:
@@ -191,3 +205,38 @@ def test_a_nic_that_begins_to_write_while_the_rails_are_silent_is_no_rail() -> N
 def test_half_of_the_rails_may_be_left_out_on_purpose() -> None:
     """A job on half of the GPUs of its hosts, from its start."""
     assert lives(JOB + uneven(1.0, 1.0, 0.001, 0.001), 40, lambda _, tick: tick) == []
+
+
+def on_all(seconds: int, *gbps: float) -> Phase:
+    """Rails that send and receive at the same rates."""
+    return Phase(seconds, gbps, gbps)
+
+
+EIGHT, SIX = (250.0,) * 8, (*(250.0,) * 6, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("idle_s", "is_left_out"), [(12, True), (30, False)])
+def test_the_next_job_may_use_fewer_gpus_of_its_hosts(idle_s: int, is_left_out: bool) -> None:
+    """After half a minute without traffic; a compute phase is shorter."""
+    found = opens(on_all(90, *EIGHT), on_all(idle_s, *(0.0,) * 8), on_all(90, *SIX))
+    assert found == ["uneven_rails:rails r6, r7"] * is_left_out
+
+
+@pytest.mark.parametrize(("number", "is_left_out"), [("1", True), ("2", False)])
+def test_another_job_may_use_fewer_gpus_of_its_hosts(number: str, is_left_out: bool) -> None:
+    """The same job does not stop using rails."""
+    found = opens(on_all(90, *EIGHT), on_all(90, *SIX), jobs={1: "1", 90: number})
+    assert found == ["uneven_rails:rails r6, r7"] * is_left_out
+
+
+def test_two_jobs_on_half_of_the_gpus_each_differ_in_their_rates() -> None:
+    """Beside hosts that use all rails; a half that is silent, or fewer that are slow, are left out
+    by the same job."""
+    halves = (*(250.0,) * 4, *(60.0,) * 4)
+    silent, fewer = (*(250.0,) * 4, *(0.0,) * 4), (*(250.0,) * 5, *(60.0,) * 3)
+    all_rails = on_all(90, *EIGHT)
+    assert not opens(all_rails, is_roce=True, of_two=[on_all(90, *halves)])
+    found = opens(all_rails, is_roce=True, of_two=[on_all(90, *silent)])
+    assert found == ["uneven_rails:rails r4, r5, r6, r7"]
+    found = opens(all_rails, is_roce=True, of_two=[on_all(90, *fewer)])
+    assert found == ["uneven_rails:rails r5, r6, r7"]

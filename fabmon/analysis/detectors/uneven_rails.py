@@ -2,9 +2,9 @@
 
 The rails of a host carry the same bytes in every iteration of a collective, also those that are
 slow: they are only later. So all bytes of a window longer than an iteration are compared. A rail
-with far fewer in both halves of it is left out: by one host, where others use it or it did before,
-or by all hosts that send. A job may be started on some NICs of its hosts on purpose: half of them
-or fewer is no finding.
+with far fewer in both halves of it is left out: by one host, where others use it or its job did
+before, or by all hosts that send. A job may be started on some NICs of its hosts on purpose: half
+of them or fewer is no finding.
 
 What the other rails could carry beside the busiest one is their unused bandwidth: 1 - mean/max of
 the rails of a host. What the job loses by it is not measured: it may not need more.
@@ -28,6 +28,7 @@ from fabmon.analysis.evidence.detector_input import (
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.fabric.jobs.job_table import NO_JOBS
 from fabmon.fabric.model import SWITCH, Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
@@ -53,6 +54,10 @@ _LEARNS, _FORGETS, _IN_USE = 0.02, 0.01, 0.5
 """Weights of a tick in which a rail is used, or not, in the moving average of its use, and the
 average, 0 to 1, from which on it is a rail that jobs use: a NIC for storage is used with the others
 for some seconds only. What was in use is known for longer than the window in which it is not."""
+
+_IDLE, _IDLE_TICKS = 0.01, 20
+"""Share of line rate, 0 to 1, below which all rails of a host are idle, and the ticks of it after
+which the next job may use other rails."""
 
 _SAME_SPEED = 0.9
 """Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
@@ -102,7 +107,13 @@ class UnevenRails:
     def __init__(self, thresholds: UnevenRailsThresholds) -> None:
         self._t = thresholds
         self._usage: Floats = np.empty(0, np.float32)
-        """[ports]: how often a rail was in use when its host was, 0 to 1, a moving average."""
+        """[ports]: how often a rail was in use when its host was, 0 to 1, a moving average since
+        its job began."""
+        self._idle_ticks: Rows = np.empty(0, np.intp)
+        """[ports]: for how many ticks all rails of the port's host have been idle."""
+        self._jobs = NO_JOBS
+        self._jobs_on: dict[str, tuple[str, ...]] = {}
+        """The jobs that ran last on each host."""
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for all hosts with two rails or more that leave out the same rails."""
@@ -178,6 +189,7 @@ class UnevenRails:
     def _note_usage(self, inputs: DetectorInput) -> None:
         usage = np.zeros(len(inputs.structure.peer), np.float32)
         usage[: len(self._usage)] = self._usage[: len(usage)]
+        usage[self._between_jobs(inputs)] = 0
         total, received = (inputs.total(of) / TICKS for of in ("tx_bps", "rx_bps"))
         lines = inputs.snapshot.line_rate_bps
         lines = np.where(np.isnan(lines), np.float32(np.inf), lines)
@@ -194,6 +206,27 @@ class UnevenRails:
             usage[own] += weight * (used[active] - usage[own])
         self._usage = usage
 
+    def _between_jobs(self, inputs: DetectorInput) -> Mask:
+        """[ports]: whether all rails of a host have been idle for long, or other jobs run on it:
+        what was in use before says nothing of what the next job uses."""
+        structure, jobs = inputs.structure, inputs.snapshot.jobs
+        sent = inputs.util("tx")[:, -1]
+        idle_ticks = np.zeros(len(sent), np.intp)
+        idle_ticks[: len(self._idle_ticks)] = self._idle_ticks[: len(sent)]
+        for _, rows in structure.rail_tables:
+            top = np.fmax.reduce(sent[rows], axis=1, keepdims=True)
+            idle_ticks[rows] = np.where(top >= _IDLE, 0, idle_ticks[rows] + (top < _IDLE))
+        self._idle_ticks = idle_ticks
+        found: Mask = idle_ticks >= _IDLE_TICKS
+        if jobs is not self._jobs:
+            self._jobs, before = jobs, self._jobs_on
+            now = {node: tuple(job.number for job in on) for node, on in jobs.on_node.items()}
+            changed = {node for node, on in now.items() if before.get(node, on) != on}
+            names = [node.name in changed for node in structure.fabric.nodes]
+            found |= np.array(names, np.bool_)[structure.node]
+            self._jobs_on = {**before, **now}
+        return found
+
     def _is_sure(
         self,
         inputs: DetectorInput,
@@ -208,11 +241,15 @@ class UnevenRails:
         if not _exchange(inputs, every):
             return False
         left_out = every[np.isin(inputs.structure.rail[every], low)]
-        if (self._usage[left_out] >= _IN_USE).any() or by_most.issuperset(low):
-            is_one = len(level) - len(low) < _MIN_BUSY
-            return not is_one or _even_hosts(inputs, rows) >= _MIN_HOSTS
         # Jobs may be started on half of the GPUs of their hosts.
         is_half = len(level) > _MIN_BUSY and 2 * len(low) >= len(level)
+        were_used = (self._usage[left_out] >= _IN_USE).any()
+        # Two jobs on half of them each send at rates of their own.
+        of_low = level[np.isin(inputs.structure.rail[rows], low)]
+        are_two = is_half and of_low.max() >= _SILENT * level.max()
+        if were_used or (by_most.issuperset(low) and not are_two):
+            is_one = len(level) - len(low) < _MIN_BUSY
+            return not is_one or _even_hosts(inputs, rows) >= _MIN_HOSTS
         sending = _sending_hosts(inputs, self._t)
         return not is_half and len(hosts) >= max(_MIN_HOSTS, _ALL * sending)
 
