@@ -6,31 +6,56 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.builders import LeafSpine, Watched
+from collectors.wire import Object
+from fabmon.fabric.wire.messages import Hello
+from tests.builders import LeafSpine, Watched, hello, port
 
 RATE, GBIT = 400e9, 1e9
 NAKS, MISSED = "rdma_packet_sequence_errors", "rdma_out_of_sequence"
 HOSTS = range(1, 17)
 
 
-class Ring(Watched):
-    """Sixteen hosts of a ring behind one leaf; each sends to the next at 70 % of line rate."""
+class Leaves(LeafSpine):
+    """Hosts that report by LLDP which of some leaves they are cabled to, in order."""
 
-    def __init__(self, watched: Sequence[str] = ("gpu",)) -> None:
+    def __init__(self, leaves: int) -> None:
         damage = ("phy_rx_crc_errors", "phy_rx_errors")
-        fabric = LeafSpine(
-            4, 16, RATE, metrics=(NAKS, MISSED), leaf_metrics=damage, spine_metrics=damage
+        super().__init__(
+            4, len(HOSTS), RATE, metrics=(NAKS, MISSED), leaf_metrics=damage, spine_metrics=damage
         )
+        self._leaves = leaves
+
+    def hellos(self) -> dict[str, Hello]:
+        said = super().hellos()
+        for number in HOSTS if self._leaves > 1 else ():
+            leaf = f"leaf{(number - 1) * self._leaves // len(HOSTS) + 1}"
+            info = {"dev": "eth0", "peer_node": leaf, "peer_port": f"down{number}"}
+            name = f"gpu{number:03}"
+            nic = port("eth0", f"{name}-eth0", self._host_metrics)
+            said[name] = hello(nic, Object("lldp/eth0/1", "neighbour", None, info, ()))
+        return said
+
+
+class Ring(Watched):
+    """Sixteen hosts of a ring behind some leaves, in their order; each sends to the next at 70 % of
+    line rate."""
+
+    def __init__(self, watched: Sequence[str] = ("gpu",), leaves: int = 1) -> None:
+        fabric = Leaves(leaves)
         super().__init__(fabric, tuple(watched))
         for number in HOSTS:
             fabric.send(0.7 * RATE, f"gpu{number:03}/eth0", f"leaf1/down{number % 16 + 1}")
 
     def loses(self, per_gbit: float, *hosts: int) -> None:
-        """So many packets of each Gbit that some hosts send do not arrive."""
+        """So many packets of each Gbit that some hosts send to the next do not arrive."""
         for number in hosts:
-            lost = per_gbit * 0.7 * RATE / GBIT
-            self.fabric.counted[f"gpu{number:03}/eth0", NAKS] = lost
-            self.fabric.counted[f"gpu{number % 16 + 1:03}/eth0", MISSED] = lost
+            self.lose(per_gbit, number, number % 16 + 1)
+
+    def lose(self, per_gbit: float, sender: int, receiver: int) -> None:
+        """So many packets of each Gbit do not arrive from one host at another."""
+        lost = per_gbit * 0.7 * RATE / GBIT
+        self.fabric.counted[f"gpu{sender:03}/eth0", NAKS] = lost
+        self.fabric.counted[f"gpu{receiver:03}/eth0", MISSED] = lost
 
 
 def test_a_sender_whose_packets_are_lost_is_named_with_its_receiver() -> None:
@@ -68,6 +93,41 @@ def test_sprayed_packets_that_overtake_each_other_are_not_lost() -> None:
     ring = Ring()
     ring.loses(35, 4)
     ring.loses(28, 8, 12, 16)
+    ring.seconds(30)
+    assert ring.changes == []
+
+
+@pytest.mark.parametrize("leaves", [2, 4])
+def test_packets_that_overtake_each_other_between_leaves_are_not_lost(leaves: int) -> None:
+    """Between two leaves, every packet is of one and for the other."""
+    ring = Ring(leaves=leaves)
+    ring.loses(60, *range(16 // leaves, 17, 16 // leaves))
+    ring.seconds(30)
+    assert ring.changes == []
+
+
+@pytest.mark.parametrize(
+    ("pairs", "place"),
+    [
+        ([(1, 5), (2, 9), (3, 13)], "paths out of leaf1"),
+        ([(5, 1), (9, 2), (13, 3)], "paths into leaf1"),
+        ([(1, 5), (2, 9), (6, 3), (10, 4)], "paths of rail r0"),
+    ],
+)
+def test_what_one_leaf_loses_has_one_place(pairs: list[tuple[int, int]], place: str) -> None:
+    """A link of leaf1, in one direction or in both; none of its hosts has most of the losses."""
+    ring = Ring(leaves=4)
+    for sender, receiver in pairs:
+        ring.lose(300, sender, receiver)
+    ring.seconds(30)
+    assert ring.opened() == [f"packet_loss {place}"]
+
+
+def test_most_of_the_losses_at_one_host_are_not_enough() -> None:
+    """Seven tenths: packets that overtake each other, of hosts that send at different rates."""
+    ring = Ring()
+    ring.loses(210, 5)
+    ring.loses(90, 12)
     ring.seconds(30)
     assert ring.changes == []
 

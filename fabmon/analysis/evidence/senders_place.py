@@ -16,6 +16,11 @@ _ONE_LEAF = 0.9
 """Share of the signs of trouble, 0 to 1, behind one leaf that locates it there."""
 
 
+_ALONE = 1.5
+"""Share of the lost packets of one leaf over that of any other from which on both directions of it
+count."""
+
+
 def senders_place(
     inputs: DetectorInput, senders: Rows, sent: Floats, receivers: Rows, received: Floats
 ) -> tuple[str, str]:
@@ -54,19 +59,29 @@ def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
 
 
 def share_at_one_node(inputs: DetectorInput, lost: Floats, missed: Floats) -> float:
-    """The largest share, 0 to 1, of lost packets that one leaf or host can be the reason of: those
-    that it sends and those that it receives, `lost` at senders and `missed` at receivers [ports].
+    """The largest share, 0 to 1, of lost packets that one leaf or host can be the reason of, `lost`
+    at senders and `missed` at receivers [ports].
 
-    What a cable loses passes the nodes at both of its ends, in one direction or in both.
+    What a cable loses passes the nodes at both of its ends, in one direction or in both. But
+    packets between two leaves are all of one and for the other, wherever they are lost: both
+    directions together count only where one leaf has clearly more of them than any other.
     """
-    structure, best = inputs.structure, 0.0
-    for numbers in (structure.node, structure.leaf):
-        share = np.zeros(int(numbers.max(initial=0)) + 1)
-        for events in (lost, missed):
-            counts = (events > 0) & (numbers != NONE)
-            np.add.at(share, numbers[counts], events[counts] / float(events.sum()))
-        best = max(best, float(share.max()))
-    return min(best, 1.0)
+    structure = inputs.structure
+    of_host, of_leaf = (
+        np.stack([_shares(numbers, events) for events in (lost, missed)])
+        for numbers in (structure.node, structure.leaf)
+    )
+    *_, second, first = np.sort(np.append(of_leaf.sum(axis=0), (0, 0)))
+    at_leaf = first if first >= _ALONE * second else of_leaf.max()
+    return min(float(max(of_host.sum(axis=0).max(), at_leaf)), 1.0)
+
+
+def _shares(numbers: Rows, events: Floats) -> Floats:
+    """The share, 0 to 1, of some events [ports] that each leaf or host has, by its number."""
+    counts = (events > 0) & (numbers != NONE)
+    share = np.zeros(int(numbers.max(initial=0)) + 1, np.float32)
+    np.add.at(share, numbers[counts], events[counts] / float(events.sum()))
+    return share
 
 
 def open_subject(inputs: DetectorInput, cause: Cause, senders: Rows) -> str:
