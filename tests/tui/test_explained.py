@@ -221,7 +221,7 @@ async def test_without_a_null_model_there_is_no_line() -> None:
 async def test_the_guilty_and_the_fullest_are_shown_where_not_all_find_room() -> None:
     async with running(size=(80, 24)) as run:
         await _explain(run, "polarization")
-        assert "and 14 more: press w for all" in run.text
+        assert "and 16 more: press w for all" in run.text
         for used in ("up1 ", "up9 ", "up17 ", "up25 "):
             assert used in run.text
 

@@ -18,16 +18,18 @@ class FewSenders(LeafSpine):
     """Hosts of leaf1 that all send over up1, each to a host behind spine1; links of 400G.
 
     A sender has so many queue pairs to its receiver, of which the k-th has the numbers `numbers[k]`
-    (local and remote).
+    (local and remote). Together they send `gbps`.
     """
 
-    def __init__(self, numbers: list[tuple[int, int]], senders: int = SENDERS) -> None:
+    def __init__(
+        self, numbers: list[tuple[int, int]], senders: int = SENDERS, gbps: float = 388
+    ) -> None:
         super().__init__(uplinks=4, hosts=senders, rate_bps=400 * GBPS)
         self._wires = Wires()
         self._receivers = [f"dst{number}" for number in range(1, senders + 1)]
         for number, (src, dst) in enumerate(zip(self.servers, self._receivers, strict=True), 1):
             self._cable(f"spine1/down{number}", f"{dst}/eth0")
-            self.send(388 / senders * GBPS, f"{src}/eth0", "leaf1/up1", f"spine1/down{number}")
+            self.send(gbps / senders * GBPS, f"{src}/eth0", "leaf1/up1", f"spine1/down{number}")
             for local, remote in numbers:
                 self._wires.connect(f"{src}/eth0", f"{dst}/eth0", local, remote, job=f"j{number}")
 
@@ -137,11 +139,28 @@ def test_the_links_that_are_used_are_named_in_natural_order() -> None:
         ((43,) * 4, (43,) * 4, (), ()),
         ((30,) * 8, (30,) * 6, *[()] * 10),
         tuple((43, 43) for _ in range(7)),
+        ((43,) * 8, (43,) * 8, (), ()),
     ],
-    ids=["may be chance", "has room", "even"],
+    ids=["may be chance", "has room", "even", "two of four in service"],
 )
 def test_a_link_below_its_line_rate_is_none(flows: tuple[tuple[float, ...], ...]) -> None:
     assert not opened(*flows)
+
+
+def test_queue_pairs_are_not_enough_for_a_link_below_its_line_rate() -> None:
+    """Only some of them may carry traffic; six senders may use one of four links by chance."""
+    watched = Watched(FewSenders(MANY, senders=6, gbps=344))
+    watched.seconds(SECONDS)
+    assert watched.changes == []
+
+
+def test_uplinks_that_carry_nothing_may_be_out_of_service() -> None:
+    (finding,) = opened((43,) * 8, *[()] * 3)
+    assert finding.advice.endswith(
+        "queue pair. Or the unused uplinks are drained, or have no route."
+    )
+    (finding,) = opened((43,) * 8, (1,), (), ())
+    assert finding.advice.endswith("queue pair.")
 
 
 def test_hosts_that_send_within_their_leaf_have_no_flow_in_the_group() -> None:

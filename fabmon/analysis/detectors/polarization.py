@@ -54,6 +54,12 @@ _MIN_FLOWS, _MIN_LINKS = 6, 4
 _USED = 0.1
 """Share of the fullest link's load, 0 to 1, above which a link counts as used."""
 
+_EVEN = 0.85
+"""The least over the most that used links carry, 0 to 1, from which on they are evenly loaded."""
+
+_NOTHING = 0.0001
+"""Share of line rate, 0 to 1, that the protocols of switches stay below."""
+
 _MOST_TRAFFIC = 0.97
 """Share of the traffic, 0 to 1, that the used links must carry: smaller flows blur the count."""
 
@@ -100,7 +106,8 @@ def _without_room(
     """The busiest link of each group of uplinks, where it has no room in enough seconds.
 
     It may be full for nine tenths of every second, which no counter of TCP shows. So it is not
-    known who shares it, nor what they lose.
+    known who shares it, nor what they lose. Several links that are evenly loaded may be all that
+    are in service.
     """
     structure = inputs.structure
     is_busy = structure.group_links.touched(inputs.peak_sent >= t.room_util)
@@ -117,10 +124,14 @@ def _without_room(
         ticks = last_ticks(has_none[member])
         if ticks.sum() < t.unseen_ticks or not ticks[-TICKS:].any():
             continue
+        level = rates.level(ticks)
+        used = level[level > _USED * level[member]]
+        if len(used) > 1 and used.min() > _EVEN * used.max():
+            continue
         yield FullLink(
             row=int(group.rows[member]),
             group=group,
-            level=rates.level(ticks),
+            level=level,
             full_ticks=int(ticks.sum()),
             feeders=group.edges[:0],
             named=group.edges[:0],
@@ -258,6 +269,14 @@ def _advice(flows: _SourcePorts) -> str:
     return CAUSE.advice
 
 
+def _in_service(link: FullLink) -> str:
+    """Why the unused links may carry nothing at all: a hash leaves them some small flows."""
+    unused = np.sort(np.nan_to_num(link.level))[: -link.used]
+    if unused.max(initial=0.0) > _NOTHING:
+        return ""
+    return " Or the unused uplinks are drained, or have no route."
+
+
 def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     structure, rows = inputs.structure, link.group.rows
     order = rows[np.argsort(-np.nan_to_num(link.level))]
@@ -294,7 +313,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
             *loss_evidence(link),
             routing_evidence(link.group.routing),
         ),
-        advice=_advice(ports),
+        advice=f"{_advice(ports)}{_in_service(link)}",
         confidence=round(
             min(_MAX_CONFIDENCE if is_sure else _OF_QUEUE_PAIRS, 1 - probability * 10), 2
         ),
