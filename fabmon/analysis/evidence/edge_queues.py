@@ -49,14 +49,24 @@ class EdgeQueues:
     def are_lasting(self) -> Mask:
         """[edges]: whether the CNPs (of receivers, marks) of the host behind an edge port are more
         than background in most of the last ticks."""
-        is_inward = self._group.is_inward
-        events, bps = (
-            without_nan(self._inputs.series(column, self._host, TICKS))
-            for column in (("ecn", "rx_bps") if is_inward else ("cnp", "tx_bps"))
-        )
-        least = self._t.marks_per_gbit if is_inward else self._t.cnps_per_gbit
-        lasting: Mask = (events > least * bps / np.float32(1e9)).sum(axis=1) > TICKS // 2
+        events, background = self._events(self._host)
+        lasting: Mask = (events > background).sum(axis=1) > TICKS // 2
         return lasting & self._has_host
+
+    def _events(self, hosts: Rows) -> tuple[Floats, Floats]:
+        """[hosts, TICKS] each: CNPs of senders, marks of receivers (CNPs sent of those that do not
+        count marks), NaN where not counted; and how many are background at most."""
+        series, t = self._inputs.series, self._t
+        is_inward = self._group.is_inward
+        events = series("cnp_sent" if is_inward else "cnp", hosts, TICKS)
+        least = np.full((len(hosts), 1), t.cnps_per_gbit, np.float32)
+        if is_inward:
+            marks = series("ecn", hosts, TICKS)
+            counts = np.isfinite(marks).any(axis=1, keepdims=True)
+            events = np.where(counts, marks, events)
+            least[counts] = t.marks_per_gbit
+        bps = without_nan(series("rx_bps" if is_inward else "tx_bps", hosts, TICKS))
+        return events, least * bps / np.float32(1e9)
 
     def waiting(self) -> Floats:
         """[edges]: share of the time with traffic in which the host behind an edge port was paused
@@ -84,16 +94,15 @@ class EdgeQueues:
         Then their flows just fit, and what limits them is elsewhere. Where half of them or more
         count neither, or their counters are stuck, the others do not speak for them.
         """
-        inputs, hosts, is_inward = self._inputs, self._hosts(edges), self._group.is_inward
-        cnps = inputs.window("ecn" if is_inward else "cnp")[hosts]
+        inputs, hosts = self._inputs, self._hosts(edges)
+        events, background = self._events(hosts)
         waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
-        is_known = np.isfinite(cnps).any(axis=1) | np.isfinite(waits).any(axis=1)
+        is_known = np.isfinite(events).any(axis=1) | np.isfinite(waits).any(axis=1)
         if 2 * is_known.sum() <= len(hosts):
             return False
-        seen = self._signals.marks if is_inward else self._signals.cnps
-        least = self._t.marks_per_gbit if is_inward else self._t.cnps_per_gbit
         is_short = self._signals.waiting[hosts] < max(least_wait, _CALM)
-        return bool((seen[hosts] < least).all() and is_short.all())
+        has_few = without_nan(events).sum(axis=1) <= background.sum(axis=1)
+        return bool(has_few.all() and is_short.all())
 
     def _hosts(self, edges: Rows) -> Rows:
         """The NICs behind some edge ports."""
