@@ -532,3 +532,15 @@ def test_a_full_group_slows_hosts_that_are_as_fast_as_a_slower_one_by_chance(wai
     watched = Watched(fabric)
     watched.seconds(SECONDS)
     assert ("oversubscription leaf1/uplinks" in watched.opened()) == (waits > 0)
+
+
+@pytest.mark.parametrize("slower_gbps", [200, 400])
+def test_a_full_group_slows_nobody_who_only_waits_for_a_slower_host(slower_gbps: float) -> None:
+    """Hosts that count nothing send at the line rate of the slowest NIC, or at half of it."""
+    speeds = dict.fromkeys(("gpu001/eth0", "leaf1/down1"), slower_gbps * GBPS)
+    fabric = LeafSpine(4, hosts=8, rate_bps=400 * GBPS, speeds=speeds)
+    for number in range(1, 9):
+        fabric.send(195 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 4}")
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    assert ("oversubscription leaf1/uplinks" in watched.opened()) == (slower_gbps == 400)
