@@ -193,14 +193,17 @@ def whole_number(value: float) -> str:
 
 
 def evidence_value(value: float | str, unit: str) -> str:
-    """A value behind a finding, in its own unit (`%`, `bps`, `/s`, `links`, or none for a text)."""
+    """A value behind a finding, in its own unit (`%`, `bps`, `/s`, `links`, or none for a text).
+
+    The singular is that of a unit of one word: `1 link`, but `1 in 40 s`.
+    """
     if isinstance(value, str):
         return value
     if unit == "bps":
         return bit_rate(value)
     if unit == "/s":
         return per_second(value)
-    if value == 1 and len(unit) > 3 and unit.endswith("s") and "/" not in unit:
+    if value == 1 and len(unit) > 3 and unit.endswith("s") and unit.isalpha():
         unit = unit[:-1]
     return f"{number(value) if unit == '%' else whole_number(value)} {unit}".rstrip()
 

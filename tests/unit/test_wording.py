@@ -169,6 +169,7 @@ def test_evidence_has_its_unit() -> None:
     assert wording.evidence_value(8, "links") == "8 links"
     assert wording.evidence_value(1, "links") == "1 link"
     assert wording.evidence_value(1, "s") == "1 s"
+    assert wording.evidence_value(1, "in 40 s") == "1 in 40 s"
     assert wording.evidence_value("connection", "") == "connection"
 
 

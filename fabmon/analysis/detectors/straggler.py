@@ -354,6 +354,14 @@ def _moved(inputs: DetectorInput) -> tuple[Floats, Floats]:
     return moved[:, has_data] / _GBPS, lines / _GBPS
 
 
+def lateness(times: int, late_s: float, period_s: float) -> str:
+    """`late for 2 exchanges in 40 s, by about 2.5 s each`."""
+    each = " each" if times > 1 else ""
+    return (
+        f"late for {plural(times, 'exchange')} in {period_s:.0f} s, by about {late_s:.1f} s{each}"
+    )
+
+
 def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Condition:
     name = inputs.structure.fabric.ports[int(rows[0])].node
     period_s = inputs.traffic_bps.shape[1] * inputs.snapshot.interval_s
@@ -363,9 +371,9 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Co
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} was late for {plural(late.times, 'exchange')} in {period_s:.0f} s, by about"
-            f" {late.late_s:.1f} s each: the {peers} other hosts of its job wait for it, and reach"
-            f" {rounded_percent(late.level)} of line rate on average meanwhile"
+            f"{name} was {lateness(late.times, late.late_s, period_s)}: the {peers} other hosts"
+            f" of its job wait for it, and reach {rounded_percent(late.level)} of line rate on"
+            " average meanwhile"
         ),
         evidence=(
             Evidence("late by", round(late.late_s, 1), "s"),
