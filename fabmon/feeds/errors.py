@@ -33,11 +33,16 @@ CHECKS = {
 }
 """`cause` -> what to check; causes without a line have it in their messages."""
 
+NO_CONNECTION = "no connection"
+"""The `cause` of a connection that fails for a reason without a word of its own."""
+
 _CONNECT_ERRORS = {
     errno.ECONNREFUSED: ("connection refused by", "refused"),
     errno.ECONNRESET: ("connection reset by", "reset"),
     errno.ENETUNREACH: ("no route to", "no route"),
     errno.EHOSTUNREACH: ("no route to", "no route"),
+    errno.ENETDOWN: ("no route to", "no route"),
+    errno.EHOSTDOWN: ("no route to", "no route"),
     errno.ETIMEDOUT: ("no answer to the TCP connection from", "timeout"),
     errno.EMFILE: ("too many open files to reach", "files"),
 }
@@ -47,7 +52,8 @@ _CONNECT_ERRORS = {
 class NodeError(Exception):
     """An error of one node. `cause` groups equal failures; the message is for a person.
 
-    `cause` is a short word (`refused`, `timeout`); the default is that of the class. The message
+    `cause` is a short word (`refused`, `timeout`), as docs/hosts-file.md lists them; the default is
+    that of the class. The message
     may quote data from a node: it is made printable and bounded here, so callers need not do it.
     """
 
@@ -62,7 +68,7 @@ class NodeError(Exception):
 class Unreachable(NodeError):
     """No route, connection refused, or no answer in time."""
 
-    cause = "unreachable"
+    cause = NO_CONNECTION
 
 
 class HostKeyError(NodeError):
@@ -121,6 +127,6 @@ def with_check(text: str, cause: str, service: str = "the server") -> str:
 
 def connect_error(error: OSError, where: str, service: str = "the server") -> Unreachable:
     """The error for a TCP connection to `where`, at which `service` should be."""
-    words, cause = _CONNECT_ERRORS.get(error.errno or 0, ("", "unreachable"))
+    words, cause = _CONNECT_ERRORS.get(error.errno or 0, ("", NO_CONNECTION))
     text = f"{words} {where}" if words else f"{where}: {error.strerror or error}"
     return Unreachable(with_check(text, cause, service), cause)

@@ -214,11 +214,11 @@ def http_error(error: Exception, where: str, timeout_s: float) -> NodeError:
         return Unreachable(with_check(text, "unknown name"), "unknown name")
     if isinstance(error, aiohttp.ServerDisconnectedError):
         why = "closed the connection without an answer; does it need tls=yes?"
-        return Unreachable(f"{where} {why}", "ended")
+        return Unreachable(f"{where} {why}", "closed")
     if isinstance(error, (aiohttp.ClientResponseError, aiohttp.InvalidURL)):
         return Misbehaved(f"{where} does not speak HTTP; does it need tls=yes?", "not http")
     if isinstance(error, aiohttp.ClientOSError):
         return connect_error(error, where)
     if isinstance(error, aiohttp.ClientError):
-        return Unreachable(f"{where}: {error}", "unreachable")
+        return Unreachable(f"{where}: {error}")
     raise error

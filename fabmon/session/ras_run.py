@@ -22,7 +22,7 @@ from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time, utc
 from fabmon.fabric.wording import file_error
-from fabmon.feeds.errors import NodeError
+from fabmon.feeds.errors import NO_CONNECTION, NodeError
 from fabmon.feeds.nccl_ras import (
     PORT,
     connected,
@@ -249,7 +249,7 @@ def send_query(session: Session, options: RasOptions, host: Host, port: int = PO
         return asyncio.run(query())
     except NodeError as error:
         hint = ""
-        if error.cause in ("refused", "unreachable"):
+        if error.cause in ("refused", NO_CONNECTION):
             hint = (
                 ": a job with NCCL 2.24 or later listens there, unless NCCL_RAS_ENABLE=0 or"
                 " NCCL_RAS_ADDR says otherwise"

@@ -183,9 +183,7 @@ class DemoFeed:
             ticks = self._seq - self._silent_since.setdefault(host, self._seq)
             if ticks == _LOST_AFTER_TICKS:
                 reason = "the session ended: no route to host"
-                changed.append(
-                    NodeStatus(names[host], NodeState.LOST, time_ns, reason, "unreachable")
-                )
+                changed.append(NodeStatus(names[host], NodeState.LOST, time_ns, reason, "no route"))
         for host in sorted(set(self._silent_since) - silent):
             if self._seq - self._silent_since.pop(host) > _LOST_AFTER_TICKS:
                 changed.append(NodeStatus(names[host], NodeState.UP, time_ns))

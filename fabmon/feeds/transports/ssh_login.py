@@ -60,9 +60,7 @@ class TrustedKeys(NamedTuple):
                 f"host key changed: it is now {shown}. If that is expected: {forget}; {accept}",
                 "host key changed",
             )
-        return HostKeyError(
-            f"host key unknown: {shown}. Check that fingerprint, then: {accept}", "host key unknown"
-        )
+        return HostKeyError(f"host key unknown: {shown}. Check that fingerprint, then: {accept}")
 
 
 class KnownHosts:

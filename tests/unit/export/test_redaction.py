@@ -102,7 +102,7 @@ def recording(path: Path) -> Path:
         title="project-x",
     )
     reason = "alice@10.1.2.4: /home/alice/.ssh/id refused by vega-leaf1.acme.example"
-    lost = NodeStatus(names[1], NodeState.LOST, START_NS, reason, "unreachable")
+    lost = NodeStatus(names[1], NodeState.LOST, START_NS, reason, "no route")
     notice = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "alice may not")
     bookmark = Note(
         kind="bookmark", time_ns=START_NS + 5 * SECOND_NS, seq=5, text="alice starts project-x"

@@ -329,7 +329,7 @@ def test_times_of_more_than_a_day_have_dates(tmp_path: Path) -> None:
     writer = Writer.create(tmp_path / "a.fabrec", record)
     history = History([host])
     first_hello = hello(port("eth0", "a"), interval_s=hour_s)
-    lost = NodeStatus(host.name, NodeState.LOST, START_NS, "no route", "unreachable")
+    lost = NodeStatus(host.name, NodeState.LOST, START_NS, "no route", "no route")
     for hour in range(60):
         seq = hour * hour_s
         changed = up(host.name) if hour % 24 == 0 else (lost,) if hour % 24 == 12 else ()

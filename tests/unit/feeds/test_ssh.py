@@ -139,7 +139,7 @@ async def test_an_unknown_host_key_is_rejected_with_the_command_that_accepts_it(
 ) -> None:
     port = await nodes.listen(known=False)
     status, _ = await beside_a_good_one(nodes, empty_root, port)
-    assert status.cause == "host key unknown"
+    assert status.cause == "host key"
     assert nodes.host_key.get_fingerprint() in status.reason
     assert f"ssh-keyscan -p {port} 127.0.0.1 >> {nodes.known_hosts}" in status.reason
 
@@ -174,7 +174,7 @@ async def test_host_keys_are_checked_even_when_ssh_config_says_not_to(
     port = await nodes.listen()
     async with live(nodes, empty_root, ssh_host("gpu1", port)) as feed:
         latest, _ = await watch(feed, are(NodeState.FAILED, "gpu1"))
-    assert latest["gpu1"].cause == "host key unknown"
+    assert latest["gpu1"].cause == "host key"
 
 
 async def test_a_refused_key(nodes: Nodes, empty_root: str) -> None:

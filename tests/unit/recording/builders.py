@@ -65,7 +65,7 @@ def eventful_ticks() -> list[Tick]:
     for seq in range(20, 40):
         with_frames(seq, "gpu001", frame(seq, 1, seq, seq, 0, 0, seq * 2, 3, 4))
     ticks[20] = msgspec.structs.replace(ticks[20], hellos=(("gpu001", two_ports),))
-    lost = NodeStatus("spine2", NodeState.LOST, START_NS, "no route", "unreachable")
+    lost = NodeStatus("spine2", NodeState.LOST, START_NS, "no route", "no route")
     ticks[12] = msgspec.structs.replace(ticks[12], statuses=(lost,), frames=())
     notice = Notice("absent", "netdev", "eth0", "netdev_tx_drops", "denied", "\u26a0 needs a group")
     ticks[13] = msgspec.structs.replace(ticks[13], notices=(("gpu001", notice),))

@@ -472,7 +472,7 @@ def test_after_an_internal_error_the_next_file_begins_with_the_state(
     def fails(*_: object) -> int:
         raise MemoryError
 
-    lost = NodeStatus("spine2", NodeState.LOST, START_NS, "no route", "unreachable")
+    lost = NodeStatus("spine2", NodeState.LOST, START_NS, "no route", "no route")
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", fails)
         recorder.accept(
