@@ -11,6 +11,7 @@ import numpy as np
 
 from fabmon.analysis.causes import causes_with
 from fabmon.analysis.evidence.flows_on_link import possible_ends
+from fabmon.analysis.evidence.link_health import ERROR_RATE
 from fabmon.analysis.finding import Condition, Evidence, Trait
 from fabmon.fabric.flows.flow_table import KnownFlows
 from fabmon.fabric.jobs.job import Job
@@ -37,18 +38,49 @@ class _Affected(NamedTuple):
     evidence: tuple[Evidence, ...]
 
 
-def link_of(fabric: Fabric, condition: Condition) -> tuple[list[int], str] | None:
-    """The link of a condition, as rows of its ports, and the direction (tx or rx) there; None where
-    its cause is not about traffic."""
+class _End(NamedTuple):
+    """NICs at one end of a link, and whether it is known that all of them use it."""
+
+    rows: Rows
+    are_known: bool
+
+    def joined(self, other: _End) -> _End:
+        return _End(np.union1d(self.rows, other.rows), self.are_known and other.are_known)
+
+    def names(self, ports: Sequence[Port]) -> str:
+        """`gpu001, gpu003`; where it is not known which of them, `some of gpu001, gpu003`."""
+        ordered = sorted({ports[row].node for row in self.rows.tolist()}, key=natural)
+        listed = name_list(ordered, _MOST_HOSTS)
+        return listed if self.are_known or len(ordered) == 1 else f"some of {listed}"
+
+
+class LinkOfCondition(NamedTuple):
+    """The ports of a condition's link, and the directions of its traffic there (tx, rx)."""
+
+    rows: list[int]
+    directions: tuple[str, ...]
+
+
+def link_of(fabric: Fabric, condition: Condition) -> LinkOfCondition | None:
+    """The link of a condition; None where its cause is not about traffic.
+
+    What is wrong with a cable concerns both directions; errors are of what arrives at the port that
+    counts them.
+    """
     ports = fabric.ports
     rows = [row for row in condition.rows if 0 <= row < len(ports) and ports[row].node]
     if condition.cause not in causes_with(Trait.HAS_SENDERS) or not rows:
         return None
+    if any(each.name == ERROR_RATE for each in condition.evidence):
+        return LinkOfCondition(rows[:1], ("rx",))
+    if condition.cause in causes_with(Trait.OF_LINK):
+        return LinkOfCondition(rows[:1], ("tx", "rx"))
     is_rail = ports[rows[0]].role == RAIL
-    direction = "rx" if is_rail and condition.cause in causes_with(Trait.LAST_HOP) else "tx"
+    if is_rail and condition.cause in causes_with(Trait.LAST_HOP):
+        return LinkOfCondition(rows[:1], ("rx",))
     # All rails of a finding about slowed senders count; of an ECMP group only its first link.
-    several = is_rail and direction == "tx" and all(ports[row].role == RAIL for row in rows)
-    return (rows if several else rows[:1]), direction
+    several = is_rail and all(ports[row].role == RAIL for row in rows)
+    return LinkOfCondition(rows if several else rows[:1], ("tx",))
 
 
 class AffectedJobs:
@@ -111,38 +143,58 @@ class AffectedJobs:
     def _at_the_ends(
         self, condition: Condition, jobs: Sequence[Job], snapshot: Snapshot
     ) -> Iterator[Evidence]:
-        """Which hosts of each job send over a link between switches, and to which.
+        """Which hosts of each job send over a link between switches, and to which; of a link that
+        is at fault in both directions, its hosts on either side."""
+        link = link_of(snapshot.fabric, condition)
+        if link is None:
+            return
+        row, ports = link.rows[0], snapshot.fabric.ports
+        for job in jobs:
+            found = [
+                ends
+                for direction in link.directions
+                if (ends := self._ends(condition, job, snapshot, row, direction)) is not None
+            ]
+            if len(link.directions) == 1:
+                for near, far in found:
+                    yield Evidence(f"job {job.number} sends from", near.names(ports))
+                    yield Evidence(f"job {job.number} sends to", far.names(ports))
+            elif len(found) == len(link.directions):
+                (near, far), (back, front) = found
+                here, there = near.joined(front), far.joined(back)
+                yield Evidence(f"job {job.number} on this side", here.names(ports))
+                yield Evidence(f"job {job.number} on the far side", there.names(ports))
+
+    def _ends(
+        self, condition: Condition, job: Job, snapshot: Snapshot, row: int, direction: str
+    ) -> tuple[_End, _End] | None:
+        """The NICs of a job that send over a link between switches, and those that receive; None
+        where there are none, and for links of hosts.
 
         Senders that the condition slows are on it; of other senders, and of receivers, queue pairs
         show which may be; with forwarding tables, which are. Without these they are some of the
         job's hosts on that side of the link.
         """
-        fabric = snapshot.fabric
-        link = link_of(fabric, condition)
-        ends = None if link is None else possible_ends(snapshot, link[0][0], link[1])
-        if link is None or ends is None or ends.is_exact:
-            return
-        ports = fabric.ports
-        exact = _connections_on(snapshot, link[0][0], link[1])
+        ends = possible_ends(snapshot, row, direction)
+        if ends is None or ends.is_exact:
+            return None
+        rows = self._rails_of(job, snapshot)
+        sending, receiving = rows[ends.src[rows]], rows[ends.dst[rows]]
+        if not len(sending) or not len(receiving):
+            return None
+        exact = _connections_on(snapshot, row, direction)
         slowed = [row for name in condition.victims for row in self._ends_of_cable(name)]
-        for job in jobs:
-            rows = self._rails_of(job, snapshot)
-            sending, receiving = rows[ends.src[rows]], rows[ends.dst[rows]]
-            if not len(sending) or not len(receiving):
-                continue
-            named = sending[np.isin(sending, slowed)]
+        named = sending[np.isin(sending, slowed)]
+        is_named = bool(len(named))
+        if exact is not None and not is_named:
+            named = sending[np.isin(sending, exact.src)]
             is_named = bool(len(named))
-            if exact is not None and not is_named:
-                named = sending[np.isin(sending, exact.src)]
-                is_named = bool(len(named))
-            near = named if is_named else sending
-            reached, is_one = _reached(snapshot, near, receiving, exact)
-            is_known = bool(len(reached))
-            far = reached if is_known else receiving
-            yield Evidence(f"job {job.number} sends from", _names(ports, near, is_named))
-            # A NIC may send to several hosts, of which only some are behind this link.
-            is_sure = is_named and is_known and is_one
-            yield Evidence(f"job {job.number} sends to", _names(ports, far, is_sure))
+        near = named if is_named else sending
+        reached, is_one = _reached(snapshot, near, receiving, exact)
+        is_known = bool(len(reached))
+        # A NIC may send to several hosts, of which only some are behind this link.
+        is_sure = is_named and is_known and is_one
+        return _End(near, is_named), _End(reached if is_known else receiving, is_sure)
 
     def _rails_of(self, job: Job, snapshot: Snapshot) -> Rows:
         """The rows of the NICs of a job."""
@@ -220,10 +272,3 @@ def _reached(
     pairs = np.unique(np.stack((table.src[is_between], table.dst[is_between]), axis=1), axis=0)
     hosts = {(src, ports[dst].node) for src, dst in pairs.tolist()}
     return np.unique(pairs[:, 1]), len(hosts) == len({src for src, _ in hosts})
-
-
-def _names(ports: Sequence[Port], rows: Rows, are_known: bool) -> str:
-    """`gpu001, gpu003`; where it is not known which of them, `some of gpu001, gpu003`."""
-    ordered = sorted({ports[row].node for row in rows.tolist()}, key=natural)
-    listed = name_list(ordered, _MOST_HOSTS)
-    return listed if are_known or len(ordered) == 1 else f"some of {listed}"

@@ -12,6 +12,7 @@ from fabmon.analysis.evidence.link_health import (
     LinkDamage,
     LinkHealthThresholds,
     link_condition,
+    link_name,
     one_per_cable,
 )
 from fabmon.analysis.fabric_structure import Rows
@@ -74,7 +75,7 @@ class DegradedLinks:
                 inputs,
                 row,
                 CAUSE,
-                f"runs at {bit_rate(own)}"
+                f"{link_name(inputs, row)} runs at {bit_rate(own)}"
                 f" {'after' if before else 'while its peers run at'} {bit_rate(expected)}",
                 (
                     Evidence("line rate", round(own), "bps"),

@@ -12,6 +12,7 @@ from fabmon.analysis.evidence.link_health import (
     CHECK_CABLE,
     LinkHealthThresholds,
     link_condition,
+    link_name,
     one_per_cable,
 )
 from fabmon.analysis.fabric_structure import Rows
@@ -61,7 +62,8 @@ class FlappingLinks:
                 inputs,
                 row,
                 CAUSE,
-                f"changed carrier {count} times in the last {_WINDOW_S // 60} min",
+                f"{link_name(inputs, row)} changed carrier {count} times in the last"
+                f" {_WINDOW_S // 60} min",
                 (Evidence("carrier changes", count, "times"),),
                 confidence=0.95,
             )

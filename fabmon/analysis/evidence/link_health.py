@@ -20,6 +20,10 @@ from fabmon.history.derived_metrics import DAMAGE
 
 CHECK_CABLE = "Clean or change the cable or the optics; look at its power levels (ethtool -m)."
 
+ERROR_RATE = "errors, at most"
+"""Name of the evidence of damage: errors are counted where data arrive, so a finding with it is
+about the traffic that its first port receives."""
+
 _DAMAGE_COUNTERS = (*DAMAGE, "phy_rx_pcs_symbol_errors")
 """Counters of damage on the link itself; lost packets and retransmissions also mean congestion."""
 
@@ -49,27 +53,38 @@ class LinkHealthThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     lossy: Share
 
 
+def link_name(inputs: DetectorInput, row: int) -> str:
+    """`leaf1 up3 to spine1`: a port, and the node at the other end of its cable, if it is known."""
+    far = _far_node(inputs, row)
+    return f"{inputs.structure.label(row)}{f' to {far}' if far else ''}"
+
+
+def _far_node(inputs: DetectorInput, row: int) -> str:
+    structure = inputs.structure
+    peer = int(structure.peer[row])
+    return structure.fabric.ports[peer].node if peer != NONE else ""
+
+
 def link_condition(
     inputs: DetectorInput,
     row: int,
     cause: Cause,
-    what: str,
+    text: str,
     evidence: tuple[Evidence, ...],
     confidence: float,
     advice: str = "",
     lost: float = 0.0,
 ) -> Condition:
-    """A condition about a link; `what` completes the sentence that begins with its port."""
+    """A condition about a link, which is at fault at both ends of its cable."""
     structure = inputs.structure
     peer = int(structure.peer[row])
     ports = structure.fabric.ports
-    towards = f" to {ports[peer].node}" if peer != NONE else ""
     return Condition(
         cause=cause.name,
         severity=cause.severity,
         subject=ports[row].id,
         rows=(row,) if peer == NONE else (row, peer),
-        text=f"{structure.label(row)}{towards} {what}",
+        text=text,
         evidence=evidence,
         advice=advice or cause.advice,
         confidence=confidence,
@@ -159,7 +174,7 @@ class LinkDamage:
             evidence=(
                 Evidence("ports", len(rows), "ports"),
                 Evidence("nodes", nodes, "nodes"),
-                Evidence("errors, at most", round(worst), "/s"),
+                Evidence(ERROR_RATE, round(worst), "/s"),
             ),
             advice="Look for what changed everywhere: firmware, FEC mode, line card, cooling.",
             confidence=0.8,
@@ -173,14 +188,18 @@ class LinkDamage:
         rate = "an error counter reached its maximum"
         if errors.any():
             rate = f"up to {worst:,.0f} errors/s{self._worst_counter(inputs, row)}"
-        loses = "loses much of its traffic to" if cause is self._lossy else "receives"
+        far = _far_node(inputs, row)
+        sender = f" from {far}" if far else ""
+        receives = f"receives damaged data{sender}"
+        if cause is self._lossy:
+            receives = f"loses much of what it receives{sender} to damage"
         return link_condition(
             inputs,
             row,
             cause,
-            f"{loses} damaged data: {rate}",
+            f"{inputs.structure.label(row)} {receives}: {rate}",
             (
-                Evidence("errors, at most", round(worst), "/s"),
+                Evidence(ERROR_RATE, round(worst), "/s"),
                 Evidence("ticks with errors", int((errors > 0).sum()), f"of {TICKS}"),
             ),
             confidence=0.95 if is_lasting else 0.9,

@@ -77,7 +77,12 @@ def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
     place = link_of(ctx.fabric, finding)
     if place is None:
         return []
-    return _on_link(ctx, *place, _affected_names(finding, ctx.fabric))
+    affected = _affected_names(finding, ctx.fabric)
+    return [
+        each
+        for direction in place.directions
+        for each in _on_link(ctx, place.rows, direction, affected)
+    ]
 
 
 def _affected_names(finding: Finding, fabric: Fabric) -> frozenset[str]:
@@ -91,10 +96,10 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     place = link_of(ctx.fabric, finding)
     if finding.cause not in causes_with(Trait.OF_HASHING) or place is None:
         return []
-    if ctx.fabric.ports[place[0][0]].kind == "infiniband" and ctx.fabric.forwarding is None:
+    if ctx.fabric.ports[place.rows[0]].kind == "infiniband" and ctx.fabric.forwarding is None:
         return _next(ctx, _READ_TABLES)
-    found = flows_on_link(ctx.snapshot, *place)
-    if found is None or found.is_exact or not ctx.fabric.routing_of(place[0][0]).may_hash:
+    found = flows_on_link(ctx.snapshot, place.rows, place.directions[0])
+    if found is None or found.is_exact or not ctx.fabric.routing_of(place.rows[0]).may_hash:
         return []
     pair = _likely_pair(ctx.scene, found, finding)
     if pair is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.analysis.affected_jobs import AffectedJobs
+from fabmon.analysis.affected_jobs import AffectedJobs, link_of
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import NOTE, Survey
 from fabmon.analysis.job_placement import Placement, placement_text
@@ -76,15 +76,32 @@ def test_where_no_sender_is_known_to_be_slowed_the_hosts_are_some_of_those_on_bo
     found = next(each for each in scene.findings if each.subject.startswith("leaf1/"))
     assert not found.victims
     said = {each.name: each.value for each in found.evidence}
-    assert said["job 8801 sends from"] == "some of gpu001, gpu002"
-    assert said["job 8801 sends to"] == "some of gpu005, gpu006"
+    assert said["job 8801 on this side"] == "some of gpu001, gpu002"
+    assert said["job 8801 on the far side"] == "some of gpu005, gpu006"
+
+
+def test_errors_are_of_the_traffic_that_arrives_at_the_port_which_counts_them() -> None:
+    """Damage at an uplink of a leaf is of what its spine sends to the hosts below."""
+    scene = scene_of_jobs(60, Fault(kind="error_burst", at=5, where="leaf1/up2"))
+
+    found = next(each for each in scene.findings if each.cause == "error_burst")
+    assert found.text.startswith("leaf1 up2 receives damaged data from spine")
+    said = {each.name: each.value for each in found.evidence}
+    assert said["job 8801 sends from"] == "some of gpu005, gpu006"
+    assert said["job 8801 sends to"] == "some of gpu001, gpu002"
+    link = link_of(scene.snapshot.fabric, found)
+    assert link is not None
+    assert link.directions == ("rx",)
+    assert [scene.snapshot.fabric.ports[row].display_name for row in link.rows] == ["leaf1 up2"]
 
 
 def test_queue_pairs_that_are_read_later_say_where_a_slowed_host_sends() -> None:
     job = DemoJob(name="llama-70b", hosts=8, payload_gb=40, compute_s=2.0)
     scene = scene_of_jobs(20, Fault(kind="degraded_link", at=5, where="leaf1/up2"), jobs=(job,))
     found = next(each for each in scene.findings if each.subject.startswith("leaf1/"))
-    slowed = msgspec.structs.replace(found, evidence=(), victims=("gpu001/mlx5_0",))
+    slowed = msgspec.structs.replace(
+        found, cause="ecmp_collision", evidence=(), victims=("gpu001/mlx5_0",)
+    )
     known = scene.snapshot.connections
     affected = AffectedJobs()
     said = []
