@@ -37,6 +37,7 @@ from fabmon.analysis.detectors import (
     uneven_rails,
 )
 from fabmon.analysis.evidence.detector_input import Detector
+from fabmon.analysis.evidence.flow_control import TIME_WITHOUT_CREDITS
 from fabmon.analysis.evidence.full_link import ROUTING, EcmpGroupThresholds
 from fabmon.analysis.evidence.full_receivers import IncastThresholds
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
@@ -80,6 +81,13 @@ CAUSES: dict[str, Cause] = {
 
 OVERLOADED_LINK = "Overloaded link"
 """Title of an ECMP collision where forwarding tables or adaptive routing select the links."""
+
+
+CREDIT_TITLES = {
+    pause_storm.CAUSE.name: "Credit starvation",
+    pause_deadlock.CAUSE.name: "Credit loop",
+}
+"""Titles of causes that are named after pause, on InfiniBand, which has credits instead."""
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,13 +159,17 @@ def title(cause: str) -> str:
 
 def finding_title(finding: Condition) -> str:
     """The title of a finding's cause: `ECMP collision`; `Overloaded link` where a group's traffic
-    is not hashed."""
+    is not hashed, `Credit starvation` where ports wait for credits."""
     routing = next((each.value for each in finding.evidence if each.name == ROUTING), "")
-    return title_by_routing(finding.cause, str(routing))
+    has_credits = any(each.name == TIME_WITHOUT_CREDITS for each in finding.evidence)
+    return title_at(finding.cause, str(routing), has_credits)
 
 
-def title_by_routing(cause: str, mode: str) -> str:
-    """The title of a cause on a switch with a routing mode; an unknown mode counts as hashed."""
+def title_at(cause: str, mode: str, has_credits: bool) -> str:
+    """The title of a cause on a switch with a routing mode, and at a port with credits, as of
+    InfiniBand; an unknown mode counts as hashed."""
+    if has_credits and cause in CREDIT_TITLES:
+        return CREDIT_TITLES[cause]
     if cause == ecmp_collision.CAUSE.name and mode in (STATIC, ADAPTIVE):
         return OVERLOADED_LINK
     return title(cause)

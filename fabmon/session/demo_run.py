@@ -7,9 +7,11 @@ import math
 import sys
 import time
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fabmon.fabric.routing_mode import HASHED, STATIC
 from fabmon.session.config import load
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import RunOptions, ScreenSetup, is_screen, warn_of_simulation
@@ -64,13 +66,15 @@ def watch_demo(
 async def _watch_simulation(
     session: Session, options: RunOptions, feed: DemoFeed, scenario: Scenario, speed: float
 ) -> Exit:
-    from fabmon.analysis.causes import title
+    from fabmon.analysis.causes import title_at
     from fabmon.feeds.demo.random_faults import captions as fault_captions
     from fabmon.tui.tips import Tip
 
     if not is_screen(options) and options.picture is None:
         warn_of_simulation()
     tour_s = max((each.at + each.duration for each in scenario.caption), default=math.inf)
+    is_ib = feed.world.hardware.is_ib
+    title = partial(title_at, mode=STATIC if is_ib else HASHED, has_credits=is_ib)
     lines = [*scenario.caption, *fault_captions(feed.world, tour_s, title)]
     captions = [Tip(each.at, each.duration, each.text) for each in lines]
     color = options.color or session.settings.color

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabmon.analysis.causes import CAUSES, OVERLOADED_LINK
+from fabmon.analysis.causes import CAUSES, CREDIT_TITLES, OVERLOADED_LINK
 from fabmon.tui.metrics import HEAT_METRICS
 
 _TEXT = """
@@ -304,6 +304,10 @@ _WORDS = (
     | {
         OVERLOADED_LINK: "finding: as ECMP collision, where forwarding tables (InfiniBand) or"
         " adaptive routing select the link, not a hash."
+    }
+    | {
+        title: f"finding: as {CAUSES[name].title}, on InfiniBand, where ports wait for credits."
+        for name, title in CREDIT_TITLES.items()
     }
 )
 GLOSSARY = dict(sorted(_WORDS.items(), key=lambda entry: entry[0].lower()))

@@ -134,6 +134,24 @@ def test_on_infiniband_no_hash_collides_and_ports_wait_for_credits() -> None:
     assert "gpu005 r1 cannot keep up: its switch waits for credits 65 % of the time" in text
     assert "% others wait for credits" in text
     assert "pauses" not in text
+    assert "time without credits" in text
+
+
+def test_on_infiniband_a_storm_is_of_credits_and_nothing_is_said_of_pfc() -> None:
+    scene = played("pause_storm", "pause_storm_infiniband")
+    finding = finding_of(scene, "pause_storm")
+    assert finding is not None
+    said = lines_of(scene, finding, 100, 40)
+    assert said[0].startswith(" ▲ Credit starvation  gpu005 r1")
+    text = " ".join(" ".join(said).split())
+    assert "gpu005 r1 gives its switch no credits" in text
+    assert "reset or reload its HCA" in text
+    assert "HOQLife" in text
+    assert "time without credits" in text
+    for word in ("PFC", "pause", "ethtool"):
+        assert word not in text.partition("Rule and limits")[0], word
+    event = Event(0, 0, "finding", f"open pause_storm {finding.subject}")
+    assert event_text(event, scene.snapshot.fabric) == "Opened: Credit starvation gpu005 r1"
 
 
 def test_the_numbers_of_flows_say_what_they_count() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fabmon.analysis.causes import CAUSES, causes_with, title
+from fabmon.analysis.causes import CAUSES, causes_with, title, title_at
 from fabmon.analysis.finding import SEVERITIES, Cause, Trait
 from fabmon.feeds.demo.faults import KINDS
 
@@ -89,6 +89,12 @@ def test_lost_bandwidth_is_said_where_it_is_measured() -> None:
 
 def test_every_fault_of_the_demo_is_named_after_a_cause() -> None:
     assert set(KINDS) <= set(CAUSES)
+
+
+def test_what_ports_wait_for_decides_the_title_of_a_cause_of_pause() -> None:
+    assert title_at("pause_deadlock", "hashed", has_credits=False) == "Pause deadlock"
+    assert title_at("pause_deadlock", "static", has_credits=True) == "Credit loop"
+    assert title_at("slow_receiver", "static", has_credits=True) == "Slow receiver"
 
 
 def test_a_cause_of_a_newer_version_is_titled_in_words() -> None:

@@ -115,6 +115,27 @@ def test_on_infiniband_a_switch_that_waits_for_a_fifth_of_the_time_is_background
     assert watched.opened() == (["slow_receiver gpu003/eth0"] if is_found else [])
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_rnr_is_advice_only_where_receives_are_posted_too_late(is_late: bool) -> None:
+    """A receive that is not posted makes RNR NAKs, not pause: pause has its reason in the host's
+    PCIe and memory."""
+    line_bps, bits_per_wait = 400e9, 64
+    fabric = LeafSpine(
+        4, 12, line_bps, leaf_metrics=("ib_ext_tx_wait",), metrics=("rdma_out_of_buffer",)
+    )
+    for number in range(1, 13):
+        fabric.send(0.7 * line_bps, f"leaf1/down{number}")
+    fabric.counted["leaf1/down3", "ib_ext_tx_wait"] = 0.5 * line_bps / bits_per_wait
+    fabric.counted["gpu003/eth0", "rdma_out_of_buffer"] = 1000.0 if is_late else 0.0
+    watched = Watched(fabric)
+    (finding,) = watched.seconds(20).findings
+    assert finding.cause == "slow_receiver"
+    first, _, rest = finding.advice.partition("Besides")
+    assert "PCIe (width, speed" in first
+    assert "RNR" not in first
+    assert ("RNR" in rest) == is_late
+
+
 class NarrowWait(LeafSpine):
     """A leaf of InfiniBand whose counters of waiting have 32 bits, and stick at their maximum."""
 

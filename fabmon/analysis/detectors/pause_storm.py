@@ -1,4 +1,4 @@
-"""A host all but stops the switch port that sends to it with pause, whatever arrives."""
+"""A host all but stops the switch port that sends to it, by pause or by giving no credits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fabmon.analysis.finding import CRITICAL, Cause, Condition, Trait
 CAUSE = Cause(
     name="pause_storm",
     title="Pause storm",
-    meaning="a host pauses its switch nearly all the time, whatever arrives",
+    meaning="a host pauses its switch nearly all the time (InfiniBand: gives it no credits)",
     severity=CRITICAL,
     picture="pause_tree",
     advice=(

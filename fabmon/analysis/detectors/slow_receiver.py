@@ -11,12 +11,16 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Trait
 CAUSE = Cause(
     name="slow_receiver",
     title="Slow receiver",
-    meaning="a host takes its data too slowly, so that its NIC pauses the switch",
+    meaning=(
+        "a host takes its data too slowly, so that its NIC pauses the switch (InfiniBand: gives it"
+        " too few credits)"
+    ),
     severity=WARNING,
     picture="pause_tree",
     advice=(
-        "Look at the host: a program that posts receives too late, memory or CPU contention, its"
-        " RNR and out-of-buffer counters. The network is not the cause."
+        "The network is not the cause. Look at the host: PCIe (width, speed, relaxed ordering,"
+        " errors), IOMMU or address-translation misses, memory bandwidth, NUMA distance of the NIC"
+        " to the memory or GPU."
     ),
     traits=(
         Trait.NEEDS_TRAFFIC,

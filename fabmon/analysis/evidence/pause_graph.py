@@ -19,6 +19,7 @@ from fabmon.analysis.evidence.detector_input import (
     rows_of,
     without_nan,
 )
+from fabmon.analysis.evidence.flow_control import time_waiting, uses_credits
 from fabmon.analysis.evidence.queue_signals import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
@@ -63,6 +64,19 @@ _SHARE_TICKS = 3
 
 _DROPS = ("rdma_out_of_buffer", "phy_rx_out_of_buffer", "phy_rx_discards", "rdma_rx_drops")
 """Counters that grow when a receiver has no room for what arrives."""
+
+_RECEIVE_NOT_POSTED = ("rdma_out_of_buffer", "rdma_rnr_naks_sent")
+"""Counters that grow when a program posts receives too late: its NIC answers with RNR NAKs, which
+slow the sender without pause."""
+
+_POSTS_LATE = " Besides, a program posts receives too late ({counter} grows), which makes RNR NAKs."
+
+_NO_CREDITS = (
+    "Drain the host, then reset or reload its HCA; check the HCA's firmware and PCIe errors. The"
+    " switch discards what waits longer than its head-of-queue lifetime limit (HOQLife):"
+    " port_xmit_discards."
+)
+"""Advice for a storm on InfiniBand, which has no PFC and no watchdog of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +268,7 @@ class HostPauses:
         known = np.isfinite(received)
         at = f" while it receives at {bit_rate(received)}" if known else ""
         of_time = f"{rounded_percent(pause.share)} of the time{at}"
-        if ports[row].kind == "infiniband":
+        if uses_credits(ports[row]):
             pauses, waits = "gives its switch no credits", "its switch waits for credits"
         else:
             pauses, waits = "pauses its switch", "it pauses its switch"
@@ -269,11 +283,11 @@ class HostPauses:
             rows=(row, *pause.victims),
             text=f"{structure.label(row)} {what}",
             evidence=(
-                Evidence("time paused", round(pause.share * 100, 1), "%"),
+                time_waiting(ports[row], pause.share),
                 *([Evidence("received", round(received), "bps")] if known else []),
                 *drops,
             ),
-            advice=cause.advice,
+            advice=self._advice(inputs, pause, cause),
             confidence=0.9 if drops or pause.is_storm else 0.8,
             lost=round(pause.share, 3),
             victims=tuple(dict.fromkeys(structure.ids(pause.victims))),
@@ -281,3 +295,14 @@ class HostPauses:
             if structure.peer[row] != NONE
             else "what waits for it: its switch is not watched",
         )
+
+    def _advice(self, inputs: DetectorInput, pause: _HostPause, cause: Cause) -> str:
+        if pause.is_storm:
+            port = inputs.structure.fabric.ports[pause.row]
+            return _NO_CREDITS if uses_credits(port) else cause.advice
+        late = [
+            name
+            for name in _RECEIVE_NOT_POSTED
+            if float(inputs.snapshot.column(name)[pause.row]) > 0
+        ]
+        return cause.advice + (_POSTS_LATE.format(counter=late[0]) if late else "")

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from fabmon.analysis import causes
+from fabmon.analysis.evidence.flow_control import uses_credits
 from fabmon.analysis.finding import Finding, Trait, unseen_s
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Port
@@ -50,10 +51,18 @@ def event_texts(events: Sequence[Event], fabric: Fabric) -> list[str]:
 
 
 def _title_at(parts: Sequence[str], fabric: Fabric) -> str:
-    """The title of a cause and a subject, by the routing mode of the subject's node."""
+    """The title of a cause and a subject, by the routing mode of the subject's node, and by the
+    kind of its port."""
     cause, subject = (*parts, "", "")[:2]
-    routing = fabric.routing.get(subject.partition("/")[0], NOT_REPORTED)
-    return causes.title_by_routing(cause, routing.mode)
+    node = subject.partition("/")[0]
+    routing = fabric.routing.get(node, NOT_REPORTED)
+    has_credits = cause in causes.CREDIT_TITLES and any(
+        port.id == subject and uses_credits(port)
+        for each in fabric.nodes
+        if each.name == node
+        for port in each.ports
+    )
+    return causes.title_at(cause, routing.mode, has_credits)
 
 
 def is_gone(finding: Finding) -> bool:
