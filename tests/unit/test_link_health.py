@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 
@@ -10,6 +12,8 @@ from fabmon.analysis.finding import Change, Finding
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, MetricInfo, decode
+from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.feeds.demo.scenario import FabricShape, Fault, Scenario
 from tests.builders import (
     METRICS,
     SECOND_NS,
@@ -189,3 +193,32 @@ def test_damage_at_many_ports_at_once_is_one_finding() -> None:
         fabric.counted[f"{name}/eth0", "phy_rx_crc_errors"] = 1000
     watched.seconds(5)
     assert watched.opened() == ["error_burst many links"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "command"),
+    [
+        ("leaf-spine", "gpu005/r1", "ethtool -m"),
+        ("fat-tree", "gpu005/r1", "mlxlink -d mlx5_1 -m"),
+        ("fat-tree", "leaf1/up3", "ibdiagnet --get_cable_info"),
+    ],
+)
+@pytest.mark.parametrize("cause", ["degraded_link", "error_burst", "flapping_link"])
+def test_the_advice_names_what_reads_the_module_of_such_a_port(
+    kind: Literal["leaf-spine", "fat-tree"], where: str, command: str, cause: str
+) -> None:
+    """InfiniBand ports have no ethtool, and no auto-negotiation as Ethernet has."""
+    shape = FabricShape(kind=kind, hosts=8, hosts_per_leaf=8, rails=2)
+    fault = Fault(kind=cause, at=3, where=where)
+    feed = DemoFeed(Scenario(topology=shape, fault=(fault,)))
+    pipeline = new_pipeline(feed.hosts)
+    found: dict[str, Finding] = {}
+    for _ in range(25):
+        for finding in pipeline.accept(feed.step()).findings:
+            found[finding.cause] = finding
+        if cause in found:
+            break
+    advice = found[cause].advice
+    assert f"({command})" in advice
+    assert ("ethtool" in advice or "auto-negotiation" in advice) == (kind == "leaf-spine")
+    assert ("Take the port down" in advice) == (cause == "flapping_link")

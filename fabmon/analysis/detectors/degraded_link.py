@@ -36,6 +36,12 @@ CAUSE = Cause(
     family="link",
 )
 
+_COMPARE = (
+    "Then compare FEC and auto-negotiation of both ends.",
+    "Then compare active speed, width and FEC of both ends (iblinkinfo, mlxlink).",
+)
+"""What to compare once the cable is in order: on Ethernet, on InfiniBand."""
+
 _MIN_PEERS = 3
 """Ports of a rail, host or group with a known line rate from which on their median is usual."""
 
@@ -66,7 +72,7 @@ class DegradedLinks:
         usual = self._usual_rates(inputs)
         with np.errstate(invalid="ignore"):
             slow = (snapshot.line_rate_bps < self._t.slower_than_peers * usual) & (snapshot.up != 0)
-        rows = np.flatnonzero(slow)
+        rows, ports = np.flatnonzero(slow), inputs.structure.fabric.ports
         rows = one_per_cable(inputs, rows if len(rows) <= 2 * _MAX_CABLES else rows[:0])
         for row in rows.tolist():
             own, expected = float(snapshot.line_rate_bps[row]), float(usual[row])
@@ -81,7 +87,7 @@ class DegradedLinks:
                     Evidence("line rate", round(own), "bps"),
                     Evidence("before" if before else "peers", round(expected), "bps"),
                 ),
-                advice=f"{CAUSE.advice} Then compare FEC and auto-negotiation of both ends.",
+                then=_COMPARE[ports[row].kind == "infiniband"],
                 confidence=0.95,
                 lost=1.0 - own / expected,
             )

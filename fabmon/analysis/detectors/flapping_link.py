@@ -19,13 +19,15 @@ from fabmon.analysis.fabric_structure import Rows
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
 from fabmon.fabric.snapshot import Floats
 
+_UNTIL_FIXED = "Take the port down until it is fixed: every flap costs a reroute."
+
 CAUSE = Cause(
     name="flapping_link",
     title="Flapping link",
     meaning="a link goes down and up again and again",
     severity=CRITICAL,
     picture="link_ends",
-    advice=f"{CHECK_CABLE} Take the port down until it is fixed: every flap costs a reroute.",
+    advice=f"{CHECK_CABLE} {_UNTIL_FIXED}",
     tables=("link_health",),
     traits=(
         Trait.OF_LINK,
@@ -66,6 +68,7 @@ class FlappingLinks:
                 f" {_WINDOW_S // 60} min",
                 (Evidence("carrier changes", count, "times"),),
                 confidence=0.95,
+                then=_UNTIL_FIXED,
             )
 
     def _carrier_changes(self, inputs: DetectorInput) -> Floats:

@@ -16,9 +16,12 @@ from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, withou
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.fabric.model import RAIL, Port
 from fabmon.history.derived_metrics import DAMAGE
 
-CHECK_CABLE = "Clean or change the cable or the optics; look at its power levels (ethtool -m)."
+_CHECK_CABLE = "Clean or change the cable or the optics; look at its power levels ({command})."
+CHECK_CABLE = _CHECK_CABLE.format(command="ethtool -m")
+"""The usual advice; `check_cable` has that of a port."""
 
 ERROR_RATE = "errors, at most"
 """Name of the evidence of damage: errors are counted where data arrive, so a finding with it is
@@ -72,10 +75,13 @@ def link_condition(
     text: str,
     evidence: tuple[Evidence, ...],
     confidence: float,
-    advice: str = "",
+    then: str = "",
     lost: float = 0.0,
 ) -> Condition:
-    """A condition about a link, which is at fault at both ends of its cable."""
+    """A condition about a link, which is at fault at both ends of its cable.
+
+    `then` is advice for after its cable was checked.
+    """
     structure = inputs.structure
     peer = int(structure.peer[row])
     ports = structure.fabric.ports
@@ -86,7 +92,7 @@ def link_condition(
         rows=(row,) if peer == NONE else (row, peer),
         text=text,
         evidence=evidence,
-        advice=advice or cause.advice,
+        advice=f"{check_cable(ports[row])} {then}".rstrip(),
         confidence=confidence,
         lost=round(lost, 3),
     )
@@ -117,6 +123,19 @@ class _DamagedPorts:
     rows: Rows
     is_lossy: Mask
     is_lasting: Mask
+
+
+def check_cable(port: Port) -> str:
+    """What to do about the cable of a port, with the command that reads its module.
+
+    `ethtool -m` knows no InfiniBand port: mlxlink reads the module of an HCA, ibdiagnet those of
+    the switches as well (NVIDIA, MFT and ibdiagnet user manuals).
+    """
+    if port.kind != "infiniband":
+        return CHECK_CABLE
+    if port.role == RAIL:
+        return _CHECK_CABLE.format(command=f"mlxlink -d {port.name.partition('/')[0]} -m")
+    return _CHECK_CABLE.format(command="ibdiagnet --get_cable_info")
 
 
 class LinkDamage:
