@@ -172,10 +172,13 @@ def counter_rate(value: float, unit: str) -> str:
     return " ".join(part for part in (text, prefix, f"{unit}/s") if part)
 
 
-def gauge(value: float, unit: str) -> str:
-    """A gauge in its unit: `1`, `400 Gb/s`, `9.00 kB`."""
+def gauge(value: float, unit: str, *, is_setting: bool = False) -> str:
+    """A gauge in its unit: `1`, `400 Gb/s`, `9.00 kB`; what is set, not measured, is not rounded:
+    `4200 B`."""
     if not isfinite(value):
         return ABSENT
+    if is_setting and unit == "bytes":
+        return f"{value:.0f} B"
     if unit == "bps":
         return bit_rate(value)
     if unit == "state":

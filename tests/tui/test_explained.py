@@ -25,6 +25,7 @@ from fabmon.tui.text.labels import event_text
 from fabmon.tui.text.pages import finding as page
 from fabmon.tui.text.pages.findings import finding_lines
 from fabmon.tui.text.pages.node import node_page
+from fabmon.tui.text.pages.port import counters
 from fabmon.tui.text.picture import canvas
 from fabmon.tui.text.picture.pictures import PICTURES
 from tests.builders import new_pipeline
@@ -152,6 +153,22 @@ def test_on_infiniband_a_storm_is_of_credits_and_nothing_is_said_of_pfc() -> Non
         assert word not in text.partition("Rule and limits")[0], word
     event = Event(0, 0, "finding", f"open pause_storm {finding.subject}")
     assert event_text(event, scene.snapshot.fabric) == "Opened: Credit starvation gpu005 r1"
+    scene = played("host_pcie_limit", "pcie_limit_infiniband")
+    finding = finding_of(scene, "host_pcie_limit")
+    assert finding is not None
+    assert "pauses its switch" not in {each.name for each in finding.evidence}
+    assert "its switch waits for credits" in {each.name for each in finding.evidence}
+
+
+def test_the_number_of_slowed_ports_says_of_what_and_the_queue_how_it_is_seen() -> None:
+    for name, sign in (("collision_infiniband", "no credits"), ("collision_without_ecn", "pause")):
+        scene = played("ecmp_collision", name)
+        finding = finding_of(scene, "ecmp_collision")
+        assert finding is not None
+        (slowed,) = [each for each in finding.evidence if each.name == "slowed ports"]
+        assert re.fullmatch(r"of \d+ that (send|receive)", slowed.unit)
+        (queue,) = [each for each in finding.evidence if each.name == "queue"]
+        assert queue.value == sign
 
 
 def test_the_numbers_of_flows_say_what_they_count() -> None:
@@ -367,3 +384,17 @@ def test_a_picture_of_now_beside_evidence_of_then_says_so(monkeypatch: pytest.Mo
         lines = lines_of(now, ended, 120, 40)
         assert any("mean of 5 s until 14:07:50Z, after the finding" in text for text in lines)
         assert any("Evidence  at 14:07:30Z, when it last held" in text for text in lines)
+
+
+def test_an_mtu_is_shown_in_full() -> None:
+    scene = played("slow_receiver", "slow_receiver")
+    snapshot = scene.snapshot
+    port = next(each for each in snapshot.fabric.ports if each.display_name == "gpu005 r1")
+    values = snapshot.values.copy()
+    values[port.row, snapshot.columns["netdev_mtu"]] = 4200.0
+    scene = replace(scene, snapshot=replace(snapshot, values=values))
+    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state.take(scene)
+    shown = [line.text for line in counters(screen_state.draw_context(scene, 120, 60), port)]
+    (mtu,) = [each for each in shown if each.split()[:1] == ["netdev_mtu"]]
+    assert mtu.split()[1:3] == ["4200", "B"]

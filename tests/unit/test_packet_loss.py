@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from collectors.wire import Object
+from fabmon.analysis.detectors.packet_loss import loss_advice
 from fabmon.fabric.wire.messages import Hello
 from tests.builders import LeafSpine, Watched, hello, port
 
@@ -166,3 +167,9 @@ def test_a_watched_leaf_that_counts_no_damage_does_not() -> None:
     ring.loses(300, 5)
     ring.seconds(20)
     assert ring.opened() == ["packet_loss gpu005/eth0"]
+
+
+def test_what_drops_packets_on_infiniband_is_not_pfc() -> None:
+    assert "PFC" in loss_advice(has_credits=False)
+    assert "PFC" not in loss_advice(has_credits=True)
+    assert "port_xmit_discards" in loss_advice(has_credits=True)

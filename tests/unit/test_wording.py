@@ -180,6 +180,12 @@ def test_a_small_number_is_not_called_zero() -> None:
     assert compact(percent(0.473)) == "47.3 %"
 
 
+def test_a_number_of_bytes_that_is_set_is_not_rounded() -> None:
+    assert wording.gauge(4200, "bytes", is_setting=True) == "4200 B"
+    assert wording.gauge(4200, "bytes") == "4.20 kB"
+    assert wording.gauge(400e9, "bps", is_setting=True) == "400 Gb/s"
+
+
 def test_bytes() -> None:
     said = [wording.byte_count(count) for count in (0, 512, 20_480, 1.5e9)]
     assert said == ["0 B", "512 B", "20.5 kB", "1.50 GB"]

@@ -23,6 +23,7 @@ from fabmon.analysis.evidence.detector_input import (
     total_of,
     without_nan,
 )
+from fabmon.analysis.evidence.flow_control import CREDITS, PAUSE
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import (
     BUSY_UTIL,
@@ -245,6 +246,7 @@ def _condition(
     by_what = "by hash, by too few links" + (
         ", by a slow link or by a slow receiver" if has_credits else " or by a slow link"
     )
+    slowed_by = "CNPs" if not by_pause else CREDITS if has_credits else PAUSE
     are = "is" if len(senders) == 1 else "are"
     return Condition(
         cause=CAUSE.name,
@@ -258,9 +260,9 @@ def _condition(
         ),
         evidence=(
             Evidence("slowed senders", len(senders), f"of {active}"),
-            Evidence("slowed by", "pause or credits" if by_pause else "CNPs"),
+            Evidence("slowed by", slowed_by),
             Evidence("CNPs per Gbit, at most", round(float(signals.cnps[senders].max()), 1)),
-            Evidence("time with traffic paused, at most", round(waits * 100, 1), "%"),
+            Evidence(f"time with traffic {waiting}, at most", round(waits * 100, 1), "%"),
             Evidence("receivers with marks", len(receivers), "ports"),
         ),
         advice=CAUSE.advice,

@@ -115,7 +115,9 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     pairs, are_of_named = _pairs(inputs, link)
     slowed_ports: tuple[Evidence, ...] = ()
     if link.is_loss_known:
-        slowed_ports = (Evidence("slowed ports", len(link.feeders), f"of {link.active}"),)
+        does = "receive" if group.is_inward else "send"
+        of = f"of {link.active} that {does}"
+        slowed_ports = (Evidence("slowed ports", len(link.feeders), of),)
     sure = _INFERRED if link.is_inferred else _FULL if link.is_loss_known else _UNKNOWN
     confidence = sure + (_QUEUE if link.slowed_by else 0)
     is_critical = link.lost >= _CRITICAL_LOST and not link.is_upper_bound

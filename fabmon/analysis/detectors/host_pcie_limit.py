@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.flow_control import uses_credits
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
@@ -46,6 +47,10 @@ _MIN_RAILS = 3
 
 _SHARE_TICKS = 5
 """Ticks of which the largest share of time stalled is shown."""
+
+
+_STOPS_SWITCH = ("pauses its switch", "its switch waits for credits")
+"""Evidence, yes or no: on Ethernet, on InfiniBand."""
 
 
 class HostPcieThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,7 +116,7 @@ def _condition(inputs: DetectorInput, row: int, narrow: bool) -> Condition:
             Evidence("time stalled", round(share * 100, 1), "%"),
             *([Evidence("moved", round(moved), "bps")] if np.isfinite(moved) else []),
             *([Evidence("PCIe carries", round(carries), "bps")] if np.isfinite(carries) else []),
-            Evidence("pauses the network", "yes" if pauses else "no"),
+            Evidence(_STOPS_SWITCH[uses_credits(port)], "yes" if pauses else "no"),
         ),
         advice=CAUSE.advice,
         confidence=0.95 if share > 0 and narrow else 0.85,

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks
+from fabmon.analysis.evidence.flow_control import uses_credits
 from fabmon.analysis.evidence.queue_signals import (
     BUSY_UTIL,
     QueueThresholds,
@@ -32,17 +33,29 @@ from fabmon.analysis.thresholds import Ticks
 from fabmon.fabric.routing_mode import ADAPTIVE
 from fabmon.fabric.wording import number
 
+
+def loss_advice(*, has_credits: bool) -> str:
+    """What to do about lost packets; InfiniBand has credits, not PFC."""
+    drops = (
+        "port_xmit_discards counts what a switch discards after its head-of-queue lifetime limit"
+        " (HOQLife)."
+        if has_credits
+        else "check that PFC is on, for the same priority, at every port on the way."
+    )
+    return (
+        "Look at the error and drop counters of the switches on these paths, or watch the switches"
+        " (role=switch in the hosts file). Damage: clean or change the cable or the optics."
+        f" Drops: {drops}"
+    )
+
+
 CAUSE = Cause(
     name="packet_loss",
     title="Packet loss",
     meaning="RDMA packets are lost on the way, and are sent again",
     severity=WARNING,
     picture="resending_ports",
-    advice=(
-        "Look at the error and drop counters of the switches on these paths, or watch the switches"
-        " (role=switch in the hosts file). Damage: clean or change the cable or the optics. Drops:"
-        " check that PFC is on, for the same priority, at every port on the way."
-    ),
+    advice=loss_advice(has_credits=False),
     tables=("packet_loss", "queue"),
     traits=(Trait.NEEDS_TRAFFIC, Trait.HAS_SENDERS),
 )
@@ -108,6 +121,7 @@ def packet_losses(
     subject, where = senders_place(inputs, senders, level, receivers, misses)
     if len(senders) == 1:
         subject = structure.fabric.ports[int(senders[0])].id
+    has_credits = all(uses_credits(structure.fabric.ports[row]) for row in senders.tolist())
     yield Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
@@ -123,7 +137,7 @@ def packet_losses(
             Evidence("NAKs per Gbit, at most", round(worst, 1)),
             Evidence("receivers of packets out of order", len(receivers), "ports"),
         ),
-        advice=CAUSE.advice,
+        advice=loss_advice(has_credits=has_credits),
         confidence=0.9,
         victims=tuple(structure.ids(receivers[:MAX_VICTIMS].tolist())),
         unseen="the link, and whether packets are damaged, dropped or overtaken by others",

@@ -305,7 +305,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         evidence=(
             Evidence("flows, at least", flows, "flows"),
             Evidence("links used", link.used, f"of {link.links}"),
-            Evidence("chance", float(f"{probability * 100:.2g}"), "%"),
+            Evidence("chance", _odds(probability)),
             Evidence("group links", link.links, "links"),
             seen,
             usual,

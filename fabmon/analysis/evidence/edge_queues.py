@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
+from fabmon.analysis.evidence.flow_control import flow_control_of
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.fabric.snapshot import Floats
@@ -83,7 +84,8 @@ class EdgeQueues:
         """How a queue is seen at the hosts behind some edge ports; empty where it is not."""
         hosts = self._hosts(edges)
         if (self._signals.waiting[hosts] >= self._t.waiting).any():
-            return "pause or credits"
+            ports = self._inputs.structure.fabric.ports
+            return flow_control_of(ports[row] for row in hosts.tolist())
         seen = self._signals.marked if self._group.is_inward else self._signals.slowed
         return CNPS_OR_MARKS if seen[hosts].any() else ""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from fabmon.analysis.finding import Evidence
 from fabmon.fabric.model import Port
 
-PAUSE, CREDITS = "pause", "credits"
+PAUSE, CREDITS = "pause", "no credits"
 
 TIME_PAUSED, TIME_WITHOUT_CREDITS = "time paused", "time without credits"
 """Names of the evidence of waiting; the second one also selects the title of a finding."""
@@ -23,7 +23,7 @@ def uses_credits(port: Port) -> bool:
 
 
 def flow_control_of(ports: Iterable[Port]) -> str:
-    """`pause` or `credits`; `pause or credits` of ports of both kinds."""
+    """`pause` or `no credits`; `pause or no credits` of ports of both kinds."""
     kinds = {uses_credits(port) for port in ports}
     if len(kinds) > 1:
         return f"{PAUSE} or {CREDITS}"

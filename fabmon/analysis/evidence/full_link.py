@@ -56,7 +56,7 @@ class FullLink:
     `full_ticks` is the number of these ticks. `lost` is 1 - achieved / possible, 0 to 1: what the
     slowed ports send over what they could (the smaller of their line rate and their fair share of
     the group, whose links carry as much as the full one does). `slowed_by` says how a queue was
-    seen (OWN_QUEUE; at the hosts `CNPs or marks`, `pause or credits`; empty where it was not).
+    seen (OWN_QUEUE; at the hosts `CNPs or marks`, `pause`, `no credits`; empty where it was not).
     `active` is the number of ports that take part in sharing the group; 0 where it is not known who
     feeds it: then `feeders` is empty, and `lost` is 0. `busy` is the share of time in
     which there was traffic, where the link is full for parts of seconds: `level` is of that time.

@@ -205,7 +205,11 @@ def _counter(ctx: DrawContext, name: str, value: float) -> list[Line]:
         text, meaning = per_second(value), ""
     elif metric.kind == GAUGE:
         is_gpu_rate = metric.unit == "bps" and _family(name) in GPU_FAMILIES
-        text = byte_rate(value) if is_gpu_rate else gauge(value, metric.unit)
+        text = (
+            byte_rate(value)
+            if is_gpu_rate
+            else gauge(value, metric.unit, is_setting=metric.topic == "state")
+        )
         meaning = metric.meaning
     else:
         text, meaning = counter_rate(value, metric.unit), metric.meaning
