@@ -20,7 +20,7 @@ import msgspec
 from fabmon.alerts.alert import Alert
 from fabmon.alerts.http_post import HttpPoster
 from fabmon.alerts.settings import AlertmanagerReceiver
-from fabmon.analysis.causes import measured_loss
+from fabmon.analysis.causes import lost_bandwidth
 from fabmon.analysis.finding import Change
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wording import rounded_percent
@@ -73,7 +73,7 @@ def posted_alert(alert: Alert, cluster: str, link: str, expires_ns: int) -> dict
     finding = alert.finding
     until_ns = expires_ns if alert.until_ns is None else alert.until_ns
     # Alertmanager refuses an alert that ends before it begins; a node's clock may be ahead.
-    since_ns, lost = min(finding.since_ns, until_ns), measured_loss(finding)
+    since_ns, lost = min(finding.since_ns, until_ns), lost_bandwidth(finding)
     labels = {
         "alertname": f"fabmon_{alert.kind}",
         "cluster": cluster,

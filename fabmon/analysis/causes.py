@@ -43,9 +43,10 @@ from fabmon.analysis.evidence.full_receivers import IncastThresholds
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
 from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
-from fabmon.analysis.finding import Cause, Condition, Trait
+from fabmon.analysis.finding import LOST_BANDWIDTH, Cause, Condition, Loss, Trait
 from fabmon.analysis.tracker import FindingThresholds
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
+from fabmon.fabric.wording import rounded_percent
 
 CAUSES: dict[str, Cause] = {
     each.name: each
@@ -187,6 +188,29 @@ def measured_loss(finding: Condition) -> float:
     declared = CAUSES.get(finding.cause)
     is_gone = declared is not None and Trait.GONE in declared.traits
     return 0.0 if is_gone and finding.lost >= 1 else finding.lost
+
+
+def _loss(finding: Condition) -> Loss:
+    declared = CAUSES.get(finding.cause)
+    return declared.loss if declared is not None else LOST_BANDWIDTH
+
+
+def lost_bandwidth(finding: Condition) -> float:
+    """The measured loss, 0 to 1, where it is one of bandwidth that traffic has lost; else 0."""
+    return measured_loss(finding) if _loss(finding) is LOST_BANDWIDTH else 0.0
+
+
+def brief_loss(finding: Condition) -> str:
+    """`52 % lost`, of a degraded link `75 % slower`; empty where nothing is measured."""
+    lost = measured_loss(finding)
+    return f"{rounded_percent(lost)} {_loss(finding).brief}" if lost > 0 else ""
+
+
+def loss_and_confidence(finding: Condition) -> str:
+    """`52 % of the bandwidth lost, confidence 90 %`; the loss only where it is measured."""
+    lost = measured_loss(finding)
+    loss = f"{rounded_percent(lost)} {_loss(finding).full}, " if lost > 0 else ""
+    return f"{loss}confidence {rounded_percent(finding.confidence)}"
 
 
 def causes_with(trait: Trait) -> frozenset[str]:

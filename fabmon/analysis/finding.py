@@ -43,11 +43,23 @@ class Trait(Enum):
     GONE = "its subject is down or lost: shown with another mark and colour"
 
 
+class Loss(msgspec.Struct, frozen=True):
+    """What `lost` is a share of, as it follows a percentage: in a sentence, and in lists."""
+
+    full: str
+    brief: str
+
+
+LOST_BANDWIDTH = Loss("of the bandwidth lost", "lost")
+LOST_LINE_RATE = Loss("below its usual line rate", "slower")
+"""The link can carry less; its traffic has lost nothing as long as it fits."""
+
+
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """The declaration of a cause; its detector's module has it as `CAUSE`.
 
     `name` is used in jsonl, recordings and scenarios, `title` everywhere a person reads; `meaning`
-    explains it in the glossary of help.
+    explains it in the glossary of help. `loss` is what a finding's `lost` is a share of.
     `severity` and `advice` are what its conditions usually have. `picture` names the drawing on the
     finding's page (fabmon/tui/text/picture). `tables` are the tables of config/thresholds.toml that
     its rule reads. Causes of one `family` are names of one trouble at different moments: an open
@@ -60,6 +72,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     severity: str
     picture: str
     advice: str = ""
+    loss: Loss = LOST_BANDWIDTH
     tables: tuple[str, ...] = ()
     traits: tuple[Trait, ...] = ()
     family: str = ""

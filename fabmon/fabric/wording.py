@@ -127,12 +127,6 @@ def rounded_percent(fraction: SupportsFloat | None) -> str:
     return percent(fraction, digits=2)
 
 
-def loss_and_confidence(lost: float, confidence: float) -> str:
-    """`52 % of the bandwidth lost, confidence 90 %`; the loss only where it is above 0."""
-    loss = f"{rounded_percent(lost)} of the bandwidth lost, " if lost > 0 else ""
-    return f"{loss}confidence {rounded_percent(confidence)}"
-
-
 def percent_range(low: float, high: float) -> str:
     """`61 %` where both ends read the same, else `58 to 64 %`."""
     first, last = number(low * 100, 2), number(high * 100, 2)

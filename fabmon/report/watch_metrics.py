@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon import __version__
-from fabmon.analysis.causes import CAUSES, measured_loss
+from fabmon.analysis.causes import CAUSES, lost_bandwidth
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.openmetrics import PREFIX, head, labels
 from fabmon.fabric.snapshot import Snapshot
@@ -59,7 +59,7 @@ def _fabric(scene: Scene) -> Iterator[str]:
     counts.update((each.cause, each.severity) for each in scene.findings)
     lost = dict.fromkeys(CAUSES, 0.0)
     for finding in scene.findings:
-        lost[finding.cause] = max(lost.get(finding.cause, 0.0), measured_loss(finding))
+        lost[finding.cause] = max(lost.get(finding.cause, 0.0), lost_bandwidth(finding))
     name = f"{PREFIX}watch_findings"
     yield head(name, "gauge", "", "open findings")
     for (cause, severity), count in counts.items():

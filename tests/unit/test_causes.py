@@ -7,10 +7,19 @@ import re
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from fabmon.analysis.causes import CAUSES, causes_with, title, title_at
-from fabmon.analysis.finding import SEVERITIES, Cause, Trait
+from fabmon.analysis.causes import (
+    CAUSES,
+    brief_loss,
+    causes_with,
+    loss_and_confidence,
+    lost_bandwidth,
+    title,
+    title_at,
+)
+from fabmon.analysis.finding import SEVERITIES, Cause, Condition, Trait
 from fabmon.feeds.demo.faults import KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +94,30 @@ def test_lost_bandwidth_is_said_where_it_is_measured() -> None:
         if finding["cause"] == "uneven_rails":
             assert finding["lost"] == 0
     assert said > 10
+
+
+def test_what_a_degraded_link_lacks_is_not_called_lost_bandwidth() -> None:
+    """A link of 100 instead of 400 Gb/s that carries 16 Gb/s has lost nothing yet."""
+    collision = Condition(
+        cause="ecmp_collision",
+        severity="warning",
+        subject="leaf1/up3",
+        rows=(),
+        text="",
+        evidence=(),
+        advice="",
+        confidence=0.9,
+        lost=0.75,
+    )
+    slow = msgspec.structs.replace(collision, cause="degraded_link")
+    assert brief_loss(collision) == "75 % lost"
+    assert brief_loss(slow) == "75 % slower"
+    assert loss_and_confidence(collision) == "75 % of the bandwidth lost, confidence 90 %"
+    assert loss_and_confidence(slow) == "75 % below its usual line rate, confidence 90 %"
+    assert (lost_bandwidth(collision), lost_bandwidth(slow)) == (0.75, 0.0)
+    unmeasured = msgspec.structs.replace(slow, lost=0.0)
+    assert brief_loss(unmeasured) == ""
+    assert loss_and_confidence(unmeasured) == "confidence 90 %"
 
 
 def test_every_fault_of_the_demo_is_named_after_a_cause() -> None:

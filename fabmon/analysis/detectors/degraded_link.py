@@ -16,7 +16,7 @@ from fabmon.analysis.evidence.link_health import (
     one_per_cable,
 )
 from fabmon.analysis.fabric_structure import Rows
-from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
+from fabmon.analysis.finding import LOST_LINE_RATE, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate
 
@@ -27,6 +27,7 @@ CAUSE = Cause(
     severity=WARNING,
     picture="link_ends",
     advice=CHECK_CABLE,
+    loss=LOST_LINE_RATE,
     tables=("link_health",),
     traits=(
         Trait.OF_LINK,

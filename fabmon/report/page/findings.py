@@ -8,7 +8,7 @@ from fabmon.analysis import causes
 from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration, event_time
-from fabmon.fabric.wording import bit_rate, evidence_value, loss_and_confidence, name_list, percent
+from fabmon.fabric.wording import bit_rate, evidence_value, name_list, percent
 from fabmon.report.page.digest import Bar, Digest, ReportedFinding
 from fabmon.report.page.markup import Markup, joined, table, tag
 
@@ -47,7 +47,7 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
     until = event_time(finding.until_ns, dated) if finding.until_ns else "the end"
     facts = [
         f"{event_time(finding.since_ns, dated)} to {until} ({lasted})",
-        loss_and_confidence(causes.measured_loss(worst), worst.confidence),
+        causes.loss_and_confidence(worst),
         finding.severity,
     ]
     return tag(

@@ -49,8 +49,8 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
     if last is not None:
         up = sum(status.state is NodeState.UP for status in last.statuses.values())
     ports = Counter(port.role for port in digest.fabric.ports if port.node) if digest.fabric else {}
-    worst = max(reported, key=lambda each: causes.measured_loss(each.worst), default=None)
-    loss = 0.0 if worst is None else causes.measured_loss(worst.worst)
+    worst = max(reported, key=lambda each: causes.lost_bandwidth(each.worst), default=None)
+    loss = 0.0 if worst is None else causes.lost_bandwidth(worst.worst)
     severe = Counter(each.finding.severity for each in reported)
     kinds = ", ".join(f"{count} {severity}" for severity, count in sorted(severe.items()))
     shown = [

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from fabmon.analysis.causes import measured_loss
+from fabmon.analysis.causes import brief_loss
 from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import SWITCH
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.wording import per_second, percent, rounded_percent
+from fabmon.fabric.wording import per_second, percent
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
@@ -359,8 +359,8 @@ def _brief(findings: list[Finding], ctx: DrawContext, part: GridPart, beside: st
     first = findings[0]
     name = _subject(first, ctx, part)
     subject = f" {name}" if name not in ("", beside) else ""
-    share = measured_loss(first)
-    lost = f", {rounded_percent(share)} lost" if share > 0 else ""
+    loss = brief_loss(first)
+    lost = f", {loss}" if loss else ""
     more = f", {len(findings) - 1} more" if len(findings) > 1 else ""
     return f"{labels.cause_title(first)}{subject}{lost}{more}"
 

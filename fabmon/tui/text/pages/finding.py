@@ -8,11 +8,11 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from fabmon.analysis.affected_ports import AffectedPort, affected_ports
-from fabmon.analysis.causes import documentation, measured_loss
+from fabmon.analysis.causes import documentation, loss_and_confidence
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
 from fabmon.analysis.finding import Finding, last_held_ns, sentence
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
-from fabmon.fabric.wording import evidence_value, loss_and_confidence
+from fabmon.fabric.wording import evidence_value
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
@@ -110,7 +110,7 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         if finding.until_ns is not None:
             when = f"closed; open from {began} to {time_of_day(finding.until_ns)}"
     subject = labels.subject_name(finding, ctx.fabric)
-    certainty = loss_and_confidence(measured_loss(finding), finding.confidence)
+    certainty = loss_and_confidence(finding)
     return [
         line((f" {mark} {labels.cause_title(finding)}  ", accent), (subject, palette.strong)),
         *paragraph(sentence(finding, snapshot), ctx.width, palette.text),

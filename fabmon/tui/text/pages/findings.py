@@ -9,19 +9,17 @@ from itertools import islice
 import numpy as np
 
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.causes import measured_loss
+from fabmon.analysis.causes import brief_loss, loss_and_confidence, measured_loss
 from fabmon.analysis.finding import Finding, sentence, unseen_s
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
 from fabmon.fabric.wording import (
-    loss_and_confidence,
     name_list,
     per_second,
     percent,
     plural,
-    rounded_percent,
 )
 from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.tui.line import (
@@ -77,7 +75,7 @@ def entry(
         finding, nested = group.first, group.explained
         lines = finding_lines(ctx, finding, brief=brief)
         if with_advice:
-            certainty = loss_and_confidence(measured_loss(finding), finding.confidence)
+            certainty = loss_and_confidence(finding)
             text = f"{certainty[:1].upper()}{certainty[1:]}. {finding.advice}"
             lines += paragraph(text, ctx.width, ctx.palette.dim, FindingTarget(finding.key))
     else:
@@ -105,8 +103,8 @@ def _several(ctx: DrawContext, group: FindingGroup, *, brief: bool) -> list[Line
     first = _first(ctx, shown, target, fold, subject, since_ns)
     if brief:
         return [first]
-    lost = max(map(measured_loss, group.findings))
-    loss = f", up to {rounded_percent(lost)} lost" if lost > 0 else ""
+    worst = brief_loss(max(group.findings, key=measured_loss))
+    loss = f", up to {worst}" if worst else ""
     where = "" if subject in first.text else f"{group.where}: "
     room = max(0, ctx.width - 5 - len(loss) - len(where))
     text = f"{where}{labels.fitting_names(labels.subjects(group, ctx.fabric), room)}{loss}"
@@ -171,8 +169,7 @@ def _nested(ctx: DrawContext, finding: Finding, cause: str) -> Line:
     if finding.cause != cause:
         title += f"{labels.cause_title(finding)}  "
     subject = labels.subject_name(finding, ctx.fabric)
-    lost = measured_loss(finding)
-    loss = f"{rounded_percent(lost)} lost" if lost > 0 else ""
+    loss = brief_loss(finding)
     open_for = f"  {right(_age(ctx, finding.since_ns), 4)} "
     end = f"  {right(loss, 9)}{open_for}"
     if 1 + len(title) + len(subject) + len(end) > ctx.width:
