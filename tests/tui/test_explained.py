@@ -102,6 +102,28 @@ def test_what_the_gpus_of_a_straggler_do_is_on_its_page_and_on_that_of_the_node(
     assert "busy 100 %, 410 of 1980 MHz, clock lowered: hardware slowdown" in shown
 
 
+def test_a_straggler_is_drawn_beside_the_hosts_that_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts between them in the order of the fabric may be of other jobs."""
+    scene = scene_of("straggler", tmp_path, monkeypatch)
+    finding = finding_of(scene, "straggler")
+    assert finding is not None
+    finding = msgspec.structs.replace(finding, victims=("gpu001", "gpu009", "gpu016"))
+    lines = lines_of(scene, finding, 100, 40)
+    first = next(n for n, each in enumerate(lines) if "3 hosts that wait for it" in each)
+    assert [each.split()[0] for each in lines[first + 1 : first + 5]] == [
+        "▲",
+        "gpu001",
+        "gpu009",
+        "gpu016",
+    ]
+    assert "   → gpu001, gpu009, gpu016" in lines
+    twelve = tuple(f"gpu{number:03}" for number in (*range(1, 5), *range(6, 14)))
+    finding = msgspec.structs.replace(finding, victims=twelve)
+    assert any("7 of the 12 hosts that wait" in each for each in lines_of(scene, finding, 100, 40))
+
+
 @pytest.mark.parametrize("cause", CAUSES)
 def test_every_cause_is_explained(
     cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

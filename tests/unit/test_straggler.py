@@ -41,6 +41,7 @@ def test_a_host_that_is_late_in_each_exchange_is_found(late_s: int) -> None:
     numbers = {each.name: each.value for each in finding.evidence}
     assert numbers["late by"] == late_s
     assert numbers["other hosts of the job"] == HOSTS - 1
+    assert finding.victims == tuple(f"gpu{n:03}" for n in range(1, HOSTS + 1) if n != 3)
 
 
 def all_to_all(watched: Watched, late_s: int, every_s: int, rate_bps: float = RATE) -> None:

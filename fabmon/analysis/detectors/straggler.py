@@ -24,6 +24,7 @@ from fabmon.analysis.evidence.detector_input import (
     rows_of,
     without_nan,
 )
+from fabmon.analysis.evidence.senders_place import MAX_VICTIMS
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import median
@@ -169,7 +170,7 @@ def stragglers(inputs: DetectorInput, t: StragglerThresholds) -> Iterator[Condit
         if late is None:
             continue
         peers = _peers_in_step(moved, job, host, late, inputs.snapshot.interval_s)
-        if peers:
+        if len(peers):
             yield _condition(inputs, inputs.structure.rails_of_hosts[host], late, peers)
 
 
@@ -294,19 +295,20 @@ def _waits_of_all(job: _Job, place: int, busy: float, least: int) -> list[_LateO
     return found
 
 
-def _peers_in_step(moved: Floats, job: _Job, host: int, late: _Late, interval_s: float) -> int:
-    """How many other hosts move data at the same times as most; 0 where they are not one job with
-    this host: hosts of several jobs may move as much. Those that wait for it are."""
+def _peers_in_step(moved: Floats, job: _Job, host: int, late: _Late, interval_s: float) -> Rows:
+    """The other hosts that move data at the same times as most; none where they are not one job
+    with this host: hosts of several jobs may move as much. Those that wait for it are."""
     own, usual = moved[host], job.usual
     peers = job.hosts[job.hosts != host]
-    in_step = int(np.count_nonzero(_correlation(moved[peers], usual) >= _IN_STEP))
-    if in_step < max(_MIN_PEERS, _NEARLY_ALL * len(peers)):
-        return 0
+    in_step: Rows = peers[_correlation(moved[peers], usual) >= _IN_STEP]
+    none = in_step[:0]
+    if len(in_step) < max(_MIN_PEERS, _NEARLY_ALL * len(peers)):
+        return none
     # A host that is half an iteration late is as far from its job as one of no job, not further.
     differs = 1 - max(0.0, float(_correlation(own[None], usual)[0]))
     others = np.delete(moved, host, axis=0)
     if not late.is_sure and 1 - float(_correlation(others, own).max()) < _OTHER_JOB * differs:
-        return 0
+        return none
     lags = range(1 + min(round(_MAX_LATE_S / interval_s), len(own) // 2))
     # A lag of two and a half ticks is seen as half of each.
     between = (usual[1:] + usual[:-1]) / np.float32(2)
@@ -315,7 +317,7 @@ def _peers_in_step(moved: Floats, job: _Job, host: int, late: _Late, interval_s:
         for lag in lags
         for earlier in (usual[: len(usual) - lag], between[: len(between) - lag])
     )
-    return in_step if any(each >= _FOLLOWS for each in follows) else 0
+    return in_step if any(each >= _FOLLOWS for each in follows) else none
 
 
 def _correlation(many: Floats, one: Floats) -> Floats:
@@ -362,8 +364,10 @@ def lateness(times: int, late_s: float, period_s: float) -> str:
     )
 
 
-def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Condition:
-    name = inputs.structure.fabric.ports[int(rows[0])].node
+def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: Rows) -> Condition:
+    structure, ports = inputs.structure, inputs.structure.fabric.ports
+    name = ports[int(rows[0])].node
+    waiting = [structure.rails_of_hosts[each][0] for each in peers[:MAX_VICTIMS].tolist()]
     period_s = inputs.traffic_bps.shape[1] * inputs.snapshot.interval_s
     return Condition(
         cause=CAUSE.name,
@@ -371,18 +375,19 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: int) -> Co
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} was {lateness(late.times, late.late_s, period_s)}: the {peers} other hosts"
+            f"{name} was {lateness(late.times, late.late_s, period_s)}: the {len(peers)} other hosts"
             f" of its job wait for it, and reach {rounded_percent(late.level)} of line rate on"
             " average meanwhile"
         ),
         evidence=(
             Evidence("late by", round(late.late_s, 1), "s"),
             Evidence("times late", late.times, f"in {period_s:.0f} s"),
-            Evidence("other hosts of the job", peers, "hosts"),
+            Evidence("other hosts of the job", len(peers), "hosts"),
             Evidence("the others' traffic, of line rate", round(late.level * 100, 1), "%"),
         ),
         advice=CAUSE.advice,
         confidence=0.9,
         lost=round(min(1.0, late.times * late.late_s / period_s), 3),
+        victims=tuple(ports[int(row)].node for row in waiting),
         unseen="which hosts exchange data: it is inferred from equal traffic at the same times",
     )

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from fabmon.analysis.detectors import congested_path
+from fabmon.analysis.detectors import congested_path, straggler
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.fabric.filter import Matched
@@ -106,7 +106,8 @@ def _by_root(findings: Sequence[Finding]) -> list[FindingGroup]:
     of_row: dict[int, int] = {}
     for number, root in enumerate(findings):
         if root.cause != congested_path.CAUSE.name:
-            for name in root.victims:
+            # Hosts that wait for a late one have no congested path for that.
+            for name in () if root.cause == straggler.CAUSE.name else root.victims:
                 of_node.setdefault(name.partition("/")[0].partition(" ")[0], number)
             for row in root.rows:
                 of_row.setdefault(row, number)

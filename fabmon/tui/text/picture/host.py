@@ -63,25 +63,33 @@ def _received(canvas: Canvas, with_pcie: bool) -> list[Line]:
 
 
 def host_peers(canvas: Canvas) -> list[Line]:
-    """The traffic of a host over the last minute, above that of the hosts listed around it."""
+    """The traffic of a host over the last minute, above that of the hosts that wait for it; where
+    these are not known, of the hosts listed around it."""
     if not canvas.ports:
         return []
     palette, name = canvas.palette, canvas.ports[0].node
     subject = _node(canvas)
     gpus = _gpu_activity(canvas, subject) if subject is not None else []
     room = canvas.ctx.height - 2 - len(gpus)
-    around = _around(canvas, name, min(_MOST_PEERS, max(1, room)))
-    ports = [ports_of_role(node, RAIL) for node in around]
+    count = min(_MOST_PEERS, max(1, room))
+    waiting = _waiting(canvas)
+    shown = waiting[: max(0, count - 1)]
+    hosts = [*([] if subject is None else [subject]), *shown]
+    what = plural(len(waiting), "host")
+    if len(shown) < len(waiting):
+        what = f"{len(shown)} of the {what}"
+    what += f" that {'waits' if len(waiting) == 1 else 'wait'} for it"
+    if not waiting:
+        hosts, what = _around(canvas, name, count), "the hosts around it"
+    ports = [ports_of_role(node, RAIL) for node in hosts]
     moved = [
         np.fmax(canvas.total("tx_bps", own, _PEER_S), canvas.total("rx_bps", own, _PEER_S))
         for own in ports
     ]
     top = max((float(np.nan_to_num(each).max(initial=0)) for each in moved), default=0.0)
     columns = max(8, min(_PEER_S, canvas.ctx.width - 3 - _NAME - RATE - 4))
-    lines = canvas.title(
-        f"{name} and the hosts around it: all rails, tx or rx, last {_PEER_S} s, one scale"
-    )
-    for node, values in zip(around, moved, strict=True):
+    lines = canvas.title(f"{name} and {what}: all rails, tx or rx, last {_PEER_S} s, one scale")
+    for node, values in zip(hosts, moved, strict=True):
         is_subject = node.name == name
         now = rate(float(values[-1]), float("nan"), canvas.ctx.unit)
         lines.append(
@@ -120,6 +128,12 @@ def _rails(canvas: Canvas) -> list[Port]:
     hosts = (node for node in canvas.fabric.nodes if node.role == HOST)
     found = next((node for node in hosts if node.name in named), None)
     return list(ports_of_role(found, RAIL)) if found is not None else []
+
+
+def _waiting(canvas: Canvas) -> list[Node]:
+    """The hosts that the finding names as affected, in its order."""
+    nodes = {node.name: node for node in canvas.fabric.nodes if node.role == HOST and node.ports}
+    return [nodes[name] for name in canvas.finding.victims if name in nodes]
 
 
 def _around(canvas: Canvas, name: str, count: int) -> list[Node]:
