@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 
 from fabmon.fabric.model import Fabric, Port
-from fabmon.fabric.wording import NO_BREAK_SPACE, attach_units
+from fabmon.fabric.wording import ABSENT, NO_BREAK_SPACE, attach_units
 
 
 class NodeTarget(NamedTuple):
@@ -139,6 +139,14 @@ class Line:
 def line(*spans: Span, target: Target | None = None, hits: tuple[Hit, ...] = ()) -> Line:
     """A `Line` of these spans."""
     return Line(spans, target, hits)
+
+
+def being_read(lines: Sequence[Line]) -> list[Line]:
+    """The lines with `…` for each value that is not known: it is being read from the recording."""
+    return [
+        replace(each, spans=tuple((text.replace(ABSENT, "…"), style) for text, style in each.spans))
+        for each in lines
+    ]
 
 
 def width_of(spans: tuple[Span, ...] | list[Span]) -> int:

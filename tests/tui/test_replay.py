@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.wording import ABSENT
 from fabmon.recording.format.records import Note
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.recorded_past import RecordedPast
@@ -521,3 +522,21 @@ async def test_what_is_stopped_right_at_its_start_is_analysed_all_the_same(
         await run.until(lambda: run.app.screen_state.cursor.is_settled)
         assert "reading …" not in run.lines[0]
         assert not run.app.screen_state.cursor.playing
+
+
+async def test_pages_have_no_absent_values_while_these_are_read(
+    recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endless(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        monkeypatch.setattr(RecordedPast, "settle", endless)
+        await run.press("t", *"14:07:10", "enter")
+        await run.heads("reading …")
+        await run.press("3", "enter")
+        assert ABSENT not in run.text
+        assert "absent" not in run.text
+        await run.press("escape", "4", "enter")
+        assert ABSENT not in run.text

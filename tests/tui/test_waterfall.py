@@ -10,15 +10,20 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.time_wording import MINUS
-from fabmon.tui.cells import ABSENT, READING
+from fabmon.tui.cells import ABSENT, READING, SELECTED, scale
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import RAMPS, Depth
 from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text.pages.finding import page
+from fabmon.tui.text.pages.node import node_page
+from fabmon.tui.text.pages.port import page as port_page
 from fabmon.tui.text.pages.waterfall import Waterfall
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION, big
 
+ECN = heat_metric("ecn")
 GAPPED = replace(COLLISION, gap=range(40, 44))
 _SAME_CELLS = {"truecolor": "colours", "256": "colours"}
 """Colour modes whose cells are the same characters."""
@@ -150,6 +155,28 @@ def test_what_is_being_read_is_not_absent() -> None:
     made = Waterfall(screen_state.draw_context(scene, 119), scene.findings[0], 10)
     assert (made.codes[:, 0] == ABSENT).all()
     assert "no data" in str(made.cell_text((0, 0)))
+
+
+def test_on_pages_and_cells_what_is_being_read_is_not_absent() -> None:
+    """No counter, bar or cell is said to be absent before the minutes before it are read."""
+    scene, screen_state = World(collides=30).scene(40), ScreenState("pod7", Depth.TRUECOLOR)
+    unknown = np.full_like(scene.snapshot.heat, np.nan)
+    past = replace(scene.snapshot, seq=-1000, heat=unknown, last_heat=unknown)
+    scene = replace(scene, snapshot=past)
+    screen_state.take(scene)
+    screen_state.show(scene)
+    finding = msgspec.structs.replace(scene.findings[0], cause="degraded_link")
+    port = scene.snapshot.fabric.ports[finding.rows[0]]
+    for is_settled, sign, says in ((True, ABSENT, True), (False, READING, False)):
+        screen_state.cursor.is_settled = is_settled
+        ctx = screen_state.draw_context(scene, 119)
+        drawn = [*page(ctx, finding, True), *port_page(ctx, port, 2)]
+        drawn += node_page(ctx, scene.snapshot.fabric.node(port.node))
+        text = "\n".join(each.text for each in drawn)
+        assert ("not counted here" in text) is says
+        assert ("bsent" in text) is says
+        codes = ctx.codes(scale(ECN, Depth.TRUECOLOR, False), ECN)
+        assert (codes | SELECTED == sign | SELECTED).all()
 
 
 BIG = big()

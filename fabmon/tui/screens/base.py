@@ -15,7 +15,7 @@ from fabmon.fabric.filter import FilterError
 from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.containment import Contained, ContainingApp, view_of
-from fabmon.tui.line import FindingTarget, Line, Span, line, wrap
+from fabmon.tui.line import FindingTarget, Line, Span, being_read, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
@@ -312,7 +312,8 @@ class LineScreen(ViewScreen):
     def draw(self, ctx: DrawContext) -> None:
         """Draw title and lines."""
         height = self.query_one("#lines", LineView).outer_size.height
-        self._draw_lines(self.lines(ctx.sized(ctx.width - 1, height)))
+        lines = self.lines(ctx.sized(ctx.width - 1, height))
+        self._draw_lines(being_read(lines) if ctx.time.is_reading else lines)
 
     def draw_waiting(self) -> None:
         """Draw the page before the first scene."""

@@ -19,7 +19,7 @@ from fabmon.fabric.model import GPU, NVLINK, Fabric
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, stale_ports
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
-from fabmon.tui.cells import MUTED, SELECTED, Codes, Scale, encode
+from fabmon.tui.cells import ABSENT, MUTED, READING, SELECTED, Codes, Scale, encode
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key, shown_key
 from fabmon.tui.metrics import PEAK_S, HeatMetric
@@ -97,6 +97,11 @@ class TimeContext:
     def scene(self) -> Scene | None:
         """The scene on the screen; None before the first one."""
         return self.shown or self.live
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the minutes before the scene are being read: what it lacks is not absent."""
+        return self.shown is not None and not self.cursor.is_settled
 
 
 @dataclass(frozen=True)
@@ -236,6 +241,8 @@ class DrawContext:
             broken_gpu_rows(self.scene),
             self.peak_ticks if metric is None else 1,
         )
+        if self.time.is_reading:
+            codes[codes == ABSENT] = READING
         if self.selection is not None:
             codes[self.selection.rows] |= SELECTED
         return codes

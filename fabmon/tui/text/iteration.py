@@ -52,7 +52,9 @@ def page(ctx: DrawContext) -> list[Line]:
     ]
     for job in report.jobs:
         lines += _entry(ctx, job)
-    if not report.jobs:
+    if not report.jobs and ctx.time.is_reading:
+        lines.append(line(("   Being read from the recording", palette.dim)))
+    elif not report.jobs:
         text = (
             "None yet: five or more similar steps are needed"
             if report.hosts_watched

@@ -140,7 +140,10 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
     ]
     if not is_down:
         if not ctx.metric.traffic:
-            spans.append((f"{ctx.metric.say(snapshot, row, ctx.unit)}  ", palette.strong))
+            value = ctx.metric.say(snapshot, row, ctx.unit)
+            if ctx.time.is_reading and value.endswith(": absent"):
+                value = f"{ctx.metric.name}: …"
+            spans.append((f"{value}  ", palette.strong))
         # What does not fit is left out from the end: half of a number is another number.
         traffic = traffic_text(snapshot, row, ctx.unit)
         while width_of(spans) + len(traffic) > ctx.width and "  " in traffic:

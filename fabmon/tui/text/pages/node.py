@@ -127,10 +127,11 @@ class _Table:
         palette, width = self._ctx.palette, self._ctx.width
         title = plural(len(self._ports), self._ports[0].role)
         quiet = [name for name, _ in self._counters if name not in self._absent]
+        kind = "being read" if self._ctx.time.is_reading else "absent"
         parts = [
             "each: " * (len(self._ports) > 1) + ", ".join(self._shared) if self._shared else "",
             f"0 unless shown: {', '.join(quiet)}" if quiet else "",
-            f"absent: {', '.join(self._absent)}" if self._absent else "",
+            f"{kind}: {', '.join(self._absent)}" if self._absent else "",
         ]
         first, *rest = wrap(". ".join(filter(None, parts)), width - len(title) - 6) or [""]
         return [

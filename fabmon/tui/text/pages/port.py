@@ -191,6 +191,8 @@ def _absent(ctx: DrawContext, names: list[str]) -> list[Line]:
         return []
     text = "  ".join(dict.fromkeys(sorted(_NUMBERED.sub(r"\1*", name) for name in names)))
     title = " Absent here: not supported, not permitted, or not yet known"
+    if ctx.time.is_reading:
+        title = " Being read from the recording"
     return [line((title, ctx.palette.strong)), *paragraph(text, ctx.width, ctx.palette.dim)]
 
 

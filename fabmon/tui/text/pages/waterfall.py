@@ -221,7 +221,7 @@ class Waterfall:
     @property
     def is_reading(self) -> bool:
         """Whether values that are not known are being read from the recording."""
-        return self.ctx.time.shown is not None and not self.ctx.time.cursor.is_settled
+        return self.ctx.time.is_reading
 
     @property
     def rows(self) -> tuple[CellRow, ...]:

@@ -11,7 +11,7 @@ from fabmon.fabric.kernel_log import message_text, pattern_of
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
-from fabmon.fabric.wording import RATE, name_list, plural, rate
+from fabmon.fabric.wording import ABSENT, RATE, name_list, plural, rate
 from fabmon.tui.heatmap_units import ports_of_role
 from fabmon.tui.line import Line, NodeTarget, PortTarget, fit, line, right
 from fabmon.tui.text import chart
@@ -239,14 +239,19 @@ def affected_ports(canvas: Canvas) -> list[Line]:
 def resending_ports(canvas: Canvas) -> list[Line]:
     """The ports whose packets are lost, with how many a second are answered with a NAK."""
     ports = canvas.ports[: max(1, canvas.ctx.height - 1)]
-    naks = np.nan_to_num(canvas.recent("naks", [port.row for port in ports]))
-    per_s = naks.mean(axis=1) if naks.size else np.zeros(len(ports))
-    top = float(per_s.max(initial=0)) or 1.0
+    naks = canvas.recent("naks", [port.row for port in ports])
+    known = np.isfinite(naks)
+    with np.errstate(invalid="ignore"):
+        per_s = np.where(known, naks, 0).sum(axis=1) / known.sum(axis=1)
+    top = float(np.nan_to_num(per_s).max(initial=0)) or 1.0
     return canvas.title(f"NAKs received: packets that are lost; {canvas.basis}") + [
         line(
             (f"   {fit(port.display_name, _NAME)} ", canvas.palette.text),
             (canvas.bar(value / top, _BAR), canvas.palette.accent),
-            (f" {right(f'{value:,.0f}', 9)}/s", canvas.palette.text),
+            (
+                f" {right(f'{value:,.0f}' if np.isfinite(value) else ABSENT, 9)}/s",
+                canvas.palette.text,
+            ),
             target=PortTarget(port.row),
         )
         for port, value in zip(ports, per_s.tolist(), strict=True)

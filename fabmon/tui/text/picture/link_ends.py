@@ -95,6 +95,8 @@ def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
 
 def _over_time(canvas: Canvas, values: Floats, what: str) -> str:
     """The highest and the last error rate, or when the carrier changed."""
+    if canvas.ctx.time.is_reading:
+        return f"{what}: being read from the recording"
     known = np.nan_to_num(values)
     if not np.isfinite(values).any():
         return f"{what}: not counted here"
