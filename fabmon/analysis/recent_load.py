@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.fabric.snapshot import Floats, Snapshot
 
@@ -25,13 +26,16 @@ class RecentLoad:
         rows: Sequence[int],
         directions: Sequence[str] = ("tx", "rx"),
         before_s: float = 0.0,
+        counts: NDArray[np.bool_] | None = None,
     ) -> None:
-        """`rows` are ports; their traffic in `directions` decides which seconds count. The seconds
-        end `before_s` before the snapshot."""
+        """`rows` are ports; their traffic in `directions` decides which seconds count, unless
+        `counts` [ticks] does. The seconds end `before_s` before the snapshot."""
         self._snapshot, self._rows, self._before_s = snapshot, list(rows), before_s
         traffic = np.stack([self._window(f"{each}_bps") for each in directions])
         top = np.nan_to_num(traffic).max(axis=(0, 1), initial=0)
         self._counts = (top >= _BUSY * top.max(initial=0)) & (top > 0)
+        if counts is not None:
+            self._counts &= counts
 
     def mean(self, column: str) -> Floats:
         """[rows] of a HEAT column: means over the ticks that count; the last value where none

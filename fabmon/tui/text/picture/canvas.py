@@ -8,13 +8,15 @@ from functools import cached_property
 from math import isfinite
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.analysis.causes import causes_with
+from fabmon.analysis.detectors import incast
 from fabmon.analysis.finding import Finding, Trait, last_held_ns
 from fabmon.analysis.recent_load import RECENT_S, RecentLoad, recent, recent_ticks
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.time_wording import SECOND_NS, time_of_day
+from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import RATE, per_second, percent, rate
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, right
 from fabmon.tui.palette import Depth, Palette
@@ -33,6 +35,8 @@ _NOTES = 28
 _LEAST_BAR = 8
 _LOOK_BACK_S = 10
 """The rule of a full link looks at so many seconds, and holds as long after the last full one."""
+_FULL = 0.9
+"""Of the fullest second: a second from there on is one in which the port was full."""
 _AS_FULL = 0.85
 """Of the fullest second: a mean from there on is one of a full link."""
 _OF_FULL_LINKS = causes_with(Trait.FULL_LINK_OF_GROUP) | causes_with(Trait.FULL_GROUP)
@@ -87,6 +91,11 @@ class Canvas:
         known = np.isfinite(recent(self.snapshot, "tx_bps", rows, held_s)).any()
         return held_s + self._full_before_s if known else 0.0
 
+    @property
+    def is_later(self) -> bool:
+        """Whether the picture is of a later time than the finding, which is not in memory."""
+        return self._held_before_s > 0 and not self.before_s
+
     @cached_property
     def _held_before_s(self) -> float:
         """How long before the scene the finding last held, 0 while it holds."""
@@ -112,13 +121,39 @@ class Canvas:
         sums = np.convolve(sent, np.ones(ticks), "valid")
         return int(np.argmax(sums[::-1])) * snapshot.interval_s
 
+    @cached_property
+    def full_ticks(self) -> NDArray[np.bool_] | None:
+        """[ticks] of the picture: whether the full link of the finding, or its full receiver, was
+        full. None for findings that are not about a full port."""
+        is_receiver = self.finding.cause == incast.CAUSE.name
+        if not self.ports or not (is_receiver or self.finding.cause in _OF_FULL_LINKS):
+            return None
+        first = [self._receiver.row if is_receiver else self.ports[0].row]
+        moved = np.nan_to_num(self.recent("rx_bps" if is_receiver else "tx_bps", first)[0])
+        full: NDArray[np.bool_] = moved >= _FULL * moved.max(initial=0)
+        return full if moved.any() else None
+
+    @property
+    def _receiver(self) -> Port:
+        """Of a finding about a receiver, its NIC: the first port may be that of its switch."""
+        own = (port for port in self.ports if port.id == self.finding.subject)
+        return next(own, self.ports[0])
+
     @property
     def basis(self) -> str:
         """The time that the picture is a mean of."""
-        text, held_ns = f"mean of {RECENT_S} s", last_held_ns(self.finding, self.snapshot)
+        full, held_ns = self.full_ticks, last_held_ns(self.finding, self.snapshot)
+        text = f"mean of {RECENT_S} s"
+        is_part = full is not None and not full.all()
+        if full is not None and is_part:
+            port = self._receiver if self.finding.cause == incast.CAUSE.name else self.ports[0]
+            full_s = duration(float(full.sum()) * self.snapshot.interval_s)
+            name = port.label or port.name
+            text = f"mean of the {full_s} of {RECENT_S} s in which {name} was full"
         until = time_of_day(self.snapshot.time_ns - round(self.before_s * SECOND_NS))
         if self.before_s > self._held_before_s:
-            return f"{text} until {until}, when {self.ports[0].display_name} sent most"
+            when = "" if is_part else f", when {self.ports[0].display_name} sent most"
+            return f"{text} until {until}{when}"
         if held_ns is None:
             return text
         return (
@@ -166,7 +201,9 @@ class Loads:
     def __init__(self, canvas: Canvas, rows: Sequence[int], direction: str) -> None:
         """`rows` are ports; `direction` is tx or rx. `bps` is row -> mean bits/s."""
         self._canvas, self._rows = canvas, list(rows)
-        self._recent = RecentLoad(canvas.snapshot, self._rows, (direction,), canvas.before_s)
+        self._recent = RecentLoad(
+            canvas.snapshot, self._rows, (direction,), canvas.before_s, canvas.full_ticks
+        )
         self.bps = self._means(f"{direction}_bps")
 
     def _means(self, column: str) -> dict[int, float]:

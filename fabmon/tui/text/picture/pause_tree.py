@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
+from fabmon.analysis.recent_load import recent_ticks
 from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.fabric.wording import label_runs, percent, plural, rate
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Target, fit, line, peer, right
 from fabmon.tui.text.labels import finding_mark
@@ -20,20 +23,23 @@ _NAME = 16
 _INFINIBAND = "infiniband"
 _WAITING = ("pause_rx", "stall")
 """HEAT columns of the share of time in which a port may not send."""
+_WORST_OF = 3
+"""Ticks of which the sentence and the tree show the one with most pause."""
 
 
 def pause_tree(canvas: Canvas) -> list[Line]:
     """The root, then hop by hop the switches whose ports wait for the hop before."""
     if not canvas.ports:
         return []
+    worst = _worst(canvas)
     lines = [
-        *canvas.title(f"Ports that wait for it, hop by hop; {canvas.basis}"),
-        _root(canvas),
+        *canvas.title(f"Ports that wait for it, hop by hop; {worst.basis}"),
+        _root(canvas, worst),
     ]
     hops = list(_hops(canvas))
     room = max(1, canvas.ctx.height - len(lines))
     shown = hops if len(hops) <= room else hops[: room - 1]
-    lines += [_hop(canvas, level, ports) for level, ports in shown]
+    lines += [_hop(canvas, worst, level, ports) for level, ports in shown]
     rest = hops[len(shown) :]
     if rest:
         count = sum(len(ports) for _, ports in rest)
@@ -61,18 +67,50 @@ def paused_ports(canvas: Canvas) -> list[Line]:
     return lines + [_waiting(canvas, f"   {port.display_name}", port, 24) for port in ports]
 
 
-def _root(canvas: Canvas) -> Line:
+class _Second(NamedTuple):
+    """A tick of the seconds of a picture, counted from the last (-1), and what the title says."""
+
+    tick: int
+    basis: str
+
+
+def _worst(canvas: Canvas) -> _Second:
+    """The second in which the port at fault paused the network most: that of the sentence."""
+    share = _root_shares(canvas)[-_WORST_OF:]
+    worst = int(share.argmax()) - len(share)
+    ago_s = canvas.before_s - (worst + 1) * canvas.snapshot.interval_s
+    at = time_of_day(canvas.snapshot.time_ns - round(ago_s * SECOND_NS))
+    when = "after the finding" if canvas.is_later else "when it paused most"
+    return _Second(worst, f"at {at}, {when}")
+
+
+def _root_shares(canvas: Canvas) -> Floats:
+    """[ticks]: share of time in which the port at fault pauses the network; 0 where unknown."""
+    port = canvas.ports[0]
+    shares = _aligned(canvas, "pause_tx", [port.row])[0]
+    other = peer(port, canvas.fabric)
+    for column in _WAITING if other is not None else ():
+        assert other is not None
+        shares = np.fmax(shares, _aligned(canvas, column, [other.row])[0])
+    known: Floats = np.nan_to_num(shares)
+    return known
+
+
+def _aligned(canvas: Canvas, column: str, rows: Sequence[int]) -> Floats:
+    """[rows, ticks] of the seconds of the picture, between the same instants of all ports as in
+    the rules."""
+    snapshot = canvas.snapshot
+    ticks, later = recent_ticks(snapshot), round(canvas.before_s / snapshot.interval_s)
+    wanted = np.asarray(rows, np.intp)
+    return snapshot.aligned.window(column, ticks + later, snapshot.seq, wanted)[:, :ticks]
+
+
+def _root(canvas: Canvas, worst: _Second) -> Line:
     """The port at fault: how long it pauses the network, and what it receives."""
     palette, port = canvas.palette, canvas.ports[0]
-    shares = _shares(canvas, [port.row], "pause_tx")
-    other = peer(port, canvas.fabric)
-    if other is not None:
-        shares = np.fmax(shares, _shares(canvas, [other.row], *_WAITING))
-    share = float(shares[0])
-    bps = canvas.recent("rx_bps", [port.row])[0]
-    known = bps[np.isfinite(bps)]
+    share = float(_root_shares(canvas)[worst.tick])
     received = rate(
-        float(known.mean()) if len(known) else float("nan"),
+        float(_aligned(canvas, "rx_bps", [port.row])[0, worst.tick]),
         float(canvas.snapshot.line_rate_bps[port.row]),
         canvas.ctx.unit,
     )
@@ -111,10 +149,11 @@ def _by_node(ports: Sequence[Port]) -> list[list[Port]]:
     return [list(own) for _, own in groupby(ordered, key=lambda port: port.node)]
 
 
-def _hop(canvas: Canvas, level: int, ports: list[Port]) -> Line:
+def _hop(canvas: Canvas, worst: _Second, level: int, ports: list[Port]) -> Line:
     """The waiting ports of one node: the highest share of time, and their labels."""
     palette = canvas.palette
-    shares = _shares(canvas, [port.row for port in ports], *_WAITING)
+    rows = [port.row for port in ports]
+    shares = np.stack([_aligned(canvas, each, rows)[:, worst.tick] for each in _WAITING])
     top = float(np.nanmax(shares)) if np.isfinite(shares).any() else float("nan")
     name = fit(f"{'  ' * max(0, level)}└ {ports[0].node}", _NAME + 8)
     labels = label_runs((port.label or port.name, port.role, port.index) for port in ports)
