@@ -162,7 +162,7 @@ class _Roots:
         is_cable, is_group = root.cause in _OF_LINK, root.cause in _OF_GROUP
         if not is_cable and symptom.cause not in _OF_PLACE:
             return True
-        rows = root.rows[:2] if is_cable else (*root.rows, *self._rows_of(root.victims))
+        rows = root.rows[:2] if is_cable else (*root.rows, *self._rows_of(_slowed_here(root)))
         ports, hosts = self._structure.fabric.ports, self._structure.once(_leaves_of_hosts)
         met = {ports[row].node for row in self._ends(rows)}
         local = {name for name in met if name in hosts}
@@ -170,14 +170,14 @@ class _Roots:
             local |= met & set(self._structure.leaves)
         if symptom.cause == uneven_rails.CAUSE.name:
             # A ring of one rail is as fast as its slowest host, and the first rail is the low one.
-            rail, rails = self._structure.rail, (*rows, *self._rows_of(root.victims))
+            rail, rails = self._structure.rail, (*rows, *self._rows_of(_slowed_here(root)))
             own_rails = {int(rail[symptom.rows[0]])}
             if Trait.ONE_RAIL in set(CAUSES[root.cause].traits) & set(symptom.unless):
                 # The senders of an incast may be anywhere; the last rail is their busy one.
                 own_rails.add(int(rail[symptom.rows[-1]]))
             if not own_rails.isdisjoint(int(rail[row]) for row in self._ends(rails)):
                 return True
-        own = {name.partition("/")[0] for name in symptom.victims} | self._nodes(symptom)
+        own = {name.partition("/")[0] for name in _slowed_here(symptom)} | self._nodes(symptom)
         own |= {leaf for name in own for leaf in hosts.get(name, ())}
         return not local or not local.isdisjoint(own)
 
@@ -203,6 +203,12 @@ class _Roots:
         """The ports and their peers."""
         peer = self._structure.peer
         return {end for row in rows for end in (row, int(peer[row])) if end != NONE}
+
+
+def _slowed_here(condition: Condition) -> tuple[str, ...]:
+    """The ports that a condition names as slowed where it is. The senders of an incast may be
+    anywhere; the ports that wait for it are in its rows."""
+    return () if condition.cause == incast.CAUSE.name else condition.victims
 
 
 def _node_of(condition: Condition) -> str:

@@ -124,6 +124,27 @@ def test_a_straggler_is_drawn_beside_the_hosts_that_wait_for_it(
     assert any("7 of the 12 hosts that wait" in each for each in lines_of(scene, finding, 100, 40))
 
 
+def test_the_page_of_a_receiver_lists_its_senders_first_and_not_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of("incast", tmp_path, monkeypatch)
+    finding = finding_of(scene, "incast")
+    assert finding is not None
+    ports = scene.snapshot.fabric.ports
+    waiting = next(each for each in ports if each.display_name == "gpu014 r1")
+    finding = msgspec.structs.replace(
+        finding, victims=("gpu015/mlx5_1",), rows=(*finding.rows, waiting.row)
+    )
+    lines = lines_of(scene, finding, 100, 40)
+    tree = next(n for n, each in enumerate(lines) if "Ports that wait for it" in each)
+    assert "gpu014" in lines[tree + 2]
+    assert not any("└ gpu005" in each for each in lines)
+    flows = next(n for n, each in enumerate(lines) if each.startswith(" Flows"))
+    assert "receive: " in lines[flows]
+    assert lines[flows + 1].strip() == "Affected NICs are listed first."
+    assert lines[flows + 2].split()[:2] == ["gpu015", "r1"]
+
+
 @pytest.mark.parametrize("cause", CAUSES)
 def test_every_cause_is_explained(
     cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

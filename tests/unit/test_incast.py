@@ -36,6 +36,7 @@ def test_the_receiver_of_three_senders_is_named_while_a_ring_runs_at_full_rate()
     assert (finding.cause, finding.subject) == ("incast", "gpu012/eth0")
     assert "gpu009 r0, gpu010 r0, gpu011 r0" in finding.text
     assert 0.6 < finding.lost < 0.7
+    assert finding.victims == ("gpu009/eth0", "gpu010/eth0", "gpu011/eth0")
     assert watched.opened() == ["incast gpu012/eth0"]
 
 

@@ -195,6 +195,7 @@ def _condition(
     graph, signals = pause_graph(inputs), queue_signals(inputs, queue)
     queues = _queues(inputs, row)
     waiting = graph.victims(int(structure.node[edge])) if queues else []
+    waiting = [each for each in waiting if each != row]
     rows = [row] if edge == NONE else [edge, row]
     level = float(receiver.bps.mean() / inputs.snapshot.line_rate_bps[row])
     is_marked, lost, named = bool(signals.marked[row]), senders.lost, senders.named
@@ -227,7 +228,7 @@ def _condition(
             2,
         ),
         lost=round(lost, 3),
-        victims=tuple(dict.fromkeys(structure.ids(waiting))),
+        victims=tuple(dict.fromkeys(structure.ids([*named.tolist(), *waiting]))),
         unseen="; ".join(filter(None, unseen)),
         unless=(Trait.FULL_GROUP,) if level >= SLOWED_BELOW else _QUEUES_BEFORE,
     )

@@ -43,6 +43,7 @@ _HASH = (
 _AFFECTED_FIRST = (
     " Affected NICs are listed first, then those whose traffic correlates with the link."
 )
+_AFFECTED_THEN_OTHERS = "Affected NICs are listed first."
 _CORRELATED_FIRST = " NICs whose traffic correlates with the link are listed first."
 _READ_TABLES = (
     "add `sources=+ib_fabric` to one node in the hosts file: the forwarding tables show which pairs"
@@ -72,16 +73,31 @@ class Bundle(NamedTuple):
     pairs: int
 
 
+class _LinkTraffic(NamedTuple):
+    """A link: rows of its ports and the direction (tx or rx) there. `is_last_hop`: it is about what
+    the port at its other end receives."""
+
+    rows: Sequence[int]
+    direction: str
+    is_last_hop: bool
+
+    @property
+    def way(self) -> str:
+        """`transmit` or `receive`, as seen from the port that it is about."""
+        return "receive" if self.is_last_hop or self.direction == "rx" else "transmit"
+
+
 def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
     """The flows on the link of a finding; nothing where its cause is not about traffic."""
     place = link_of(ctx.fabric, finding)
     if place is None:
         return []
     affected = _affected_names(finding, ctx.fabric)
+    is_last_hop = finding.cause in causes_with(Trait.LAST_HOP)
     return [
         each
         for direction in place.directions
-        for each in _on_link(ctx, place.rows, direction, affected)
+        for each in _on_link(ctx, _LinkTraffic(place.rows, direction, is_last_hop), affected)
     ]
 
 
@@ -147,26 +163,24 @@ def of_port(ctx: DrawContext, port: Port) -> list[Line]:
     snapshot = ctx.snapshot
     receives = np.nan_to_num(snapshot.rx_util[port.row]) > np.nan_to_num(snapshot.tx_util[port.row])
     direction = "rx" if receives and port.role != RAIL else "tx"
-    return _on_link(ctx, [port.row], direction, frozenset())
+    return _on_link(ctx, _LinkTraffic([port.row], direction, False), frozenset())
 
 
-def _on_link(
-    ctx: DrawContext, rows: Sequence[int], direction: str, affected: frozenset[str]
-) -> list[Line]:
+def _on_link(ctx: DrawContext, link: _LinkTraffic, affected: frozenset[str]) -> list[Line]:
     """What switches sampled of the link, then the flows that may be on it."""
-    return [*_sampled(ctx, rows, direction), *_possible(ctx, rows, direction, affected)]
+    return [*_sampled(ctx, link), *_possible(ctx, link, affected)]
 
 
-def _sampled(ctx: DrawContext, rows: Sequence[int], direction: str) -> list[Line]:
+def _sampled(ctx: DrawContext, link: _LinkTraffic) -> list[Line]:
     """The flows that the switch sampled: ends, protocol, rate and its error, samples."""
     palette, sampled = ctx.palette, ctx.snapshot.sampled
+    rows, direction = link.rows, link.direction
     found = sampled_on_link(ctx.snapshot, rows, direction)
     if found is None or sampled is None or not found.flows:
         return []
-    way = "transmit" if direction == "tx" else "receive"
     text = (
-        f"(sFlow, 1 of {found.rate} packets, last {duration(found.seconds)}), {way}; ± is the error"
-        " of the estimate at 95 % confidence"
+        f"(sFlow, 1 of {found.rate} packets, last {duration(found.seconds)}), {link.way}; ± is the"
+        " error of the estimate at 95 % confidence"
     )
     first, *rest = wrap(text, ctx.width - 16)
     lines = [line((" Sampled flows ", palette.strong), (first, palette.text))]
@@ -215,22 +229,21 @@ def protocol_name(flow: FlowKey) -> str:
     return _PROTOCOLS.get(flow.protocol, f"IP protocol {flow.protocol}")
 
 
-def _possible(
-    ctx: DrawContext, rows: Sequence[int], direction: str, affected: frozenset[str]
-) -> list[Line]:
+def _possible(ctx: DrawContext, link: _LinkTraffic, affected: frozenset[str]) -> list[Line]:
+    rows, direction = link.rows, link.direction
     forwarded = ctx.snapshot.connections.on_link(rows, direction)
     if forwarded is not None:
-        return _forwarded(ctx, forwarded, direction)
+        return _forwarded(ctx, forwarded, link.way)
     found = flows_on_link(ctx.snapshot, rows, direction)
     if found is None:
         return []
     if found.has_queue_pairs:
         selection = _SELECTION.get(ctx.fabric.routing_of(rows[0]).mode, _HASH)
-        return _flows(ctx, found, direction, affected, selection)
+        return _flows(ctx, found, link.way, affected, selection)
     return _correlated(ctx, found, direction)
 
 
-def _forwarded(ctx: DrawContext, found: ForwardedFlows, direction: str) -> list[Line]:
+def _forwarded(ctx: DrawContext, found: ForwardedFlows, way: str) -> list[Line]:
     """The flows by the forwarding tables: their queue pairs, or all pairs of hosts."""
     palette, fabric, table = ctx.palette, ctx.fabric, ctx.snapshot.connections.flows
     pairs = found.pairs.hosts(fabric)
@@ -239,7 +252,7 @@ def _forwarded(ctx: DrawContext, found: ForwardedFlows, direction: str) -> list[
     share = f"{plural(len(pairs), 'pair')} of hosts {'shares' if len(pairs) == 1 else 'share'}"
     if not pairs:
         share = "no pair of hosts uses"
-    text = f"{'transmit' if direction == 'tx' else 'receive'}: {share} this link"
+    text = f"{way}: {share} this link"
     if silent != senders:
         text += f", {plural(len(found.flows), 'queue pair')}"
     first, *rest = wrap(f"(from the forwarding tables), {text}", ctx.width - 7)
@@ -295,7 +308,7 @@ def bundles(table: FlowTable, flows: Sequence[int]) -> list[Bundle]:
 def _flows(
     ctx: DrawContext,
     found: FlowsOnLink,
-    direction: str,
+    way: str,
     affected: frozenset[str],
     selection: str,
 ) -> list[Line]:
@@ -303,9 +316,7 @@ def _flows(
     is selected for each, where that is not known exactly."""
     palette, ports = ctx.palette, ctx.fabric.ports
     count = plural(len(found.flows), "queue pair")
-    text = (
-        f"(from the hosts' queue pairs), {'transmit' if direction == 'tx' else 'receive'}: {count}"
-    )
+    text = f"(from the hosts' queue pairs), {way}: {count}"
     if not found.is_exact:
         text += " may use it"
     if found.sports:
@@ -314,11 +325,13 @@ def _flows(
     lines = [line((" Flows ", palette.strong), (first, palette.text))]
     lines += paragraph(" ".join(rest), ctx.width, palette.text)
     shown = bundles(ctx.snapshot.connections.flows, found.flows.tolist())
+    shown.sort(key=lambda each: ports[each.src].display_name not in affected)
+    has_affected = bool(shown) and ports[shown[0].src].display_name in affected
     if not found.is_exact and shown:
-        shown.sort(key=lambda each: ports[each.src].display_name not in affected)
-        has_affected = ports[shown[0].src].display_name in affected
         order = _AFFECTED_FIRST if has_affected else _CORRELATED_FIRST
         lines += paragraph(selection + order, ctx.width, palette.dim)
+    elif has_affected:
+        lines += paragraph(_AFFECTED_THEN_OTHERS, ctx.width, palette.dim)
     lines += _bundles(ctx, shown[:_MOST])
     return lines + _notes(ctx, found, shown)
 

@@ -129,7 +129,8 @@ def _hops(canvas: Canvas) -> Iterator[tuple[int, list[Port]]]:
     The hop is -1 for nodes that are connected to no hop because what is between is not watched.
     """
     root = canvas.ports[0].node
-    left = [port for port in canvas.ports[1:] if port.node != root]
+    own = canvas.finding.subject
+    left = [port for port in canvas.ports[1:] if port.node != root and port.id != own]
     previous, level = {root}, 0
     while left and previous:
         here = [
