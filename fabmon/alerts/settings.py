@@ -188,7 +188,8 @@ def _check_causes(named: Collection[str], keys: tuple[str, ...], causes: Collect
     for name in named:
         if name not in causes:
             near = difflib.get_close_matches(name, causes, n=1)
-            hint = f"did you mean {near[0]}?" if near else "docs/findings.md lists them"
+            known = f"the causes are {', '.join(sorted(causes))}"
+            hint = f"did you mean {near[0]}?" if near else known
             raise SettingError(keys, f"there is no cause {name!r}: {hint}")
 
 

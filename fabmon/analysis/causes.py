@@ -176,12 +176,6 @@ def title_at(cause: str, mode: str, has_credits: bool) -> str:
     return title(cause)
 
 
-def documentation(cause: str) -> str:
-    """Where the rule of a cause is explained; empty for a name that is not declared."""
-    declared = CAUSES.get(cause)
-    return declared.documentation if declared is not None else ""
-
-
 def measured_loss(finding: Condition) -> float:
     """The share of bandwidth lost, 0 to 1; 0 of a subject that is gone, where nothing is measured
     and the finding's text says that all of it is missing."""

@@ -152,7 +152,8 @@ def _need_pyarrow() -> None:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
+        from fabmon.fabric.wording import needed_extra
+
         raise UsageError(
-            "--format parquet needs pyarrow: install the extra fabmon[parquet] (docs/install.md);"
-            " csv needs nothing"
+            f"--format parquet needs pyarrow, {needed_extra('parquet')}; csv needs nothing"
         ) from None

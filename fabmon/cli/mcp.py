@@ -28,7 +28,7 @@ def mcp(
 
     Made to be started by an assistant, with recordings or, without a FILE, for the running `fabmon
     watch` of this user. Its tools are the questions of fabmon query: status, findings, links, jobs,
-    job and history. All of them only read. Needs the extra fabmon[mcp] (docs/install.md).
+    job and history. All of them only read. Needs the extra fabmon[mcp].
     """
     from fabmon.session.printing import log_to_stderr
     from fabmon.session.query_run import serve_mcp

@@ -96,8 +96,8 @@ def watch(
     """Watch without a screen: findings only.
 
     Prints a line when a finding opens, changes or closes, and sends alerts to the receivers that
-    fabmon.toml has in [alerts]: see docs/alerts.md. Made to run as a service. Problems are printed
-    to standard error. SIGTERM and ctrl+c end it.
+    fabmon.toml has in [alerts]; `fabmon config --init` writes one that explains them. Made to run
+    as a service. Problems are printed to standard error. SIGTERM and ctrl+c end it.
     """
     check_feeds(prometheus, matches, token_file, sflow)
     from fabmon.session.presentation import FINDINGS, RunOptions

@@ -43,6 +43,14 @@ def file_error(error: OSError) -> str:
     return "no such file" if error.errno == errno.ENOENT else error.strerror or str(error)
 
 
+def needed_extra(name: str) -> str:
+    """How to install an optional part of fabmon."""
+    return (
+        f"the extra fabmon[{name}]: install it with what fabmon was installed from, as in"
+        f' pip install "./CHECKOUT_OR_WHEEL[{name}]"'
+    )
+
+
 def number(value: SupportsFloat | None, digits: int = 3) -> str:
     """`value` with `digits` significant digits (3 or 2), without an exponent.
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fabmon.fabric.wording import needed_extra
 from fabmon.query.answering import answer
 from fabmon.query.answers import Answer
 from fabmon.query.questions import QueryError, Question
@@ -70,9 +71,7 @@ async def serve_mcp(
     try:
         from fabmon.query.mcp_server import serve
     except ImportError as error:
-        raise UsageError(
-            f"fabmon mcp needs the extra fabmon[mcp] (docs/install.md): {error}"
-        ) from None
+        raise UsageError(f"fabmon mcp needs {needed_extra('mcp')}: {error}") from None
     try:
         async with asking(session, files, socket, redact) as ask:
             await serve(ask)

@@ -13,7 +13,7 @@ active
     share of the time in which a link, rail or job had traffic, over hours: more than 30 % of its
     95th percentile.
 ALERTS ✖
-    a receiver of alerts does not take them; they are sent when it does (docs/alerts.md).
+    a receiver of alerts does not take them; they are sent when it does.
 being read …
     a value of the past that is recorded, and is being read from the recording.
 bookmark ◆

@@ -54,7 +54,7 @@ def mapped(table: Sequence[Key], mapping: Mapping[str, Sequence[str]]) -> tuple[
     for action, texts in mapping.items():
         if action not in known:
             near = difflib.get_close_matches(action, sorted(known), n=1)
-            hint = f"did you mean {near[0]}?" if near else "docs/keys.md lists them"
+            hint = f"did you mean {near[0]}?" if near else "help (?) lists them"
             raise KeyMapError(action, f"there is no action {action}: {hint}")
         wanted[action] = [_key_name(action, text) for text in texts]
         if not wanted[action]:

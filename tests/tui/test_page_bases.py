@@ -93,4 +93,4 @@ def test_what_a_slow_receiver_receives_is_of_the_second_in_which_it_pauses_most(
     ctx = state.draw_context(scene, 100, 30)
     title, shown = (each.text for each in pause_tree(Canvas(ctx, finding))[:2])
     assert f"32.0 % pauses others  receives {bit_rate(received[-3])}" in shown
-    assert "at 14:07:27Z, when it paused most" in title
+    assert "at 14:07:27Z, when they waited most" in title

@@ -20,6 +20,7 @@ from fabmon.analysis.causes import (
     title_at,
 )
 from fabmon.analysis.finding import SEVERITIES, Cause, Condition, Trait
+from fabmon.analysis.rule_texts import RULES
 from fabmon.feeds.demo.faults import KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -133,3 +134,15 @@ def test_what_ports_wait_for_decides_the_title_of_a_cause_of_pause() -> None:
 def test_a_cause_of_a_newer_version_is_titled_in_words() -> None:
     assert title("host_pcie_limit") == "Host PCIe limit"
     assert title("made_up_tomorrow") == "Made up tomorrow"
+
+
+def test_the_program_has_the_rule_of_every_cause_in_words() -> None:
+    """As packaged: an installed program and a page that was sent have no documentation."""
+    assert set(RULES) == set(CAUSES)
+    for rule in RULES.values():
+        assert rule.rule
+        assert rule.limits
+        assert not set("`*[") & set(rule.rule + rule.limits)
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    included = shipped["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included["docs/findings.md"] == "fabmon/analysis/findings.md"

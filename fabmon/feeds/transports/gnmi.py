@@ -14,6 +14,7 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from fabmon.fabric.model import Host
+from fabmon.fabric.wording import needed_extra
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
@@ -35,7 +36,7 @@ from fabmon.feeds.transports.polled import (
 )
 from fabmon.feeds.transports.transport import ProbeSession
 
-_INSTALL = "install the extra fabmon[gnmi] (docs/install.md)"
+_INSTALL = needed_extra("gnmi")
 _FIRST_S = 20.0
 _LASTED_S = 60.0
 """A subscription that ended after this long worked: it is repeated without a growing pause."""

@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fabmon.fabric.time_wording import interval
+from fabmon.fabric.wording import needed_extra
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 
 _AUTH: Mapping[str, str] = {
@@ -45,7 +46,7 @@ _MAX_ROWS = 10_000
 _TIMEOUT_S = 1.5
 _RETRIES = 2
 
-_INSTALL = "install the extra fabmon[snmp] (docs/install.md)"
+_INSTALL = needed_extra("snmp")
 
 _AUTHORIZATION_ERROR, _NO_ACCESS = 16, 6
 """Values of SNMP's error-status for a request that is not permitted."""

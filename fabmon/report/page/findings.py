@@ -6,6 +6,7 @@ import math
 
 from fabmon.analysis import causes
 from fabmon.analysis.recent_load import RECENT_S
+from fabmon.analysis.rule_texts import RULES
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration, event_time
 from fabmon.fabric.wording import bit_rate, evidence_value, name_list, percent
@@ -72,7 +73,7 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
         _labelled("Advice", finding.advice),
         _labelled("Also affected", _victims(reported.victims)),
         _labelled("Not observable", finding.unseen),
-        _labelled("Rule and limits", causes.documentation(finding.cause)),
+        _rule(finding.cause),
         class_=f"finding {finding.severity}",
         id=f"finding-{number}",
     )
@@ -80,6 +81,19 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
 
 def _labelled(name: str, text: str) -> Markup | None:
     return tag("p", tag("b", f"{name}: "), text) if text else None
+
+
+def _rule(cause: str) -> Markup | None:
+    """The rule of a cause and its limits, shown on request."""
+    rule = RULES.get(cause)
+    if rule is None:
+        return None
+    return tag(
+        "details",
+        tag("summary", "Rule and limits"),
+        tag("p", rule.rule),
+        tag("p", tag("b", "Not observable: "), rule.limits),
+    )
 
 
 def _victims(victims: tuple[str, ...]) -> str:

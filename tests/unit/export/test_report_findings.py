@@ -42,3 +42,10 @@ def test_a_picture_in_a_pause_of_the_traffic_is_of_the_seconds_before() -> None:
     hot = next(bar for bar in reported.bars if bar.is_subject)
     assert hot.tx_util > 0.9
     assert hot.port == "leaf1 up5"
+
+
+def test_the_rule_is_on_the_page_and_not_the_name_of_a_file() -> None:
+    """Who gets the page has no documentation."""
+    html = str(findings(digest([WORLD.scene(49)], Bins(START_NS, START_NS + 60 * 10**9, 1.0))))
+    assert "A link was full (full_util)" in html
+    assert ".md" not in html

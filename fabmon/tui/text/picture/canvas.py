@@ -16,7 +16,7 @@ from fabmon.analysis.finding import Finding, Trait, last_held_ns
 from fabmon.analysis.recent_load import RECENT_S, RecentLoad, recent, recent_ticks
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
+from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.fabric.wording import RATE, per_second, percent, rate
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, right
 from fabmon.tui.palette import Depth, Palette
@@ -146,16 +146,16 @@ class Canvas:
         text = f"mean of {RECENT_S} s"
         is_part = full is not None and not full.all()
         if full is not None and is_part:
-            port = self._receiver if self.finding.cause == incast.CAUSE.name else self.ports[0]
-            full_s = duration(float(full.sum()) * self.snapshot.interval_s)
-            name = port.label or port.name
-            text = f"mean of the {full_s} of {RECENT_S} s in which {name} was full"
+            full_s = float(full.sum()) * self.snapshot.interval_s
+            text = f"mean of {full_s:g} s when full"
+        if held_ns is None and not self.before_s:
+            return text
+        if is_part:
+            text += ","
         until = time_of_day(self.snapshot.time_ns - round(self.before_s * SECOND_NS))
         if self.before_s > self._held_before_s:
             when = "" if is_part else f", when {self.ports[0].display_name} sent most"
             return f"{text} until {until}{when}"
-        if held_ns is None:
-            return text
         return (
             f"{text} until {until}, {'when it last held' if self.before_s else 'after the finding'}"
         )

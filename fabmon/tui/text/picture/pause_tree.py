@@ -80,7 +80,7 @@ def _worst(canvas: Canvas) -> _Second:
     worst = int(share.argmax()) - len(share)
     ago_s = canvas.before_s - (worst + 1) * canvas.snapshot.interval_s
     at = time_of_day(canvas.snapshot.time_ns - round(ago_s * SECOND_NS))
-    when = "after the finding" if canvas.is_later else "when it paused most"
+    when = "after the finding" if canvas.is_later else "when they waited most"
     return _Second(worst, f"at {at}, {when}")
 
 
