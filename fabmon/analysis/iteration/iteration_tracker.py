@@ -24,6 +24,7 @@ from fabmon.analysis.iteration.measurement import (
     MeasuredIteration,
     measure_iteration,
 )
+from fabmon.analysis.iteration.missed_iterations import MissedIterations
 from fabmon.analysis.iteration.model_arithmetic import JobHints, expected_traffic
 from fabmon.analysis.iteration.results import (
     IterationReport,
@@ -34,7 +35,6 @@ from fabmon.analysis.iteration.results import (
 from fabmon.analysis.iteration.signal_analysis import SHORTEST_INTERVALS
 from fabmon.analysis.median import median
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.time_wording import measured
 
 _GROUP_EVERY_TICKS = 10
 _GROUP_EVERY_TICKS_AT_FIRST = 2
@@ -148,6 +148,7 @@ class IterationTracker:
         self._hints = hints
         self._traffic = HostTraffic()
         self._jobs: list[_Job] = []
+        self._missed = MissedIterations(_MIN_LEVEL)
         self._grouped_seq: int | None = None
         self._has_just_grouped = False
 
@@ -167,6 +168,7 @@ class IterationTracker:
             job.looked_seq, self._has_just_grouped = snapshot.seq, False
             changes = self._measure(job, snapshot)
         self._jobs = self._without_replaced()
+        changes += self._missed.due(traffic, snapshot)
         jobs = [job.iteration for job in self._jobs if job.iteration is not None]
         jobs.sort(key=lambda job: (-len(job.hosts), job.hosts))
         report = IterationReport(
@@ -185,6 +187,7 @@ class IterationTracker:
         if self._traffic.ticks < MIN_SAMPLES:
             # So little traffic is known at the start, and after a jump in a recording.
             self._jobs, self._grouped_seq = [], None
+            self._missed.clear()
             return False
         every = _GROUP_EVERY_TICKS if self._jobs else _GROUP_EVERY_TICKS_AT_FIRST
         return self._grouped_seq is None or not 0 <= seq - self._grouped_seq < every
@@ -233,21 +236,25 @@ class IterationTracker:
         if measured is None or (
             line_rate_bps and measured.share.level < _MIN_LEVEL * line_rate_bps
         ):
-            return self._missing(job, snapshot)
+            self._miss(job, snapshot)
+            return []
         texts = job.changes.accept(measured, traffic.ticks, snapshot.time_ns)
         job.measured_ns = snapshot.time_ns
         job.iteration = self._result(job, measured, members, rails, line_rate_bps, snapshot)
-        name = _named(job.iteration, snapshot).name
-        return [f"{', '.join(texts)}: {name}"] if texts else []
+        named = _named(job.iteration, snapshot)
+        again = self._missed.find(named)
+        return [
+            *([again] if again else []),
+            *([f"{', '.join(texts)}: {named.name}"] if texts else []),
+        ]
 
-    def _missing(self, job: _Job, snapshot: Snapshot) -> list[str]:
-        """Drop the last result of a job without iterations after ten steps. Returns a text then."""
+    def _miss(self, job: _Job, snapshot: Snapshot) -> None:
+        """Drop the last result of a job without iterations after ten steps."""
         last = job.iteration
         if last is None or snapshot.time_ns - job.measured_ns < _MISSED_STEPS * last.step_s * 1e9:
-            return []
+            return
         job.iteration, job.changes = None, IterationChanges(snapshot.interval_s)
-        name = _named(last, snapshot).name
-        return [f"no iterations any more, the step time was {measured(last.step_s)}: {name}"]
+        self._missed.lose(_named(last, snapshot), snapshot)
 
     def _result(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -83,6 +84,39 @@ def test_a_job_that_stops_is_reported_after_ten_steps() -> None:
     texts = [event.text for event in scenes[-1].events if event.kind == "iteration"]
     assert texts == ["no iterations any more, the step time was 3.50 s: gpu005 +3"]
     assert len(scenes[-1].iteration_report.jobs) == 2
+
+
+def test_a_job_that_is_only_disturbed_has_no_event_and_one_that_stops_has_two() -> None:
+    """It sends all the time, and is measured again; then it pauses, and goes on."""
+    fabric = LeafSpine(uplinks=2, hosts=4, rate_bps=100e6)
+    history, iteration_tracker = History(fabric.hosts), IterationTracker()
+    texts: list[str] = []
+    steps = [0]
+
+    def seconds(count: int, sends: Callable[[int], bool]) -> None:
+        for _ in range(count):
+            for server in fabric.servers:
+                fabric.sent[f"{server}/eth0"] = 60e6 * sends(fabric.seq)
+            report, new = iteration_tracker.accept(history.accept(fabric.step()))
+            texts.extend(text for text in new if "iterations" in text)
+            steps.append(len(report.jobs))
+
+    def regular(seq: int) -> bool:
+        return seq % 8 < 3
+
+    noise = np.random.default_rng(4).random(1000) < 0.4
+    seconds(120, regular)
+    assert steps[-1] == 1
+    seconds(150, lambda seq: bool(noise[seq]))
+    assert steps[-1] == 0
+    seconds(150, regular)
+    assert steps[-1] == 1
+    assert texts == []
+    seconds(150, lambda _: False)
+    assert [text.partition(",")[0] for text in texts] == ["no iterations any more"]
+    seconds(150, regular)
+    assert [text.partition(",")[0] for text in texts[1:]] == ["iterations again"]
+    assert "step time 7.9" in texts[1]
 
 
 def test_jobs_that_become_one_are_no_longer_shown_beside_it() -> None:
