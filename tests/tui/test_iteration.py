@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fabmon.analysis.iteration.model_arithmetic import ExpectedTraffic, JobHints
-from fabmon.analysis.iteration.results import IterationReport, JobIteration
+from fabmon.analysis.iteration.results import IterationReport, JobIteration, best_step_s
 from fabmon.analysis.scene import Scene
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
@@ -53,6 +53,27 @@ async def test_the_view_of_findings_has_every_job(slowed: Scene) -> None:
 async def test_without_iterations_the_panel_is_not_there() -> None:
     async with running(HEALTHY, size=(120, 40)) as run:
         assert "Iterations" not in run.text
+
+
+def test_the_numbers_of_a_job_with_slowed_exchanges_add_up(slowed: Scene) -> None:
+    """125 GB at 66 % of 400 Gb/s take 3.8 s, 63 % of 6.03 s, and 3.1 s at 80 %."""
+    job = msgspec.structs.replace(
+        slowed.iteration_report.jobs[0],
+        step_s=6.03,
+        comm_low=0.62,
+        comm_high=0.64,
+        rail_bytes=(125e9,),
+        line_rate_bps=400e9,
+        line_share=0.78,
+        best_step_s=best_step_s(6.03, 0.63, 125e9, 400e9),
+    )
+    assert job.mean_line_share == pytest.approx(0.66, abs=0.01)
+    text = " ".join(page(slowed, IterationReport(3, 1, jobs=(job,))).split())
+    assert "125 GB per rail, at 66 % of line rate on average, mostly 78 %" in text
+    assert "step 5.36 s if all of it is at 80 % of line rate" in text
+    steady = msgspec.structs.replace(job, line_share=0.66)
+    text = " ".join(page(slowed, IterationReport(3, 1, jobs=(steady,))).split())
+    assert "at 66 % of line rate, step" in text
 
 
 def test_the_model_on_the_command_line_adds_what_the_job_needs(slowed: Scene) -> None:

@@ -13,6 +13,9 @@ _COMPUTE_BELOW = 0.2
 _NETWORK_ABOVE = 0.5
 """Shares of time that divide compute-bound, balanced and network-bound."""
 
+_SURE = 0.05
+"""Width of the bounds of the share of communication from which on no mean rate is derived."""
+
 _AT_ITS_LIMIT = 0.9 * DELIVERED
 """Share of line rate from which on a rail is as busy as healthy networks let it be."""
 
@@ -114,6 +117,17 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes that a rail sends in an iteration, the mean of all known rails."""
         known = [count for count in self.rail_bytes if count is not None]
         return sum(known) / len(known) if known else 0.0
+
+    @property
+    def mean_line_share(self) -> float | None:
+        """The share of line rate that the bytes of an iteration take over all of its communication,
+        slowed exchanges included; None where `line_share` or the share of time is uncertain."""
+        if self.line_share is None or not self.line_rate_bps:
+            return None
+        if self.comm_low <= 0 or self.comm_high - self.comm_low > _SURE:
+            return None
+        comm_s = (self.comm_low + self.comm_high) / 2 * self.step_s
+        return self.mean_rail_bytes * 8 / (comm_s * self.line_rate_bps)
 
     @property
     def mfu(self) -> float | None:

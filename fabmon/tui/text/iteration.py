@@ -19,6 +19,8 @@ from fabmon.tui.text.draw_context import DrawContext
 
 _WORTH_SHOWING = 0.95
 """The best possible step time is shown where it is below this share of the measured one."""
+_SAME_RATE = 0.05
+"""Of the usual rate: a mean that is nearer is not shown beside it."""
 _ONE_NUMBER = 0.05
 """A communication share whose bounds are nearer than this is shown as their mean."""
 MOST_JOBS = 3
@@ -102,11 +104,19 @@ def _facts(ctx: DrawContext, job: JobIteration) -> list[str]:
         facts.append(job.bound)
     facts.append(f"{byte_count(job.mean_rail_bytes)} per rail")
     if job.line_share is not None:
-        facts.append(f"at {rounded_percent(job.line_share)} of line rate")
+        facts.append(_line_share(job.line_share, job.mean_line_share))
     best_s = job.best_step_s
     if best_s is not None and best_s < _WORTH_SHOWING * job.step_s:
-        facts.append(f"{measured(best_s)} at 80 % of line rate")
+        facts.append(f"step {measured(best_s)} if all of it is at 80 % of line rate")
     return facts
+
+
+def _line_share(usual: float, mean: float | None) -> str:
+    """`at 78 % of line rate`; where slowed exchanges differ from that, `at 66 % of line rate on
+    average, mostly 78 %`."""
+    if mean is None or abs(mean - usual) < _SAME_RATE * usual:
+        return f"at {rounded_percent(usual)} of line rate"
+    return f"at {rounded_percent(mean)} of line rate on average, mostly {rounded_percent(usual)}"
 
 
 def _expected(job: JobIteration) -> list[str]:
