@@ -115,6 +115,15 @@ async def test_the_list_of_metrics_shows_unit_highest_value_and_meaning() -> Non
         assert run.view == "overview"
 
 
+async def test_the_whole_meaning_of_the_selected_metric_is_below_a_narrow_list() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("v")
+        assert "traffic of the busier direction" in run.text
+        await run.press("j", "j", "j")
+        text = " ".join(run.text.split())
+        assert "pause, % of time: paused by the neighbour, or pausing it: PFC and 802.3x" in text
+
+
 def test_every_metric_has_a_unit_and_a_meaning() -> None:
     from fabmon.tui.metrics import HEAT_METRICS
     from fabmon.tui.widgets.choosers import _ABOUT

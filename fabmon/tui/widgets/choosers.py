@@ -6,6 +6,7 @@ import re
 from typing import ClassVar
 
 import numpy as np
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
@@ -17,8 +18,8 @@ from fabmon.fabric.wording import per_second, percent
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.containment import Contained
-from fabmon.tui.line import EntryTarget, Line, MetricTarget, fit, line, right
-from fabmon.tui.metrics import HeatMetric, metrics_of
+from fabmon.tui.line import EntryTarget, Line, MetricTarget, fit, line, right, wrap
+from fabmon.tui.metrics import HeatMetric, heat_metric, metrics_of
 from fabmon.tui.names import Entry, NameIndex
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.lines import Highlighted, LineView, OpenRequested, Painted
@@ -29,6 +30,12 @@ _WIDTH, _METRICS_WIDTH = 90, 100
 _KIND = 8
 _PRIORITY = re.compile(r"-p(\d)$")
 _HINT = "a node, port, job, finding, metric, view or command: gpu012  l1u5  collision"
+
+
+_BEFORE_MEANING = 43
+"""Columns before the meaning in a line of the list of metrics."""
+_MEANING_LINES = 2
+"""Lines below that list for the whole meaning of the selected metric."""
 
 
 class JumpPrompt(TypingScreen[Entry | None]):
@@ -135,6 +142,13 @@ _ABOUT = {
 """Unit and meaning of each metric; those of one priority have the ones of all priorities."""
 
 
+def _meaning(metric: HeatMetric) -> tuple[str, str]:
+    """The unit of a metric and its meaning."""
+    priority = _PRIORITY.search(metric.name)
+    unit, about = _ABOUT[metric.name.removesuffix(priority.group() if priority else "")]
+    return unit, f"priority {priority.group(1)}: {about}" if priority else about
+
+
 class MetricMenu(Contained, ModalScreen[str | None]):
     """The list of metrics. Its result is the name of the chosen one, None if cancelled."""
 
@@ -144,12 +158,14 @@ class MetricMenu(Contained, ModalScreen[str | None]):
         """With the cursor on the current metric; with the highest values of a scene."""
         super().__init__()
         self._scene, self._palette, self._current = scene, palette, current
+        self._cut = False
 
     def compose(self) -> ComposeResult:
         """Title and list."""
         with Vertical(id="chooser"):
             yield Painted(id="title")
             yield LineView(id="lines")
+            yield Painted(id="meaning")
 
     def on_mount(self) -> None:
         """Focus the list."""
@@ -162,26 +178,40 @@ class MetricMenu(Contained, ModalScreen[str | None]):
         metrics = metrics_of(snapshot)
         box, view = self.query_one("#chooser"), self.query_one(LineView)
         box.styles.width = width
-        box.styles.height = min(len(metrics) + 1, max(4, self.size.height - 2))
+        room = width - 1 - _BEFORE_MEANING
+        self._cut = any(cell_len(_meaning(each)[1]) > room for each in metrics)
+        below = _MEANING_LINES if self._cut else 0
+        box.styles.height = min(len(metrics) + 1 + below, max(4 + below, self.size.height - 2))
+        meaning = self.query_one("#meaning", Painted)
+        meaning.display, meaning.styles.height = self._cut, max(1, below)
         head = f"  {fit('Metric', 13)}{fit('Unit', 16)}{right('Max now', 10)}  Meaning"
         self.query_one("#title", Painted).show([line((fit(head, width), tone.strong))], tone.text)
         lines = [self._line(each, width - 1) for each in metrics]
         view.show(lines, tone.text, tone.cursor)
         view.select(MetricTarget(self._current.name))
+        self._draw_meaning()
+
+    def _draw_meaning(self) -> None:
+        """Show the whole meaning of the metric under the cursor, where the list has no room."""
+        target, tone = self.query_one(LineView).selected, self._palette
+        if not self._cut or not isinstance(target, MetricTarget):
+            return
+        unit, about = _meaning(heat_metric(target.name))
+        width = min(_METRICS_WIDTH, self.size.width) - 3
+        parts = wrap(f"{target.name}, {unit}: {about}", width)[:_MEANING_LINES]
+        shown = [line((f"  {each}", tone.text)) for each in parts]
+        self.query_one("#meaning", Painted).show(shown, tone.text)
 
     def _line(self, metric: HeatMetric, width: int) -> Line:
         tone = self._palette
-        priority = _PRIORITY.search(metric.name)
-        unit, about = _ABOUT[metric.name.removesuffix(priority.group() if priority else "")]
-        if priority:
-            about = f"priority {priority.group(1)}: {about}"
+        unit, about = _meaning(metric)
         top = self._highest(metric)
         return line(
             ("● " if metric is self._current else "  ", tone.key),
             (fit(metric.name, 13), tone.strong),
             (fit(unit, 16), tone.text),
             (right(top, 10), tone.dim if top == "absent" else tone.text),
-            (f"  {fit(about, max(0, width - 43))}", tone.dim),
+            (f"  {fit(about, max(0, width - _BEFORE_MEANING))}", tone.dim),
             target=MetricTarget(metric.name),
         )
 
@@ -203,8 +233,9 @@ class MetricMenu(Contained, ModalScreen[str | None]):
             self.dismiss(event.target.name)
 
     def on_highlighted(self, event: Highlighted) -> None:
-        """The cursor of the list is of no interest to the app."""
+        """Show the meaning of the metric under the cursor, which is of no interest to the app."""
         event.stop()
+        self._draw_meaning()
 
     def action_leave(self) -> None:
         """Cancel."""
