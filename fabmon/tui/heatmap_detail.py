@@ -135,12 +135,18 @@ def _node_caption(unit: Unit, frame: Frame, columns: Columns) -> Piece:
         shown = label if cell_len(label) <= room else label[-room:]
         shift = gap if place >= columns.first else 0
         labels.append((frame.cells_x + shift + place * pitch, shown))
-    end = frame.cells_x + (columns.first + columns.second) * pitch + gap
-    labels += beside_labels(frame, end, 0)
+    labels += beside_labels(frame, _end_of_cells(frame, columns), 0)
     has_rails = any(port.role == RAIL for node in nodes for port in row_ports(node))
     if has_rails and not title:
         labels.insert(0, _lead("rail", frame.cells_x))
     return Piece(Kind.CAPTION, frame.x, title, unit.title, labels=tuple(labels))
+
+
+def _end_of_cells(frame: Frame, columns: Columns) -> int:
+    """The column after the cells of a node with all ports: curves begin there in every row, so that
+    one label is true of all."""
+    gap = BLOCK_GAP if columns.second else 0
+    return frame.cells_x + (columns.first + columns.second) * sum(columns.shape) + gap
 
 
 def _uplink_strip(ports: Sequence[Port], frame: Frame, columns: Columns) -> Strip:
@@ -196,7 +202,8 @@ def rows_of(unit: Unit, frame: Frame, columns: Columns, detail: Detail) -> list[
     for node in _row_nodes(unit):
         strips = _node_strips(node, frame, columns)
         end = strips[-1].end
-        _, curve = rest(frame, end, 0)
+        is_aligned = bool(unit.hosts) and columns.fits
+        _, curve = rest(frame, _end_of_cells(frame, columns) if is_aligned else end, 0)
         left = min(AGE, frame.x + frame.width - end)
         age = (end + AGE - left, left) if left >= AGE - 1 else (0, 0)
         made.append(

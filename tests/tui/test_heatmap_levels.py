@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -64,6 +65,22 @@ def test_the_finest_level_that_fits_is_shown(made: Fabric, size: str, level: Lev
     assert last_column(grid) <= width
     if (made, size) != (LARGE, "80x24"):
         assert len(grid.rows) <= height
+
+
+def test_the_curves_of_hosts_with_and_without_gpus_are_as_long_as_their_label_says() -> None:
+    made = fabric(leaves=1, hosts=3, gpus=8)
+    storage = made.node("gpu003")
+    rails = msgspec.structs.replace(
+        storage, ports=tuple(port for port in storage.ports if port.role == RAIL)
+    )
+    nodes = tuple(rails if node is storage else node for node in made.nodes)
+    grid = build_grid(msgspec.structs.replace(made, nodes=nodes), 150, 38)
+    hosts = [part for part in parts(grid, Kind.NODE) if part.nodes[0].role == HOST]
+    curves = {part.curve for part in hosts}
+    assert len(curves) == 1
+    ((_, columns),) = curves
+    labels = [text for part in parts(grid, Kind.CAPTION) for _, text in part.labels]
+    assert f"traffic of the last {columns} ticks" in labels
 
 
 @pytest.mark.parametrize("made", [SMALL, MEDIUM, LARGE], ids=["16", "128", "1024"])
