@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 from textual import events
 
@@ -9,7 +12,9 @@ from fabmon.tui.line import PortTarget
 from fabmon.tui.palette import RAMPS
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted
+from tests.tui.fabrics import fabric
 from tests.tui.running import running
+from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION, HEALTHY, connecting, troubled
 
 
@@ -32,6 +37,18 @@ async def test_views_are_one_key_away_from_anywhere(
     async with running(COLLISION, size=size) as run:
         await run.press("enter", "question_mark", key)
         assert run.view == view
+
+
+async def test_the_switches_are_scrolled_to_the_selected_finding() -> None:
+    """On a small terminal its leaf would be below the end of the screen."""
+    scene = World(fabric(leaves=4), collides=30).scene(70)
+    row = scene.snapshot.fabric.groups[2].rows[4]
+    finding = msgspec.structs.replace(scene.findings[0], subject="leaf3/swp37", rows=(row,))
+    async with running(size=(80, 24)) as run:
+        await run.send(replace(scene, findings=(finding,)))
+        await run.press("2")
+        assert "leaf3" in run.text
+        assert "▲" in "".join(run.lines[2:-1])
 
 
 async def test_drilling_down_and_back() -> None:

@@ -273,6 +273,16 @@ def test_next_to_nothing_has_room_under_its_bar() -> None:
     assert "…" not in said
 
 
+def test_the_uplinks_of_a_switch_are_in_rows_of_the_same_length() -> None:
+    """Else the last of 32 is alone in a row of its own."""
+    scene = World(fabric(leaves=2, spines=16)).scene(70)
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(scene)
+    lines = [line.text for line in switches.page(screen_state.draw_context(scene, 102))]
+    labels = [line.split() for line in lines if line.split()[:1] in (["up1"], ["up9"], ["up16"])]
+    assert [len(row) for row in labels[:2]] == [8, 8]
+
+
 def test_the_name_of_every_counter_is_said_in_full() -> None:
     assert max(map(len, CATALOG)) <= port._COUNTER
 

@@ -29,6 +29,22 @@ class SwitchesScreen(LineScreen):
 
     VIEW = "switches"
 
+    def __init__(self, screen_state: ScreenState) -> None:
+        """With no finding shown yet."""
+        super().__init__(screen_state)
+        self._shown_key = ""
+
+    def draw(self, ctx: DrawContext) -> None:
+        """Draw the page; when another finding is selected, as the first one is, scroll to its
+        port."""
+        super().draw(ctx)
+        key = ctx.selected_key
+        if key != self._shown_key and ctx.selection is not None:
+            for row in ctx.selection.finding.rows[:1]:
+                # After the layout: before it there is nothing to scroll.
+                self.call_after_refresh(self.query_one(LineView).select, PortTarget(row))
+        self._shown_key = key
+
     def lines(self, ctx: DrawContext) -> list[Line]:
         """One block per switch."""
         return switches.page(ctx)

@@ -27,7 +27,9 @@ def page(ctx: DrawContext) -> list[Line]:
             continue
         ports = ports_of_role(node, UPLINK) or ports_of_role(node, DOWNLINK)
         lines.extend(_title(ctx, node, ports))
-        each = max(1, (ctx.width - _LABEL - 1) // _PITCH)
+        # As many in every row: the last one is not left with a single port.
+        most = max(1, (ctx.width - _LABEL - 1) // _PITCH)
+        each = -(-len(ports) // max(1, -(-len(ports) // most))) or 1
         for start in range(0, len(ports), each):
             lines.extend(_bank(ctx, ports[start : start + each]))
         lines.append(line(("", palette.text)))
