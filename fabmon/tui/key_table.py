@@ -112,7 +112,7 @@ KEYS = (
         "one tick back",
         label="back 1",
         title="One tick back",
-        past_label="back",
+        past_label="before",
     ),
     Key(
         "step(1)",
@@ -120,7 +120,7 @@ KEYS = (
         "]",
         "one tick forward",
         title="One tick forward",
-        past_label="forward",
+        past_label="after",
     ),
     Key(
         "event(-1)",

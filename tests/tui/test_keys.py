@@ -72,6 +72,13 @@ def test_footers_end_with_help_and_the_way_out_and_fit(view: str, out: str, is_a
         assert line.endswith(f"? help  {out}")
 
 
+def test_in_the_past_the_footer_of_a_finding_keeps_its_key_and_has_one_back() -> None:
+    line = footer("finding", 80, palette(Depth.NONE), True).text
+    assert "w waterfall" in line
+    assert "[ before" in line
+    assert line.count("back") == 1
+
+
 def test_footers_tell_of_the_views_wherever_there_is_room() -> None:
     for view in ("overview", "matrix", "node", "port", "finding", "waterfall", "help"):
         assert "1-7 views" in footer(view, 80, palette(Depth.NONE)).text

@@ -17,6 +17,8 @@ from fabmon.tui.line import Line, Span, fit, line, width_of, wrap
 from fabmon.tui.palette import Palette
 
 _EXITS = ("back", "close")
+_FIRST = ("open", "waterfall")
+"""Actions that stay in the footer, before the keys that move through time."""
 _LAST = ("help", *_EXITS)
 _VIEWS = keys.Key("next_view", "", "1-7", "", label="views")
 """One entry in the footer for the keys of the views."""
@@ -72,7 +74,7 @@ def _footer_keys(view: str, is_past: bool, table: Sequence[keys.Key]) -> list[ke
         replace(key, label=key.past_label) for key in table if key.past_label and not key.only_views
     ]
     actions = {key.action for key in past}
-    first = [key for key in shown if key.action == "open" or (key.past_label and key.only_views)]
+    first = [key for key in shown if key.action in _FIRST or (key.past_label and key.only_views)]
     rest = [key for key in shown if key not in first and key.action not in actions]
     return [*first, *past, *sorted(rest, key=_order)]
 
