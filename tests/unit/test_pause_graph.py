@@ -11,6 +11,7 @@ import pytest
 
 from fabmon.analysis.detectors.pause_deadlock import pause_deadlocks
 from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.flow_control import TIME_WITHOUT_CREDITS
 from fabmon.analysis.evidence.pause_graph import PauseGraph
 from fabmon.analysis.finding import Condition
 from tests.builders import LeafSpine, Watched
@@ -54,7 +55,7 @@ def test_of_two_cycles_the_shorter_is_returned() -> None:
     assert chain(5, (0, 4), (0, 1)).cycle(0) == [5, 0]
 
 
-def deadlocks(*waits: tuple[str, str]) -> list[Condition]:
+def deadlocks(*waits: tuple[str, str], kind: str = "ethernet") -> list[Condition]:
     """What is reported where each first switch waits for the second one, and nothing moves; the
     port that waits is named after both."""
     nodes = sorted({node for pair in waits for node in pair})
@@ -68,7 +69,8 @@ def deadlocks(*waits: tuple[str, str]) -> list[Condition]:
     )
     ids = [f"{waiter}/{pauser}" for waiter, pauser in waits]
     ports = [
-        SimpleNamespace(id=name, node=waiter) for name, (waiter, _) in zip(ids, waits, strict=True)
+        SimpleNamespace(id=name, node=waiter, kind=kind)
+        for name, (waiter, _) in zip(ids, waits, strict=True)
     ]
     structure = SimpleNamespace(
         node=own,
@@ -92,6 +94,14 @@ def test_cycles_that_wait_for_each_other_are_one_deadlock_at_a_leaf() -> None:
     assert found.subject == "leaf1/agg1"
     assert set(found.victims) == {"core1/agg1", "agg1/core1", "leaf2/agg1"}
     assert found.unseen == "which of several cycles was the first"
+
+
+def test_on_infiniband_it_is_a_loop_of_credits() -> None:
+    one = ("leaf1", "spine1")
+    (found,) = deadlocks(one, one[::-1], kind="infiniband")
+    assert "2 ports wait for each other's credits in a cycle" in found.text
+    assert "PFC" not in found.advice
+    assert TIME_WITHOUT_CREDITS in {each.name for each in found.evidence}
 
 
 def test_cycles_that_do_not_wait_for_each_other_are_two_deadlocks() -> None:

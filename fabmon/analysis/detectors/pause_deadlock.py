@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.flow_control import time_waiting, uses_credits
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
@@ -22,6 +23,11 @@ CAUSE = Cause(
         " again."
     ),
     traits=(Trait.MAKES_QUEUES,),
+)
+
+_ADVICE_CREDITS = (
+    "Take one of these links down to end it. Then check the subnet manager's routing engine: minhop"
+    " may close a loop of credits in this topology, updn and ftree do not (ibdiagnet checks this)."
 )
 
 _PAUSED = 0.9
@@ -64,18 +70,20 @@ def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
         reported.update(waiting)
         others = [row for row in waiting if row not in cycle]
         names = structure.labels(np.array(cycle))
+        port = structure.fabric.ports[cycle[0]]
+        waits = "wait for each other's credits" if uses_credits(port) else "pause each other"
         share = float(graph.share[cycle].min())
         yield Condition(
             cause=CAUSE.name,
             severity=CAUSE.severity,
-            subject=structure.fabric.ports[cycle[0]].id,
+            subject=port.id,
             rows=tuple(cycle),
-            text=f"{len(cycle)} ports pause each other in a cycle, and nothing moves: {names}",
+            text=f"{len(cycle)} ports {waits} in a cycle, and nothing moves: {names}",
             evidence=(
                 Evidence("ports in the cycle", len(cycle), "ports"),
-                Evidence("time paused", round(share * 100, 1), "%"),
+                time_waiting(port, share),
             ),
-            advice=CAUSE.advice,
+            advice=_ADVICE_CREDITS if uses_credits(port) else CAUSE.advice,
             confidence=0.95,
             lost=1.0,
             victims=tuple(dict.fromkeys(structure.ids(others))),

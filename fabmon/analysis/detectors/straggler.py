@@ -375,9 +375,9 @@ def _condition(inputs: DetectorInput, rows: Rows, late: _Late, peers: Rows) -> C
         subject=name,
         rows=tuple(rows.tolist()),
         text=(
-            f"{name} was {lateness(late.times, late.late_s, period_s)}: the {len(peers)} other hosts"
-            f" of its job wait for it, and reach {rounded_percent(late.level)} of line rate on"
-            " average meanwhile"
+            f"{name} was {lateness(late.times, late.late_s, period_s)}: the {len(peers)} other"
+            f" hosts of its job wait for it, and reach {rounded_percent(late.level)} of line rate"
+            " on average meanwhile"
         ),
         evidence=(
             Evidence("late by", round(late.late_s, 1), "s"),
