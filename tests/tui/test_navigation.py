@@ -130,8 +130,9 @@ def _cursor(widget: HeatGrid | LineView) -> object:
 
 
 async def test_the_cursor_moves_from_uplink_to_uplink() -> None:
+    """It begins at the full one, up5."""
     async with running(COLLISION) as run:
-        await run.press("2", "j", "l", "l", "enter")
+        await run.press("2", "h", "h", "enter")
         assert "leaf1 up3" in run.lines[1]
 
 
