@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput, without_nan
+from fabmon.analysis.evidence.flow_control import uses_credits
 from fabmon.analysis.evidence.full_receivers import (
     SENDS,
     IncastThresholds,
@@ -167,8 +168,7 @@ def _is_calm(
     row, signals = receiver.row, queue_signals(inputs, queue)
     if not inputs.has_rdma_counters[row] or signals.marked[row] or _queues(inputs, row):
         return False
-    is_infiniband = inputs.structure.fabric.ports[row].kind == "infiniband"
-    if receiver.is_pinned and is_infiniband:
+    if receiver.is_pinned and uses_credits(inputs.structure.fabric.ports[row]):
         return False
     counts_marks = bool(np.isfinite(inputs.window("ecn")[row]).any())
     waits = signals.waiting[senders] >= queue.waiting

@@ -59,7 +59,7 @@ fifth of the line rate is left ..."""
 _STORM_TICKS = 2
 """... in so many ticks running."""
 
-_SHARE_TICKS = 3
+SHARE_TICKS = 3
 """Ticks of which a finding shows the largest pause share."""
 
 _DROPS = ("rdma_out_of_buffer", "phy_rx_out_of_buffer", "phy_rx_discards", "rdma_rx_drops")
@@ -228,11 +228,11 @@ class HostPauses:
             waiting = graph.victims(node)
             for row in rows.tolist():
                 share = inputs.pauses_peer(row)
-                if inputs.received_filled[row, -_SHARE_TICKS:].max() >= _RECEIVES_ALL:
+                if inputs.received_filled[row, -SHARE_TICKS:].max() >= _RECEIVES_ALL:
                     continue
                 if self._is_background(inputs, graph, row):
                     continue
-                worst = int(share[-_SHARE_TICKS:].argmax()) - _SHARE_TICKS
+                worst = int(share[-SHARE_TICKS:].argmax()) - SHARE_TICKS
                 found.append(
                     _HostPause(
                         row,

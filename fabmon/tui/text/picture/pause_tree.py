@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fabmon.analysis.evidence.pause_graph import SHARE_TICKS
 from fabmon.analysis.recent_load import recent_ticks
 from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural
@@ -23,8 +24,6 @@ _NAME = 16
 _INFINIBAND = "infiniband"
 _WAITING = ("pause_rx", "stall")
 """HEAT columns of the share of time in which a port may not send."""
-_WORST_OF = 3
-"""Ticks of which the sentence and the tree show the one with most pause."""
 
 
 def pause_tree(canvas: Canvas) -> list[Line]:
@@ -76,7 +75,7 @@ class _Second(NamedTuple):
 
 def _worst(canvas: Canvas) -> _Second:
     """The second in which the port at fault paused the network most: that of the sentence."""
-    share = _root_shares(canvas)[-_WORST_OF:]
+    share = _root_shares(canvas)[-SHARE_TICKS:]
     worst = int(share.argmax()) - len(share)
     ago_s = canvas.before_s - (worst + 1) * canvas.snapshot.interval_s
     at = time_of_day(canvas.snapshot.time_ns - round(ago_s * SECOND_NS))
