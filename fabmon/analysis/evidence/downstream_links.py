@@ -8,6 +8,7 @@ from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, Detecto
 from fabmon.analysis.evidence.full_link import FullLink
 from fabmon.analysis.evidence.sharing import last_ticks
 from fabmon.analysis.fabric_structure import NONE, Mask
+from fabmon.fabric.snapshot import Floats
 
 SAME_LOAD = 0.06
 """Links whose loads differ by less than this share, in the same ticks, carry the same flows."""
@@ -70,13 +71,9 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
 
 def _may_be_brought(inputs: DetectorInput, row: int) -> bool:
     """Whether one of the other links into a switch brings as much as leaves it by a full link."""
-    node = inputs.structure.node
-    others = np.flatnonzero(node == node[row])
-    others = others[others != row]
-    own = np.nan_to_num(inputs.leaving(np.array([row]), WINDOW_TICKS)[0])
+    own, others = _sent_and_brought(inputs, row, WINDOW_TICKS)
     ticks = last_ticks(own >= _NEARLY * own.max())
-    load = float(own[ticks].mean())
-    brought = np.nan_to_num(inputs.entering(others, WINDOW_TICKS))[:, ticks].mean(axis=1)
+    load, brought = float(own[ticks].mean()), others[:, ticks].mean(axis=1)
     same = np.abs(brought - load) <= SAME_LOAD * load
     same &= load <= brought * _clearly_more(ticks)
     return bool(same.any())
@@ -85,12 +82,17 @@ def _may_be_brought(inputs: DetectorInput, row: int) -> bool:
 def _may_queue_before(inputs: DetectorInput, row: int) -> bool:
     """Whether one of the other links into a switch brings as much as leaves it by some link: then
     what its receivers show may be a queue before that one."""
+    own, others = _sent_and_brought(inputs, row, TICKS)
+    return bool((others.mean(axis=1) >= (1 - SAME_LOAD) * float(own.mean())).any())
+
+
+def _sent_and_brought(inputs: DetectorInput, row: int, ticks: int) -> tuple[Floats, Floats]:
+    """Bits/s that a port sends [ticks], and that the other ports of its switch bring [ports,
+    ticks]; 0 where not known."""
     node = inputs.structure.node
     others = np.flatnonzero(node == node[row])
-    others = others[others != row]
-    own = float(np.nan_to_num(inputs.leaving(np.array([row]), TICKS)).mean())
-    brought = np.nan_to_num(inputs.entering(others, TICKS)).mean(axis=1)
-    return bool((brought >= (1 - SAME_LOAD) * own).any())
+    sent = np.nan_to_num(inputs.leaving(np.array([row]), ticks)[0])
+    return sent, np.nan_to_num(inputs.entering(others[others != row], ticks))
 
 
 def _clearly_more(ticks: Mask) -> float:
