@@ -457,7 +457,7 @@ async def test_keys_that_arrive_together_go_where_they_would_one_by_one(
         await run.goes_to("matrix")
         await run.press_at_once("1", "slash", *"gpu1", "enter")
         await run.goes_to("overview")
-        await run.shows("/gpu1")
+        await run.shows("filter: gpu1")
 
 
 async def test_a_key_right_after_the_one_that_closes_a_line_goes_to_the_view(

@@ -227,6 +227,21 @@ def test_nobody_is_late_in_a_ring_that_is_on_time() -> None:
     assert watched.changes == []
 
 
+def test_a_host_that_is_on_time_again_is_not_found_anew_when_another_one_stops() -> None:
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    late, on_time = iterations(watched, {3: 3}), iterations(watched, {})
+    watched.seconds(42, lambda second: (late if second < 18 else on_time)(second))
+
+    def stopped(second: int) -> None:
+        watched.fabric.silence()
+        for number in range(1, HOSTS + 1):
+            if number != 6 and second < 6:
+                watched.fabric.send(0.1 * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    watched.seconds(15, stopped)
+    assert watched.opened() == ["straggler gpu003"]
+
+
 def test_a_host_that_has_no_part_in_an_exchange_before_the_one_of_all_is_not_late() -> None:
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
 

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import (
+    TICKS,
     DetectorInput,
     count_ticks,
     rows_of,
@@ -225,7 +226,9 @@ def _lateness(inputs: DetectorInput, t: StragglerThresholds, job: _Job, host: in
     # Of long iterations, few are in the window: one late exchange keeps a finding open.
     waits_s = np.array([each.late_ticks * snapshot.interval_s for each in found])
     is_often = len(found) >= t.times and waits_s.sum() >= t.in_all_s
-    if not found or not (is_often or inputs.is_open(CAUSE, name)):
+    # One that is on time again is not reported when its job stops for another reason.
+    is_new = is_often and max(each.last for each in found) > len(job.usual) - TICKS
+    if not found or not (is_new or inputs.is_open(CAUSE, name)):
         return None
     level = float(np.mean([job.usual[each.first : each.last].mean() for each in found]))
     return _Late(len(found), median(waits_s), level, is_sure=len(waits) >= t.times)

@@ -197,7 +197,7 @@ async def test_the_other_metrics_of_a_node_are_read_when_it_is_opened(
         snapshot = watching.take(await feed.poll())
         packets = snapshot.column("ib_tx_packets")
         rows = {port.id: port.row for port in snapshot.fabric.ports}
-        assert packets[rows["gpu001/mlx5_0"]] == pytest.approx(1e5, rel=1e-3)
+        assert packets[rows["gpu001/mlx5_0"]] == pytest.approx(1e5, rel=1e-2)
         assert np.isnan(packets[rows["gpu002/mlx5_0"]])
         # Its traffic stays known although its hello is a new one.
         assert rates(snapshot)["gpu001/mlx5_0"] == pytest.approx(8e8, rel=1e-3)
