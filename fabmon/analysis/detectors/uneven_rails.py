@@ -25,10 +25,10 @@ from fabmon.analysis.evidence.detector_input import (
     has_values,
     without_nan,
 )
+from fabmon.analysis.evidence.rails_in_use import EXCHANGED, MIN_BUSY, RailsInUse
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
-from fabmon.fabric.jobs.job_table import NO_JOBS
 from fabmon.fabric.model import SWITCH, Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
@@ -47,18 +47,6 @@ CAUSE = Cause(
     traits=(Trait.NEEDS_TRAFFIC,),
 )
 
-_MIN_BUSY = 2
-"""Rails in use from which on the others are left out: one alone may be a single large flow."""
-
-_LEARNS, _FORGETS, _IN_USE = 0.02, 0.01, 0.5
-"""Weights of a tick in which a rail is used, or not, in the moving average of its use, and the
-average, 0 to 1, from which on it is a rail that jobs use: a NIC for storage is used with the others
-for some seconds only. What was in use is known for longer than the window in which it is not."""
-
-_IDLE, _IDLE_TICKS = 0.01, 20
-"""Share of line rate, 0 to 1, below which all rails of a host are idle, and the ticks of it after
-which the next job may use other rails."""
-
 _SAME_SPEED = 0.9
 """Share of the fastest rail's line rate, 0 to 1, from which on a NIC is as fast as the rails."""
 
@@ -72,9 +60,6 @@ _QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP, Trait
 _MIN_HOSTS, _SAME_RATE = 4, 0.25
 """Hosts that leave out the same rails, or that use theirs evenly at a rate within this share of
 that of the one that does not: fewer may be the senders of single large flows."""
-
-_EXCHANGED = 0.5
-"""Received over sent from which on hosts exchange data with each other."""
 
 _SILENT = 0.1
 """Share of its busiest rail, 0 to 1, below which a rail of a host is left out where a queue would
@@ -106,23 +91,16 @@ class UnevenRails:
 
     def __init__(self, thresholds: UnevenRailsThresholds) -> None:
         self._t = thresholds
-        self._usage: Floats = np.empty(0, np.float32)
-        """[ports]: how often a rail was in use when its host was, 0 to 1, a moving average since
-        its job began."""
-        self._idle_ticks: Rows = np.empty(0, np.intp)
-        """[ports]: for how many ticks all rails of the port's host have been idle."""
-        self._jobs = NO_JOBS
-        self._jobs_on: dict[str, tuple[str, ...]] = {}
-        """The jobs that ran last on each host."""
+        self._rails = RailsInUse(thresholds.busy_util, thresholds.low)
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for all hosts with two rails or more that leave out the same rails."""
-        self._note_usage(inputs)
+        self._rails.accept(inputs)
         found: dict[tuple[int, ...], list[tuple[Rows, Floats]]] = defaultdict(list)
         suspects = list(self._suspects(inputs))
         if not suspects:
             return
-        by_most = self._used_by_most(inputs)
+        by_most = self._rails.used_by_most(inputs)
         silent = np.where(_show_queues(inputs), self._t.low, min(self._t.low, _SILENT))
         for rows in suspects:
             for used, level in self._uneven(inputs, rows, by_most):
@@ -138,8 +116,9 @@ class UnevenRails:
                 _open_subject(inputs, hosts, set(subjects.values())) or subjects[low_rails]
             )
             every = np.concatenate([rows for rows, _ in hosts])
-            never = self._usage[every[np.isin(inputs.structure.rail[every], low_rails)]] == 0
-            yield _condition(inputs, subject, low_rails, hosts, bool(never.all()))
+            low = every[np.isin(inputs.structure.rail[every], low_rails)]
+            were_used = bool(self._rails.ever_used[low].any())
+            yield _condition(inputs, subject, low_rails, hosts, were_used)
 
     def _suspects(self, inputs: DetectorInput) -> Iterator[Rows]:
         """[hosts, rails] of hosts that may be uneven: all have data now, their totals differ, and
@@ -147,9 +126,9 @@ class UnevenRails:
         """
         known = np.isfinite(inputs.util("tx")[:, -1])
         total = inputs.total("tx_bps")
-        used = self._usage >= _IN_USE
+        used = self._rails.in_use
         for _, rows in inputs.structure.rail_tables:
-            if rows.shape[1] < _MIN_BUSY:
+            if rows.shape[1] < MIN_BUSY:
                 continue
             sums = total[rows]
             top = sums.max(axis=1)
@@ -172,8 +151,8 @@ class UnevenRails:
         )
         busy = sent >= self._t.low * sent.max(axis=1, keepdims=True)
         # A NIC for storage sends checkpoints, or receives what is loaded.
-        busy &= received >= _EXCHANGED * sent
-        used = busy | (self._usage[rows] >= _IN_USE)
+        busy &= received >= EXCHANGED * sent
+        used = busy | self._rails.in_use[rows]
         used |= np.isin(inputs.structure.rail[rows], list(by_most))
         if not used.all():
             used |= _are_spare_rails(inputs, rows, busy)
@@ -185,47 +164,6 @@ class UnevenRails:
             for place in np.flatnonzero(is_uneven).tolist():
                 found[int(hosts[place])] = own[place], levels[place]
         yield from (found[host] for host in sorted(found))
-
-    def _note_usage(self, inputs: DetectorInput) -> None:
-        usage = np.zeros(len(inputs.structure.peer), np.float32)
-        usage[: len(self._usage)] = self._usage[: len(usage)]
-        usage[self._between_jobs(inputs)] = 0
-        total, received = (inputs.total(of) / TICKS for of in ("tx_bps", "rx_bps"))
-        lines = inputs.snapshot.line_rate_bps
-        lines = np.where(np.isnan(lines), np.float32(np.inf), lines)
-        for _, rows in inputs.structure.rail_tables:
-            sent = total[rows]
-            top = sent.max(axis=1, keepdims=True)
-            active = (top > self._t.busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
-            used = sent >= self._t.low * top
-            used &= received[rows] >= _EXCHANGED * sent
-            count = used.sum(axis=1)
-            active &= (count >= _MIN_BUSY) & (2 * count >= rows.shape[1])
-            own = rows[active]
-            weight = np.where(used[active], np.float32(_LEARNS), np.float32(_FORGETS))
-            usage[own] += weight * (used[active] - usage[own])
-        self._usage = usage
-
-    def _between_jobs(self, inputs: DetectorInput) -> Mask:
-        """[ports]: whether all rails of a host have been idle for long, or other jobs run on it:
-        what was in use before says nothing of what the next job uses."""
-        structure, jobs = inputs.structure, inputs.snapshot.jobs
-        sent = inputs.util("tx")[:, -1]
-        idle_ticks = np.zeros(len(sent), np.intp)
-        idle_ticks[: len(self._idle_ticks)] = self._idle_ticks[: len(sent)]
-        for _, rows in structure.rail_tables:
-            top = np.fmax.reduce(sent[rows], axis=1, keepdims=True)
-            idle_ticks[rows] = np.where(top >= _IDLE, 0, idle_ticks[rows] + (top < _IDLE))
-        self._idle_ticks = idle_ticks
-        found: Mask = idle_ticks >= _IDLE_TICKS
-        if jobs is not self._jobs:
-            self._jobs, before = jobs, self._jobs_on
-            now = {node: tuple(job.number for job in on) for node, on in jobs.on_node.items()}
-            changed = {node for node, on in now.items() if before.get(node, on) != on}
-            names = [node.name in changed for node in structure.fabric.nodes]
-            found |= np.array(names, np.bool_)[structure.node]
-            self._jobs_on = {**before, **now}
-        return found
 
     def _is_sure(
         self,
@@ -242,26 +180,16 @@ class UnevenRails:
             return False
         left_out = every[np.isin(inputs.structure.rail[every], low)]
         # Jobs may be started on half of the GPUs of their hosts.
-        is_half = len(level) > _MIN_BUSY and 2 * len(low) >= len(level)
-        were_used = (self._usage[left_out] >= _IN_USE).any()
+        is_half = len(level) > MIN_BUSY and 2 * len(low) >= len(level)
+        were_used = self._rails.in_use[left_out].any()
         # Two jobs on half of them each send at rates of their own.
         of_low = level[np.isin(inputs.structure.rail[rows], low)]
         are_two = is_half and of_low.max() >= _SILENT * level.max()
         if were_used or (by_most.issuperset(low) and not are_two):
-            is_one = len(level) - len(low) < _MIN_BUSY
+            is_one = len(level) - len(low) < MIN_BUSY
             return not is_one or _even_hosts(inputs, rows) >= _MIN_HOSTS
         sending = _sending_hosts(inputs, self._t)
         return not is_half and len(hosts) >= max(_MIN_HOSTS, _ALL * sending)
-
-    def _used_by_most(self, inputs: DetectorInput) -> set[int]:
-        """The rails that most hosts that use any use together with their others."""
-        rail, most = inputs.structure.rail, int(inputs.structure.rail.max(initial=0)) + 1
-        known, used = np.zeros(most, np.intp), np.zeros(most, np.intp)
-        for _, rows in inputs.structure.rail_tables:
-            own = rows[(self._usage[rows] > 0).any(axis=1)]
-            known += np.bincount(rail[own].ravel(), minlength=most)
-            used += np.bincount(rail[own[self._usage[own] >= _IN_USE]], minlength=most)
-        return set(np.flatnonzero(2 * used > known).tolist())
 
 
 def _show_queues(inputs: DetectorInput) -> Mask:
@@ -323,7 +251,7 @@ def _exchange(inputs: DetectorInput, rows: Rows) -> bool:
     """Whether some ports receive about as much as they send: hosts that exchange data with each
     other, and not with a file system."""
     sent, received = (float(inputs.filled(each)[rows].sum()) for each in ("tx_bps", "rx_bps"))
-    return received >= _EXCHANGED * sent
+    return received >= EXCHANGED * sent
 
 
 def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
@@ -360,7 +288,7 @@ def _condition(
     subject: str,
     low_rails: tuple[int, ...],
     hosts: list[tuple[Rows, Floats]],
-    were_never_used: bool,
+    were_used: bool,
 ) -> Condition:
     structure = inputs.structure
     names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
@@ -396,7 +324,7 @@ def _condition(
         victims=tuple(names[1:]),
         unseen="what the job loses: whether it would send more over the unused rails",
         # No queue keeps a rail silent from the start; the senders of an incast send on one rail.
-        unless=(() if were_never_used and low_util < _SILENT * top else _QUEUES)
+        unless=(() if not were_used and low_util < _SILENT * top else _QUEUES)
         + ((Trait.ONE_RAIL,) if len(busy) == len(hosts) else ()),
     )
 
