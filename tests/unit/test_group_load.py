@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,8 +19,6 @@ from fabmon.session.session import Session
 from tests.builders import LeafSpine, Watched
 
 GBPS = 1e9
-BITS_PER_WAIT = 64
-"""Bits that a port could have sent in one count of xmit_wait."""
 SECONDS = 20
 
 
@@ -306,199 +302,6 @@ def test_a_finding_at_a_full_link_has_the_routing_mode(mode: str, said: str, adv
     finding = routed(mode)
     assert {each.name: each.value for each in finding.evidence}["routing"] == said
     assert finding.advice.startswith(advice)
-
-
-METRICS = ("rdma_cnp_handled", "ib_ext_tx_wait")
-MARKS, DROPS = "phy_tx_ecn_marked", "phy_tx_discards"
-
-
-def half_of_each_second(
-    cnps_per_s: float = 0,
-    waits: float = 0,
-    per_s: Mapping[str, float] | None = None,
-    counter: str = MARKS,
-    hosts_count: Sequence[str] = METRICS,
-) -> Watched:
-    """Exchanges of half a second in each second: four hosts of 400G share the first of four
-    uplinks, each of three others has one for itself. All of them send 100 Gb/s meanwhile.
-
-    The four handle CNPs, or wait for credits for a share of each second. Some of the leaf's ports
-    mark so many packets with ECN, or drop them; without any, the leaf does not count them.
-    """
-    counted = (counter,) if per_s is not None else ()
-    fabric = LeafSpine(4, 7, 400 * GBPS, metrics=hosts_count, leaf_metrics=counted)
-    fabric.counted.update({(f"leaf1/{port}", counter): n for port, n in (per_s or {}).items()})
-    watched = Watched(fabric)
-    for number in range(1, 8):
-        host = f"gpu{number:03}/eth0"
-        watched.fabric.send(50 * GBPS, host, f"leaf1/up{max(1, number - 3)}")
-        if number <= 4:
-            watched.fabric.counted[host, "rdma_cnp_handled"] = cnps_per_s
-            watched.fabric.counted[host, "ib_ext_tx_wait"] = waits * 400 * GBPS / BITS_PER_WAIT
-    return watched
-
-
-@pytest.mark.parametrize("shows", [{"cnps_per_s": 20_000}, {"waits": 0.375}])
-def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, Any]) -> None:
-    """Its senders show a queue, and have less than their fair share of the group, 229 Gb/s."""
-    (finding,) = half_of_each_second(**shows).seconds(SECONDS).findings
-    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
-    assert "in bursts, " in finding.text
-    # Waiting shows for how long the link is full; CNPs do not.
-    assert ("lose up to" in finding.text) == ("cnps_per_s" in shows)
-    assert finding.lost == pytest.approx(1 - 100 / 229, abs=0.03)
-
-
-@pytest.mark.parametrize(("marks_per_s", "is_found"), [(40_000, True), (40, False)])
-def test_a_link_into_a_leaf_that_is_full_for_half_of_each_second_is_seen_at_its_receivers(
-    marks_per_s: float, is_found: bool
-) -> None:
-    """Four hosts receive over the link from the first of four spines, and many marks. What a link
-    into a leaf carries, the sending spine's counters say."""
-    watched = Watched(LeafSpine(4, 7, 400 * GBPS, metrics=("rdma_ecn_marked",)))
-    for number in range(1, 8):
-        spine = max(1, number - 3)
-        watched.fabric.send(50 * GBPS, f"spine{spine}/swp1", f"leaf1/down{number}")
-        per_s = marks_per_s if number <= 4 else 0
-        watched.fabric.counted[f"gpu{number:03}/eth0", "rdma_ecn_marked"] = per_s
-    watched.seconds(SECONDS)
-    assert watched.opened() == (["ecmp_collision spine1/swp1"] if is_found else [])
-
-
-@pytest.mark.parametrize(("counter", "per_s"), [(MARKS, 200_000), (DROPS, 10_000)])
-def test_a_link_whose_own_queue_marks_or_drops_packets_is_found_where_hosts_count_nothing(
-    counter: str, per_s: float
-) -> None:
-    watched = half_of_each_second(per_s={"up1": per_s}, counter=counter, hosts_count=())
-    (finding,) = watched.seconds(SECONDS).findings
-    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
-    assert "marks or drops of the link's own queue" in [each.value for each in finding.evidence]
-    # It loses 56 % at most, which is critical where it is known.
-    assert finding.severity == "warning"
-
-
-@pytest.mark.parametrize("counter", [MARKS, DROPS])
-def test_hosts_that_count_and_have_next_to_nothing_are_not_slowed_by_a_link_that_marks_or_drops(
-    counter: str,
-) -> None:
-    watched = half_of_each_second(per_s={"up1": 200_000}, counter=counter)
-    assert watched.seconds(SECONDS).findings == ()
-
-
-@pytest.mark.parametrize("counter", ["phy_rx_discards", "netdev_rx_drops", "ib_ext_tx_discards"])
-def test_what_is_refused_on_arrival_and_what_infiniband_discards_is_no_queue(counter: str) -> None:
-    watched = half_of_each_second(per_s={"up1": 10_000}, counter=counter, hosts_count=())
-    assert watched.seconds(SECONDS).findings == ()
-
-
-@pytest.mark.parametrize("seconds", [1, 2])
-def test_a_full_link_that_drops_in_few_seconds_is_judged_by_its_senders(seconds: int) -> None:
-    """They count no CNPs: the link just carries what they send."""
-    fabric = LeafSpine(4, 4, 400 * GBPS, metrics=METRICS, leaf_metrics=(DROPS,))
-    for number in (1, 2):
-        fabric.send(194 * GBPS, f"gpu{number:03}/eth0", "leaf1/up1")
-    watched = Watched(fabric)
-
-    def drops(second: int) -> None:
-        fabric.counted["leaf1/up1", DROPS] = 40_000 if second % 10 < seconds else 0
-
-    watched.seconds(2 * SECONDS, drops)
-    assert watched.opened() == []
-
-
-@pytest.mark.parametrize(("counter", "per_s"), [(MARKS, 40_000), (DROPS, 1_000)])
-def test_background_marks_and_drops_of_links_are_no_queue(counter: str, per_s: float) -> None:
-    every = {f"up{number}": per_s * number for number in (1, 2, 3, 4)}
-    watched = half_of_each_second(per_s=every, counter=counter)
-    assert watched.seconds(SECONDS).findings == ()
-
-
-def test_a_link_that_marks_far_less_than_another_of_its_switch_had_a_queue_for_moments() -> None:
-    """It marks 1,000 packets of each Gbit; the other one, which one host fills, nearly all."""
-    watched = half_of_each_second(per_s={"up1": 1_000 * 200, "up2": 30_000 * 50})
-    watched.seconds(SECONDS)
-    assert watched.opened() == []
-
-
-def test_two_seconds_of_marks_are_no_collision() -> None:
-    watched = half_of_each_second(per_s={"up1": 0})
-
-    def marks(second: int) -> None:
-        watched.fabric.counted["leaf1/up1", MARKS] = 200_000 if second in (8, 9) else 0
-
-    watched.seconds(SECONDS, marks)
-    assert watched.opened() == []
-
-
-@pytest.mark.parametrize(
-    ("marks_per_s", "is_found"),
-    [
-        pytest.param(None, True, id="not counted"),
-        pytest.param({}, True, id="a counter that never moves"),
-        pytest.param({"down3": 200_000}, False, id="the queue is elsewhere"),
-        pytest.param({"up1": 400_000}, True, id="its own queue"),
-        pytest.param({"spine4/swp1": 400_000}, True, id="another switch counts"),
-    ],
-)
-def test_a_full_link_that_marks_nothing_is_not_what_its_senders_are_slowed_by(
-    marks_per_s: Mapping[str, float] | None, is_found: bool
-) -> None:
-    """Two hosts that handle CNPs fill an uplink."""
-    counted = () if marks_per_s is None else (MARKS,)
-    fabric = LeafSpine(
-        4, 4, 400 * GBPS, metrics=METRICS, leaf_metrics=counted, spine_metrics=counted
-    )
-    for number in (1, 2):
-        fabric.send(194 * GBPS, f"gpu{number:03}/eth0", "leaf1/up1")
-        fabric.counted[f"gpu{number:03}/eth0", "rdma_cnp_handled"] = 20_000
-    fabric.send(100 * GBPS, "leaf1/down3")
-    fabric.send(100 * GBPS, "spine4/swp1")
-    for port, count in (marks_per_s or {}).items():
-        fabric.counted[port if "/" in port else f"leaf1/{port}", MARKS] = count
-    watched = Watched(fabric)
-    watched.seconds(SECONDS)
-    assert watched.opened() == (["ecmp_collision leaf1/up1"] if is_found else [])
-
-
-@pytest.mark.parametrize(("waits", "is_found"), [({1, 2}, True), ({1, 2, 3}, True), (set(), False)])
-def test_hosts_whose_counters_are_stuck_are_not_calm(waits: set[int], is_found: bool) -> None:
-    """Two of four hosts fill an uplink with half of their line rate each; those that count waiting
-    have none."""
-    fabric = LeafSpine(4, 4, 400 * GBPS, metrics=("ib_tx_wait",))
-    for number in range(1, 5):
-        fabric.send(196 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{max(1, number - 1)}")
-        fabric.counted[f"gpu{number:03}/eth0", "ib_tx_wait"] = 2**33 if number in waits else 0
-    watched = Watched(fabric)
-    watched.seconds(SECONDS)
-    assert ("ecmp_collision leaf1/up1" in watched.opened()) == is_found
-
-
-def test_a_few_hosts_with_stuck_counters_do_not_make_a_full_group_slow_the_others() -> None:
-    watched = Watched(LeafSpine(uplinks=4, hosts=8, rate_bps=400 * GBPS, metrics=("ib_tx_wait",)))
-    for number in range(1, 9):
-        watched.fabric.send(190 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 4}")
-        watched.fabric.counted[f"gpu{number:03}/eth0", "ib_tx_wait"] = 2**33 * (number < 3)
-    assert [each.cause for each in watched.seconds(SECONDS).findings] == ["saturated_counter"]
-
-
-def test_senders_that_wait_and_send_most_elsewhere_wait_for_another_link() -> None:
-    """Eight hosts wait and send 100 Gb/s each in bursts; the fullest of eight links carries 200."""
-    watched = Watched(LeafSpine(uplinks=8, hosts=8, rate_bps=400 * GBPS, metrics=METRICS))
-    for number in range(1, 9):
-        host = f"gpu{number:03}/eth0"
-        watched.fabric.send(100 * GBPS, host)
-        watched.fabric.counted[host, "ib_ext_tx_wait"] = 0.25 * 400 * GBPS / BITS_PER_WAIT
-        watched.fabric.send((200 if number == 1 else 85) * GBPS, f"leaf1/up{number}")
-    assert watched.seconds(SECONDS).findings == ()
-
-
-def test_a_link_that_is_half_full_is_no_collision_where_nobody_waits() -> None:
-    assert half_of_each_second().seconds(SECONDS).findings == ()
-
-
-def test_senders_that_wait_for_another_link_do_not_make_the_busiest_one_full() -> None:
-    """They wait for so long that this one could carry more."""
-    assert half_of_each_second(waits=0.7).seconds(SECONDS).findings == ()
 
 
 @pytest.mark.parametrize("receives_gbps", [100, 196])

@@ -26,9 +26,9 @@ BURSTS = 0.2
 """Mean utilisation of a link from which on it may be full in bursts: requests at low load queue for
 moments."""
 
-_FULL_IN_BURSTS, _MOST_IN_BURSTS = 0.9, 1.05
-"""Share of the time in which a sender sends or waits that a link sends, 0 to 1, from which on it is
-full whenever they are active, and up to which that can be."""
+_FULL_IN_BURSTS, _MOST_IN_BURSTS = 0.9, 1.3
+"""Share of the time in which a sender sends or waits that a link sends, from which on it is full
+whenever they are active, and up to which that can be: senders begin and end at different times."""
 
 
 def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullLink]:
@@ -107,8 +107,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     is_seen = active > 0
     if is_seen and not _FULL_IN_BURSTS <= top / active <= _MOST_IN_BURSTS:
         return []  # They wait for another link, or do not wait all the time.
-    if not is_seen:
-        active = top / rates.full_util
+    active = max(active, top if is_seen else top / rates.full_util)
     level, sent = level / active, sent / active
     if np.nanmean(level) >= (NO_ROOM if is_seen else 1 - CLEARLY_UNEVEN):
         return []
