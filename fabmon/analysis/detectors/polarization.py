@@ -21,7 +21,7 @@ from fabmon.analysis.evidence.full_link import (
     routing_evidence,
 )
 from fabmon.analysis.evidence.group_load import group_loads
-from fabmon.analysis.evidence.group_rates import GroupRates
+from fabmon.analysis.evidence.group_rates import rates_of_group
 from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.evidence.sharing import last_ticks
@@ -118,7 +118,7 @@ def _without_room(
         sent = inputs.sent[group.rows, -t.unseen_ticks :].sum(axis=1)
         if 2 * np.count_nonzero(sent > _USED * sent.max()) > len(sent):
             continue
-        rates = GroupRates(inputs, t, queue, group)
+        rates = rates_of_group(inputs, t, queue, place)
         has_none = rates.known_util >= t.room_util
         member = int(has_none.sum(axis=1).argmax())
         ticks = last_ticks(has_none[member])

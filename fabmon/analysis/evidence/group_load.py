@@ -34,6 +34,7 @@ from fabmon.analysis.evidence.group_rates import (
     GroupRates,
     held_by_link,
     lost_share,
+    rates_of_group,
     takes_part,
 )
 from fabmon.analysis.evidence.link_queues import link_queues
@@ -94,7 +95,7 @@ def _group_loads(
     queued = structure.group_links.touched(queues) | at_hosts
     queued &= structure.group_links.touched(peak >= BURSTS)
     for place in np.flatnonzero(may_be_full | queued).tolist():
-        measured = GroupRates(inputs, thresholds, queue, structure.groups[place])
+        measured = rates_of_group(inputs, thresholds, queue, place)
         if measured.members < 2:
             continue
         whole = _full_group(measured) if may_be_full[place] else None

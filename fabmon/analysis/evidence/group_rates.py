@@ -209,6 +209,19 @@ class GroupRates:
         return enters - leaves if enters - leaves > _DROPPED * load else 0.0
 
 
+def rates_of_group(
+    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds, place: int
+) -> GroupRates:
+    """The rates of the group at a place in `structure.groups`, computed once a tick."""
+    return inputs.once(_rates_of_group, t, queue, place)
+
+
+def _rates_of_group(
+    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds, place: int
+) -> GroupRates:
+    return GroupRates(inputs, t, queue, inputs.structure.groups[place])
+
+
 def max_min_share(
     capacity_bps: float, rate: Floats, wants_more: Mask, crosses: float
 ) -> np.float32:
