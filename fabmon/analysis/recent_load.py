@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fabmon.analysis.causes import causes_with
+from fabmon.analysis.detectors import incast
+from fabmon.analysis.fabric_structure import Mask
+from fabmon.analysis.finding import Finding, Trait
+from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
 
 RECENT_S = 5
@@ -14,6 +18,10 @@ RECENT_S = 5
 the same time."""
 _BUSY = 0.5
 """A second counts where its traffic is at least this share of the busiest second's."""
+_FULL = 0.9
+"""Of the fullest second: a second from there on is one in which the port was full."""
+OF_FULL_LINKS = causes_with(Trait.FULL_LINK_OF_GROUP) | causes_with(Trait.FULL_GROUP)
+"""The causes whose first port is a full link."""
 
 
 class RecentLoad:
@@ -26,7 +34,7 @@ class RecentLoad:
         rows: Sequence[int],
         directions: Sequence[str] = ("tx", "rx"),
         before_s: float = 0.0,
-        counts: NDArray[np.bool_] | None = None,
+        counts: Mask | None = None,
     ) -> None:
         """`rows` are ports; their traffic in `directions` decides which seconds count, unless
         `counts` [ticks] does. The seconds end `before_s` before the snapshot."""
@@ -52,6 +60,30 @@ class RecentLoad:
 
     def _window(self, column: str) -> Floats:
         return recent(self._snapshot, column, self._rows, self._before_s)
+
+
+def full_ticks(finding: Finding, snapshot: Snapshot, before_s: float = 0.0) -> Mask | None:
+    """[ticks] of the recent seconds: whether the full link of a finding, or its full receiver, was
+    full. None for findings that are not about a full port, and where nothing is known of it."""
+    row = _full_port(finding, snapshot.fabric)
+    if row is None:
+        return None
+    column = "rx_bps" if finding.cause == incast.CAUSE.name else "tx_bps"
+    moved = np.nan_to_num(recent(snapshot, column, [row], before_s)[0])
+    full: Mask = moved >= _FULL * moved.max(initial=0)
+    return full if moved.any() else None
+
+
+def _full_port(finding: Finding, fabric: Fabric) -> int | None:
+    """The row of the port that a finding says is full; None without one, or if it is gone."""
+    known = (row for row in finding.rows if 0 <= row < len(fabric.ports))
+    ports = [fabric.ports[row] for row in known if fabric.ports[row].node]
+    if not ports:
+        return None
+    if finding.cause == incast.CAUSE.name:
+        # The first port may be that of its switch.
+        return next((each for each in ports if each.id == finding.subject), ports[0]).row
+    return ports[0].row if finding.cause in OF_FULL_LINKS else None
 
 
 def recent(snapshot: Snapshot, column: str, rows: Sequence[int], before_s: float = 0.0) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import JobIteration
-from fabmon.analysis.recent_load import RecentLoad
+from fabmon.analysis.recent_load import RecentLoad, full_ticks
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
@@ -120,7 +120,9 @@ class ReportedFinding:
     """A finding: `finding` as it was last, `worst` as it was at `at_ns`, when its loss was highest.
 
     `subject` is a display name, `victims` are texts. `bars` are its ports at `at_ns`; `more` counts
-    those for which there is no bar. Sentence, evidence and picture are all those of `at_ns`.
+    those for which there is no bar. Sentence, evidence and picture are all those of `at_ns`; of a
+    finding about a full port, the bars are of the `full_s` seconds in which it was full, None where
+    these are all.
     """
 
     finding: Finding
@@ -130,6 +132,7 @@ class ReportedFinding:
     at_ns: int
     bars: tuple[Bar, ...]
     more: int
+    full_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -237,7 +240,11 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
         reported = made.findings.get((finding.key, finding.since_ns))
         if reported is not None and _is_worse(finding, reported):
             reported.worst, reported.at_ns = finding, scene.snapshot.time_ns
-            reported.bars, reported.more = _bars(finding, scene.snapshot)
+            full = full_ticks(finding, scene.snapshot)
+            reported.bars, reported.more = _bars(finding, scene.snapshot, full)
+            reported.full_s = None
+            if full is not None and not full.all():
+                reported.full_s = float(full.sum()) * scene.snapshot.interval_s
 
 
 def _is_worse(finding: Finding, reported: ReportedFinding) -> bool:
@@ -246,9 +253,9 @@ def _is_worse(finding: Finding, reported: ReportedFinding) -> bool:
     return not reported.at_ns or finding.cause != worst.cause or finding.lost > worst.lost
 
 
-def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
-    """Bars of the ECMP group of the first port, then of the finding's other ports; and how many
-    ports have none.
+def _bars(finding: Finding, snapshot: Snapshot, full: Mask | None) -> tuple[tuple[Bar, ...], int]:
+    """Bars of the ECMP group of the first port, then of the finding's other ports, in the seconds
+    in which its full port was full; and how many ports have none.
     """
     fabric = snapshot.fabric
     rows = [row for row in finding.rows if fabric.ports[row].node]
@@ -257,7 +264,7 @@ def _bars(finding: Finding, snapshot: Snapshot) -> tuple[tuple[Bar, ...], int]:
     shown = list(dict.fromkeys([*own, *rows]))
     one = len({fabric.ports[row].node for row in shown}) == 1
     shown, more = shown[:_MOST_BARS], max(0, len(shown) - _MOST_BARS)
-    recent, rates = RecentLoad(snapshot, shown), snapshot.line_rate_bps[shown]
+    recent, rates = RecentLoad(snapshot, shown, counts=full), snapshot.line_rate_bps[shown]
     tx_bps, rx_bps = recent.mean("tx_bps"), recent.mean("rx_bps")
     with np.errstate(divide="ignore", invalid="ignore"):
         tx_util, rx_util = tx_bps / rates, rx_bps / rates

@@ -124,6 +124,9 @@ def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
         shown = reported.bars[column * lines : (column + 1) * lines]
         parts += [_bar(bar, left, axis, room, _ROW * place + 2) for place, bar in enumerate(shown)]
     more = f", and {reported.more} more ports" if reported.more else ""
+    seconds = f"The {RECENT_S} s with traffic"
+    if reported.full_s is not None:
+        seconds = f"The {reported.full_s:g} s when full, of the {RECENT_S} s with traffic"
     return tag(
         "figure",
         tag(
@@ -136,7 +139,7 @@ def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
         ),
         tag(
             "figcaption",
-            f"The {RECENT_S} s with traffic before {event_time(reported.at_ns, dated)}, the time of"
+            f"{seconds} before {event_time(reported.at_ns, dated)}, the time of"
             f" the sentence above and of the highest loss{more}. ",
             tag("span", "■ sent", class_="key-tx"),
             " ",

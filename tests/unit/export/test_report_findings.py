@@ -42,6 +42,9 @@ def test_a_picture_in_a_pause_of_the_traffic_is_of_the_seconds_before() -> None:
     hot = next(bar for bar in reported.bars if bar.is_subject)
     assert hot.tx_util > 0.9
     assert hot.port == "leaf1 up5"
+    assert reported.full_s == 3
+    html = str(findings(made)).replace("\N{NO-BREAK SPACE}", " ")
+    assert "The 3 s when full, of the 5 s with traffic before" in html
 
 
 def test_the_rule_is_on_the_page_and_not_the_name_of_a_file() -> None:

@@ -10,10 +10,15 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.causes import causes_with
-from fabmon.analysis.detectors import incast
-from fabmon.analysis.finding import Finding, Trait, last_held_ns
-from fabmon.analysis.recent_load import RECENT_S, RecentLoad, recent, recent_ticks
+from fabmon.analysis.finding import Finding, last_held_ns
+from fabmon.analysis.recent_load import (
+    OF_FULL_LINKS,
+    RECENT_S,
+    RecentLoad,
+    full_ticks,
+    recent,
+    recent_ticks,
+)
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS, time_of_day
@@ -35,11 +40,8 @@ _NOTES = 28
 _LEAST_BAR = 8
 _LOOK_BACK_S = 10
 """The rule of a full link looks at so many seconds, and holds as long after the last full one."""
-_FULL = 0.9
-"""Of the fullest second: a second from there on is one in which the port was full."""
 _AS_FULL = 0.85
 """Of the fullest second: a mean from there on is one of a full link."""
-_OF_FULL_LINKS = causes_with(Trait.FULL_LINK_OF_GROUP) | causes_with(Trait.FULL_GROUP)
 LIMIT = "┊"
 """The mark in the bars at the `limit`."""
 
@@ -107,7 +109,7 @@ class Canvas:
     def _full_before_s(self) -> float:
         """How long before the finding last held its full link sent most in RECENT_S seconds; 0
         where it was as full in the last ones, and for findings that are not about a full link."""
-        if self.finding.cause not in _OF_FULL_LINKS or not self.ports:
+        if self.finding.cause not in OF_FULL_LINKS or not self.ports:
             return 0.0
         snapshot, rows = self.snapshot, [port.row for port in self.ports]
         until_s = self._held_before_s
@@ -125,19 +127,7 @@ class Canvas:
     def full_ticks(self) -> NDArray[np.bool_] | None:
         """[ticks] of the picture: whether the full link of the finding, or its full receiver, was
         full. None for findings that are not about a full port."""
-        is_receiver = self.finding.cause == incast.CAUSE.name
-        if not self.ports or not (is_receiver or self.finding.cause in _OF_FULL_LINKS):
-            return None
-        first = [self._receiver.row if is_receiver else self.ports[0].row]
-        moved = np.nan_to_num(self.recent("rx_bps" if is_receiver else "tx_bps", first)[0])
-        full: NDArray[np.bool_] = moved >= _FULL * moved.max(initial=0)
-        return full if moved.any() else None
-
-    @property
-    def _receiver(self) -> Port:
-        """Of a finding about a receiver, its NIC: the first port may be that of its switch."""
-        own = (port for port in self.ports if port.id == self.finding.subject)
-        return next(own, self.ports[0])
+        return full_ticks(self.finding, self.snapshot, self.before_s)
 
     @property
     def basis(self) -> str:
