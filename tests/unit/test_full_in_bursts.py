@@ -205,3 +205,30 @@ def test_a_link_that_is_half_full_is_no_collision_where_nobody_waits() -> None:
 def test_senders_that_wait_for_another_link_do_not_make_the_busiest_one_full() -> None:
     """They wait for so long that this one could carry more."""
     assert half_of_each_second(waits=0.7).seconds(SECONDS).findings == ()
+
+
+def test_two_hosts_that_wait_on_different_uplinks_do_not_share_the_fuller_one() -> None:
+    """Each of two hosts sends 160 Gb/s on average and waits for a fifth of that time; the first
+    uplink carries others besides, that do not wait."""
+    fabric = LeafSpine(uplinks=4, hosts=7, rate_bps=400 * GBPS, metrics=METRICS)
+    for number in range(1, 8):
+        host, waits = f"gpu{number:03}/eth0", number <= 2
+        fabric.send((160 if waits else 16) * GBPS, host, f"leaf1/up{number if waits else 1}")
+        fabric.counted[host, "ib_ext_tx_wait"] = 0.1 * waits * 400 * GBPS / BITS_PER_WAIT
+    fabric.send(20 * GBPS, "leaf1/up3")
+    fabric.send(20 * GBPS, "leaf1/up4")
+    assert Watched(fabric).seconds(SECONDS).findings == ()
+
+
+def test_marks_of_two_receivers_behind_different_links_are_no_queue_of_the_fuller_one() -> None:
+    """Each gets 140 Gb/s, over links of its own from two spines; others receive some more by the
+    first one, without marks."""
+    watched = Watched(LeafSpine(4, 14, 400 * GBPS, metrics=("rdma_ecn_marked",)))
+    for number in range(1, 15):
+        gbps = 140 if number <= 2 else 80 / 12
+        spine = number if number <= 2 else 1
+        watched.fabric.send(gbps * GBPS, f"spine{spine}/swp1", f"leaf1/down{number}")
+        per_s = 280_000 if number <= 2 else 0
+        watched.fabric.counted[f"gpu{number:03}/eth0", "rdma_ecn_marked"] = per_s
+    watched.seconds(SECONDS)
+    assert watched.opened() == []

@@ -40,6 +40,37 @@ def test_the_receiver_of_three_senders_is_named_while_a_ring_runs_at_full_rate()
     assert watched.opened() == ["incast gpu012/eth0"]
 
 
+@pytest.mark.parametrize(("sent_gbps", "wrote_gbps"), [(200, 0), (130, 10)])
+def test_three_senders_are_an_incast_beside_drops_and_writes_to_storage_that_is_not_watched(
+    sent_gbps: float, wrote_gbps: float
+) -> None:
+    """UDP, of which its leaf drops a third, or TCP while all hosts write some Gb/s: what is sent is
+    more than what is received, and fills no receiver."""
+    fabric = LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS)
+    watched = Watched(fabric, seen=("gpu", "leaf1"))
+    for sender in (1, 2, 3):
+        fabric.send(sent_gbps * GBPS, f"gpu{sender:03}/eth0")
+    fabric.send(390 * GBPS, "leaf1/down8")
+    for sender, receiver in ((4, 9), (5, 10), (6, 11)):
+        send(watched, sender, receiver, sent_gbps)
+    for number in range(1, 13):
+        fabric.send(wrote_gbps * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 2}")
+    watched.seconds(SECONDS)
+    assert watched.opened() == ["incast gpu008/eth0"]
+
+
+def test_hosts_that_wait_as_much_as_its_senders_are_not_named() -> None:
+    """Three hosts send to one; three more send as much to one host each, and wait as much."""
+    fabric = LeafSpine(2, 12, 400 * GBPS, metrics=("ib_ext_tx_wait",))
+    watched = Watched(fabric, seen=("gpu",))
+    for sender, receiver in ((1, 8), (2, 8), (3, 8), (4, 9), (5, 10), (6, 11)):
+        send(watched, sender, receiver, 130)
+        fabric.counted[f"gpu{sender:03}/eth0", "ib_ext_tx_wait"] = 0.6 * 400 * GBPS / 64
+    (finding,) = watched.seconds(SECONDS).findings
+    assert (finding.cause, finding.victims) == ("incast", ())
+    assert "cannot be distinguished from ports that wait for them" in finding.text
+
+
 class WithQueuePairs(LeafSpine):
     """Hosts of 400G below one leaf that report their connections: pairs of numbers of hosts.
 

@@ -23,10 +23,10 @@ def chain(nodes: int, *more: tuple[int, int]) -> PauseGraph:
     by_pauser: dict[int, list[int]] = {}
     for row, (_, pauser) in enumerate(waits):
         by_pauser.setdefault(pauser, []).append(row)
-    nobody = np.zeros(len(waits), np.bool_)
+    everyone = np.ones(len(waits), np.bool_)
     return PauseGraph(
-        paused=nobody,
-        pauses=nobody,
+        paused=everyone,
+        pauses=everyone,
         share=np.zeros(len(waits), np.float32),
         _by_pauser=by_pauser,
         _node=np.array([waiter for waiter, _ in waits], np.intp),
@@ -35,29 +35,40 @@ def chain(nodes: int, *more: tuple[int, int]) -> PauseGraph:
 
 @pytest.mark.parametrize("nodes", [3, 2000])
 def test_a_chain_is_no_cycle_however_long(nodes: int) -> None:
-    assert chain(nodes).cycle(0) == []
+    graph = chain(nodes)
+    assert graph.cycle(0, graph.paused) == []
 
 
 @pytest.mark.parametrize("nodes", [3, 2000])
 def test_a_cycle_is_followed_to_its_end(nodes: int) -> None:
     cycle = chain(nodes, (0, nodes - 1))
-    assert cycle.cycle(0) == list(reversed(range(nodes)))
-    assert set(cycle.cycle(nodes // 2)) == set(range(nodes))
+    assert cycle.cycle(0, cycle.paused) == list(reversed(range(nodes)))
+    assert set(cycle.cycle(nodes // 2, cycle.paused)) == set(range(nodes))
 
 
 def test_who_waits_for_a_cycle_is_not_in_it() -> None:
     graph = chain(3, (0, 2), (3, 1))
-    assert graph.cycle(3) == []
-    assert graph.cycle(1) != []
+    assert graph.cycle(3, graph.paused) == []
+    assert graph.cycle(1, graph.paused) != []
 
 
 def test_of_two_cycles_the_shorter_is_returned() -> None:
-    assert chain(5, (0, 4), (0, 1)).cycle(0) == [5, 0]
+    graph = chain(5, (0, 4), (0, 1))
+    assert graph.cycle(0, graph.paused) == [5, 0]
 
 
-def deadlocks(*waits: tuple[str, str], kind: str = "ethernet") -> list[Condition]:
+def test_a_cycle_of_ports_that_are_stuck_is_found_beside_a_shorter_one_of_others() -> None:
+    graph = chain(5, (0, 4), (0, 1))
+    stuck = np.ones(6, np.bool_)
+    stuck[5] = False
+    assert graph.cycle(0, stuck) == [4, 3, 2, 1, 0]
+
+
+def deadlocks(
+    *waits: tuple[str, str], kind: str = "ethernet", before: Sequence[Condition] = ()
+) -> list[Condition]:
     """What is reported where each first switch waits for the second one, and nothing moves; the
-    port that waits is named after both."""
+    port that waits is named after both. The findings of `before` are open."""
     nodes = sorted({node for pair in waits for node in pair})
     by_pauser: dict[int, list[int]] = {}
     for row, (_, pauser) in enumerate(waits):
@@ -84,6 +95,7 @@ def deadlocks(*waits: tuple[str, str], kind: str = "ethernet") -> list[Condition
         sent=np.zeros((len(waits), 10)),
         once=lambda _: graph,
         window=lambda _: np.ones((len(waits), 10)),
+        open_of=lambda _: before,
     )
     return list(pause_deadlocks(cast("DetectorInput", inputs)))
 
@@ -94,6 +106,13 @@ def test_cycles_that_wait_for_each_other_are_one_deadlock_at_a_leaf() -> None:
     assert found.subject == "leaf1/agg1"
     assert set(found.victims) == {"core1/agg1", "agg1/core1", "leaf2/agg1"}
     assert found.unseen == "which of several cycles was the first"
+
+
+def test_an_open_deadlock_stays_one_when_a_cycle_at_a_leaf_is_seen_later() -> None:
+    at_core, at_leaf = ("core1", "agg1"), ("leaf1", "agg1")
+    before = deadlocks(at_core, at_core[::-1])
+    (found,) = deadlocks(at_core, at_core[::-1], at_leaf, at_leaf[::-1], before=before)
+    assert found.key == before[0].key
 
 
 def test_on_infiniband_it_is_a_loop_of_credits() -> None:
@@ -108,6 +127,7 @@ def test_cycles_that_do_not_wait_for_each_other_are_two_deadlocks() -> None:
     one, other = ("leaf1", "spine1"), ("leaf2", "spine2")
     found = deadlocks(one, one[::-1], other, other[::-1])
     assert [each.subject for each in found] == ["leaf1/spine1", "leaf2/spine2"]
+    assert [each.unseen for each in found] == ["", ""]
 
 
 @pytest.mark.parametrize(("waits", "is_found"), [(0.2, False), (0.3, True)])

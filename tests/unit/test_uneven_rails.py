@@ -89,11 +89,11 @@ def opens(
     hosts: int = 8,
     is_roce: bool = False,
     of_two: Sequence[Phase] = (),
-    jobs: Mapping[int, str] | None = None,
+    jobs: Mapping[int, Sequence[Job]] | None = None,
 ) -> list[str]:
     """What opens where each rail is of 400G; RoCE would show a queue, by CNPs: its devices count
     waiting for credits as well, as 0. The last two hosts have phases of their own, `of_two`; `jobs`
-    are the numbers of the job on all hosts, by the second in which it begins."""
+    are those that Slurm reports from a second on."""
     names = [f"gpu{number:03}" for number in range(1, hosts + 1)]
     rails = [f"mlx5_{rail}" for rail in range(len(phases[0].sent))]
     metrics, state = ("ib_tx_bytes", "ib_rx_bytes", "ib_state"), 4
@@ -111,8 +111,8 @@ def opens(
         first = {} if second else {name: hello(*ports) for name in names}
         heard = tick(second, frames, first, () if second else up(*names))
         if jobs is not None and second in jobs:
-            job = Job(id=jobs[second], nodes=tuple(names))
-            heard = msgspec.structs.replace(heard, jobs=JobReport(source="squeue", jobs=(job,)))
+            report = JobReport(source="squeue", jobs=tuple(jobs[second]))
+            heard = msgspec.structs.replace(heard, jobs=report)
         opened += [each.key for change, each in pipeline.accept(heard).changes if change == "open"]
     return opened
 
@@ -213,11 +213,17 @@ def on_all(seconds: int, *gbps: float) -> Phase:
 
 
 EIGHT, SIX = (250.0,) * 8, (*(250.0,) * 6, 0.0, 0.0)
+ALL = tuple(f"gpu{number:03}" for number in range(1, 9))
 
 
-@pytest.mark.parametrize(("idle_s", "is_left_out"), [(12, True), (30, False)])
+def job(number: str, *nodes: str) -> Job:
+    """A job on some hosts."""
+    return Job(id=number, nodes=nodes)
+
+
+@pytest.mark.parametrize(("idle_s", "is_left_out"), [(60, True), (130, False)])
 def test_the_next_job_may_use_fewer_gpus_of_its_hosts(idle_s: int, is_left_out: bool) -> None:
-    """After half a minute without traffic; a compute phase is shorter."""
+    """After two minutes without traffic; a checkpoint is shorter."""
     found = opens(on_all(90, *EIGHT), on_all(idle_s, *(0.0,) * 8), on_all(90, *SIX))
     assert found == ["uneven_rails:rails r6, r7"] * is_left_out
 
@@ -225,8 +231,23 @@ def test_the_next_job_may_use_fewer_gpus_of_its_hosts(idle_s: int, is_left_out: 
 @pytest.mark.parametrize(("number", "is_left_out"), [("1", True), ("2", False)])
 def test_another_job_may_use_fewer_gpus_of_its_hosts(number: str, is_left_out: bool) -> None:
     """The same job does not stop using rails."""
-    found = opens(on_all(90, *EIGHT), on_all(90, *SIX), jobs={1: "1", 90: number})
+    jobs = {1: [job("1", *ALL)], 90: [job(number, *ALL)]}
+    found = opens(on_all(90, *EIGHT), on_all(90, *SIX), jobs=jobs)
     assert found == ["uneven_rails:rails r6, r7"] * is_left_out
+
+
+def test_a_small_job_beside_it_does_not_change_which_rails_a_job_uses() -> None:
+    """Jobs that need no rails come and go on the same hosts."""
+    train = job("1", *ALL)
+    jobs = {1: [train], 85: [train, job("2", *ALL)], 100: [train], 110: [train, job("3", *ALL)]}
+    found = opens(on_all(90, *EIGHT), on_all(90, *SIX), jobs=jobs)
+    assert found == ["uneven_rails:rails r6, r7"]
+
+
+def test_a_job_on_half_of_the_gpus_is_not_compared_with_another_job() -> None:
+    jobs = {1: [job("1", *ALL[:6]), job("2", *ALL[6:])]}
+    half = (*(250.0,) * 4, *(0.0,) * 4)
+    assert not opens(on_all(90, *EIGHT), of_two=[on_all(90, *half)], jobs=jobs)
 
 
 def test_two_jobs_on_half_of_the_gpus_each_differ_in_their_rates() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput, without_nan
+from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput, without_nan
 from fabmon.analysis.evidence.flow_control import uses_credits
 from fabmon.analysis.evidence.full_receivers import (
     SENDS,
@@ -50,6 +50,9 @@ CAUSE = Cause(
 
 _DROPPED = 0.05
 """Share of what a receiver gets, 0 to 1, by which clocks and counters differ."""
+
+_FILLS = 0.5
+"""Share of what a receiver gets, 0 to 1, that fills it: it would not be full without."""
 
 _RESENT = 0.1
 """Share of what TCP sends, 0 to 1, up to which it may be sent again."""
@@ -116,29 +119,34 @@ def _shared_by(
         receivers = 1  # All that they send comes here; else some connections are idle.
     signs = [np.where(signals.slowed, of, 0)[nics] for of in (signals.cnps, signals.waiting)]
     sharers = sharing(in_full, slowed, load, signs, receivers)
-    share = sharers.slowed
+    share, named = sharers.slowed, sharers.named
+    if receiver.connected is None and rate[named].sum() > load.mean() / ACCOUNTED:
+        named = np.zeros_like(named)  # Some of them only wait for the others.
     is_seen = sharers.named.any() or signals.marked[receiver.row]
-    if not is_seen and _has_unknown_senders(inputs, receiver):
+    if not is_seen and _has_unknown_senders(inputs, receiver, float(dropped.mean())):
         return None
     if share.sum() >= 2:
         achieved = max(float(rate[share].sum() - dropped.mean()), 0.0)
         lost = 1.0 - achieved / float(lines[share].sum())
-        return _Senders(nics[share], nics[sharers.named], lost)
+        return _Senders(nics[share], nics[named], lost)
     if not receiver.is_pinned or not slowed.any():
         return None
     # More send than come here: whichever do, they lose at least what the fastest of them loses.
     return _Senders(nics[slowed], nics[:0], 1.0 - float((rate[slowed] / lines[slowed]).max()))
 
 
-def _has_unknown_senders(inputs: DetectorInput, receiver: Receiver) -> bool:
-    """Whether NICs received other than what NICs sent in the last ticks: some, as those of storage,
-    are not watched, and may be the ones that fill a receiver. TCP sends again what was dropped."""
+def _has_unknown_senders(inputs: DetectorInput, receiver: Receiver, dropped_bps: float) -> bool:
+    """Whether NICs that are not watched, as those of storage, may be the ones that fill a receiver:
+    all NICs received more than they sent in the last ticks, or they sent so much elsewhere that as
+    much as half of what the receiver gets may have come from there. TCP sends again what was
+    dropped."""
     rail, received = inputs.structure.is_rail, inputs.total("rx_bps")
     sent = float(inputs.total("tx_bps")[rail].sum())
     more = float(received[rail].sum()) - sent
     resent = 0.0 if inputs.has_rdma_counters[receiver.row] else _RESENT * sent
-    least = _DROPPED * float(received[receiver.row])
-    return more > least or -more > least + resent
+    got = float(received[receiver.row])
+    elsewhere = -more - resent - TICKS * dropped_bps
+    return more > _DROPPED * got or elsewhere > _FILLS * got
 
 
 def _dropped_bps(inputs: DetectorInput, receiver: Receiver) -> Floats:
@@ -150,6 +158,8 @@ def _dropped_bps(inputs: DetectorInput, receiver: Receiver) -> Floats:
     if edge == NONE or inputs.has_rdma_counters[receiver.row]:
         return np.zeros_like(receiver.bps)
     own = np.flatnonzero(structure.node == structure.node[edge])
+    if not np.isfinite(inputs.window("tx_bps")[own, -1]).any():
+        return np.zeros_like(receiver.bps)  # What its far ends count is not all of it.
     enters, leaves = (
         without_nan(of(own, WINDOW_TICKS)[:, receiver.ticks]).sum(axis=0)
         for of in (inputs.entering, inputs.leaving)

@@ -59,15 +59,15 @@ def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
     cycles = [
         (structure.fabric.ports[cycle[0]].node not in leaves, len(cycle), cycle)
         for node in sorted(set(structure.node[stuck].tolist()) - {NONE})
-        if (cycle := graph.cycle(node)) and stuck[cycle].all()
+        if (cycle := graph.cycle(node, stuck))
     ]
-    are_several = len({frozenset(cycle) for _, _, cycle in cycles}) > 1
     reported: set[int] = set()
     for _, _, cycle in sorted(cycles, key=lambda each: each[:2]):
         if not reported.isdisjoint(cycle):
             continue
         waiting = graph.victims(int(structure.node[cycle[0]]))
         reported.update(waiting)
+        are_several = len({frozenset(c) for *_, c in cycles if not set(waiting).isdisjoint(c)}) > 1
         others = [row for row in waiting if row not in cycle]
         names = structure.labels(np.array(cycle))
         port = structure.fabric.ports[cycle[0]]
@@ -76,7 +76,7 @@ def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
         yield Condition(
             cause=CAUSE.name,
             severity=CAUSE.severity,
-            subject=port.id,
+            subject=_open_subject(inputs, waiting) or port.id,
             rows=tuple(cycle),
             text=f"{len(cycle)} ports {waits} in a cycle, and nothing moves: {names}",
             evidence=(
@@ -89,3 +89,9 @@ def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
             victims=tuple(dict.fromkeys(structure.ids(others))),
             unseen="which of several cycles was the first" if are_several else "",
         )
+
+
+def _open_subject(inputs: DetectorInput, rows: list[int]) -> str:
+    """The subject of the open finding about a cycle of some of these ports; empty without one."""
+    mine = set(rows)
+    return next((each.subject for each in inputs.open_of(CAUSE) if mine & set(each.rows)), "")

@@ -106,8 +106,8 @@ def _without_room(
     """The busiest link of each group of uplinks, where it has no room in enough seconds.
 
     It may be full for nine tenths of every second, which no counter of TCP shows. So it is not
-    known who shares it, nor what they lose. Several links that are evenly loaded may be all that
-    are in service.
+    known who shares it, nor what they lose. Several links that are evenly loaded, beside others
+    that carry nothing at all, may be all that are in service.
     """
     structure = inputs.structure
     is_busy = structure.group_links.touched(inputs.peak_sent >= t.room_util)
@@ -125,8 +125,10 @@ def _without_room(
         if ticks.sum() < t.unseen_ticks or not ticks[-TICKS:].any():
             continue
         level = rates.level(ticks)
-        used = level[level > _USED * level[member]]
-        if len(used) > 1 and used.min() > _EVEN * used.max():
+        is_used = level > _USED * level[member]
+        used, unused = level[is_used], np.nan_to_num(level[~is_used])
+        is_even = len(used) > 1 and used.min() > _EVEN * used.max()
+        if is_even and unused.max(initial=0) <= _NOTHING:
             continue
         yield FullLink(
             row=int(group.rows[member]),

@@ -108,7 +108,9 @@ class UnevenRails:
                 if len(low):
                     found[tuple(inputs.structure.rail[low].tolist())].append((used, level))
         found = {
-            low: hosts for low, hosts in found.items() if self._is_sure(inputs, low, hosts, by_most)
+            low: sure
+            for low, hosts in found.items()
+            if (sure := self._sure(inputs, low, hosts, by_most))
         }
         subjects = {low_rails: f"rails {_rail_names(low_rails)}" for low_rails in found}
         for low_rails, hosts in found.items():
@@ -141,7 +143,7 @@ class UnevenRails:
                 yield rows
 
     def _uneven(
-        self, inputs: DetectorInput, rows: Rows, by_most: set[int]
+        self, inputs: DetectorInput, rows: Rows, by_most: Mask
     ) -> Iterator[tuple[Rows, Floats]]:
         """The rails in use of the uneven ones of some hosts [hosts, rails], and their levels."""
         # The seconds of `_levels`: a NIC for storage begins to send while the rails are silent.
@@ -153,7 +155,7 @@ class UnevenRails:
         # A NIC for storage sends checkpoints, or receives what is loaded.
         busy &= received >= EXCHANGED * sent
         used = busy | self._rails.in_use[rows]
-        used |= np.isin(inputs.structure.rail[rows], list(by_most))
+        used |= by_most[rows]
         if not used.all():
             used |= _are_spare_rails(inputs, rows, busy)
         found: dict[int, tuple[Rows, Floats]] = {}
@@ -165,31 +167,39 @@ class UnevenRails:
                 found[int(hosts[place])] = own[place], levels[place]
         yield from (found[host] for host in sorted(found))
 
-    def _is_sure(
+    def _sure(
         self,
         inputs: DetectorInput,
         low: tuple[int, ...],
         hosts: list[tuple[Rows, Floats]],
-        by_most: set[int],
-    ) -> bool:
-        """Whether some hosts leave out their rails `low`: others use them, these hosts did, or so
-        do all that send. The only busy rail of a host may carry a single large flow."""
-        rows, level = hosts[0]
+        by_most: Mask,
+    ) -> list[tuple[Rows, Floats]]:
+        """Those of some hosts that leave out their rails `low` for certain: others use them, these
+        hosts did, or so do all that send. The only busy rail of a host may carry a single large
+        flow."""
+        rail = inputs.structure.rail
         every = np.concatenate([each for each, _ in hosts])
         if not _exchange(inputs, every):
-            return False
-        left_out = every[np.isin(inputs.structure.rail[every], low)]
+            return []
         # Jobs may be started on half of the GPUs of their hosts.
-        is_half = len(level) > MIN_BUSY and 2 * len(low) >= len(level)
-        were_used = self._rails.in_use[left_out].any()
-        # Two jobs on half of them each send at rates of their own.
-        of_low = level[np.isin(inputs.structure.rail[rows], low)]
-        are_two = is_half and of_low.max() >= _SILENT * level.max()
-        if were_used or (by_most.issuperset(low) and not are_two):
-            is_one = len(level) - len(low) < MIN_BUSY
-            return not is_one or _even_hosts(inputs, rows) >= _MIN_HOSTS
-        sending = _sending_hosts(inputs, self._t)
-        return not is_half and len(hosts) >= max(_MIN_HOSTS, _ALL * sending)
+        rails = len(hosts[0][0])
+        is_half = rails > MIN_BUSY and 2 * len(low) >= rails
+        if not self._rails.in_use[every[np.isin(rail[every], low)]].any():
+            others = [each for each in hosts if not is_half or _is_one_job(rail, low, *each)]
+            left_out = [rows[np.isin(rail[rows], low)] for rows, _ in others]
+            if not left_out or not by_most[np.concatenate(left_out)].all():
+                sending = _sending_hosts(inputs, self._t)
+                are_all = not is_half and len(hosts) >= max(_MIN_HOSTS, _ALL * sending)
+                return hosts if are_all else []
+            hosts = others
+        is_one = rails - len(low) < MIN_BUSY
+        return hosts if not is_one or _even_hosts(inputs, hosts[0][0]) >= _MIN_HOSTS else []
+
+
+def _is_one_job(rail: Rows, low: tuple[int, ...], rows: Rows, level: Floats) -> bool:
+    """Whether the `low` rails of a host are all but silent: two jobs on half of its NICs each send
+    at rates of their own."""
+    return bool(level[np.isin(rail[rows], low)].max() < _SILENT * level.max())
 
 
 def _show_queues(inputs: DetectorInput) -> Mask:

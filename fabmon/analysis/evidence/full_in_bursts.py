@@ -26,9 +26,10 @@ BURSTS = 0.2
 """Mean utilisation of a link from which on it may be full in bursts: requests at low load queue for
 moments."""
 
-_FULL_IN_BURSTS, _MOST_IN_BURSTS = 0.9, 1.3
+_FULL_IN_BURSTS, _TOGETHER, _MOST_IN_BURSTS = 0.9, 1.05, 1.3
 """Share of the time in which a sender sends or waits that a link sends, from which on it is full
-whenever they are active, and up to which that can be: senders begin and end at different times."""
+whenever they are active; up to which they are active together; and up to which that can be: senders
+begin and end at different times."""
 
 
 def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullLink]:
@@ -107,6 +108,8 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     is_seen = active > 0
     if is_seen and not _FULL_IN_BURSTS <= top / active <= _MOST_IN_BURSTS:
         return []  # They wait for another link, or do not wait all the time.
+    # Where it is less clear that they fill the link, they must send nothing else.
+    most = ALL_ON_IT if is_seen and top / active <= _TOGETHER else 1 / ACCOUNTED
     active = max(active, top if is_seen else top / rates.full_util)
     level, sent = level / active, sent / active
     if np.nanmean(level) >= (NO_ROOM if is_seen else 1 - CLEARLY_UNEVEN):
@@ -136,7 +139,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
         if not are_enough(held_by_link(rate, on_it), of_links):
             continue
         # ... and not send most of their traffic elsewhere.
-        if rate[on_it].sum() > ALL_ON_IT * carried:
+        if rate[on_it].sum() > most * carried:
             continue
         could = rates.could_send(rate, lines, on_it, rates.carried(ticks) / active)
         lost = lost_share(rate, could, on_it, float(level[member]))

@@ -107,14 +107,17 @@ class PauseGraph:
                     queue.append(further)
         return found
 
-    def cycle(self, node: int) -> list[int]:
-        """The rows of the shortest cycle of pauses that a node is in; empty when there is none."""
+    def cycle(self, node: int, among: Mask) -> list[int]:
+        """The rows of the shortest cycle of pauses `among` some ports [ports] that a node is in;
+        empty when there is none."""
         came: dict[int, tuple[int, int]] = {}
         queue = deque([node])
         while queue:
             at = queue.popleft()
             for row in self._by_pauser.get(at, ()):
                 further = int(self._node[row])
+                if not among[row]:
+                    continue
                 if further == node:
                     path = [row]
                     while at != node:

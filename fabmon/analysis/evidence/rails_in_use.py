@@ -18,9 +18,9 @@ _LEARNS, _FORGETS, _IN_USE = 0.02, 0.01, 0.5
 average, 0 to 1, from which on it is a rail that jobs use: a NIC for storage is used with the others
 for some seconds only. What was in use is known for longer than the window in which it is not."""
 
-_IDLE, _IDLE_TICKS = 0.01, 20
+_IDLE, _IDLE_TICKS = 0.01, 120
 """Share of line rate, 0 to 1, below which all rails of a host are idle, and the ticks of it after
-which the next job may use other rails."""
+which the next job may use other rails: checkpoints and evaluations take less."""
 
 EXCHANGED = 0.5
 """Received over sent from which on hosts exchange data with each other."""
@@ -77,15 +77,24 @@ class RailsInUse:
             usage[own] += weight * (used[active] - usage[own])
         self._usage = usage
 
-    def used_by_most(self, inputs: DetectorInput) -> set[int]:
-        """The rails that most hosts that use any use together with their others."""
-        rail, most = inputs.structure.rail, int(inputs.structure.rail.max(initial=0)) + 1
-        known, used = np.zeros(most, np.intp), np.zeros(most, np.intp)
-        for _, rows in inputs.structure.rail_tables:
+    def used_by_most(self, inputs: DetectorInput) -> Mask:
+        """[ports]: whether most hosts that use any rails use this one together with their others;
+        of the hosts of the same jobs, where jobs are known."""
+        structure = inputs.structure
+        jobs = [self._jobs_on.get(node.name, ()) for node in structure.fabric.nodes]
+        numbers = {on: number for number, on in enumerate(dict.fromkeys(jobs))}
+        group = np.array([numbers[on] for on in jobs], np.intp)
+        rails = int(structure.rail.max(initial=0)) + 1
+        place = group[structure.node] * rails + structure.rail
+        known, used = np.zeros((2, len(numbers) * rails), np.intp)
+        for _, rows in structure.rail_tables:
             own = rows[self.ever_used[rows].any(axis=1)]
-            known += np.bincount(rail[own].ravel(), minlength=most)
-            used += np.bincount(rail[own[self.in_use[own]]], minlength=most)
-        return set(np.flatnonzero(2 * used > known).tolist())
+            known += np.bincount(place[own].ravel(), minlength=len(known))
+            used += np.bincount(place[own[self.in_use[own]]], minlength=len(used))
+        by_most = np.zeros(len(place), np.bool_)
+        for _, rows in structure.rail_tables:
+            by_most[rows] = 2 * used[place[rows]] > known[place[rows]]
+        return by_most
 
     def _between_jobs(self, inputs: DetectorInput) -> Mask:
         """[ports]: whether all rails of a host have been idle for long, or other jobs run on it:
@@ -102,7 +111,11 @@ class RailsInUse:
         if jobs is not self._jobs:
             self._jobs, before = jobs, self._jobs_on
             now = {node: tuple(job.number for job in on) for node, on in jobs.on_node.items()}
-            changed = {node for node, on in now.items() if before.get(node, on) != on}
+            changed = {
+                node
+                for node, on in now.items()
+                if before.get(node) and set(before[node]).isdisjoint(on)
+            }
             names = [node.name in changed for node in structure.fabric.nodes]
             found |= np.array(names, np.bool_)[structure.node]
             self._jobs_on = {**before, **now}

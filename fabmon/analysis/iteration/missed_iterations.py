@@ -71,6 +71,9 @@ class MissedIterations:
                     self._missed.remove(each)
                 continue
             sends = self._sends(each.last, traffic, snapshot)
+            if sends is None:
+                each.since_ns = snapshot.time_ns
+                continue
             if sends and passed_s < _HELD_STEPS * each.last.step_s:
                 continue
             each.is_said = True
@@ -79,12 +82,15 @@ class MissedIterations:
             texts.append(f"{what} any more, {was}: {each.name}")
         return texts
 
-    def _sends(self, last: JobIteration, traffic: HostTraffic, snapshot: Snapshot) -> bool:
-        """Whether a job has sent data in the last steps."""
+    def _sends(self, last: JobIteration, traffic: HostTraffic, snapshot: Snapshot) -> bool | None:
+        """Whether a job has sent data in the last steps; None where none of its hosts was read."""
         ticks = ceil(_SILENT_STEPS * last.step_s / snapshot.interval_s)
         members = [host in last.hosts for host in traffic.hosts]
-        sent = np.nan_to_num(traffic.of_hosts(ticks)[:, members])
-        if not sent.size:
+        known = traffic.of_hosts(ticks)[:, members]
+        if not known.size:
             return False
+        if np.isnan(known).all():
+            return None
+        sent = np.nan_to_num(known)
         least_bps = self._least_level * (last.line_rate_bps or 0.0) * len(last.rail_bytes)
         return bool(sent.mean(axis=1).max() > least_bps)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -13,6 +15,7 @@ import pytest
 
 from fabmon.analysis.iteration.host_groups import group_hosts
 from fabmon.analysis.iteration.iteration_tracker import IterationTracker
+from fabmon.analysis.iteration.missed_iterations import MissedIterations
 from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.iteration.results import (
     COMPUTE,
@@ -233,3 +236,23 @@ def test_the_rate_that_hides_communication_is_between_what_the_step_and_its_paus
     assert most == pytest.approx(140e9 * 8 / 2.0, rel=0.03)
     always = msgspec.structs.replace(job, comm_high=1.0)
     assert always.needed_bps[1] is None
+
+
+def test_a_job_whose_hosts_are_not_read_is_not_said_to_have_no_iterations() -> None:
+    """Their connections are lost; nobody knows whether it goes on."""
+    last: Any = SimpleNamespace(
+        hosts=("a", "b"), step_s=2.0, line_rate_bps=400e9, rail_bytes=(1,), name="job 1"
+    )
+    rates = np.full((30, 2), np.nan, np.float32)
+    traffic: Any = SimpleNamespace(hosts=("a", "b"), of_hosts=lambda ticks: rates[-ticks:])
+
+    def at(second: int) -> Any:
+        return SimpleNamespace(time_ns=second * 10**9, interval_s=1.0)
+
+    missed = MissedIterations(0.03)
+    missed.lose(last, at(0))
+    assert missed.due(traffic, at(60)) == []
+    rates[:] = 0
+    assert missed.due(traffic, at(61)) == [
+        "no iterations any more, the step time was 2.00 s: job 1"
+    ]
