@@ -172,9 +172,10 @@ def report_json(scene: Scene) -> bytes:
 
 
 def table(scene: Scene) -> str:
-    """The report as a table: a summary, findings, nodes that do not send data, a row per port."""
+    """The report as a table: a row per port, nodes that do not send data, findings, a summary. A
+    fabric has more ports than a terminal has lines: what matters is at the end."""
     return "\n".join(
-        [*_summary(scene), *_findings(scene), *_missing(scene.snapshot), *_links(scene)]
+        [*_links(scene), *_missing(scene.snapshot), *_findings(scene), *_summary(scene)]
     )
 
 
@@ -213,8 +214,8 @@ def _links(scene: Scene) -> Iterator[str]:
         _cells(snapshot, link, rows[f"{link.node}/{link.port}"]) for link in link_records(snapshot)
     ]
     if lines:
-        yield ""
         yield from aligned([_HEAD, *lines], _LEFT)
+        yield ""
 
 
 def _cells(snapshot: Snapshot, link: LinkRecord, row: int) -> Sequence[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.affected_ports import affected_ports
+from fabmon.analysis.detectors.ecmp_collision import IMPOSSIBLE_UTIL
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.recent_load import RecentLoad, full_ticks
@@ -267,7 +268,10 @@ def _bars(finding: Finding, snapshot: Snapshot, full: Mask | None) -> tuple[tupl
     recent, rates = RecentLoad(snapshot, shown, counts=full), snapshot.line_rate_bps[shown]
     tx_bps, rx_bps = recent.mean("tx_bps"), recent.mean("rx_bps")
     with np.errstate(divide="ignore", invalid="ignore"):
-        tx_util, rx_util = tx_bps / rates, rx_bps / rates
+        tx_util, rx_util = (
+            np.where(bps <= IMPOSSIBLE_UTIL * rates, bps / rates, np.nan)
+            for bps in (tx_bps, rx_bps)
+        )  # A port that became slower moments ago has sent more.
     bars = tuple(
         Bar(
             port=port.display_name,

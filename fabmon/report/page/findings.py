@@ -9,7 +9,7 @@ from fabmon.analysis.recent_load import RECENT_S
 from fabmon.analysis.rule_texts import RULES
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration, event_time
-from fabmon.fabric.wording import bit_rate, evidence_value, name_list, percent
+from fabmon.fabric.wording import bit_rate, evidence_value, name_list, percent, plural
 from fabmon.report.page.digest import Bar, Digest, ReportedFinding
 from fabmon.report.page.markup import Markup, joined, table, tag
 
@@ -123,7 +123,7 @@ def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
         ]
         shown = reported.bars[column * lines : (column + 1) * lines]
         parts += [_bar(bar, left, axis, room, _ROW * place + 2) for place, bar in enumerate(shown)]
-    more = f", and {reported.more} more ports" if reported.more else ""
+    more = f", and {plural(reported.more, 'more port')}" if reported.more else ""
     seconds = f"The {RECENT_S} s with traffic"
     if reported.full_s is not None:
         seconds = f"The {reported.full_s:g} s when full, of the {RECENT_S} s with traffic"
