@@ -28,6 +28,11 @@ busiest
 by chance ┊
     the result of a random hash: with this many flows on this many links, the busiest link has at
     most this many times the mean load in 19 of 20 cases. `┊` in the bars marks that load.
+capacity below to above
+    line rates of the ports below a switch over those of its uplinks: 2 where only half of what the
+    ports can send fits on the uplinks.
+chance
+    how probable it is that random hashing uses so few links.
 CNP
     congestion notification packet: the receiver of ECN-marked RDMA asks the sender to slow down;
     the metric counts those handled.
@@ -104,10 +109,14 @@ Gb/s
     10⁹ bits per second, decimal, one direction.
 group
     the leaf or rack that a node is listed under.
+group mean
+    mean utilisation of the links of a group while one of them was full.
 host
     a machine with GPUs; its ports are rails, storage and frontend ports.
 idle
     below 0.5 % of the scale: `0` in the heatmap. A blank cell has no port.
+idle links
+    links of a group that carry less than 2 % of line rate while another one is full.
 imbalance
     1 - mean/max of the links of an ECMP group. Random hashing is always uneven: what the job pays
     is the lost bandwidth.
@@ -133,15 +142,24 @@ link
     counts each once, of which one end is watched at least; the fluctuation counts its directions.
 link subnet
     the /31 or /30 in which ports of two watched nodes have addresses: a cable connects them.
+link util
+    mean utilisation of a finding's link while it was full.
 LIVE
     the screen follows the newest tick; the time shown is that of the tick, in UTC.
 LLDP
     link layer discovery: both ends of a cable announce themselves; the most reliable source of
     cabling.
+late by
+    by how much, at the median, a host begins its exchanges later than the others of its job.
 lost
     the node sent and fell silent; fabmon is reconnecting. Of bandwidth: 1 - what the slowed ports
     send ÷ what they could (the smaller of their line rate and a fair share of the group); not shown
     where it is not measured.
+lost bandwidth
+    1 - what the slowed ports send over what they could: their line rate, or a fair share of the
+    group.
+marks per Gbit
+    packets with an ECN mark that a NIC received, for each 10^9 bits that it received.
 matrix
     the switches of one tier by those of the tier above. The left half of a cell is the traffic up,
     the right half the traffic down, on the busiest link of the pair. `?`: the switch above is not
@@ -224,6 +242,9 @@ sampled flows
     confidence: it falls with the number of samples.
 saturated ≥
     a counter stuck at its maximum, as old InfiniBand counters are: the true value is unknown.
+routing
+    how a switch selects the link for a flow: hashed (ECMP), static (forwarding tables of
+    InfiniBand), adaptive (by packet, also spraying), or not known.
 scale
     to line rate: the top of a chart is the line rate and stays. To greatest seen: the line rate is
     not known, the top is the largest value so far.
@@ -231,6 +252,8 @@ selected ◉
     a link, host or switch of the selected finding, and the time of that finding on the timeline.
     The cursor in a list of findings selects it; esc clears it. In cells too small for two marks,
     the other mark is reversed.
+slowed ports
+    ports whose traffic a full link slows, of all that send or receive over its group.
 spine
     a switch that joins the leaves.
 sport
@@ -252,12 +275,20 @@ switch
     a node that forwards traffic of others.
 tick
     one round of samples, one per second by default.
+time full
+    seconds in which a link was full, of those that are compared.
+time stalled
+    share of time in which a NIC waits for its PCIe link.
+time without credits
+    share of time in which an InfiniBand port had data to send and no credits of its peer.
 timeline
     the last minutes below the heatmap: the busiest link, findings and events.
 tx
     transmitted: out of the named port.
 unrated ?
     traffic, but the line rate is not known: set it in the hosts file, as in speed=400G.
+unused bandwidth
+    1 - mean/max of the rails of a host: what the others could carry beside the busiest one.
 uplink
     a port of a switch towards the spines, one of an ECMP group: up1, up2 …
 util
