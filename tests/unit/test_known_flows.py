@@ -144,7 +144,7 @@ def test_the_pairs_that_share_a_full_link_are_named_by_the_tables() -> None:
 def test_where_it_is_not_known_who_is_on_a_link_nobody_is_named(fabric: Infiniband) -> None:
     found = collision(fabric)
     assert found.victims == ()
-    assert "ports that share it, or wait for these, lose" in found.text
+    assert "ports that share it, or wait for those that do, lose" in found.text
     assert found.unseen.endswith("which ports share it")
     assert " to gpu00" not in found.text
 
@@ -164,7 +164,7 @@ def test_of_hosts_with_idle_connections_over_a_link_nobody_is_named() -> None:
     """All hosts of leaf1 have connections to all of leaf2, and each sends to one."""
     found = collision(Infiniband([(src, dst) for src in HOSTS[:4] for dst in HOSTS[4:]]))
     assert found.victims == ()
-    assert "ports that share it, or wait for these, lose" in found.text
+    assert "ports that share it, or wait for those that do, lose" in found.text
     assert " to gpu00" not in found.text
 
 

@@ -189,7 +189,7 @@ def _loss(link: FullLink) -> str:
         return f"uneven by {rounded_percent(link.imbalance)}, and it is not known who shares it"
     lost = f"{'up to ' if link.is_upper_bound else ''}{rounded_percent(link.lost)}"
     if not len(link.named):
-        return f"ports that share it, or wait for these, lose {lost}"
+        return f"ports that share it, or wait for those that do, lose {lost}"
     return f"{len(link.named)} ports that share it lose {lost}"
 
 
