@@ -138,6 +138,8 @@ def test_the_page_of_a_receiver_lists_its_senders_first_and_not_itself(
     )
     lines = lines_of(scene, finding, 100, 40)
     tree = next(n for n, each in enumerate(lines) if "Ports that wait for it" in each)
+    assert lines[tree + 1].split()[1:3] == ["gpu005", "r1"]
+    assert "receives 400 Gb/s" in lines[tree + 1]
     assert "gpu014" in lines[tree + 2]
     assert not any("└ gpu005" in each for each in lines)
     flows = next(n for n, each in enumerate(lines) if each.startswith(" Flows"))

@@ -130,6 +130,12 @@ class Canvas:
         return full_ticks(self.finding, self.snapshot, self.before_s)
 
     @property
+    def subject(self) -> Port:
+        """The port that the finding is about: the first one may be that of its switch."""
+        own = (port for port in self.ports if port.id == self.finding.subject)
+        return next(own, self.ports[0])
+
+    @property
     def basis(self) -> str:
         """The time that the picture is a mean of."""
         full, held_ns = self.full_ticks, last_held_ns(self.finding, self.snapshot)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fabmon.analysis.detectors import incast
 from fabmon.analysis.evidence.pause_graph import SHARE_TICKS
 from fabmon.analysis.recent_load import recent_ticks
 from fabmon.fabric.model import Port
@@ -84,8 +85,17 @@ def _worst(canvas: Canvas) -> _Second:
 
 
 def _root_shares(canvas: Canvas) -> Floats:
-    """[ticks]: share of time in which the port at fault pauses the network; 0 where unknown."""
+    """[ticks]: share of time in which the port at fault pauses the network, or in which others wait
+    for the switch before a full receiver; 0 where unknown."""
     port = canvas.ports[0]
+    if canvas.finding.cause == incast.CAUSE.name:
+        rows = [each.row for each in canvas.ports if each.row not in (port.row, canvas.subject.row)]
+        waits = [
+            np.nan_to_num(_aligned(canvas, column, rows)).max(axis=0, initial=0)
+            for column in _WAITING
+        ]
+        most: Floats = np.fmax(*waits)
+        return most
     shares = _aligned(canvas, "pause_tx", [port.row])[0]
     other = peer(port, canvas.fabric)
     for column in _WAITING if other is not None else ():
@@ -106,7 +116,7 @@ def _aligned(canvas: Canvas, column: str, rows: Sequence[int]) -> Floats:
 
 def _root(canvas: Canvas, worst: _Second) -> Line:
     """The port at fault: how long it pauses the network, and what it receives."""
-    palette, port = canvas.palette, canvas.ports[0]
+    palette, port = canvas.palette, canvas.subject
     share = float(_root_shares(canvas)[worst.tick])
     received = rate(
         float(_aligned(canvas, "rx_bps", [port.row])[0, worst.tick]),
