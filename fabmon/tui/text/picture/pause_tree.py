@@ -123,7 +123,7 @@ def _root(canvas: Canvas, worst: _Second) -> Line:
         float(canvas.snapshot.line_rate_bps[port.row]),
         canvas.ctx.unit,
     )
-    does = "others wait for credits" if port.kind == _INFINIBAND else "pauses others"
+    does = "others wait" if port.kind == _INFINIBAND else "pauses others"
     return line(
         (f" {finding_mark(canvas.finding)} {fit(port.display_name, _NAME + 8)}", palette.accent),
         (canvas.bar(share, _BAR), palette.accent),
