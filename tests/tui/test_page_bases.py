@@ -33,7 +33,7 @@ def context(world: World = COLLISION, seq: int = 70) -> DrawContext:
     ("cause", "metric"),
     [
         ("ecmp_collision", "tx"),
-        ("incast", "rx"),
+        ("incast", "util"),
         ("pause_storm", "pause"),
         ("degraded_link", "util"),
         ("link_down", "util"),
