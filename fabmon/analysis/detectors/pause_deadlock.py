@@ -9,6 +9,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flow_control import time_waiting, uses_credits
 from fabmon.analysis.evidence.pause_graph import pause_graph
+from fabmon.analysis.evidence.senders_place import open_subject
 from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
 
@@ -76,7 +77,7 @@ def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
         yield Condition(
             cause=CAUSE.name,
             severity=CAUSE.severity,
-            subject=_open_subject(inputs, waiting) or port.id,
+            subject=open_subject(inputs, CAUSE, np.array(waiting, np.intp)) or port.id,
             rows=tuple(cycle),
             text=f"{len(cycle)} ports {waits} in a cycle, and nothing moves: {names}",
             evidence=(
@@ -89,9 +90,3 @@ def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
             victims=tuple(dict.fromkeys(structure.ids(others))),
             unseen="which of several cycles was the first" if are_several else "",
         )
-
-
-def _open_subject(inputs: DetectorInput, rows: list[int]) -> str:
-    """The subject of the open finding about a cycle of some of these ports; empty without one."""
-    mine = set(rows)
-    return next((each.subject for each in inputs.open_of(CAUSE) if mine & set(each.rows)), "")

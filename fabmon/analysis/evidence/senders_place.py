@@ -84,9 +84,9 @@ def _shares(numbers: Rows, events: Floats) -> Floats:
     return share
 
 
-def open_subject(inputs: DetectorInput, cause: Cause, senders: Rows) -> str:
-    """The subject of the open finding about some of the same senders; empty without one."""
-    mine = set(senders.tolist())
+def open_subject(inputs: DetectorInput, cause: Cause, rows: Rows) -> str:
+    """The subject of the open finding about some of the same ports; empty without one."""
+    mine = set(rows.tolist())
     for finding in inputs.open_of(cause):
         if mine & set(finding.rows):
             return finding.subject

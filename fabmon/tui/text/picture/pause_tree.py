@@ -123,7 +123,8 @@ def _root(canvas: Canvas, worst: _Second) -> Line:
         float(canvas.snapshot.line_rate_bps[port.row]),
         canvas.ctx.unit,
     )
-    does = "others wait" if port.kind == _INFINIBAND else "pauses others"
+    is_incast = canvas.finding.cause == incast.CAUSE.name
+    does = "others wait" if is_incast or port.kind == _INFINIBAND else "pauses others"
     return line(
         (f" {finding_mark(canvas.finding)} {fit(port.display_name, _NAME + 8)}", palette.accent),
         (canvas.bar(share, _BAR), palette.accent),
