@@ -147,6 +147,11 @@ def test_a_link_below_its_line_rate_is_none(flows: tuple[tuple[float, ...], ...]
     assert not opened(*flows)
 
 
+def test_evenly_loaded_links_are_not_all_that_are_in_service_where_others_carry_a_little() -> None:
+    (finding,) = opened((43,) * 8, (43,) * 8, (1,), ())
+    assert (finding.cause, finding.subject) == ("polarization", "leaf1/uplinks")
+
+
 def test_queue_pairs_are_not_enough_for_a_link_below_its_line_rate() -> None:
     """Only some of them may carry traffic; six senders may use one of four links by chance."""
     watched = Watched(FewSenders(MANY, senders=6, gbps=344))
