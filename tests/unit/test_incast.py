@@ -182,6 +182,42 @@ def test_the_slowest_host_of_an_all_to_all_is_no_incast() -> None:
     assert watched.changes == []
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_hosts_of_an_all_to_all_whose_uplinks_are_full_send_for_longer_than_they_receive(
+    answers: bool,
+) -> None:
+    """Two receivers of 400G that are full for three seconds of every eight. What they send to the
+    others takes as long, and six seconds from the second minute on; else they only receive."""
+    watched = below_one_leaf(hosts=12)
+    began, slowed = (66, 66, 66, 0, 0, 0, 0, 0), (45, 45, 45, 21, 21, 21, 0, 0)
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        step = second % 8
+        for receiver in (11, 12):
+            for sender in range(1, 7):
+                send(watched, sender, receiver, 66 if step < 3 else 0)
+            for other in range(1, 7) if answers else ():
+                send(watched, receiver, other, (began if second < 3 * SECONDS else slowed)[step])
+
+    watched.seconds(6 * SECONDS, traffic)
+    assert watched.opened() == ([] if answers else ["incast gpu011/eth0", "incast gpu012/eth0"])
+
+
+@pytest.mark.parametrize("handled", [0, 6_000])
+def test_marks_of_a_receiver_that_is_not_full_are_of_a_queue_where_its_senders_handle_cnps(
+    handled: int,
+) -> None:
+    metrics = ("rdma_ecn_marked", "rdma_cnp_handled")
+    watched = Watched(LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS, metrics=metrics))
+    for sender in (9, 10, 11):
+        send(watched, sender, 12, 115)
+        watched.fabric.counted[f"gpu{sender:03}/eth0", "rdma_cnp_handled"] = handled
+    watched.fabric.counted["gpu012/eth0", "rdma_ecn_marked"] = 3e6
+    watched.seconds(SECONDS)
+    assert watched.opened() == (["incast gpu012/eth0"] if handled else [])
+
+
 @pytest.mark.parametrize("elephant_gbps", [0, 380])
 def test_an_elephant_elsewhere_hides_no_incast(elephant_gbps: float) -> None:
     metrics = ("rdma_ecn_marked", "rdma_cnp_handled")

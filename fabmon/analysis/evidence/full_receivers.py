@@ -54,6 +54,10 @@ _EXCHANGES = 0.85
 or the slowest host of an all-to-all, which the others wait for at the end of a step: that is no
 incast."""
 
+_AS_MUCH, _MEANWHILE = 0.9, 0.4
+"""What a receiver sends over what it receives, in all and while it is full, from which on it is
+part of a ring or an all-to-all as well: something slows what it sends."""
+
 _MORE_RECEIVE, _MORE_SEND, _PAIRS = 1, -1, 0
 """How the full receivers of a rail compare with the NICs of it that send at line rate: a surplus of
 senders may send to another rail."""
@@ -230,7 +234,9 @@ def _receiver(
     is_full = gets >= least_util * inputs.snapshot.line_rate_bps[row]
     ticks = last_ticks(is_full)
     # Also longer ago than the rates of the last ticks tell.
-    if is_full.sum() < t.full_ticks or answers[ticks].sum() >= _EXCHANGES * gets[ticks].sum():
+    meanwhile = float(answers[ticks].sum() / max(1.0, float(gets[ticks].sum())))
+    answers_all = answers.sum() >= _AS_MUCH * gets.sum() and meanwhile >= _MEANWHILE
+    if is_full.sum() < t.full_ticks or meanwhile >= _EXCHANGES or answers_all:
         return None
     return Receiver(row, ticks, gets[ticks], bool(is_full[-TICKS:].all()), connected)
 
