@@ -195,16 +195,23 @@ def lost_bandwidth(finding: Condition) -> float:
 
 
 def brief_loss(finding: Condition) -> str:
-    """`52 % lost`, of a degraded link `75 % slower`; empty where nothing is measured."""
-    lost = measured_loss(finding)
-    return f"{rounded_percent(lost)} {_loss(finding).brief}" if lost > 0 else ""
+    """`52 % lost`, `up to 52 % lost`, of a degraded link `75 % slower`; empty where nothing is
+    measured."""
+    return _measured(finding, _loss(finding).brief)
 
 
 def loss_and_confidence(finding: Condition) -> str:
     """`52 % of the bandwidth lost, confidence 90 %`; the loss only where it is measured."""
+    loss = _measured(finding, _loss(finding).full)
+    certain = f"confidence {rounded_percent(finding.confidence)}"
+    return f"{loss}, {certain}" if loss else certain
+
+
+def _measured(finding: Condition, of: str) -> str:
+    """The measured loss in words, `of` what; empty without one."""
     lost = measured_loss(finding)
-    loss = f"{rounded_percent(lost)} {_loss(finding).full}, " if lost > 0 else ""
-    return f"{loss}confidence {rounded_percent(finding.confidence)}"
+    at_most = "up to " if finding.lost_is_upper_bound else ""
+    return f"{at_most}{rounded_percent(lost)} {of}" if lost > 0 else ""
 
 
 def causes_with(trait: Trait) -> frozenset[str]:

@@ -98,10 +98,10 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     `cause` is the name of a declared Cause. `subject` is what it is about (`leaf1/up5`, `gpu003`).
     `rows` are the ports to highlight, the one at fault first; `victims` are ids of ports that are
     slowed by it. `text` is one sentence with the most important numbers. `lost` is the share of
-    bandwidth lost, 0 to 1 (measured_loss: what is said of it); `confidence` is 0 to 1. `unseen`
-    says what was not observable. `unless` are traits: the condition was inferred, and a finding
-    whose cause has one of them explains the same observation. `jobs` are the affected jobs as
-    texts (`job 8801 llama-70b (anna)`).
+    bandwidth lost, 0 to 1 (measured_loss: what is said of it), at most so much where
+    `lost_is_upper_bound`; `confidence` is 0 to 1. `unseen` says what was not observable. `unless`
+    are traits: the condition was inferred, and a finding whose cause has one of them explains the
+    same observation. `jobs` are the affected jobs as texts (`job 8801 llama-70b (anna)`).
     """
 
     cause: str
@@ -113,6 +113,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
     confidence: float
     lost: float = 0.0
+    lost_is_upper_bound: bool = False
     victims: tuple[str, ...] = ()
     unseen: str = ""
     unless: tuple[Trait, ...] = ()
@@ -156,13 +157,16 @@ _NOT_STORED = frozenset({"unless"})
 """Keys of a finding that recordings do not hold: part of a rule, which changes with the version.
 Older versions stored names of causes there."""
 
+_SELDOM = frozenset({"opened_as", "lost_is_upper_bound"})
+"""Keys that are only stored where they are not empty."""
+
 
 def to_stored(finding: Finding) -> dict[str, Any]:
     """A finding as recordings hold it."""
     return {
         key: value
         for key, value in msgspec.to_builtins(finding).items()
-        if key not in _NOT_STORED and (value or key != "opened_as")
+        if key not in _NOT_STORED and (value or key not in _SELDOM)
     }
 
 

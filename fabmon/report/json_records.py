@@ -72,7 +72,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="finding"):
-    """A finding opened, changed or closed. `lost` and `confidence` are 0 to 1.
+    """A finding opened, changed or closed. `lost` and `confidence` are 0 to 1; traffic loses `lost`
+    at most where `lost_is_upper_bound`.
 
     `cause` may change while a finding is open (errors that become damage); `key` does not: it has
     the first cause.
@@ -96,6 +97,7 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     advice: str
     unseen: str
     lost: float
+    lost_is_upper_bound: bool
     confidence: float
     since: datetime.datetime
     seen: datetime.datetime | None
@@ -180,6 +182,7 @@ def finding_record(
         advice=finding.advice,
         unseen=finding.unseen,
         lost=round(measured_loss(finding), 4),
+        lost_is_upper_bound=finding.lost_is_upper_bound,
         confidence=finding.confidence,
         since=utc(finding.since_ns),
         seen=None if finding.seen_ns is None else utc(finding.seen_ns),

@@ -17,7 +17,7 @@ import pytest
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.evidence.detector_input import TICKS
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import Change, Finding, to_stored
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.session.config import load
@@ -79,8 +79,8 @@ def must_close_by(scenario: Scenario) -> dict[str, float]:
 
 
 def as_golden(second: int, finding: Finding, ports: tuple[str, ...]) -> dict[str, Any]:
-    fields = msgspec.to_builtins(finding)
-    hidden = ("rows", "since_ns", "until_ns", "seen_ns", "unless", "opened_as")
+    fields = to_stored(finding)
+    hidden = ("rows", "since_ns", "until_ns", "seen_ns", "opened_as")
     return {
         "second": second,
         **{name: value for name, value in fields.items() if name not in hidden},

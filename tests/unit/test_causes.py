@@ -115,6 +115,9 @@ def test_what_a_degraded_link_lacks_is_not_called_lost_bandwidth() -> None:
     assert brief_loss(slow) == "75 % slower"
     assert loss_and_confidence(collision) == "75 % of the bandwidth lost, confidence 90 %"
     assert loss_and_confidence(slow) == "75 % below its usual line rate, confidence 90 %"
+    bound = msgspec.structs.replace(collision, lost_is_upper_bound=True)
+    assert brief_loss(bound) == "up to 75 % lost"
+    assert loss_and_confidence(bound) == "up to 75 % of the bandwidth lost, confidence 90 %"
     assert (lost_bandwidth(collision), lost_bandwidth(slow)) == (0.75, 0.0)
     unmeasured = msgspec.structs.replace(slow, lost=0.0)
     assert brief_loss(unmeasured) == ""

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from collectors.wire import Object
-from fabmon.analysis.finding import Change, Finding, sentence
+from fabmon.analysis.finding import Change, Finding, sentence, to_stored
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.report.scene_report import table
@@ -17,7 +17,6 @@ from tests.builders import (
     START_NS,
     LeafSpine,
     Watched,
-    builtins,
     ecmp,
     frame,
     hello,
@@ -51,10 +50,8 @@ class WatchedLeaf(Watched):
 
 
 def as_json(finding: Finding) -> str:
-    """A finding as text; `opened_as` only where its cause has changed."""
-    fields = builtins(finding)
-    if not finding.opened_as:
-        del fields["opened_as"]
+    """A finding as recordings hold it, as text."""
+    fields = to_stored(finding)
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode() + "\n"
 
 

@@ -155,6 +155,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
         ),
         confidence=round(confidence, 2),
         lost=round(link.lost, 3),
+        lost_is_upper_bound=link.is_upper_bound,
         victims=tuple(ports[each].id for each in link.named.tolist()),
         unseen=_unseen(link),
     )
