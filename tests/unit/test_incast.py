@@ -204,14 +204,14 @@ def test_hosts_of_an_all_to_all_whose_uplinks_are_full_send_for_longer_than_they
     assert watched.opened() == ([] if answers else ["incast gpu011/eth0", "incast gpu012/eth0"])
 
 
-@pytest.mark.parametrize("handled", [0, 6_000])
+@pytest.mark.parametrize(("senders", "handled"), [(3, 0), (3, 6_000), (11, 0), (11, 6_000)])
 def test_marks_of_a_receiver_that_is_not_full_are_of_a_queue_where_its_senders_handle_cnps(
-    handled: int,
+    senders: int, handled: int
 ) -> None:
     metrics = ("rdma_ecn_marked", "rdma_cnp_handled")
     watched = Watched(LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS, metrics=metrics))
-    for sender in (9, 10, 11):
-        send(watched, sender, 12, 115)
+    for sender in range(1, senders + 1):
+        send(watched, sender, 12, 345 / senders)
         watched.fabric.counted[f"gpu{sender:03}/eth0", "rdma_cnp_handled"] = handled
     watched.fabric.counted["gpu012/eth0", "rdma_ecn_marked"] = 3e6
     watched.seconds(SECONDS)
@@ -298,10 +298,11 @@ PAUSED = "pfc_rx_pause_us_prio3"
 US_PER_S = 1e6
 
 
-def in_bursts(senders_wait: bool) -> Watched:
+def in_bursts(senders_wait: bool, seen: tuple[str, ...] = ("",)) -> Watched:
     """Bursts of most of a second to gpu012 every three seconds, in no step with the ticks; the
     senders are paused, else they wait for nothing."""
-    watched = Watched(LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS, metrics=(PAUSED,)))
+    fabric = LeafSpine(uplinks=2, hosts=12, rate_bps=400 * GBPS, metrics=(PAUSED,))
+    watched = Watched(fabric, seen=seen)
 
     def traffic(second: int) -> None:
         watched.fabric.silence()
@@ -317,6 +318,7 @@ def in_bursts(senders_wait: bool) -> Watched:
 
 def test_bursts_that_fill_no_whole_second_are_an_incast_where_its_senders_wait_together() -> None:
     assert in_bursts(senders_wait=True).opened() == ["incast gpu012/eth0"]
+    assert in_bursts(senders_wait=True, seen=("gpu",)).opened() == ["incast gpu012/eth0"]
 
 
 def test_bursts_that_nobody_waits_for_are_no_incast() -> None:

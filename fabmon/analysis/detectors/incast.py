@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, has_values
+from fabmon.analysis.evidence.detector_input import (
+    TICKS,
+    WINDOW_TICKS,
+    DetectorInput,
+    has_values,
+    without_nan,
+)
 from fabmon.analysis.evidence.flow_control import uses_credits
 from fabmon.analysis.evidence.full_receivers import (
     SENDS,
@@ -23,8 +29,7 @@ from fabmon.analysis.evidence.sharing import (
     SLOWED_BELOW,
     sharing,
 )
-from fabmon.analysis.evidence.switch_drops import dropped_bps
-from fabmon.analysis.fabric_structure import NONE, Rows
+from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
@@ -57,6 +62,10 @@ _FILLS = 0.5
 
 _RESENT = 0.1
 """Share of what TCP sends, 0 to 1, up to which it may be sent again."""
+
+_MANY_CNPS = 10.0
+"""CNPs of a sender, as a multiple of those that are more than background, from which on it is
+slowed even if all others handle as many."""
 
 _QUEUES_BEFORE = (Trait.FULL_GROUP, Trait.FULL_LINK_OF_GROUP, Trait.OF_LINK)
 """What marks the traffic of a receiver as well, where that fills no whole seconds."""
@@ -136,7 +145,7 @@ def _shared_by(
     return _Senders(nics[slowed], nics[:0], 1.0 - float((rate[slowed] / lines[slowed]).max()))
 
 
-def _has_unknown_senders(inputs: DetectorInput, receiver: Receiver, lost_bps: float) -> bool:
+def _has_unknown_senders(inputs: DetectorInput, receiver: Receiver, dropped_bps: float) -> bool:
     """Whether NICs that are not watched, as those of storage, may be the ones that fill a receiver:
     all NICs received more than they sent in the last ticks, or they sent so much elsewhere that as
     much as half of what the receiver gets may have come from there. TCP sends again what was
@@ -146,16 +155,28 @@ def _has_unknown_senders(inputs: DetectorInput, receiver: Receiver, lost_bps: fl
     more = float(received[rail].sum()) - sent
     resent = 0.0 if inputs.has_rdma_counters[receiver.row] else _RESENT * sent
     got = float(received[receiver.row])
-    elsewhere = -more - resent - TICKS * lost_bps
+    elsewhere = -more - resent - TICKS * dropped_bps
     return more > _DROPPED * got or elsewhere > _FILLS * got
 
 
 def _dropped_bps(inputs: DetectorInput, receiver: Receiver) -> Floats:
-    """[ticks in which a receiver is full]: bits/s that its switch drops; RDMA loses none."""
-    edge = int(inputs.structure.peer[receiver.row])
+    """[ticks in which a receiver is full]: bits/s that enter the switch before it and do not leave
+    it, where that is more than counters differ by. Senders that do not slow down (UDP) lose them;
+    RDMA loses none."""
+    structure = inputs.structure
+    edge = int(structure.peer[receiver.row])
     if edge == NONE or inputs.has_rdma_counters[receiver.row]:
         return np.zeros_like(receiver.bps)
-    return dropped_bps(inputs, edge, receiver.ticks, float(receiver.bps.mean()))
+    own = np.flatnonzero(structure.node == structure.node[edge])
+    if not np.isfinite(inputs.window("tx_bps")[own, -1]).any():
+        return np.zeros_like(receiver.bps)  # What its far ends count is not all of it.
+    enters, leaves = (
+        without_nan(of(own, WINDOW_TICKS)[:, receiver.ticks]).sum(axis=0)
+        for of in (inputs.entering, inputs.leaving)
+    )
+    dropped: Floats = np.fmax(enters - leaves, 0)
+    is_lost = dropped.mean() > _DROPPED * receiver.bps.mean()
+    return dropped if is_lost else np.zeros_like(dropped)
 
 
 def _is_calm(
@@ -166,20 +187,23 @@ def _is_calm(
     senders: Rows,
 ) -> bool:
     """Whether RDMA counters show no queue before a receiver: no marks, no pause, and senders that
-    neither handle CNPs nor wait. Without credits, one that fills no whole seconds must be marked,
-    and its senders handle CNPs. TCP has no such counters; on InfiniBand senders that wait for a
-    last hop which is always full may wait as little as others."""
+    neither handle CNPs nor wait. Where its switch is watched, and has no credits, one that fills no
+    whole seconds must be marked, and its senders handle CNPs, or its switch pause others. TCP has
+    no such counters; on InfiniBand senders that wait for a last hop which is always full may wait
+    as little as others."""
     row, signals = receiver.row, queue_signals(inputs, queue)
     if not inputs.has_rdma_counters[row] or _queues(inputs, row):
         return False
     has_credits = uses_credits(inputs.structure.fabric.ports[row])
-    if not has_credits and receiver.bps.mean() < t.full_util * inputs.snapshot.line_rate_bps[row]:
+    is_short = receiver.bps.mean() < t.full_util * inputs.snapshot.line_rate_bps[row]
+    counts_marks = bool(np.isfinite(inputs.window("ecn")[row]).any())
+    if is_short and not has_credits and (counts_marks or inputs.structure.peer[row] != NONE):
         counts_cnps = bool(has_values(inputs.window("cnp")[senders]).any())
-        is_slowed = bool(signals.slowed[senders].any())
-        return not signals.marked[row] or (counts_cnps and not is_slowed)
+        many: Mask = signals.cnps[senders] >= _MANY_CNPS * queue.cnps_per_gbit
+        handles_cnps = bool((signals.slowed[senders] | many).any())
+        return not signals.marked[row] or (counts_cnps and not handles_cnps)
     if signals.marked[row] or (receiver.is_pinned and has_credits):
         return False
-    counts_marks = bool(np.isfinite(inputs.window("ecn")[row]).any())
     waits = signals.waiting[senders] >= queue.waiting
     if counts_marks:
         return not waits.any()  # What CNPs slow its senders are not of this receiver.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput
-from fabmon.analysis.evidence.full_link import FullLink
-from fabmon.analysis.evidence.sharing import last_ticks
+from fabmon.analysis.evidence.full_link import NO_ROOM, FullLink
+from fabmon.analysis.evidence.sharing import ACCOUNTED, last_ticks
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.fabric.snapshot import Floats
 
@@ -22,7 +24,9 @@ between them, and when they were read. A link that carries more has traffic that
 """
 
 
-def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[FullLink]:
+def without_downstream(
+    inputs: DetectorInput, links: list[FullLink], room_util: float
+) -> list[FullLink]:
     """Full links without those that only carry the flows of another one before or behind them.
 
     Flows that collided on their way up go down together where their destination is the same; there
@@ -31,7 +35,8 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
     inferred from a queue that may be another's: where none is known to be full, and of two such
     links the one that loses more; into a leaf, where no link before carries as much. A link that
     may only carry what another one brings, judged or not, must be full for longer: that one may not
-    have been read for as long, or meet its rule a few ticks later.
+    have been read for as long, or meet its rule a few ticks later. After that the link that alone
+    brings it is named instead, if it is as fast: what comes over one link queues before that.
     """
     peer, node = inputs.structure.peer, inputs.structure.node
     links = [each for each in links if not each.is_inferred] or links
@@ -66,7 +71,48 @@ def without_downstream(inputs: DetectorInput, links: list[FullLink]) -> list[Ful
             dropped.add(each.row)
         if not is_first_hop and each.full_ticks < TICKS and _may_be_brought(inputs, each.row):
             dropped.add(each.row)
-    return [each for each in links if each.row not in dropped]
+    kept = [each for each in links if each.row not in dropped]
+    return [_at_its_source(inputs, each, room_util) for each in kept]
+
+
+def _at_its_source(inputs: DetectorInput, link: FullLink, room_util: float) -> FullLink:
+    """The link before a full one, if that alone brings what the full one carries, is as fast, and
+    others of its group have room; else the full one. The switch before it does not show that it
+    slows flows whose senders do not slow down (UDP): what arrives does."""
+    structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
+    is_first_hop = not link.group.is_inward and len(link.group.hosts) > 0
+    row = None if is_first_hop or link.is_inferred else _only_source(inputs, link.row)
+    if row is None or not abs(lines[row] - lines[link.row]) <= SAME_LOAD * lines[link.row]:
+        return link
+    members = np.arange(len(lines)) == row
+    for place in np.flatnonzero(structure.group_links.touched(members)).tolist():
+        group = structure.groups[place]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            util = inputs.leaving(group.rows, WINDOW_TICKS) / lines[group.rows][:, None]
+        util[inputs.snapshot.up[group.rows] == 0] = np.nan
+        own = np.nan_to_num(util[group.rows == row][0])
+        ticks = last_ticks(own >= _NEARLY * own.max())
+        level: Floats = util[:, ticks].mean(axis=1)
+        has_room = np.fmin.reduce(level) < room_util and np.nanmean(level) < NO_ROOM
+        if has_room and not group.is_inward:
+            return replace(link, row=row, group=group, level=level, at_receivers=True)
+    return link
+
+
+def _only_source(inputs: DetectorInput, row: int) -> int | None:
+    """The port of another switch that sends what leaves a switch by a full link; None if there is
+    none, or other ports bring more than a small part of it."""
+    structure = inputs.structure
+    before = structure.peer[structure.node == structure.node[row]]
+    before = before[(before != NONE) & (before != structure.peer[row])]
+    before = before[structure.is_switch[before]]
+    own = np.nan_to_num(inputs.leaving(np.array([row]), WINDOW_TICKS)[0])
+    ticks = last_ticks(own >= _NEARLY * own.max())
+    load = float(own[ticks].mean())
+    sent = np.nan_to_num(inputs.leaving(before, WINDOW_TICKS)[:, ticks]).mean(axis=1)
+    same = np.flatnonzero(np.abs(sent - load) <= SAME_LOAD * load)
+    is_alone = len(same) == 1 and sent.sum() - sent[same[0]] <= (1 - ACCOUNTED) * load
+    return int(before[same[0]]) if is_alone else None
 
 
 def _may_be_brought(inputs: DetectorInput, row: int) -> bool:

@@ -61,7 +61,8 @@ class FullLink:
     feeds it: then `feeders` is empty, and `lost` is 0. `busy` is the share of time in
     which there was traffic, where the link is full for parts of seconds: `level` is of that time.
     `is_inferred`: no counter shows how long that is; that the senders show a queue makes the
-    fullest link full.
+    fullest link full. `at_receivers`: the slowed ports of a link out of a switch are known where
+    its traffic arrives, behind another switch.
     """
 
     row: int
@@ -75,6 +76,12 @@ class FullLink:
     active: int
     busy: float = 1.0
     is_inferred: bool = False
+    at_receivers: bool = False
+
+    @property
+    def receive(self) -> bool:
+        """Whether the slowed ports are those that receive what the link carries."""
+        return self.group.is_inward or self.at_receivers
 
     @property
     def is_loss_known(self) -> bool:

@@ -10,7 +10,6 @@ that compute phases and the edges of bursts do not count.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -112,7 +111,8 @@ def _group_loads(
         links += marked_in_bursts(measured, {each.row for each in found})
     if groups:
         links = [each for each in links if not each.is_inferred]
-    return GroupLoads(tuple(without_downstream(inputs, links)), tuple(groups))
+    kept = without_downstream(inputs, links, thresholds.room_util)
+    return GroupLoads(tuple(kept), tuple(groups))
 
 
 def _long_full(rates: GroupRates, full: Mask) -> Mask:
@@ -145,92 +145,68 @@ def _has_room_at_times(rates: GroupRates, full: Mask) -> bool:
     return bool(lowest < rates.thresholds.room_util * _ROUNDING)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hot:
-    """A full member in the `ticks` in which it is compared: its `load` [those ticks], bits/s with
-    what senders lose there that do not slow down, of which `dropped_bps` on average; what the ports
-    that feed the group send, `rate`, and could send, `possible`, bits/s [edges]; which of them are
-    `slowed`. `drops` says that packets are dropped there, and nowhere else at its switch."""
-
-    member: int
-    ticks: Mask
-    load: Floats
-    rate: Floats
-    possible: Floats
-    slowed: Mask
-    dropped_bps: float
-    drops: bool
-
-
-def _hot_members(
-    rates: GroupRates, hot: list[int], full: Mask, feeds: Floats, lines: Floats
-) -> Iterator[_Hot]:
-    by_ticks: dict[bytes, tuple[Floats, Floats, Mask]] = {}
-    for member, ticks in _ticks_with_room(rates, hot, full).items():
-        if ticks.tobytes() not in by_ticks:
-            by_ticks[ticks.tobytes()] = rates.shares(feeds[:, ticks], lines, rates.carried(ticks))
-        rate, possible, slowed = by_ticks[ticks.tobytes()]
-        dropped_bps, drops = rates.dropped_bps(member, ticks)
-        # What is dropped slows those that send on at line rate as well.
-        slowed = possible > 0 if drops else slowed
-        load: Floats = rates.load(member, ticks) + np.float32(dropped_bps)
-        yield _Hot(member, ticks, load, rate, possible, slowed, dropped_bps, drops)
-
-
 def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLink]:
     feeds, lines = rates.feeders()
     if not rates.are_known(feeds):
         if not rates.may_be_known_soon():
             yield from _by_load_alone(rates, hot, full)
         return
-    members = list(_hot_members(rates, hot, full, feeds, lines))
-    if not any(each.slowed.sum() >= 2 for each in members):
-        return
     alone: set[int] = set()
-    shared: list[_Hot] = []
-    for each in members:
-        free = each.possible > 0
+    shared: list[tuple[int, Mask, Floats, Floats]] = []
+    by_ticks: dict[bytes, tuple[Floats, Floats, Mask]] = {}
+    ticks_of = _ticks_with_room(rates, hot, full)
+    for member in hot:
+        ticks = ticks_of[member]
+        if ticks.tobytes() not in by_ticks:
+            by_ticks[ticks.tobytes()] = rates.shares(feeds[:, ticks], lines, rates.carried(ticks))
+    if not any(slowed.sum() >= 2 for *_, slowed in by_ticks.values()):
+        return
+    for member in hot:
+        ticks = ticks_of[member]
+        rate, possible, _ = by_ticks[ticks.tobytes()]
+        free = possible > 0
         free[list(alone)] = False
-        has_queue = rates.has_queue[each.member] or each.drops
-        load = np.fmax(rates.bps[each.member], 0)
-        lone = None if has_queue else only_sender(feeds, load, each.ticks, free)
+        load = np.fmax(rates.bps[member], 0)
+        lone = None if rates.has_queue[member] else only_sender(feeds, load, ticks, free)
         if lone is None:
-            shared.append(each)
+            shared.append((member, ticks, rate, possible))
         else:
             alone.add(lone)
     of_links = {
-        each.member: rates.sharers(
-            each.member, feeds[:, each.ticks], each.slowed, each.load, len(shared)
+        member: rates.sharers(
+            member,
+            feeds[:, ticks],
+            by_ticks[ticks.tobytes()][2],
+            rates.load(member, ticks),
+            len(shared),
         )
-        for each in shared
+        for member, ticks, *_ in shared
     }
-    for each in shared:
-        member, rate, slowed = each.member, each.rate, each.slowed
-        level = rates.level(each.ticks)
+    for member, ticks, rate, possible in shared:
+        level, load = rates.level(ticks), rates.load(member, ticks)
         least = np.fmin.reduce(level)
         has_room = least < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
-        is_big = each.possible > 0
+        is_big, slowed = possible > 0, by_ticks[ticks.tobytes()][2]
         free = is_big & ~slowed
         free[list(alone)] = False
-        carried_bps = float(each.load.mean()) - each.dropped_bps
-        if not has_room or rate[slowed].sum() < ACCOUNTED * carried_bps:
+        if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
             continue
         sharers = of_links[member]
         on_it = sharers.slowed
         if not are_enough(held_by_link(rate, on_it), of_links.values()):
             continue
-        could = rates.could_send(rate, lines, on_it, rates.carried(each.ticks))
-        lost = lost_share(rate, could, on_it, float(level[member]), each.dropped_bps)
+        dropped = rates.dropped_bps(ticks, float(load.mean()))
+        could = rates.could_send(rate, lines, on_it, rates.carried(ticks))
+        lost = lost_share(rate, could, on_it, float(level[member]), dropped)
         edges = rates.group.edges[slowed]
-        has_queue = rates.has_queue[member] or each.drops
-        slowed_by = OWN_QUEUE if has_queue else rates.queues.seen_at(edges)
+        slowed_by = OWN_QUEUE if rates.has_queue[member] else rates.queues.seen_at(edges)
         if slowed_by in (CNPS_OR_MARKS, "") and rates.has_no_queue[member]:
             continue  # The queue is elsewhere.
         # Senders that nothing slows may be what fills it: then a queue must be seen at others.
         carried = sum(
-            float(other.load.mean()) - other.dropped_bps
-            for other in shared
-            if level[other.member] >= rates.full_util - _NEARLY_FULL
+            float(rates.load(each, ticks).mean())
+            for each, *_ in shared
+            if level[each] >= rates.full_util - _NEARLY_FULL
         )
         is_excused = rate[free].sum() >= ACCOUNTED * carried
         queued = slowed & rates.queues.queued()

@@ -21,7 +21,6 @@ from fabmon.analysis.evidence.sharing import (
     Sharers,
     sharing,
 )
-from fabmon.analysis.evidence.switch_drops import dropped_bps, full_ports
 from fabmon.analysis.fabric_structure import LinkGroup, Mask
 from fabmon.analysis.median import medians
 from fabmon.fabric.snapshot import Floats
@@ -42,6 +41,10 @@ slower ones are held elsewhere, or have less to send."""
 _SLOWER = 1.02
 """Ports that never send more than this many times the line rate of slower ones may wait for
 them."""
+
+_DROPPED = 0.05
+"""Share of a link's load, 0 to 1, above which what enters a switch and does not leave it was
+dropped: clocks and counters differ by less."""
 
 _NOT_READ = (NodeState.STALE, NodeState.LOST, NodeState.FAILED)
 
@@ -191,18 +194,19 @@ class GroupRates:
         traffic between two ports of the same switch does not."""
         return min(1.0, carried / max(float(rate.sum()), 1.0))
 
-    def dropped_bps(self, member: int, ticks: Mask) -> tuple[float, bool]:
-        """Bits/s that senders which do not slow down (UDP) lose at a full member, and whether they
-        certainly lose it there: no other port of its switch is full. 0 for links into a switch,
-        whose drops are at other switches."""
-        row, load = int(self.group.rows[member]), float(self.load(member, ticks).mean())
+    def dropped_bps(self, ticks: Mask, load: float) -> float:
+        """Bits/s that enter the switch of the group and do not leave it, where that is more than
+        counters differ by; 0 for links into a switch, whose drops are at other switches. Senders
+        that do not slow down (UDP) lose them."""
         if self.group.is_inward:
-            return 0.0, False
-        dropped = float(dropped_bps(self.inputs, row, ticks, load).mean())
-        if dropped <= 0:
-            return 0.0, False
-        full = full_ports(self.inputs, row, ticks, self.full_util)
-        return dropped / max(1, full), full <= 1
+            return 0.0
+        structure = self.inputs.structure
+        own = np.flatnonzero(structure.node == structure.node[self.group.rows[0]])
+        enters, leaves = (
+            float(without_nan(of(own, WINDOW_TICKS)[:, ticks]).mean(axis=1).sum())
+            for of in (self.inputs.entering, self.inputs.leaving)
+        )
+        return enters - leaves if enters - leaves > _DROPPED * load else 0.0
 
 
 def rates_of_group(
@@ -234,12 +238,12 @@ def max_min_share(
 
 
 def lost_share(
-    rate: Floats, possible: Floats, sharers: Mask, util: float, lost_bps: float = 0.0
+    rate: Floats, possible: Floats, sharers: Mask, util: float, dropped_bps: float = 0.0
 ) -> float:
     """1 - achieved / possible of the ports that share a link at its utilisation, 0 to 1. No link
     carries more than the full one: 93 to 99 % of its line rate."""
     held = held_by_link(rate, sharers)
-    achieved = max(0.0, float(rate[held].sum()) - lost_bps)
+    achieved = max(0.0, float(rate[held].sum()) - dropped_bps)
     return max(0.0, 1.0 - achieved / (min(1.0, util) * float(possible[held].sum())))
 
 
