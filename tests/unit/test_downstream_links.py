@@ -108,6 +108,7 @@ def test_one_that_may_carry_what_an_unjudged_link_brings_must_be_full_for_longer
         (Row(388, 388, idle_up_gbps=0.0, other_up_gbps=380.0), [DOWN]),
         (Row(388, 388, idle_up_gbps=0.0, other_up_gbps=200.0), [DOWN]),
         (Row(200, 200, idle_up_gbps=0.0, down_line_gbps=200.0), [DOWN]),
+        (Row(375, 390, idle_up_gbps=0.0, other_up_gbps=15.0), [DOWN]),
     ],
 )
 def test_what_one_link_alone_brings_over_a_link_as_fast_queues_before_that_one(

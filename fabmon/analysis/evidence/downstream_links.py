@@ -91,8 +91,9 @@ def _at_its_source(inputs: DetectorInput, link: FullLink, room_util: float) -> F
             util = inputs.leaving(group.rows, WINDOW_TICKS) / lines[group.rows][:, None]
         util[inputs.snapshot.up[group.rows] == 0] = np.nan
         own = np.nan_to_num(util[group.rows == row][0])
-        ticks = last_ticks(own >= _NEARLY * own.max())
-        level: Floats = util[:, ticks].mean(axis=1)
+        in_full = util[:, last_ticks(own >= _NEARLY * own.max())]
+        with np.errstate(invalid="ignore"):
+            level: Floats = np.nansum(in_full, axis=1) / np.isfinite(in_full).sum(axis=1)
         has_room = np.fmin.reduce(level) < room_util and np.nanmean(level) < NO_ROOM
         if has_room and not group.is_inward:
             return replace(link, row=row, group=group, level=level, at_receivers=True)
@@ -110,7 +111,7 @@ def _only_source(inputs: DetectorInput, row: int) -> int | None:
     ticks = last_ticks(own >= _NEARLY * own.max())
     load = float(own[ticks].mean())
     sent = np.nan_to_num(inputs.leaving(before, WINDOW_TICKS)[:, ticks]).mean(axis=1)
-    same = np.flatnonzero(np.abs(sent - load) <= SAME_LOAD * load)
+    same = np.flatnonzero(_is_same(load, sent, ticks))
     is_alone = len(same) == 1 and sent.sum() - sent[same[0]] <= (1 - ACCOUNTED) * load
     return int(before[same[0]]) if is_alone else None
 
@@ -120,9 +121,13 @@ def _may_be_brought(inputs: DetectorInput, row: int) -> bool:
     own, others = _sent_and_brought(inputs, row, WINDOW_TICKS)
     ticks = last_ticks(own >= _NEARLY * own.max())
     load, brought = float(own[ticks].mean()), others[:, ticks].mean(axis=1)
-    same = np.abs(brought - load) <= SAME_LOAD * load
-    same &= load <= brought * _clearly_more(ticks)
-    return bool(same.any())
+    return bool(_is_same(load, brought, ticks).any())
+
+
+def _is_same(load: float, brought: Floats, ticks: Mask) -> Mask:
+    """Of what links bring, what may be all that a full link sends, in some ticks."""
+    near: Mask = np.abs(brought - load) <= SAME_LOAD * load
+    return near & (load <= brought * _clearly_more(ticks))
 
 
 def _may_queue_before(inputs: DetectorInput, row: int) -> bool:
