@@ -14,20 +14,19 @@ import numpy as np
 from fabmon.analysis.affected_jobs import link_of
 from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.causes import causes_with
-from fabmon.analysis.evidence.flows_on_link import FlowsOnLink, flows_on_link, sampled_on_link
+from fabmon.analysis.evidence.flows_on_link import FlowsOnLink, flows_on_link
 from fabmon.analysis.finding import Finding, Trait
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.flows.flow_table import FlowTable, ForwardedFlows
 from fabmon.fabric.flows.queue_pairs import SOURCE
-from fabmon.fabric.flows.sampled import FlowKey, SampledRate, SampledTraffic
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import RAIL, Fabric, Port
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
-from fabmon.fabric.time_wording import duration
 from fabmon.fabric.topology.leaves import NONE
-from fabmon.fabric.wording import RATE, plural, rate
+from fabmon.fabric.wording import RATE, plural
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.sampled_flows import sampled_flows
 
 _SELECTION = {
     STATIC: (
@@ -53,8 +52,6 @@ _RATES = (
     "The rate, once for each NIC, is all that it sends, to all its receivers: how much of it each"
     " flow has is not counted."
 )
-_UDP, _ROCE_PORT = 17, 4791
-_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", _UDP: "UDP", 47: "GRE", 50: "ESP", 58: "ICMPv6"}
 _MOST = 12
 """Lines of flows, or of NICs."""
 
@@ -168,65 +165,8 @@ def of_port(ctx: DrawContext, port: Port) -> list[Line]:
 
 def _on_link(ctx: DrawContext, link: _LinkTraffic, affected: frozenset[str]) -> list[Line]:
     """What switches sampled of the link, then the flows that may be on it."""
-    return [*_sampled(ctx, link), *_possible(ctx, link, affected)]
-
-
-def _sampled(ctx: DrawContext, link: _LinkTraffic) -> list[Line]:
-    """The flows that the switch sampled: ends, protocol, rate and its error, samples."""
-    palette, sampled = ctx.palette, ctx.snapshot.sampled
-    rows, direction = link.rows, link.direction
-    found = sampled_on_link(ctx.snapshot, rows, direction)
-    if found is None or sampled is None or not found.flows:
-        return []
-    text = (
-        f"(sFlow, 1 of {found.rate} packets, last {duration(found.seconds)}), {link.way}; ± is the"
-        " error of the estimate at 95 % confidence"
-    )
-    first, *rest = wrap(text, ctx.width - 16)
-    lines = [line((" Sampled flows ", palette.strong), (first, palette.text))]
-    lines += paragraph(" ".join(rest), ctx.width, palette.text)
-    line_rate_bps = float(ctx.snapshot.line_rate_bps[rows[0]])
-    shown, others = found.flows[:_MOST], found.flows[_MOST:]
-    for each in shown:
-        lines.append(_sampled_flow(ctx, each, sampled, line_rate_bps))
-    if others:
-        total = sum(each.bps for each in others)
-        text = f"and {plural(len(others), 'smaller flow')}, together "
-        text += rate(total, line_rate_bps, ctx.unit)
-        lines += paragraph(text, ctx.width, palette.dim)
-    return lines
-
-
-def _sampled_flow(
-    ctx: DrawContext, each: SampledRate, sampled: SampledTraffic, line_rate_bps: float
-) -> Line:
-    """`gpu002 r3 :49153 → gpu006 r3  RoCE QP 0x1a2b  92.1 Gb/s ± 6 %  1044 samples`."""
-    palette = ctx.palette
-    error = each.error_percent
-    size = f"{right(rate(each.bps, line_rate_bps, ctx.unit), RATE)} ± {error:.0f} %"
-    tail = f"  {plural(each.samples, 'sample')}"
-    width = max(20, ctx.width - 3 - RATE - 9 - 15)
-    if each.flow is None:
-        text = "other flows together"
-    else:
-        src, dst = sampled.end_name(each.flow.src), sampled.end_name(each.flow.dst)
-        sport = f":{each.flow.sport}" if each.flow.sport else ""
-        dport = f":{each.flow.dport}" if each.flow.dport and each.flow.qp < 0 else ""
-        text = f"{src}{sport} → {dst}{dport}  {protocol_name(each.flow)}"
-    return line(
-        (f"   {fit(text, width)}", palette.text),
-        (f" {size:<{RATE + 8}}", palette.tx),
-        (tail, palette.dim),
-    )
-
-
-def protocol_name(flow: FlowKey) -> str:
-    """`RoCE QP 0x1a2b`, `TCP`, `UDP`, `ICMP`, else the number of the IP protocol."""
-    if flow.qp >= 0:
-        return f"RoCE QP {flow.qp:#x}"
-    if flow.protocol == _UDP and flow.dport == _ROCE_PORT:
-        return "RoCE"
-    return _PROTOCOLS.get(flow.protocol, f"IP protocol {flow.protocol}")
+    sampled = sampled_flows(ctx, link.rows, link.direction, link.way)
+    return [*sampled, *_possible(ctx, link, affected)]
 
 
 def _possible(ctx: DrawContext, link: _LinkTraffic, affected: frozenset[str]) -> list[Line]:
