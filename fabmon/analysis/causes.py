@@ -203,8 +203,8 @@ def brief_loss(finding: Condition) -> str:
 def loss_and_confidence(finding: Condition) -> str:
     """`52 % of the bandwidth lost, confidence 90 %`; the loss only where it is measured."""
     loss = _measured(finding, _loss(finding).full)
-    certain = f"confidence {rounded_percent(finding.confidence)}"
-    return f"{loss}, {certain}" if loss else certain
+    confidence = f"confidence {rounded_percent(finding.confidence)}"
+    return f"{loss}, {confidence}" if loss else confidence
 
 
 def _measured(finding: Condition, of: str) -> str:

@@ -115,7 +115,7 @@ def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
     pairs, are_of_named = _pairs(inputs, link)
     slowed_ports: tuple[Evidence, ...] = ()
     if link.is_loss_known:
-        does = "receive" if link.receive else "send"
+        does = "receive" if link.slows_receivers else "send"
         of = f"of {link.active} that {does}"
         slowed_ports = (Evidence("slowed ports", len(link.feeders), of),)
     sure = _INFERRED if link.is_inferred else _FULL if link.is_loss_known else _UNKNOWN
@@ -169,7 +169,7 @@ def _pairs(inputs: DetectorInput, link: FullLink) -> tuple[list[str], bool]:
         return [], False
     structure = inputs.structure
     named = structure.peer[link.named]
-    ends = known.dst if link.receive else known.src
+    ends = known.dst if link.slows_receivers else known.src
     are_of_named = len(named) > 0 and bool(np.isin(named, ends).all())
     shown = np.isin(ends, named) | (not are_of_named)
     pairs = zip(known.src[shown].tolist(), known.dst[shown].tolist(), strict=True)

@@ -58,8 +58,7 @@ def without_downstream(
     }
     for each in links:
         # What comes down into a leaf does not go up again.
-        is_first_hop = not each.group.is_inward and len(each.group.hosts) > 0
-        for before in () if is_first_hop else into.get(int(node[each.row]), ()):
+        for before in () if each.is_first_hop else into.get(int(node[each.row]), ()):
             rows = np.array([before, each.row])
             fed, own = np.nan_to_num(inputs.leaving(rows, WINDOW_TICKS))
             ticks = last_ticks(own >= _NEARLY * own.max())
@@ -69,7 +68,7 @@ def without_downstream(
                 dropped.add(before if has_more else each.row)
         if each.is_inferred and each.group.is_inward and _may_queue_before(inputs, each.row):
             dropped.add(each.row)
-        if not is_first_hop and each.full_ticks < TICKS and _may_be_brought(inputs, each.row):
+        if not each.is_first_hop and each.full_ticks < TICKS and _may_be_brought(inputs, each.row):
             dropped.add(each.row)
     kept = [each for each in links if each.row not in dropped]
     return [_at_its_source(inputs, each, room_util) for each in kept]
@@ -80,8 +79,7 @@ def _at_its_source(inputs: DetectorInput, link: FullLink, room_util: float) -> F
     others of its group have room; else the full one. The switch before it does not show that it
     slows flows whose senders do not slow down (UDP): what arrives does."""
     structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
-    is_first_hop = not link.group.is_inward and len(link.group.hosts) > 0
-    row = None if is_first_hop or link.is_inferred else _only_source(inputs, link.row)
+    row = None if link.is_first_hop or link.is_inferred else _only_source(inputs, link.row)
     if row is None or not abs(lines[row] - lines[link.row]) <= SAME_LOAD * lines[link.row]:
         return link
     members = np.arange(len(lines)) == row

@@ -79,7 +79,12 @@ class FullLink:
     at_receivers: bool = False
 
     @property
-    def receive(self) -> bool:
+    def is_first_hop(self) -> bool:
+        """Whether the link leaves a switch that hosts are cabled to."""
+        return not self.group.is_inward and len(self.group.hosts) > 0
+
+    @property
+    def slows_receivers(self) -> bool:
         """Whether the slowed ports are those that receive what the link carries."""
         return self.group.is_inward or self.at_receivers
 
