@@ -111,6 +111,14 @@ class Gpu:
             for _, _, _, _, kind, code, value in _RECORD.iter_unpack(memoryview(records).cast("B"))
         ]
 
+    def has_64_bits(self, queries: Sequence[FieldQuery]) -> bool:
+        """Whether the GPU answers all of these fields, each with 64 bits."""
+        records = self.library.call("nvmlDeviceGetFieldValues", self.handle, queries)
+        return all(
+            code == 0 and kind != _UNSIGNED_INT
+            for _, _, _, _, kind, code, _ in _RECORD.iter_unpack(memoryview(records).cast("B"))
+        )
+
     def links(self) -> List[int]:
         """The NVLinks that this GPU has, up, down or failing, by number."""
         found: List[int] = []

@@ -24,17 +24,14 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
-from collectors.readers import nvml, ports
+from collectors.readers import gpm, nvml, ports
 from collectors.readers.nvml import WHOLE_GPU, FieldQuery, FieldValue, Gpu, Nvml
-from collectors.source import Failed, Faults, NoData, Source, SourceError, Unsupported
+from collectors.source import Faults, NoData, Source, SourceError, Unsupported
 from collectors.wire import Object
 
 _MASK64 = 2**64 - 1
 _BYTES = ("nvlink_tx_bytes", "nvlink_rx_bytes")
 _RATES = ("nvlink_tx_bps", "nvlink_rx_bps")
-_GPM_TOTALS = (61, 60)
-"""NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, _RX_PER_SEC, in MiB a second."""
-_BPS_OF_MIB = 8 * 2**20
 
 
 class _Family(NamedTuple):
@@ -77,6 +74,7 @@ _GPU_FIELDS: Dict[str, int] = {
     "nvlink_replays": 52,
     "nvlink_recovery_events": 59,
     "nvlink_ecc_errors": 160,
+    "pcie_replays": 94,
     "pcie_correctable_errors": 173,
     "pcie_naks_received": 174,
     "pcie_receiver_errors": 175,
@@ -246,37 +244,17 @@ class _CountedBytes(_GpuReader):
 
 
 class _SampledRates(_GpuReader):
-    """The rate of a GPU as a whole, by GPM: two samples, a tick apart."""
+    """The rate of a GPU as a whole, by GPM, from one read to the next."""
 
     def __init__(self, gpu: Gpu, facts: Dict[str, Any]) -> None:
-        if not gpu.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
+        if not gpm.supports(gpu):
             raise Unsupported(f"{gpu.name} has no counters of its NVLinks")
-        self._gpu = gpu
-        self._samples = [gpu.library.call("nvmlGpmSampleAlloc") for _ in range(2)]
-        self._is_sampled = False
+        self._rates = gpm.GpmRates(gpu, gpm.NVLINK_TOTALS)
         self.objects = [gpu_object(gpu, {**facts, "bytes_from": "gpm"}, _RATES)]
 
     def read(self, first: int, faults: Faults) -> List[Optional[int]]:
         """Bits a second since the last read. Raises NoData at the first one."""
-        old, new = self._samples = self._samples[::-1]
-        was_sampled, self._is_sampled = self._is_sampled, False
-        self._gpu.ask("nvmlGpmSampleGet", new)
-        self._is_sampled = True
-        if not was_sampled:
-            raise NoData("a rate needs two samples")
-        request = self._gpu.library.structure("c_nvmlGpmMetricsGet_t")
-        request.version, request.numMetrics = 1, len(_GPM_TOTALS)
-        request.sample1, request.sample2 = old, new
-        for place, metric in enumerate(_GPM_TOTALS):
-            request.metrics[place].metricId = metric
-        self._gpu.library.call("nvmlGpmMetricsGet", request)
-        answers = request.metrics[: len(_GPM_TOTALS)]
-        code = next((answer.nvmlReturn for answer in answers if answer.nvmlReturn), None)
-        if code is not None:
-            raise nvml.error_of(code, "GPM")
-        if any(answer.value != answer.value for answer in answers):
-            raise Failed("GPM returned no number")
-        return [int(answer.value * _BPS_OF_MIB) for answer in answers]
+        return list(self._rates.read())
 
 
 class NvlinkErrors(GpuSource):

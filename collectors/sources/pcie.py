@@ -1,18 +1,23 @@
 """Bytes between NVIDIA GPUs and their host over PCIe.
 
-Fields 197/198 count them where they are supported. Elsewhere the library only measures, for 20 ms
-at a time, and the call blocks that long: one thread per GPU measures, one direction after the
-other, and a read returns its last answers.
+The first of these that a GPU has, reported as `pcie_from`:
+
+    fields 197/198   bytes, where they have 64 bits. An H100 (R580) counts 32: at full load they
+                     wrap 12 times a second
+    gpm              rates over the last tick (Hopper and later)
+    20 ms a second   the library measures so long, and the call blocks meanwhile: one thread per GPU
+                     measures, one direction after the other, and a read returns its last answers
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Dict, List, Optional, Tuple, Union
 
 from collectors.hostfs import HostFS
-from collectors.readers import nvml, ports
+from collectors.readers import gpm, nvml, ports
 from collectors.readers.nvml import WHOLE_GPU, Gpu, Nvml
 from collectors.source import Failed, Faults, NoData, Source, SourceError
 from collectors.sources.nvlink import gpu_object
@@ -29,6 +34,9 @@ _STALE_S = 3.0
 """An answer that is older than this is stale: the driver hangs."""
 
 
+_Answer = Union[int, SourceError]
+
+
 class Pcie(Source):
     """PCIe bytes of every GPU, each tick."""
 
@@ -36,8 +44,7 @@ class Pcie(Source):
 
     def __init__(self, host: HostFS) -> None:
         super().__init__(host)
-        self._gpus: List[Tuple[Gpu, bool]] = []
-        self._samplers: Dict[int, _Sampler] = {}
+        self._readers: List[_Reader] = []
 
     def discover(self) -> List[Object]:
         """One object per GPU that counts or measures its PCIe bytes."""
@@ -46,26 +53,28 @@ class Pcie(Source):
         failures: List[SourceError] = []
         for gpu in Nvml(self.host).gpus():
             try:
-                counts = all(code == 0 for code, _ in gpu.fields(_FIELDS))
-                if not counts:
-                    gpu.ask("nvmlDeviceGetPcieThroughput", _DIRECTIONS[0])
                 facts = gpu.facts(self.host)
                 facts["affinity"] = ports.affinity(self.host, facts["pci"])
+                reader = _reader(gpu)
             except SourceError as error:
                 failures.append(error)
                 continue
-            objects.append(gpu_object(gpu, facts, _BYTES if counts else _RATES))
-            self._gpus.append((gpu, counts))
+            facts["pcie_from"] = reader.text
+            objects.append(gpu_object(gpu, facts, reader.metrics))
+            self._readers.append(reader)
         if not objects:
             raise failures[0]
-        self._samplers = {gpu.index: _Sampler(gpu) for gpu, counts in self._gpus if not counts}
         return objects
 
     def read(self, faults: Faults) -> List[Optional[int]]:
         """Two values per GPU; a GPU that is lost loses its own only."""
         values: List[Optional[int]] = []
-        for gpu, counts in self._gpus:
-            for answer in self._counted(gpu) if counts else self._measured(gpu):
+        for reader in self._readers:
+            try:
+                answers = reader.read()
+            except SourceError as error:
+                answers = [error] * len(reader.metrics)
+            for answer in answers:
                 if isinstance(answer, SourceError):
                     faults[len(values)] = answer.reason
                 values.append(None if isinstance(answer, SourceError) else answer)
@@ -77,39 +86,73 @@ class Pcie(Source):
 
     def close(self) -> None:
         """Stop the threads that measure."""
-        self._gpus = []
-        for sampler in self._samplers.values():
-            sampler.stop()
-        self._samplers = {}
-
-    def _counted(self, gpu: Gpu) -> List[Union[int, SourceError]]:
-        try:
-            return [
-                nvml.error_of(code, "") if code else value for code, value in gpu.fields(_FIELDS)
-            ]
-        except SourceError as error:
-            return [error, error]
-
-    def _measured(self, gpu: Gpu) -> List[Union[int, SourceError]]:
-        sampler = self._samplers.get(gpu.index)
-        return (
-            [NoData("not measured yet")] * len(_DIRECTIONS)
-            if sampler is None
-            else sampler.answers()
-        )
+        for reader in self._readers:
+            if isinstance(reader, _Sampler):
+                reader.stop()
+        self._readers = []
 
 
-class _Sampler:
+class _Reader(ABC):
+    """Reads one GPU: its `metrics`, by the way that `text` names."""
+
+    text: str
+    metrics: Tuple[str, ...] = _RATES
+
+    @abstractmethod
+    def read(self) -> List[_Answer]:
+        """A value for each metric, or why there is none. Raises SourceError for all of them."""
+
+
+def _reader(gpu: Gpu) -> _Reader:
+    """The best way to read this GPU. Raises SourceError where there is none."""
+    if gpu.has_64_bits(_FIELDS):
+        return _Counters(gpu)
+    if gpm.supports(gpu):
+        return _Rates(gpu)
+    gpu.ask("nvmlDeviceGetPcieThroughput", _DIRECTIONS[0])
+    return _Sampler(gpu)
+
+
+class _Counters(_Reader):
+    """Counts of 64 bits."""
+
+    text = "fields 197/198"
+    metrics = _BYTES
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def read(self) -> List[_Answer]:
+        return [
+            nvml.error_of(code, "") if code else value for code, value in self._gpu.fields(_FIELDS)
+        ]
+
+
+class _Rates(_Reader):
+    """Rates over the time since the read before."""
+
+    text = "gpm"
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._rates = gpm.GpmRates(gpu, gpm.PCIE_TOTALS)
+
+    def read(self) -> List[_Answer]:
+        return list(self._rates.read())
+
+
+class _Sampler(_Reader):
     """Measures one GPU in a thread, at most once a second each direction.
 
     One thread per GPU: a call that hangs for one of them stops no other.
     """
 
+    text = "20 ms a second"
+
     _PAUSE_S = 1.0
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
-        self._last: Dict[int, Tuple[float, Union[int, SourceError]]] = {}
+        self._last: Dict[int, Tuple[float, _Answer]] = {}
         self._began_s = time.monotonic()
         self._stopped = threading.Event()
         threading.Thread(target=self._go, name=f"pcie {gpu.index}", daemon=True).start()
@@ -118,11 +161,11 @@ class _Sampler:
         """End after the current measurement."""
         self._stopped.set()
 
-    def answers(self) -> List[Union[int, SourceError]]:
+    def read(self) -> List[_Answer]:
         """Bits a second for tx and rx, or the reason why not; a stale answer is none."""
         return [self._answer(way) for way in _DIRECTIONS]
 
-    def _answer(self, way: int) -> Union[int, SourceError]:
+    def _answer(self, way: int) -> _Answer:
         at_s, answer = self._last.get(way, (self._began_s, NoData("not measured yet")))
         return Failed("late") if time.monotonic() - at_s > _STALE_S else answer
 
@@ -133,7 +176,7 @@ class _Sampler:
                 self._last[way] = self._measure(way)
             self._stopped.wait(max(0.0, began_s + self._PAUSE_S - time.monotonic()))
 
-    def _measure(self, way: int) -> Tuple[float, Union[int, SourceError]]:
+    def _measure(self, way: int) -> Tuple[float, _Answer]:
         try:
             kb = int(self._gpu.ask("nvmlDeviceGetPcieThroughput", way))
         except SourceError as error:

@@ -38,6 +38,7 @@ _FACTS = (
     "board_id",
     "fw_ver",
     "bytes_from",
+    "pcie_from",
 )
 """Labels of `fabmon_port_info`, where known; collectors/readers/device_facts.py describes them."""
 

@@ -47,6 +47,7 @@ _PLAIN_KEYS = frozenset(
         "bond",
         "board_id",
         "bytes_from",
+        "pcie_from",
         "default_route",
         "dev",
         "driver",

@@ -127,19 +127,19 @@ def test_a_deferred_source_says_it_too(tmp_path: Path) -> None:
 
 
 def test_fields_of_nvidia_s_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers a field of C2C and one of the PCIe replays, which nobody reads."""
+    """It answers a field of C2C and one of the PCIe link's recoveries, which nobody reads."""
     monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
     tree = HOSTS["hgx"](tmp_path)
-    tree.nvml((*nvml.HGX_H100, "fields 94 32 38"))
+    tree.nvml((*nvml.HGX_H100, "fields 169 32 38"))
     source = load_source("nvlink_errors")(HostFS(str(tmp_path)))
     source.discover()
     (found,) = source.coverage
     assert (found.driver, found.ports) == ("nvidia", 8)
-    assert found.unmapped == ("PCIE_REPLAY_COUNTER",), "32 is a link of the total 38"
+    assert found.unmapped == ("PCIE_L0_TO_RECOVERY_COUNTER",), "32 is a link of the total 38"
     assert found.seen == found.read + 1
     table = said("nvlink_errors", source.coverage)
     assert f"nvidia         {found.read} of {found.seen} counters read. Not read:\n" in table
-    assert "PCIE_REPLAY_COUNTER" in table
+    assert "PCIE_L0_TO_RECOVERY_COUNTER" in table
     source.close()
 
 

@@ -114,6 +114,18 @@ def test_links_that_nothing_counts_are_unsupported_and_not_zero(root: Path) -> N
     assert state.of("gpu0/nv0") == {"nvlink_state": 1, "nvlink_speed_bps": 200_000_000_000}
 
 
+def test_pcie_bytes_of_32_bits_are_not_counted_but_measured(root: Path) -> None:
+    """A real H100 (R580) answers fields 197 and 198 so: at 50 GB/s they wrap 12 times a second."""
+    act(root, "gpus 1", "links 0", "bytes 197 198", "narrow 197 198", "gpm 1000")
+    pcie = source("pcie", root)
+    objects = pcie.discover()
+    assert objects[0].metrics == ("pcie_tx_bps", "pcie_rx_bps")
+    assert objects[0].info["pcie_from"] == "gpm"
+    assert set(read(pcie, objects).faults.values()) == {"absent"}, "a rate needs two samples"
+    rates = read(pcie, objects).of("gpu0")
+    assert rates == {"pcie_tx_bps": 500 * 2**20 * 8, "pcie_rx_bps": 1000 * 2**20 * 8}
+
+
 def test_gpus_without_nvlink_have_none(root: Path) -> None:
     act(root, "gpus 2", "bytes 197 198")
     with pytest.raises(NoData):
@@ -328,10 +340,10 @@ def test_a_gpu_whose_driver_hangs_is_late_and_delays_no_other(
     samplers = [pcie_source._Sampler(cast(Gpu, gpu)) for gpu in (sick, well)]
     try:
         until = time.monotonic() + 60
-        while not all(isinstance(answer, Failed) for answer in samplers[0].answers()):
+        while not all(isinstance(answer, Failed) for answer in samplers[0].read()):
             assert time.monotonic() < until
             time.sleep(0.05)
-        while samplers[1].answers() != [8_000_000, 8_000_000]:
+        while samplers[1].read() != [8_000_000, 8_000_000]:
             assert time.monotonic() < until
             time.sleep(0.05)
     finally:
