@@ -112,7 +112,7 @@ def _shared_by(
     it gets."""
     nics, node = may.rows, inputs.structure.node
     lines = np.nan_to_num(inputs.snapshot.line_rate_bps[nics])
-    in_full = may.sent[:, receiver.ticks]
+    in_full = may.sent[:, receiver.ticks[-may.sent.shape[1] :]]
     rate = in_full.mean(axis=1)
     signals = queue_signals(inputs, queue)
     sends = may.are_free & (rate > SENDS * lines) & (node[nics] != node[receiver.row])
@@ -127,7 +127,8 @@ def _shared_by(
     load = receiver.bps + dropped
     if receiver.connected is not None and rate[slowed].sum() <= load.mean() / ACCOUNTED:
         receivers = 1  # All that they send comes here; else some connections are idle.
-    signs = [np.where(signals.slowed, of, 0)[nics] for of in (signals.cnps, signals.waiting)]
+    is_queued = signals.slowed[nics]
+    signs = [np.where(is_queued, of[nics], 0) for of in (signals.cnps, signals.waiting)]
     sharers = sharing(in_full, slowed, load, signs, receivers)
     share, named = sharers.slowed, sharers.named
     if receiver.connected is None and rate[named].sum() > load.mean() / ACCOUNTED:

@@ -9,6 +9,7 @@ as much; what is left has several senders.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -93,9 +94,9 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class SendingNics:
-    """NICs that send: what they `sent`, bits/s [NICs, WINDOW_TICKS], and whether they `are_free`
-    [NICs]: no receiver has them as its only sender. `may_claim` [NICs] are those that may be the
-    only sender of a receiver that is looked at."""
+    """NICs that send: what they `sent`, bits/s [NICs, ticks] of as many of the last ticks as are
+    compared, and whether they `are_free` [NICs]: no receiver has them as its only sender.
+    `may_claim` [NICs] are those that may be the only sender of a receiver that is looked at."""
 
     rows: Rows
     sent: Floats
@@ -123,10 +124,10 @@ def shared_receivers(
         return [], nics
     # Receivers that one sender fills are looked at as well: its traffic is not another's.
     claims = np.fmin(least, SLOWED_BELOW)
-    balance = _balance(inputs, claims)
+    may_be_full = np.flatnonzero(inputs.structure.is_rail & (most >= claims))
+    balance = _balance(inputs, may_be_full, claims)
     balance[rail[full & signals.marked]] = _MORE_RECEIVE
-    is_unmatched = balance[rail] == _MORE_RECEIVE
-    rows = np.flatnonzero(inputs.structure.is_rail & (most >= claims) & is_unmatched)
+    rows = may_be_full[balance[rail[may_be_full]] == _MORE_RECEIVE]
     exchanges = _exchanges(inputs, rows, claims[rows])
     in_rings, rows = rows[exchanges], rows[~exchanges]
     if not full[rows].any():
@@ -135,10 +136,16 @@ def shared_receivers(
     received, of_rings = (
         without_nan(inputs.entering(each, WINDOW_TICKS)) for each in (rows, in_rings)
     )
-    nics = _sending_nics(inputs, balance)
+    fills, claimed_in = (
+        [last_ticks(gets >= each) for gets, each in zip(received, of_line, strict=True)]
+        for of_line in (of[rows] * inputs.snapshot.line_rate_bps[rows] for of in (least, claims))
+    )
+    compared = _ticks_since(fills, claimed_in)
+    nics = _sending_nics(inputs, balance, compared)
+    last = slice(-compared, None)
     claimed = [
-        _claimed(inputs, signals, int(row), claims[row], gets, nics, of_rings)
-        for row, gets in zip(rows, received, strict=True)
+        _claimed(inputs, signals, row, gets[last], ticks[last], nics, of_rings[:, last])
+        for row, gets, ticks in zip(rows.tolist(), received, claimed_in, strict=True)
     ]
     several = []
     # Those that least show a queue choose first.
@@ -169,11 +176,21 @@ def _full_receivers(
     return rail & (most >= least) & ~pause_graph(inputs).pauses, least
 
 
-def _sending_nics(inputs: DetectorInput, balance: Rows) -> SendingNics:
+def _ticks_since(fills: Sequence[Mask], claimed_in: Sequence[Mask]) -> int:
+    """How many of the last ticks hold all those [WINDOW_TICKS] in which receivers are full, and
+    those beside the ones in which they may have one sender."""
+    first = WINDOW_TICKS - 1
+    for is_full, is_claimed in zip(fills, claimed_in, strict=True):
+        first = min(first, int(np.argmax(is_full)) if is_full.any() else first)
+        first = min(first, int(np.argmax(is_claimed)) - 1 if is_claimed.any() else first)
+    return WINDOW_TICKS - max(first, 0)
+
+
+def _sending_nics(inputs: DetectorInput, balance: Rows, ticks: int) -> SendingNics:
     """The NICs that send, each free, but for those of rails all of whose senders have receivers."""
     structure = inputs.structure
     rows = np.flatnonzero(structure.is_rail & (inputs.peak_sent > SENDS))
-    sent = inputs.leaving(rows, WINDOW_TICKS)
+    sent = inputs.leaving(rows, ticks)
     np.fmax(sent, np.float32(0), out=sent)
     may_claim = balance[structure.rail[rows]] != _PAIRS
     return SendingNics(rows, sent, np.ones(len(rows), np.bool_), may_claim)
@@ -193,16 +210,15 @@ def _claimed(
     inputs: DetectorInput,
     signals: QueueSignals,
     row: int,
-    claims: float,
     received: Floats,
+    ticks: Mask,
     nics: SendingNics,
     of_rings: Floats,
 ) -> _Claimed:
-    """The NICs that may fill a receiver alone that gets `received` bits/s [WINDOW_TICKS]; none
-    where hosts of rings, which have a sender each and receive `of_rings` bits/s [hosts,
-    WINDOW_TICKS], account for all that are as fast."""
+    """The NICs that may fill a receiver alone that gets `received` bits/s [ticks], judged in some
+    `ticks`; none where hosts of rings, which have a sender each and receive `of_rings` bits/s
+    [hosts, ticks], account for all that are as fast."""
     structure = inputs.structure
-    ticks = last_ticks(received >= claims * inputs.snapshot.line_rate_bps[row])
     may = nics.may_claim & (structure.node[nics.rows] != structure.node[row])
     if signals.marked[row]:
         may &= signals.slowed[nics.rows]  # Marks slow a sender, and none here sends at line rate.
@@ -275,23 +291,27 @@ def _exchanges(inputs: DetectorInput, rows: Rows, claims: Floats) -> Mask:
     return found
 
 
-def _balance(inputs: DetectorInput, claims: Floats) -> Rows:
+def _balance(inputs: DetectorInput, may_be_full: Rows, claims: Floats) -> Rows:
     """[rails + 1]: whether on a rail more receivers are full than senders send at line rate, fewer,
     or as many, in half of the ticks in which any receiver is. The last one is for ports that are no
-    rail."""
-    rail, rows = inputs.structure.rail, np.flatnonzero(inputs.structure.is_rail)
-    rails = int(rail.max(initial=0)) + 2
-    receivers, senders = (
-        np.stack([np.bincount(rail[rows[holds]], minlength=rails) for holds in by_tick])
-        for by_tick in (
-            inputs.received_filled.T[:, rows] >= claims[rows].astype(np.float32),
-            inputs.sent.T[:, rows] >= np.float32(SLOWED_BELOW),
-        )
-    )
-    any_full = (receivers > 0).sum(axis=0)
-    more_receive = (any_full > 0) & (2 * (receivers > senders).sum(axis=0) >= any_full)
-    more_send = (senders > receivers).any(axis=0)
-    return np.select([more_receive, more_send], [_MORE_RECEIVE, _MORE_SEND], _PAIRS)
+    rail. A receiver is full from a share of line rate `claims` [ports] on; the others than
+    `may_be_full` are in no tick."""
+    structure = inputs.structure
+    rail = structure.rail
+    sends = structure.is_rail & (inputs.peak_sent >= SLOWED_BELOW)
+    balance = np.full(max(structure.rails, default=0) + 2, _PAIRS)
+    balance[rail[sends]] = _MORE_SEND
+    for each in np.unique(rail[may_be_full]).tolist():
+        rows = structure.rails[each]
+        gets, sent = (rows_of(of, rows).T for of in (inputs.received_filled, inputs.sent))
+        receivers = (gets >= claims[rows].astype(np.float32)).sum(axis=1)
+        senders = (sent >= np.float32(SLOWED_BELOW)).sum(axis=1)
+        any_full = (receivers > 0).sum()
+        if any_full > 0 and 2 * (receivers > senders).sum() >= any_full:
+            balance[each] = _MORE_RECEIVE
+        elif not (senders > receivers).any():
+            balance[each] = _PAIRS
+    return balance
 
 
 def _connected(inputs: DetectorInput, row: int, nics: Rows) -> Mask | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
-from fabmon.analysis.fabric_structure import Mask, Rows
+from fabmon.analysis.fabric_structure import FabricStructure, Mask, Rows
 from fabmon.analysis.thresholds import Share
 from fabmon.fabric.jobs.job_table import NO_JOBS
 from fabmon.fabric.snapshot import Floats
@@ -43,6 +45,8 @@ class RailsInUse:
         self._jobs = NO_JOBS
         self._jobs_on: dict[str, tuple[str, ...]] = {}
         """The jobs that ran last on each host."""
+        self._numbered: tuple[tuple[Rows, dict[str, tuple[str, ...]]], Rows, int] | None = None
+        """See `_rails_of_jobs`, with what it was computed from."""
 
     @property
     def in_use(self) -> Mask:
@@ -80,21 +84,30 @@ class RailsInUse:
     def used_by_most(self, inputs: DetectorInput) -> Mask:
         """[ports]: whether most hosts that use any rails use this one together with their others;
         of the hosts of the same jobs, where jobs are known."""
-        structure = inputs.structure
-        jobs = [self._jobs_on.get(node.name, ()) for node in structure.fabric.nodes]
-        numbers = {on: number for number, on in enumerate(dict.fromkeys(jobs))}
-        group = np.array([numbers[on] for on in jobs], np.intp)
-        rails = int(structure.rail.max(initial=0)) + 1
-        place = group[structure.node] * rails + structure.rail
-        known, used = np.zeros((2, len(numbers) * rails), np.intp)
-        for _, rows in structure.rail_tables:
-            own = rows[self.ever_used[rows].any(axis=1)]
-            known += np.bincount(place[own].ravel(), minlength=len(known))
-            used += np.bincount(place[own[self.in_use[own]]], minlength=len(used))
+        place, places = self._rails_of_jobs(inputs.structure)
+        ever_used, in_use = self.ever_used, self.in_use
+        known, used = np.zeros((2, places), np.intp)
+        for _, rows in inputs.structure.rail_tables:
+            own = rows[ever_used[rows].any(axis=1)]
+            known += np.bincount(place[own].ravel(), minlength=places)
+            used += np.bincount(place[own[in_use[own]]], minlength=places)
         by_most = np.zeros(len(place), np.bool_)
-        for _, rows in structure.rail_tables:
-            by_most[rows] = 2 * used[place[rows]] > known[place[rows]]
+        for _, rows in inputs.structure.rail_tables:
+            by_most[rows] = (2 * used > known)[place[rows]]
         return by_most
+
+    def _rails_of_jobs(self, structure: FabricStructure) -> tuple[Rows, int]:
+        """[ports]: a number for each rail of all hosts of the same jobs, and how many there are;
+        computed when hosts or jobs change."""
+        of = (structure.rail, self._jobs_on)
+        if self._numbered is None or any(map(operator.is_not, self._numbered[0], of)):
+            jobs = [self._jobs_on.get(node.name, ()) for node in structure.fabric.nodes]
+            numbers = {on: number for number, on in enumerate(dict.fromkeys(jobs))}
+            group = np.array([numbers[on] for on in jobs], np.intp)
+            rails = int(structure.rail.max(initial=0)) + 1
+            place = group[structure.node] * rails + structure.rail
+            self._numbered = of, place, len(numbers) * rails
+        return self._numbered[1:]
 
     def _between_jobs(self, inputs: DetectorInput) -> Mask:
         """[ports]: whether all rails of a host have been idle for long, or other jobs run on it:

@@ -154,7 +154,7 @@ def standing_out(rate: Floats, among: Mask, load: float, signs: Sequence[Floats]
     ports."""
     found = np.zeros(len(among), np.bool_)
     for sign in signs:
-        order = np.flatnonzero(among)
+        order = np.flatnonzero(among & (sign > 0))
         order = order[np.argsort(-sign[order], kind="stable")]
         own = sign[order]
         ends = own > _STANDS_OUT * np.append(own[1:], 0)
