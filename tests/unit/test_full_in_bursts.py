@@ -83,6 +83,40 @@ def test_a_link_whose_own_queue_marks_or_drops_packets_is_found_where_hosts_coun
     assert finding.severity == "warning"
 
 
+@pytest.mark.parametrize("drops_per_s", [10_000, 0])
+def test_links_that_drop_are_found_where_all_hosts_of_a_ring_are_equally_fast(
+    drops_per_s: float,
+) -> None:
+    """TCP at 87 % of two of five uplinks, with pauses shorter than a second: three of the twelve
+    hosts are on each of them, two on each of the others."""
+    fabric = LeafSpine(5, 12, 400 * GBPS, leaf_metrics=(DROPS,))
+    for number in range(12):
+        uplink = number // 3 + 1 if number < 6 else number // 2
+        fabric.send(116 * GBPS, f"gpu{number + 1:03}/eth0", f"leaf1/up{uplink}")
+    for port in ("up1", "up2"):
+        fabric.counted[f"leaf1/{port}", DROPS] = drops_per_s
+    found = Watched(fabric).seconds(SECONDS).findings
+    ports = ["leaf1/up1", "leaf1/up2"] if drops_per_s else []
+    assert sorted(each.subject for each in found) == ports
+    for each in found:
+        assert (each.cause, each.victims) == ("ecmp_collision", ()), "nobody is known to be on it"
+        assert each.lost == pytest.approx(1 - 12 / 5 / 3, abs=0.03), "2.4 flows a link, not 3"
+
+
+@pytest.mark.parametrize("paused_us", [300_000, 0])
+def test_the_full_link_of_a_switch_that_makes_others_wait_has_its_queue(paused_us: float) -> None:
+    """Without DCQCN hosts count no CNPs, and these do not count how long they are paused."""
+    paused = "pfc_tx_pause_us_prio3"
+    fabric = LeafSpine(4, 7, 400 * GBPS, metrics=METRICS[:1], leaf_metrics=(paused,))
+    for number in range(1, 8):
+        fabric.send(98 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{max(1, number - 3)}")
+        if number <= 4:
+            fabric.counted[f"leaf1/down{number}", paused] = paused_us
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    assert watched.opened() == (["ecmp_collision leaf1/up1"] if paused_us else [])
+
+
 @pytest.mark.parametrize("counter", [MARKS, DROPS])
 def test_hosts_that_count_and_have_next_to_nothing_are_not_slowed_by_a_link_that_marks_or_drops(
     counter: str,
@@ -117,6 +151,21 @@ def test_background_marks_and_drops_of_links_are_no_queue(counter: str, per_s: f
     every = {f"up{number}": per_s * number for number in (1, 2, 3, 4)}
     watched = half_of_each_second(per_s=every, counter=counter)
     assert watched.seconds(SECONDS).findings == ()
+
+
+@pytest.mark.parametrize(("rise", "is_found"), [(6, True), (3, False)])
+def test_a_link_that_drops_several_times_as_much_as_others_has_a_queue(
+    rise: float, is_found: bool
+) -> None:
+    """All drop 20 packets of each Gbit that they send, one of nine links more."""
+    watched = Watched(LeafSpine(9, 12, 400 * GBPS, leaf_metrics=(DROPS,)))
+    for number in range(1, 13):
+        uplink = max(1, number - 3)
+        watched.fabric.send(50 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{uplink}")
+        per_gbit = 20 * (rise if uplink == 1 else 1)
+        watched.fabric.counted[f"leaf1/up{uplink}", DROPS] = per_gbit * (200 if uplink == 1 else 50)
+    watched.seconds(SECONDS)
+    assert watched.opened() == (["ecmp_collision leaf1/up1"] if is_found else [])
 
 
 def test_a_link_that_marks_far_less_than_another_of_its_switch_had_a_queue_for_moments() -> None:

@@ -321,6 +321,22 @@ def test_bursts_that_fill_no_whole_second_are_an_incast_where_its_senders_wait_t
     assert in_bursts(senders_wait=True, seen=("gpu",)).opened() == ["incast gpu012/eth0"]
 
 
+@pytest.mark.parametrize(("dropped_per_s", "is_found"), [(5_000, True), (0, False)])
+def test_bursts_that_fill_no_whole_second_are_an_incast_where_the_last_hop_drops(
+    dropped_per_s: float, is_found: bool
+) -> None:
+    """TCP: three hosts send to one for three quarters of each second; its switch drops nothing
+    before others."""
+    dropped = "phy_tx_discards"
+    watched = Watched(LeafSpine(2, 12, 400 * GBPS, leaf_metrics=(dropped,)))
+    for sender in (1, 2, 3):
+        send(watched, sender, 8, 100)
+    send(watched, 4, 9, 200)
+    watched.fabric.counted["leaf1/down8", dropped] = dropped_per_s
+    watched.seconds(SECONDS)
+    assert watched.opened() == (["incast gpu008/eth0"] if is_found else [])
+
+
 def test_bursts_that_nobody_waits_for_are_no_incast() -> None:
     assert in_bursts(senders_wait=False).opened() == []
 

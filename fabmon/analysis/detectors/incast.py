@@ -22,6 +22,7 @@ from fabmon.analysis.evidence.full_receivers import (
     SendingNics,
     shared_receivers,
 )
+from fabmon.analysis.evidence.link_queues import drops_before_hosts
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
@@ -120,20 +121,21 @@ def _shared_by(
         sends &= receiver.connected
     slowed = sends & (rate < SLOWED_BELOW * lines)
     # Where marks show the queue, some of the senders may have other traffic at line rate.
-    all_of_it = sends if signals.marked[receiver.row] else slowed
+    is_queued = bool((signals.marked | drops_before_hosts(inputs, queue))[receiver.row])
+    all_of_it = sends if is_queued else slowed
     if rate[all_of_it].sum() < ACCOUNTED * receiver.bps.mean():
         return None
     dropped = _dropped_bps(inputs, receiver)
     load = receiver.bps + dropped
     if receiver.connected is not None and rate[slowed].sum() <= load.mean() / ACCOUNTED:
         receivers = 1  # All that they send comes here; else some connections are idle.
-    is_queued = signals.slowed[nics]
-    signs = [np.where(is_queued, of[nics], 0) for of in (signals.cnps, signals.waiting)]
+    slows = signals.slowed[nics]
+    signs = [np.where(slows, of[nics], 0) for of in (signals.cnps, signals.waiting)]
     sharers = sharing(in_full, slowed, load, signs, receivers)
     share, named = sharers.slowed, sharers.named
     if receiver.connected is None and rate[named].sum() > load.mean() / ACCOUNTED:
         named = np.zeros_like(named)  # Some of them only wait for the others.
-    is_seen = sharers.named.any() or signals.marked[receiver.row]
+    is_seen = sharers.named.any() or is_queued
     if not is_seen and _has_unknown_senders(inputs, receiver, float(dropped.mean())):
         return None
     if share.sum() >= 2:

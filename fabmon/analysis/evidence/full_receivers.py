@@ -24,6 +24,7 @@ from fabmon.analysis.evidence.detector_input import (
     rows_of,
     without_nan,
 )
+from fabmon.analysis.evidence.link_queues import drops_before_hosts
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import QueueSignals, QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
@@ -126,7 +127,8 @@ def shared_receivers(
     claims = np.fmin(least, SLOWED_BELOW)
     may_be_full = np.flatnonzero(inputs.structure.is_rail & (most >= claims))
     balance = _balance(inputs, may_be_full, claims)
-    balance[rail[full & signals.marked]] = _MORE_RECEIVE
+    is_queued = signals.marked | drops_before_hosts(inputs, queue)
+    balance[rail[full & is_queued]] = _MORE_RECEIVE
     rows = may_be_full[balance[rail[may_be_full]] == _MORE_RECEIVE]
     exchanges = _exchanges(inputs, rows, claims[rows])
     in_rings, rows = rows[exchanges], rows[~exchanges]
@@ -173,6 +175,7 @@ def _full_receivers(
     least[signals.marked & (signals.marks >= _MANY * queue.marks_per_gbit)] = t.marked_util
     bursts = _filled_by_bursts(inputs, signals, np.flatnonzero(may_be), t.marked_util)
     least[bursts] = t.marked_util
+    least[drops_before_hosts(inputs, queue)] = t.marked_util
     return rail & (most >= least) & ~pause_graph(inputs).pauses, least
 
 

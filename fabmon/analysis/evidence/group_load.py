@@ -16,6 +16,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.evidence.downstream_links import without_downstream
 from fabmon.analysis.evidence.edge_queues import CNPS_OR_MARKS
+from fabmon.analysis.evidence.flow_control import flow_control_of
 from fabmon.analysis.evidence.full_in_bursts import (
     BURSTS,
     full_in_bursts,
@@ -200,6 +201,9 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         lost = lost_share(rate, could, on_it, float(level[member]), dropped)
         edges = rates.group.edges[slowed]
         slowed_by = OWN_QUEUE if rates.has_queue[member] else rates.queues.seen_at(edges)
+        if not slowed_by and rates.holds_up[member]:
+            ports = rates.inputs.structure.fabric.ports
+            slowed_by = flow_control_of([ports[rates.group.rows[member]]])
         if slowed_by in (CNPS_OR_MARKS, "") and rates.has_no_queue[member]:
             continue  # The queue is elsewhere.
         # Senders that nothing slows may be what fills it: then a queue must be seen at others.

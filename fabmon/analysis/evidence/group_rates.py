@@ -13,9 +13,11 @@ from fabmon.analysis.evidence.detector_input import (
 from fabmon.analysis.evidence.edge_queues import EdgeQueues
 from fabmon.analysis.evidence.full_link import EcmpGroupThresholds
 from fabmon.analysis.evidence.link_queues import link_queues
+from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
+    ALL_ON_IT,
     SLOWED_BELOW,
     SLOWED_BELOW_TCP,
     Sharers,
@@ -58,7 +60,8 @@ class GroupRates:
     below which it is slowed. `queues` are the signs of a queue at the hosts, `has_queue`,
     `queue_ticks` and `has_no_queue` [members] say what is known of their own queues (LinkQueues);
     `waits` [members] is whether a member is paused, or without credits, so much that what it waits
-    for is behind it.
+    for is behind it, `holds_up` [members] whether its switch makes others wait, and waits for none:
+    then the queue is at that switch.
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class GroupRates:
         self.queue_ticks = own.ticks[group.rows]
         self.has_no_queue = own.has_none[group.rows]
         self.waits = queue_signals(inputs, queue).waiting[group.rows] >= queue.waiting
+        roots = list(pause_graph(inputs).roots)
+        self.holds_up: Mask = np.isin(inputs.structure.node[group.rows], roots)
 
     def load(self, member: int, ticks: Mask) -> Floats:
         """[ticks that count]: bits/s on a member; 0 where it is not known."""
@@ -174,8 +179,9 @@ class GroupRates:
                 brought = float(sent[on_it].sum(axis=0).mean())
                 if on_it.sum() >= 2 and brought >= ACCOUNTED * float(load.mean()):
                     slowed, are_on_it = on_it, known.are_connections
-        signs = self.queues.signs
-        return sharing(sent, slowed, load, signs, full_links, must_be_known, are_on_it)
+        # A queue of its own shows that several ports share it, whichever they are.
+        most = 0.0 if must_be_known else np.inf if self.has_queue[member] else ALL_ON_IT
+        return sharing(sent, slowed, load, self.queues.signs, full_links, most, are_on_it)
 
     def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:
         """Bits/s that each port that wants more could send, where a group carries so many."""

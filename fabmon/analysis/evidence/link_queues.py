@@ -19,12 +19,12 @@ from fabmon.analysis.evidence.queue_signals import (
     per_gbit,
     raised_from,
 )
-from fabmon.analysis.fabric_structure import Mask
+from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.fabric.snapshot import Floats
 
-_RISE = 10.0
-"""How many times the usual marks or drops of links a queue makes: background differs more between
-links than between hosts, which see the whole path."""
+_RISE = {"ecn": 10.0, "tx_drops": 4.0}
+"""How many times the usual marks, or drops, of links a queue makes: background differs more between
+links than between hosts, which see the whole path, and TCP slows down at few drops."""
 
 _OF_MOST = 0.05
 """Share of the marks of the most marked link of a switch, 0 to 1, below which others had a queue
@@ -65,22 +65,48 @@ def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
         if not inputs.total(column)[switches].any():
             continue
         rows = switches[has_values(rows_of(inputs.window(column), switches))]
-        total = inputs.total(column)[rows]
-        busy: Mask = inputs.mean_sent[rows] > BUSY_UTIL
-        level = per_gbit(total, inputs.total("tx_bps")[rows], busy)
         # Ports towards hosts have queues of their own whenever several send to one.
-        usual = level[busy & ~structure.is_edge[rows]]
-        least = raised_from(usual, least_per_gbit, _RISE)
-        events, sent = (rows_of(inputs.filled(each), rows) for each in (column, "tx_bps"))
-        in_ticks = events > np.float32(least / 1e9) * sent
-        queued = busy & (level >= least) & (in_ticks.sum(axis=1) >= _LASTING)
+        is_edge = structure.is_edge[rows]
+        level, queued, in_ticks = _standing_out(inputs, column, rows, ~is_edge, least_per_gbit)
         node = structure.node[rows]
         if column == "ecn":
-            found.has_none[rows] = ~queued & np.isin(node, node[total > 0]) & queued.any()
+            marks = inputs.total(column)[rows] > 0
+            found.has_none[rows] = ~queued & np.isin(node, node[marks]) & queued.any()
             most = np.zeros(len(structure.fabric.nodes), np.float32)
-            np.maximum.at(most, node, np.where(structure.is_edge[rows], 0, level))
+            np.maximum.at(most, node, np.where(is_edge, 0, level))
             queued &= level >= _OF_MOST * most[node]
         ticks = np.where(queued, (rows_of(inputs.sent, rows) * in_ticks).sum(axis=1), 0)
         found.queued[rows] |= queued
         found.ticks[rows] = np.fmax(found.ticks[rows], ticks)
     return found
+
+
+def drops_before_hosts(inputs: DetectorInput, t: QueueThresholds) -> Mask:
+    """[ports]: the switch before a rail without RDMA counters drops what it sends to it, in
+    proportion several times more than what switches drop before others; computed once."""
+    return inputs.once(_drops_before_hosts, t)
+
+
+def _drops_before_hosts(inputs: DetectorInput, t: QueueThresholds) -> Mask:
+    structure = inputs.structure
+    edges = np.flatnonzero(structure.is_edge)
+    drops = np.zeros(len(structure.peer) + 1, np.bool_)
+    if inputs.total("tx_drops")[edges].any():
+        among = np.ones(len(edges), np.bool_)
+        _, drops[edges], _ = _standing_out(inputs, "tx_drops", edges, among, t.drops_per_gbit)
+    before: Mask = drops[structure.peer] & structure.is_rail & ~inputs.has_rdma_counters
+    return before
+
+
+def _standing_out(
+    inputs: DetectorInput, column: str, rows: Rows, among: Mask, least_per_gbit: float
+) -> tuple[Floats, Mask, Mask]:
+    """[rows] marks or drops per gigabit of some ports; which of them are busy and have many more
+    than usual of some `among` [rows] them, in several ticks; and [rows, TICKS] in which ticks."""
+    busy: Mask = inputs.mean_sent[rows] > BUSY_UTIL
+    level = per_gbit(inputs.total(column)[rows], inputs.total("tx_bps")[rows], busy)
+    least = raised_from(level[busy & among], least_per_gbit, _RISE[column])
+    events, sent = (rows_of(inputs.filled(each), rows) for each in (column, "tx_bps"))
+    in_ticks: Mask = events > np.float32(least / 1e9) * sent
+    queued: Mask = busy & (level >= least) & (in_ticks.sum(axis=1) >= _LASTING)
+    return level, queued, in_ticks

@@ -109,7 +109,7 @@ def sharing(
     load: Floats,
     signs: Sequence[Floats],
     full_links: int = 1,
-    must_be_known: bool = False,
+    most: float = ALL_ON_IT,
     are_on_it: bool = False,
 ) -> Sharers:
     """Which of the slowed ports share a link; none where they send one after the other.
@@ -119,10 +119,11 @@ def sharing(
     the same group may have that queue. In a collective all ports send equally fast, whichever link
     is full. So those that share the only full link are the ones whose signs stand out and that
     send most of its load; else, as many ports as have an equal part of it each, if no others do.
-    Where neither is known, all that could be on the link lose what it costs, and nobody is named;
-    if they `must_be_known`, nobody loses either, unless some have equal parts. If all slowed ports
-    are known to have connections over the link (they `are_on_it`), and send hardly more than it
-    carries, all are named then: of connections that bring more than that, some are idle.
+    Where neither is known, all that could be on the link lose what it costs, and nobody is named,
+    if they send `most` times its load at most; if that is 0, only ports with equal parts lose. If
+    all slowed ports are known to have connections over the link (they `are_on_it`), and send hardly
+    more than it carries, all are named then: of connections that bring more than that, some are
+    idle.
     """
     rate, mean = sent.mean(axis=1), float(load.mean())
     nobody = np.zeros(len(slowed), np.bool_)
@@ -141,7 +142,7 @@ def sharing(
         named = slowed
     found = named
     if not named.any():
-        may_share = not must_be_known and (shown.any() or total <= ALL_ON_IT * mean)
+        may_share = most > 0 and (shown.any() or total <= most * mean)
         found = parts if equal else among if may_share else nobody
     largest = sent[found].max(axis=0, initial=0)
     takes_turns = median(largest / np.maximum(load, 1.0)) >= SLOWED_BELOW
