@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through the real pynvml, against a library that acts out a scenario."""
+"""NVLinks of NVIDIA GPUs, through the real pynvml, against a library that acts out a scenario."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import select
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from collectors.hostfs import HostFS
-from collectors.readers import device_facts, ports
 from collectors.readers.nvml import FieldValue, Gpu
 from collectors.source import Failed, Faults, NoData, SourceError, Unsupported
 from collectors.sources import nvlink as nvlink_source
-from collectors.sources import pcie as pcie_source
 from collectors.sources.nvlink import _GpuErrors
-from collectors.sources.nvlink_fabric import ber_e18
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host, ib_host, nvlink5_host
 from tests.fixtures.reading import Answer, ask, read, source
@@ -33,19 +28,7 @@ GB = 10**9
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
-    return tmp_path
-
-
-def act(root: Path, *scenario: str) -> Tree:
-    """A host whose library acts out `scenario`, with no PCI tree behind it."""
-    tree = Tree(root)
-    nvml.install(tree, scenario)
-    return tree
-
-
-def change(root: Path, *scenario: str) -> None:
-    Tree(root).nvml(scenario)
+    return nvml.root(tmp_path, monkeypatch)
 
 
 def number(answer: Answer, name: str, metric: str = "nvlink_tx_bytes") -> int:
@@ -86,7 +69,7 @@ def test_every_link_and_the_gpu_as_a_whole_are_counted_in_bytes(root: Path) -> N
 def test_the_best_counter_that_a_gpu_has_is_taken_and_said(
     root: Path, supported: str, said: str
 ) -> None:
-    tree = act(root, "gpus 1", "links 2", f"bytes {supported}")
+    tree = nvml.act(root, "gpus 1", "links 2", f"bytes {supported}")
     nvlink = source("nvlink", root)
     objects = nvlink.discover()
     assert objects[0].info["bytes_from"] == said
@@ -96,7 +79,7 @@ def test_the_best_counter_that_a_gpu_has_is_taken_and_said(
 
 
 def test_a_gpu_that_counts_nothing_is_sampled_by_gpm(root: Path) -> None:
-    act(root, "gpus 1", "links 4", "gpm 1000")
+    nvml.act(root, "gpus 1", "links 4", "gpm 1000")
     nvlink = source("nvlink", root)
     objects = nvlink.discover()
     assert [item.metrics for item in objects] == [("nvlink_tx_bps", "nvlink_rx_bps")]
@@ -107,27 +90,15 @@ def test_a_gpu_that_counts_nothing_is_sampled_by_gpm(root: Path) -> None:
 
 
 def test_links_that_nothing_counts_are_unsupported_and_not_zero(root: Path) -> None:
-    act(root, "gpus 1", "links 4", "speed 25000")
+    nvml.act(root, "gpus 1", "links 4", "speed 25000")
     with pytest.raises(Unsupported):
         ask("nvlink", root)
     state = ask("nvlink_errors", root)
     assert state.of("gpu0/nv0") == {"nvlink_state": 1, "nvlink_speed_bps": 200_000_000_000}
 
 
-def test_pcie_bytes_of_32_bits_are_not_counted_but_measured(root: Path) -> None:
-    """A real H100 (R580) answers fields 197 and 198 so: at 50 GB/s they wrap 12 times a second."""
-    act(root, "gpus 1", "links 0", "bytes 197 198", "narrow 197 198", "gpm 1000")
-    pcie = source("pcie", root)
-    objects = pcie.discover()
-    assert objects[0].metrics == ("pcie_tx_bps", "pcie_rx_bps")
-    assert objects[0].info["pcie_from"] == "gpm"
-    assert set(read(pcie, objects).faults.values()) == {"absent"}, "a rate needs two samples"
-    rates = read(pcie, objects).of("gpu0")
-    assert rates == {"pcie_tx_bps": 500 * 2**20 * 8, "pcie_rx_bps": 1000 * 2**20 * 8}
-
-
 def test_gpus_without_nvlink_have_none(root: Path) -> None:
-    act(root, "gpus 2", "bytes 197 198")
+    nvml.act(root, "gpus 2", "bytes 197 198")
     with pytest.raises(NoData):
         ask("nvlink", root)
     assert ask("pcie", root).of("gpu1")["pcie_tx_bytes"] == 2 * 10**12
@@ -148,7 +119,7 @@ def test_a_driver_whose_library_is_missing_is_said(root: Path) -> None:
 
 @pytest.mark.parametrize(("code", "error"), [(9, "NoData"), (4, "Denied"), (18, "Failed")])
 def test_a_library_that_refuses_says_why(root: Path, code: int, error: str) -> None:
-    act(root, "gpus 1", f"init {code}")
+    nvml.act(root, "gpus 1", f"init {code}")
     with pytest.raises(SourceError) as caught:
         ask("nvlink", root)
     assert type(caught.value).__name__ == error
@@ -159,26 +130,26 @@ HGX = nvml.HGX_H100
 
 def test_fields_that_fail_one_by_one_cost_their_own_value(root: Path) -> None:
     links = range(18)
-    act(root, *HGX)
+    nvml.act(root, *HGX)
     nvlink = source("nvlink", root)
     objects = nvlink.discover()
     read(nvlink, objects)
-    change(root, *HGX, "clock 1", "fail 3 138 999")
+    nvml.change(root, *HGX, "clock 1", "fail 3 138 999")
     answer = read(nvlink, objects)
     failed = {("gpu3", "nvlink_tx_bytes")} | {(f"gpu3/nv{n}", "nvlink_tx_bytes") for n in links}
     assert set(answer.faults) == failed
     assert set(answer.faults.values()) == {"failed"}
     assert answer.values["gpu3", "nvlink_rx_bytes"] is not None
-    change(root, *HGX, "clock 2")
+    nvml.change(root, *HGX, "clock 2")
     assert not read(nvlink, objects).faults
 
 
 @pytest.mark.parametrize("field", [161, 162, 163, 173, 177, 183, 160])
 def test_an_error_field_that_is_not_supported_is_no_metric(root: Path, field: int) -> None:
-    act(root, *HGX)
+    nvml.act(root, *HGX)
     every = {m for item in source("nvlink_errors", root).discover() for m in item.metrics}
     act_without = [f"fail {gpu} {field} 3" for gpu in range(8)]
-    change(root, *HGX, *act_without)
+    nvml.change(root, *HGX, *act_without)
     answer = ask("nvlink_errors", root)
     kept = {metric for item in answer.objects for metric in item.metrics}
     assert len(every - kept) == 1
@@ -186,10 +157,10 @@ def test_an_error_field_that_is_not_supported_is_no_metric(root: Path, field: in
 
 
 def test_an_error_field_that_fails_later_costs_its_value(root: Path) -> None:
-    act(root, *HGX)
+    nvml.act(root, *HGX)
     errors = source("nvlink_errors", root)
     objects = errors.discover()
-    change(root, *HGX, "fail 2 163 999", "set 161 7")
+    nvml.change(root, *HGX, "fail 2 163 999", "set 161 7")
     answer = read(errors, objects)
     assert {place[0] for place in answer.faults} == {f"gpu2/nv{link}" for link in range(18)}
     assert answer.of("gpu2/nv0")["nvlink_crc_errors"] == "failed"
@@ -197,13 +168,13 @@ def test_an_error_field_that_fails_later_costs_its_value(root: Path) -> None:
 
 
 def test_a_gpu_that_falls_off_the_bus_costs_its_own_values(root: Path) -> None:
-    act(root, *HGX)
+    nvml.act(root, *HGX)
     for name in ("nvlink", "nvlink_errors", "pcie"):
-        change(root, *HGX)
+        nvml.change(root, *HGX)
         asked = source(name, root)
         objects = asked.discover()
         read(asked, objects)
-        change(root, *HGX, "lost 5", "clock 1")
+        nvml.change(root, *HGX, "lost 5", "clock 1")
         answer = read(asked, objects)
         assert {place[0].partition("/")[0] for place in answer.faults} == {"gpu5"}
         assert set(answer.faults.values()) == {"failed"}
@@ -215,11 +186,11 @@ def test_a_gpu_that_falls_off_the_bus_costs_its_own_values(root: Path) -> None:
 
 
 def test_a_link_that_goes_down_leaves_the_gpu_its_sum(root: Path) -> None:
-    act(root, *HGX)
+    nvml.act(root, *HGX)
     nvlink, errors = source("nvlink", root), source("nvlink_errors", root)
     objects, slow = nvlink.discover(), errors.discover()
     read(nvlink, objects)
-    change(root, *HGX, "clock 1", "inactive 0 4")
+    nvml.change(root, *HGX, "clock 1", "inactive 0 4")
     down = read(nvlink, objects)
     assert down.faults["gpu0/nv4", "nvlink_tx_bytes"] == "unsupported"
     whole = number(down, "gpu0")
@@ -228,7 +199,7 @@ def test_a_link_that_goes_down_leaves_the_gpu_its_sum(root: Path) -> None:
     assert state.of("gpu0/nv4")["nvlink_state"] == 0
     assert state.of("gpu0/nv5")["nvlink_state"] == 1
     assert state.of("gpu0")["nvlink_speed_bps"] == 17 * 25_000 * 8_000_000
-    change(root, *HGX, "clock 2")
+    nvml.change(root, *HGX, "clock 2")
     up = number(read(nvlink, objects), "gpu0")
     # What the link moved while it could not be read is not made up into one tick.
     assert up - whole == pytest.approx(sum(GB + n * 10**6 for n in range(18) if n != 4), abs=40960)
@@ -245,31 +216,9 @@ def test_nvlink_5_has_an_error_set_of_its_own(root: Path) -> None:
     assert of_a_link["nvlink_speed_bps"] == 50_000 * 8_000_000
 
 
-def test_the_call_that_blocks_is_not_in_the_read(root: Path) -> None:
-    act(root, "gpus 8", "pcie_kbps 4000000")
-    pcie = source("pcie", root)
-    objects = pcie.discover()
-    try:
-        assert objects[0].metrics == ("pcie_tx_bps", "pcie_rx_bps")
-        until = time.monotonic() + 60
-        answer = read(pcie, objects)
-        while answer.faults and time.monotonic() < until:
-            # A reading takes no 20 ms a GPU and direction: it only fetches.
-            assert set(answer.faults.values()) == {"absent"}
-            time.sleep(0.05)
-            answer = read(pcie, objects)
-        assert answer.of("gpu7") == {"pcie_tx_bps": 32 * 10**9, "pcie_rx_bps": 16 * 10**9}
-        faults: Faults = {}
-        began_s = time.thread_time()
-        pcie.read(faults)
-        assert time.thread_time() - began_s < 0.01
-    finally:
-        pcie.close()
-
-
 def test_a_library_that_hangs_costs_the_gpus_and_nothing_else(root: Path) -> None:
     hgx_host(root, hcas=1)
-    change(root, *HGX, "hang 0")
+    nvml.change(root, *HGX, "hang 0")
     command = [sys.executable, "-m", "collectors", "--root", str(root), "--interval", "0.3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ)) as probe:
         assert probe.stdout is not None
@@ -288,68 +237,6 @@ def test_a_library_that_hangs_costs_the_gpus_and_nothing_else(root: Path) -> Non
     hello = next(line[1] for line in reversed(seen) if line[0] == "hello")
     assert "ib" in {block["source"] for block in hello["blocks"]}
     assert "nvlink" in lost
-
-
-def test_the_distance_to_each_nic_is_what_nvidia_smi_prints(root: Path) -> None:
-    hgx_host(root)
-    near = ports.affinity(HostFS(str(root)), "0000:1b:00.0")
-    assert near["mlx5_0"] == "PIX"
-    assert near["mlx5_1"] == "NODE"
-    assert near["mlx5_4"] == "SYS"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same_node", "between"),
-    [
-        ("pci0000:00/0000:00:01.0/01.0", "pci0000:00/0000:00:01.0/01.1", True, "PIX"),
-        ("pci0/root/up/down1/gpu", "pci0/root/up/down2/nic", True, "PIX"),
-        ("pci0/root/up/down1/up2/down3/gpu", "pci0/root/up/down2/nic", True, "PXB"),
-        ("pci0/root1/gpu", "pci0/root2/nic", True, "PHB"),
-        ("pci0/root1/gpu", "pci1/root1/nic", True, "NODE"),
-        ("pci0/root1/gpu", "pci1/root1/nic", False, "SYS"),
-        ("pci0/root1/gpu", "pci1/root1/nic", None, None),
-    ],
-)
-def test_the_relation_of_two_functions(
-    one: str, other: str, same_node: bool | None, between: str | None
-) -> None:
-    assert device_facts.relation(f"sys/devices/{one}", f"sys/devices/{other}", same_node) == between
-
-
-class HangingGpu:
-    """Measures once each way, then its driver does not come back."""
-
-    def __init__(self, index: int, answers: int) -> None:
-        self.index = index
-        self._left = answers
-        self.released = threading.Event()
-
-    def ask(self, function: str, way: int) -> int:
-        self._left -= 1
-        if self._left < 0:
-            self.released.wait()
-        return 1000
-
-
-def test_a_gpu_whose_driver_hangs_is_late_and_delays_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pcie_source, "_STALE_S", 1.0)
-    monkeypatch.setattr(pcie_source._Sampler, "_PAUSE_S", 0.01)
-    sick, well = HangingGpu(0, 2), HangingGpu(1, 10**9)
-    samplers = [pcie_source._Sampler(cast(Gpu, gpu)) for gpu in (sick, well)]
-    try:
-        until = time.monotonic() + 60
-        while not all(isinstance(answer, Failed) for answer in samplers[0].read()):
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        while samplers[1].read() != [8_000_000, 8_000_000]:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-    finally:
-        sick.released.set()
-        for sampler in samplers:
-            sampler.stop()
 
 
 class GpuWithABadLink:
@@ -422,140 +309,3 @@ def test_bytes_moved_while_a_link_could_not_be_read_are_counted_later() -> None:
         totals.append(counted.read(0, {})[0])
     each = 18 * 1000 * 1024
     assert totals == [0, each, None, 3 * each, 4 * each]
-
-
-@pytest.mark.parametrize(
-    ("files", "gpudirect"),
-    [
-        ({"sys/module/nvidia_peermem/refcnt": "0"}, "nvidia_peermem"),
-        (
-            {
-                "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for"
-                " x86_64  570.86.15",
-                "proc/sys/kernel/osrelease": "6.8.0-60-generic",
-            },
-            "dma-buf",
-        ),
-        (
-            {
-                "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module"
-                "  535.129.03",
-                "proc/sys/kernel/osrelease": "6.8.0-60-generic",
-            },
-            "none",
-        ),
-        ({"proc/sys/kernel/osrelease": "6.8.0-60-generic"}, None),
-    ],
-)
-def test_what_gpudirect_rdma_can_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], gpudirect: str | None
-) -> None:
-    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
-    tree = hgx_host(tmp_path, hcas=1)
-    for path, text in files.items():
-        tree.write(path, text)
-    assert ask("nvlink", tmp_path).info("gpu0").get("gpudirect") == gpudirect
-
-
-def test_what_gpus_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
-    tree = hgx_host(tmp_path, hcas=1)
-    with pytest.raises(Unsupported):
-        source("gpu_activity", tmp_path).discover()
-    tree.nvml((*nvml.HGX_H100, "activity 0 98 1980 0", "activity 3 100 410 72"))
-    answer = ask("gpu_activity", tmp_path)
-    assert [item.id for item in answer.objects] == ["gpu0", "gpu3"]
-    assert answer.of("gpu3") == {
-        "gpu_busy_percent": 100,
-        "gpu_sm_clock_hz": 410_000_000,
-        "gpu_max_sm_clock_hz": 1_980_000_000,
-        "gpu_clock_reasons": 72,
-    }
-
-
-def test_a_gpu_that_is_lost_loses_its_own_activity_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
-    tree = hgx_host(tmp_path, hcas=1)
-    busy = (*nvml.HGX_H100, "activity 0 98 1980 0", "activity 1 98 1980 0")
-    tree.nvml(busy)
-    activity = source("gpu_activity", tmp_path)
-    activity.discover()
-    tree.nvml((*busy, "lost 0"))
-    faults: Faults = {}
-    values = activity.read(faults)
-    assert values[:4] == [None] * 4
-    assert values[4] == 98
-    assert set(faults) == {0, 1, 2, 3}
-
-
-def test_the_fabric_of_each_gpu_is_reported(root: Path) -> None:
-    act(root, "gpus 2", "links 2", "fabric 0 3 0 32766 0x1aa 7", "fabric 1 3 4 1 0x1a9 9")
-    answer = ask("nvlink_fabric", root)
-    assert answer.of("gpu0") == {
-        "gpu_fabric_state": 3,
-        "gpu_fabric_status": 0,
-        "gpu_fabric_clique": 32766,
-        "gpu_fabric_health": 0x1AA,
-    }
-    assert answer.of("gpu1")["gpu_fabric_status"] == 4
-    assert answer.info("gpu0")["fabric_cluster"] == "07" + "00" * 15
-
-
-def test_a_library_that_knows_the_second_version_only_is_asked_for_that(root: Path) -> None:
-    act(root, "gpus 1", "links 2", "fabric_version 2", "fabric 0 3 0 1 2")
-    assert ask("nvlink_fabric", root).of("gpu0")["gpu_fabric_health"] == 2
-    change(root, "gpus 1", "links 2", "fabric_version 1", "fabric 0 3 0 1 2")
-    with pytest.raises(NoData):
-        ask("nvlink_fabric", root)
-
-
-def test_a_gpu_without_fabric_info_has_no_metric_of_it(root: Path) -> None:
-    act(root, "gpus 1", "links 2", "bytes 138 139")
-    with pytest.raises(NoData):
-        ask("nvlink_fabric", root)
-
-
-def test_a_gpu_that_is_lost_loses_its_own_fabric(root: Path) -> None:
-    fabric = ("fabric 0 3 0 1 2", "fabric 1 3 0 1 2")
-    act(root, "gpus 2", "links 2", *fabric)
-    nvlink_fabric = source("nvlink_fabric", root)
-    objects = nvlink_fabric.discover()
-    known = nvlink_fabric.signature()
-    change(root, "gpus 2", "links 2", "lost 1", *fabric)
-    answer = read(nvlink_fabric, objects)
-    assert answer.of("gpu0")["gpu_fabric_state"] == 3
-    assert set(answer.of("gpu1").values()) == {"failed"}
-    change(root, "gpus 2", "links 2", "fabric 0 3 0 1 2 5", fabric[1])
-    assert nvlink_fabric.signature() != known, "it joined a cluster"
-
-
-def test_c2c_links_are_summed(root: Path) -> None:
-    act(root, "gpus 1", "c2c 10 45000", "set 231 3", "set 232 1", "set 233 0")
-    assert ask("nvlink_fabric", root).of("gpu0") == {
-        "c2c_active_links": 10,
-        "c2c_speed_bps": 10 * 45_000 * 8_000_000,
-        "c2c_crc_errors": 30,
-        "c2c_replays": 10,
-        "c2c_repeated_replays": 0,
-    }
-    change(root, "gpus 1", "c2c 2 45000", "fail 0 232 3")
-    assert ask("nvlink_fabric", root).of("gpu0")["c2c_replays"] == "unsupported"
-
-
-def test_bit_errors_and_fec_of_nvlink_5(root: Path) -> None:
-    bins = " ".join(str(235 + number) for number in range(16))
-    act(root, "gpus 1", "links 2", f"fields {bins} 222", "set 220 0x50c", "set 236 77")
-    answer = ask("nvlink_fabric", root).of("gpu0/nv1")
-    assert answer["nvlink_effective_ber_e18"] == 5 * 10**6, "5e-12"
-    assert answer["nvlink_symbol_ber_e18"] == 0
-    assert answer["nvlink_fec_codewords_s1"] == 77
-    assert answer["nvlink_fec_codewords_s15"] == 0
-
-
-@pytest.mark.parametrize(
-    ("packed", "e18"), [(0, 0), (0xF00, 15 * 10**18), (0x112, 1), (0x1FF, 0), (0x80F, 8000)]
-)
-def test_a_bit_error_rate_is_a_mantissa_and_an_exponent(packed: int, e18: int) -> None:
-    assert ber_e18(packed) == e18
