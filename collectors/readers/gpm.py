@@ -6,7 +6,8 @@ block.
 
 from __future__ import annotations
 
-from typing import List, Sequence
+import math
+from typing import List, Optional, Sequence
 
 from collectors.readers import nvml
 from collectors.readers.nvml import Gpu
@@ -19,12 +20,20 @@ PCIE_TOTALS = (20, 21)
 _BPS_OF_MIB = 8 * 2**20
 
 
-def supports(gpu: Gpu) -> bool:
-    """Whether GPM works on this GPU and with this library."""
+def rates_of(gpu: Gpu, metrics: Sequence[int]) -> Optional["GpmRates"]:
+    """Rates of a GPU; None where this GPU, or the library, has no GPM or not these metrics."""
     try:
-        return bool(gpu.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice)
+        if not gpu.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
+            return None
+        rates = GpmRates(gpu, metrics)
+        for _ in range(2):
+            try:
+                rates.read()
+            except (NoData, Failed):
+                continue  # It takes two samples, and some time between them.
     except SourceError:
-        return False
+        return None
+    return rates
 
 
 class GpmRates:
@@ -56,7 +65,7 @@ class GpmRates:
         answers = request.metrics[: len(self._metrics)]
         code = next((answer.nvmlReturn for answer in answers if answer.nvmlReturn), None)
         if code is not None:
-            raise nvml.error_of(code, "GPM")
-        if any(answer.value != answer.value for answer in answers):
+            raise nvml.error_of(code, f"GPM of metrics {self._metrics}")
+        if not all(math.isfinite(answer.value) for answer in answers):
             raise Failed("GPM returned no number")
         return [int(answer.value * _BPS_OF_MIB) for answer in answers]

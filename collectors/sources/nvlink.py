@@ -247,9 +247,10 @@ class _SampledRates(_GpuReader):
     """The rate of a GPU as a whole, by GPM, from one read to the next."""
 
     def __init__(self, gpu: Gpu, facts: Dict[str, Any]) -> None:
-        if not gpm.supports(gpu):
+        rates = gpm.rates_of(gpu, gpm.NVLINK_TOTALS)
+        if rates is None:
             raise Unsupported(f"{gpu.name} has no counters of its NVLinks")
-        self._rates = gpm.GpmRates(gpu, gpm.NVLINK_TOTALS)
+        self._rates = rates
         self.objects = [gpu_object(gpu, {**facts, "bytes_from": "gpm"}, _RATES)]
 
     def read(self, first: int, faults: Faults) -> List[Optional[int]]:

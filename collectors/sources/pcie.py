@@ -107,8 +107,9 @@ def _reader(gpu: Gpu) -> _Reader:
     """The best way to read this GPU. Raises SourceError where there is none."""
     if gpu.has_64_bits(_FIELDS):
         return _Counters(gpu)
-    if gpm.supports(gpu):
-        return _Rates(gpu)
+    rates = gpm.rates_of(gpu, gpm.PCIE_TOTALS)
+    if rates is not None:
+        return _Rates(rates)
     gpu.ask("nvmlDeviceGetPcieThroughput", _DIRECTIONS[0])
     return _Sampler(gpu)
 
@@ -133,8 +134,8 @@ class _Rates(_Reader):
 
     text = "gpm"
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._rates = gpm.GpmRates(gpu, gpm.PCIE_TOTALS)
+    def __init__(self, rates: gpm.GpmRates) -> None:
+        self._rates = rates
 
     def read(self) -> List[_Answer]:
         return list(self._rates.read())

@@ -321,20 +321,45 @@ def test_bursts_that_fill_no_whole_second_are_an_incast_where_its_senders_wait_t
     assert in_bursts(senders_wait=True, seen=("gpu",)).opened() == ["incast gpu012/eth0"]
 
 
-@pytest.mark.parametrize(("dropped_per_s", "is_found"), [(5_000, True), (0, False)])
+@pytest.mark.parametrize(
+    ("metrics", "dropped_per_s", "is_found"),
+    [
+        pytest.param((), 30_000, True, id="drops"),
+        pytest.param((), 3_000, False, id="drops little"),
+        pytest.param(("rdma_cnp_handled",), 30_000, False, id="RDMA: marks and CNPs count"),
+    ],
+)
 def test_bursts_that_fill_no_whole_second_are_an_incast_where_the_last_hop_drops(
-    dropped_per_s: float, is_found: bool
+    metrics: tuple[str, ...], dropped_per_s: float, is_found: bool
 ) -> None:
     """TCP: three hosts send to one for three quarters of each second; its switch drops nothing
-    before others."""
+    before pairs of others."""
     dropped = "phy_tx_discards"
-    watched = Watched(LeafSpine(2, 12, 400 * GBPS, leaf_metrics=(dropped,)))
+    watched = Watched(LeafSpine(2, 12, 400 * GBPS, metrics=metrics, leaf_metrics=(dropped,)))
     for sender in (1, 2, 3):
         send(watched, sender, 8, 100)
-    send(watched, 4, 9, 200)
+    for one, other in ((4, 9), (5, 10), (6, 11), (7, 12)):
+        send(watched, one, other, 200)
+        send(watched, other, one, 200)
     watched.fabric.counted["leaf1/down8", dropped] = dropped_per_s
+    found = watched.seconds(SECONDS).findings
+    assert [each.subject for each in found] == (["gpu008/eth0"] if is_found else [])
+    for each in found:
+        assert {item.name: item.value for item in each.evidence}["drops per Gbit"] == 100
+
+
+def test_drops_of_what_storage_sends_to_a_host_are_no_incast_of_those_that_write_there() -> None:
+    """Six hosts write to storage that is not watched, and one reads from it."""
+    dropped = "phy_tx_discards"
+    fabric = LeafSpine(4, 12, 400 * GBPS, leaf_metrics=(dropped,))
+    for number in range(1, 7):
+        fabric.send(130 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 4}")
+    fabric.send(150 * GBPS, "spine1/swp1", "spine2/swp1")
+    fabric.send(300 * GBPS, "leaf1/down8")
+    fabric.counted["leaf1/down8", dropped] = 100 * 300
+    watched = Watched(fabric)
     watched.seconds(SECONDS)
-    assert watched.opened() == (["incast gpu008/eth0"] if is_found else [])
+    assert watched.opened() == []
 
 
 def test_bursts_that_nobody_waits_for_are_no_incast() -> None:

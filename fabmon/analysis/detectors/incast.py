@@ -121,8 +121,7 @@ def _shared_by(
         sends &= receiver.connected
     slowed = sends & (rate < SLOWED_BELOW * lines)
     # Where marks show the queue, some of the senders may have other traffic at line rate.
-    is_queued = bool((signals.marked | drops_before_hosts(inputs, queue))[receiver.row])
-    all_of_it = sends if is_queued else slowed
+    all_of_it = sends if signals.marked[receiver.row] else slowed
     if rate[all_of_it].sum() < ACCOUNTED * receiver.bps.mean():
         return None
     dropped = _dropped_bps(inputs, receiver)
@@ -135,7 +134,7 @@ def _shared_by(
     share, named = sharers.slowed, sharers.named
     if receiver.connected is None and rate[named].sum() > load.mean() / ACCOUNTED:
         named = np.zeros_like(named)  # Some of them only wait for the others.
-    is_seen = sharers.named.any() or is_queued
+    is_seen = sharers.named.any() or signals.marked[receiver.row]
     if not is_seen and _has_unknown_senders(inputs, receiver, float(dropped.mean())):
         return None
     if share.sum() >= 2:
@@ -219,6 +218,14 @@ def _queues(inputs: DetectorInput, row: int) -> bool:
     return edge != NONE and int(inputs.structure.node[edge]) in pause_graph(inputs).roots
 
 
+def _drops(inputs: DetectorInput, queue: QueueThresholds, row: int) -> Iterator[Evidence]:
+    """What the switch before a receiver drops, where it shows the queue."""
+    if drops_before_hosts(inputs, queue)[row]:
+        edge = int(inputs.structure.peer[row])
+        gbit = float(inputs.total("tx_bps")[edge]) / 1e9
+        yield Evidence("drops per Gbit", round(float(inputs.total("tx_drops")[edge]) / gbit, 1))
+
+
 def _condition(
     inputs: DetectorInput,
     queue: QueueThresholds,
@@ -254,6 +261,7 @@ def _condition(
             Evidence("slowed senders", len(senders.slowed), "ports"),
             Evidence("lost bandwidth", round(lost * 100, 1), "%"),
             Evidence("marks per Gbit", round(float(signals.marks[row]), 1)),
+            *_drops(inputs, queue, row),
             Evidence("ports that wait for it", len(waiting), "ports"),
         ),
         advice=CAUSE.advice,

@@ -59,7 +59,9 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
         rate, possible, slowed = rates.shares(sent, lines, carried)
         queued = slowed & rates.queues.queued()
         slowed = queued if queued.any() else slowed
-        sharers = rates.sharers(member, sent, slowed, load, len(members))
+        # One that is so busy is shared by several ports, whichever they are.
+        most = np.inf if mean[member] >= rates.thresholds.room_util else ALL_ON_IT
+        sharers = rates.sharers(member, sent, slowed, load, len(members), most)
         on_it = sharers.slowed
         if held_by_link(rate, on_it).sum() < 2 or rates.queues.are_calm(rates.group.edges[on_it]):
             continue
@@ -131,7 +133,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
         return []
     found: list[FullLink] = []
     of_links = [
-        rates.sharers(member, sent, slowed & ~alone, load, len(shared), must_be_known=not is_seen)
+        rates.sharers(member, sent, slowed & ~alone, load, len(shared), ALL_ON_IT if is_seen else 0)
         for member, load in shared
     ]
     for (member, _), sharers in zip(shared, of_links, strict=True):

@@ -127,8 +127,7 @@ def shared_receivers(
     claims = np.fmin(least, SLOWED_BELOW)
     may_be_full = np.flatnonzero(inputs.structure.is_rail & (most >= claims))
     balance = _balance(inputs, may_be_full, claims)
-    is_queued = signals.marked | drops_before_hosts(inputs, queue)
-    balance[rail[full & is_queued]] = _MORE_RECEIVE
+    balance[rail[full & signals.marked]] = _MORE_RECEIVE
     rows = may_be_full[balance[rail[may_be_full]] == _MORE_RECEIVE]
     exchanges = _exchanges(inputs, rows, claims[rows])
     in_rings, rows = rows[exchanges], rows[~exchanges]

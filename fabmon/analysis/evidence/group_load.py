@@ -42,6 +42,7 @@ from fabmon.analysis.evidence.link_queues import link_queues
 from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
+    ALL_ON_IT,
     are_enough,
     last_ticks,
     only_sender,
@@ -180,6 +181,7 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             by_ticks[ticks.tobytes()][2],
             rates.load(member, ticks),
             len(shared),
+            np.inf if rates.has_queue[member] else ALL_ON_IT,
         )
         for member, ticks, *_ in shared
     }

@@ -60,8 +60,9 @@ class GroupRates:
     below which it is slowed. `queues` are the signs of a queue at the hosts, `has_queue`,
     `queue_ticks` and `has_no_queue` [members] say what is known of their own queues (LinkQueues);
     `waits` [members] is whether a member is paused, or without credits, so much that what it waits
-    for is behind it, `holds_up` [members] whether its switch makes others wait, and waits for none:
-    then the queue is at that switch.
+    for is behind it, `holds_up` [members] of links into a switch whether the switch before it makes
+    others wait, and waits for none, where no host handles CNPs: the queue is at that switch, and
+    no receiver shows it.
     """
 
     def __init__(
@@ -94,8 +95,10 @@ class GroupRates:
         self.queue_ticks = own.ticks[group.rows]
         self.has_no_queue = own.has_none[group.rows]
         self.waits = queue_signals(inputs, queue).waiting[group.rows] >= queue.waiting
-        roots = list(pause_graph(inputs).roots)
-        self.holds_up: Mask = np.isin(inputs.structure.node[group.rows], roots)
+        self.holds_up: Mask = np.zeros(len(group.rows), np.bool_)
+        if group.is_inward and not inputs.total("cnp").any():
+            roots = list(pause_graph(inputs).roots)
+            self.holds_up = np.isin(inputs.structure.node[group.rows], roots)
 
     def load(self, member: int, ticks: Mask) -> Floats:
         """[ticks that count]: bits/s on a member; 0 where it is not known."""
@@ -165,7 +168,7 @@ class GroupRates:
         slowed: Mask,
         load: Floats,
         full_links: int = 1,
-        must_be_known: bool = False,
+        most: float = ALL_ON_IT,
     ) -> Sharers:
         """Which of the slowed edge ports share a member: as `sharing`; of the ports whose traffic
         forwarding tables send over it, where those of them that are slowed account for its load."""
@@ -179,8 +182,6 @@ class GroupRates:
                 brought = float(sent[on_it].sum(axis=0).mean())
                 if on_it.sum() >= 2 and brought >= ACCOUNTED * float(load.mean()):
                     slowed, are_on_it = on_it, known.are_connections
-        # A queue of its own shows that several ports share it, whichever they are.
-        most = 0.0 if must_be_known else np.inf if self.has_queue[member] else ALL_ON_IT
         return sharing(sent, slowed, load, self.queues.signs, full_links, most, are_on_it)
 
     def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:

@@ -18,13 +18,23 @@ from fabmon.analysis.evidence.queue_signals import (
     QueueThresholds,
     per_gbit,
     raised_from,
+    usual_level,
 )
 from fabmon.analysis.fabric_structure import Mask, Rows
+from fabmon.analysis.median import quantile
 from fabmon.fabric.snapshot import Floats
 
-_RISE = {"ecn": 10.0, "tx_drops": 4.0}
-"""How many times the usual marks, or drops, of links a queue makes: background differs more between
-links than between hosts, which see the whole path, and TCP slows down at few drops."""
+_RISE = 10.0
+"""How many times the marks or drops of the quieter quarter of links a queue makes: background
+differs more between links than between hosts, which see the whole path ..."""
+
+_RISE_OF_DROPS, _NOISY = 4.0, 0.75
+"""... or, of drops, how many times those that three quarters of links have at most, where that is
+less, as where background hardly differs: TCP slows down at few drops."""
+
+_MANY = 30.0
+"""Drops before a host, as a multiple of those that are more than background, from which on it need
+not be full for whole seconds."""
 
 _OF_MOST = 0.05
 """Share of the marks of the most marked link of a switch, 0 to 1, below which others had a queue
@@ -82,8 +92,8 @@ def _link_queues(inputs: DetectorInput, t: QueueThresholds) -> LinkQueues:
 
 
 def drops_before_hosts(inputs: DetectorInput, t: QueueThresholds) -> Mask:
-    """[ports]: the switch before a rail without RDMA counters drops what it sends to it, in
-    proportion several times more than what switches drop before others; computed once."""
+    """[ports]: the switch before a rail without RDMA counters drops much of what it sends to it,
+    and in proportion several times more than switches drop before others; computed once."""
     return inputs.once(_drops_before_hosts, t)
 
 
@@ -92,8 +102,9 @@ def _drops_before_hosts(inputs: DetectorInput, t: QueueThresholds) -> Mask:
     edges = np.flatnonzero(structure.is_edge)
     drops = np.zeros(len(structure.peer) + 1, np.bool_)
     if inputs.total("tx_drops")[edges].any():
-        among = np.ones(len(edges), np.bool_)
-        _, drops[edges], _ = _standing_out(inputs, "tx_drops", edges, among, t.drops_per_gbit)
+        edges = edges[has_values(rows_of(inputs.window("tx_drops"), edges))]
+        among, least = np.ones(len(edges), np.bool_), _MANY * t.drops_per_gbit
+        _, drops[edges], _ = _standing_out(inputs, "tx_drops", edges, among, least)
     before: Mask = drops[structure.peer] & structure.is_rail & ~inputs.has_rdma_counters
     return before
 
@@ -105,7 +116,11 @@ def _standing_out(
     than usual of some `among` [rows] them, in several ticks; and [rows, TICKS] in which ticks."""
     busy: Mask = inputs.mean_sent[rows] > BUSY_UTIL
     level = per_gbit(inputs.total(column)[rows], inputs.total("tx_bps")[rows], busy)
-    least = raised_from(level[busy & among], least_per_gbit, _RISE[column])
+    usual = level[busy & among]
+    least = raised_from(usual, least_per_gbit, _RISE)
+    if column == "tx_drops" and usual_level(usual) is not None:
+        noisy = _RISE_OF_DROPS * quantile(usual, _NOISY)
+        least = max(least_per_gbit, min(least, noisy))
     events, sent = (rows_of(inputs.filled(each), rows) for each in (column, "tx_bps"))
     in_ticks: Mask = events > np.float32(least / 1e9) * sent
     queued: Mask = busy & (level >= least) & (in_ticks.sum(axis=1) >= _LASTING)
