@@ -25,7 +25,7 @@ from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.choices import Preferences
 from fabmon.tui.display_keys import DisplayKeys
 from fabmon.tui.palette import Depth, detect
-from fabmon.tui.saving import save_file, without_web_fonts
+from fabmon.tui.saving import CUT, save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
@@ -47,7 +47,7 @@ from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.time.time_keys import TimeKeys
 from fabmon.tui.tips import Tip, Tips
-from fabmon.tui.view_keys import ViewKeys
+from fabmon.tui.view_keys import SAVE, ViewKeys
 from fabmon.tui.widgets.prompts import SaveMenu
 from fabmon.tui.widgets.ras_question import YES, AskRas, RasNotAsked, RasQuestion
 
@@ -63,7 +63,8 @@ _DRAW_LATE_S = 1.0
 _SILENT_TICKS = 3
 """So many missed ticks are reported."""
 _INTERRUPTED = 130
-_SAVE = "save"
+_LONG_S = 3600
+"""For how long a message is shown that must not be missed: until the next one."""
 _SCENES = "scenes"
 _RAS = "ras"
 
@@ -353,15 +354,18 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             self.call_after_refresh(self._begin_saving, what)
 
     def _begin_saving(self, what: str) -> None:
-        if any(each.group == _SAVE and not each.is_finished for each in self.workers):
+        if self.is_saving:
             self.say("not saved: the file before is still being saved", 6)
         else:
-            self.run_worker(self._save_file(what), group=_SAVE, exit_on_error=False)
+            self.run_worker(self._save_file(what), group=SAVE, exit_on_error=False)
 
     async def _save_file(self, what: str) -> None:
         await self._drawn()
         view = str(getattr(self.screen, "VIEW", "screen"))
-        self.say(await save_file(what, self.screen_state, view, self.picture, self.recording), 6)
+        if what == CUT:
+            self.say("saving a part of the recording …", _LONG_S)
+        said = await save_file(what, self.screen_state, view, self.picture, self.recording)
+        self.say(said, _LONG_S if what == CUT else 6)
 
     async def _drawn(self) -> None:
         """Wait until the screen is laid out, sized and drawn: it may have just been opened."""

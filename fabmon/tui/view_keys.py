@@ -31,6 +31,9 @@ from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.widgets.choosers import JumpPrompt
 from fabmon.tui.widgets.lines import FoldRequested, Highlighted, OpenRequested
 
+SAVE = "save"
+"""The group of workers that save files."""
+
 
 class ViewKeys(ScreenApp):
     """The part of the app that decides which view or page is open."""
@@ -41,6 +44,13 @@ class ViewKeys(ScreenApp):
         self._has_left_nodes = False
         self._views_before: list[str] = []
         self._name_index: NameIndex | None = None
+        self._quits_anyway = False
+        """Whether the user was told that a file is still being saved."""
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a file is being saved, which may take as long as a recording is large."""
+        return any(each.group == SAVE and not each.is_finished for each in self.workers)
 
     async def leave_nodes(self, scene: Scene) -> None:
         """Open the overview with the first scene that has data, if the nodes are still open."""
@@ -172,6 +182,9 @@ class ViewKeys(ScreenApp):
         """Close the page; in a view, quit."""
         if len(self.screen_stack) > 2:
             self._close_page()
+        elif self.is_saving and not self._quits_anyway:
+            self._quits_anyway = True
+            self.say("a file is still being saved: the same key again quits without it", 6)
         else:
             self.exit()
 

@@ -134,7 +134,11 @@ async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
         assert await asyncio.to_thread(began.wait, 60)
         await run.press("x", "p")
         assert "the file before is still being saved" in await said(run)
-    assert ended.wait(60)
+        await run.press("q")
+        assert "the same key again quits without it" in await said(run)
+        assert not ended.is_set()
+        await run.press("q")
+        assert await asyncio.to_thread(ended.wait, 60)
 
 
 def test_a_cut_that_nobody_waits_for_leaves_no_file(here: Path) -> None:

@@ -242,6 +242,16 @@ def test_counts_keep_their_words_longer_than_the_recording_its_width(
     assert len(text) <= width
 
 
+def test_a_delay_and_the_time_stay_apart_however_narrow_the_header_is() -> None:
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.recording = Status(RecorderStatus(Path("ring"), kept_s=25))
+    screen_state.take(HEALTHY.scene(70))
+    screen_state.delay_s = 59.0
+    for width in range(50, 120):
+        text = header(screen_state.header_context(width)).text
+        assert "DELAYED 59 s 1" in text, "14:07:50Z"
+
+
 def test_a_header_that_is_too_narrow_leaves_whole_parts_out() -> None:
     screen_state = ScreenState("pod7", Depth.NONE, mark="SIMULATED")
     screen_state.recording = Status(RecorderStatus(Path("ring"), kept_s=25))

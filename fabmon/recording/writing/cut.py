@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,9 +35,11 @@ def copy_range(
 ) -> Generator[int]:
     """Copy the ticks between two times; yields the time that has been reached after each tick.
 
-    The copy begins with what was known at `from_ns`. A generator that is closed before its end
-    leaves no file. `snapshot_of` computes what is drawn of each tick. With a `redactor` the copy
-    has no names. Raises FileExistsError or OSError.
+    The copy begins with what was known at `from_ns`. It has the suffix `.part` until it is
+    finished; a generator that is closed before its end leaves no file. `snapshot_of` computes what
+    is drawn of each tick. With a `redactor` the copy has no names.
+
+    Raises FileExistsError or OSError.
     """
     session = msgspec.structs.replace(
         timeline.files[0].sessions[-1],
@@ -48,7 +52,10 @@ def copy_range(
     if redactor is not None:
         session = msgspec.structs.replace(session, recorder="", title="")
     redacted: Callable[[Tick], Tick] = redactor.tick if redactor is not None else lambda tick: tick
-    writer = Writer.create(output, session)
+    if output.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(output))
+    part = output.with_name(f"{output.name}.part")
+    writer = Writer.create(part, session)
     try:
         for known in map(redacted, timeline.prime(from_ns)):
             for tick in _with_frames(known, timeline.interval_s):
@@ -62,11 +69,12 @@ def copy_range(
             writer.write(tick, snapshot_of(tick), due)
             yield tick.time_ns
         writer.close()
+        part.rename(output)
     except BaseException:
         # An unfinished file would look like a recording of less than what was asked for.
         with suppress(OSError):
             writer.close()
-        output.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 

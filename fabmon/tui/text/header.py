@@ -155,7 +155,7 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
     live: list[Span] = [("● LIVE ", palette.key), (clock, palette.strong)]
     late_s = max(time.delay_s, time.silent_s)
     if late_s:
-        live[0] = (f"● DELAYED {full_units(late_s + 0.5)} ", palette.accent)
+        live[:1] = [(f"● DELAYED {full_units(late_s + 0.5)}", palette.accent), (" ", palette.text)]
     elif time.data_age_s >= 1:
         live.append((f" data {duration(time.data_age_s)} old", palette.dim))
     if time.silent_s:
