@@ -25,15 +25,15 @@ def rates_of(gpu: Gpu, metrics: Sequence[int]) -> Optional["GpmRates"]:
     try:
         if not gpu.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
             return None
-        rates = GpmRates(gpu, metrics)
+        tried = GpmRates(gpu, metrics)
         for _ in range(2):
             try:
-                rates.read()
+                tried.read()
             except (NoData, Failed):
                 continue  # It takes two samples, and some time between them.
+        return GpmRates(gpu, metrics)
     except SourceError:
         return None
-    return rates
 
 
 class GpmRates:

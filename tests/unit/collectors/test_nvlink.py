@@ -84,6 +84,7 @@ def test_a_gpu_that_counts_nothing_is_sampled_by_gpm(root: Path) -> None:
     objects = nvlink.discover()
     assert [item.metrics for item in objects] == [("nvlink_tx_bps", "nvlink_rx_bps")]
     assert objects[0].info["bytes_from"] == "gpm"
+    assert set(read(nvlink, objects).faults.values()) == {"absent"}
     rates = read(nvlink, objects).of("gpu0")
     assert rates == {"nvlink_tx_bps": 1000 * 2**20 * 8, "nvlink_rx_bps": 500 * 2**20 * 8}
 

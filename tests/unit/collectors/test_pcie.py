@@ -31,6 +31,7 @@ def test_pcie_bytes_of_32_bits_are_not_counted_but_measured(root: Path) -> None:
     objects = pcie.discover()
     assert objects[0].metrics == ("pcie_tx_bps", "pcie_rx_bps")
     assert objects[0].info["pcie_from"] == "gpm"
+    assert set(read(pcie, objects).faults.values()) == {"absent"}, "a rate needs two samples"
     rates = read(pcie, objects).of("gpu0")
     assert rates == {"pcie_tx_bps": 50 * 2**20 * 8, "pcie_rx_bps": 100 * 2**20 * 8}
 
@@ -150,3 +151,13 @@ def test_what_gpudirect_rdma_can_use(
     for path, text in files.items():
         tree.write(path, text)
     assert ask("nvlink", tmp_path).info("gpu0").get("gpudirect") == gpudirect
+
+
+def test_a_gpu_whose_gpm_knows_no_pcie_is_measured(root: Path) -> None:
+    """As it may be where GPM is there for parts of a GPU only."""
+    nvml.act(root, "gpus 1", "links 0", "gpm 1000", "gpm_fails", "pcie_kbps 4000000")
+    pcie = source("pcie", root)
+    try:
+        assert pcie.discover()[0].info["pcie_from"] == "20 ms a second"
+    finally:
+        pcie.close()
