@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -204,3 +205,6 @@ def read(path: Path) -> Iterator[str]:
 
 if __name__ == "__main__":
     print("\n".join(read(Path(sys.argv[1]))))
+    # Not ru_maxrss: that begins with the memory of the process that forked this one.
+    status = Path("/proc/self/status").read_text()
+    print(*re.findall(r"VmHWM:\s+(\d+)", status))

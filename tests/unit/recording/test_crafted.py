@@ -28,7 +28,8 @@ def read(path: Path) -> tuple[str, float, int]:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, text
-    return text, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    *lines, memory_kb = text.splitlines()
+    return "\n".join(lines), usage.ru_utime + usage.ru_stime, int(memory_kb) * 1024
 
 
 @pytest.mark.timeout(300)
