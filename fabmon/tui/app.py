@@ -357,6 +357,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         if self.is_saving:
             self.say("not saved: the file before is still being saved", 6)
         else:
+            self._quits_anyway = False
             self.run_worker(self._save_file(what), group=SAVE, exit_on_error=False)
 
     async def _save_file(self, what: str) -> None:
