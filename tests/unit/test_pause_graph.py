@@ -130,15 +130,19 @@ def test_cycles_that_do_not_wait_for_each_other_are_two_deadlocks() -> None:
     assert [each.unseen for each in found] == ["", ""]
 
 
-@pytest.mark.parametrize(("waits", "is_found"), [(0.2, False), (0.3, True)])
+@pytest.mark.parametrize(
+    ("others", "waits", "is_found"), [(0.03, 0.2, False), (0.03, 0.3, True), (0.0, 0.2, True)]
+)
 def test_on_infiniband_a_switch_that_waits_for_a_fifth_of_the_time_is_background(
-    waits: float, is_found: bool
+    others: float, waits: float, is_found: bool
 ) -> None:
-    """A host receives at 70 % of line rate; its switch waits for credits meanwhile."""
+    """A host receives at 70 % of line rate; its switch waits for credits meanwhile. Where others
+    wait for 3 % of the time, some may wait for a fifth; where nobody waits it is the host."""
     line_bps, bits_per_wait = 400e9, 64
     fabric = LeafSpine(4, 12, line_bps, leaf_metrics=("ib_ext_tx_wait",))
     for number in range(1, 13):
         fabric.send(0.7 * line_bps, f"leaf1/down{number}")
+        fabric.counted[f"leaf1/down{number}", "ib_ext_tx_wait"] = others * line_bps / bits_per_wait
     fabric.counted["leaf1/down3", "ib_ext_tx_wait"] = waits * line_bps / bits_per_wait
     watched = Watched(fabric)
     watched.seconds(20)

@@ -47,10 +47,10 @@ _RECEIVES_ALL = 0.85
 """Share of line rate, 0 to 1, from which on a host takes all that its link brings: pause at the end
 of its bursts is flow control, not slowness."""
 
-_WAITS = 0.25
+_WAITS, _SCATTER = 0.25, 10.0
 """Share of time, 0 to 1, the mean of the last ticks, without credits from which on a switch waits
-for a host: on loaded paths of InfiniBand some ports wait for a fifth of the time, and nothing is
-wrong."""
+for a host, or so many times what is usual of busy ports, if that is less: on loaded paths of
+InfiniBand some ports wait for a fifth of the time, and nothing is wrong."""
 
 _STORM = 0.8
 """Share of time, 0 to 1, above which a host that pauses its switch is a storm: at 80 % less than a
@@ -250,8 +250,11 @@ class HostPauses:
     def _is_background(self, inputs: DetectorInput, graph: PauseGraph, row: int) -> bool:
         """Whether the switch before a port waits for credits no more than on a loaded path."""
         edge = int(inputs.structure.peer[row])
-        has_credits = edge != NONE and bool(np.isfinite(inputs.window("stall")[edge]).any())
-        return has_credits and float(graph.share[edge]) < _WAITS
+        if edge == NONE or not np.isfinite(inputs.window("stall")[edge]).any():
+            return False
+        usual = usual_level(graph.share[inputs.mean_sent > _BUSY_UTIL])
+        scatter = _WAITS if usual is None else min(_WAITS, _SCATTER * usual)
+        return float(graph.share[edge]) < scatter
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
         if (share[-_STORM_TICKS:] > _STORM).all():
