@@ -77,7 +77,10 @@ between switches, of whatever rail, slow most ports that it names; a wrong name 
 must be found (recall) when it showed in the traffic for 4 s or more; a collision when its own queue
 slowed two senders for 6 s and cost 10 %. A queue builds at the first full link of a flow's path: a
 link that is as full as another one that holds its flows has none. In a ring all hosts wait for a
-straggler: their traffic does not show which one it is, and it need not be found.
+straggler: their traffic does not show which one it is, and it need not be found. Nor need a slow
+receiver on InfiniBand whose switch counts waiting in 32 bits (less than a second of it fills them),
+or a job that leaves out half of the rails of all its hosts (one on half of their GPUs looks the
+same; what GPUs do is not simulated).
 
 **What the columns are.** *Precision* is right findings of all, *recall* is faults found of all that
 must be. *Recall by run* is the mean over the runs of the share of their faults that was found: a

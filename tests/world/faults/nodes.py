@@ -55,8 +55,10 @@ def uneven_rails(scene: Scene) -> None:
         nodes=[topology.node_of(topology.nic(h, 0)) for h in hosts],
     )
     truth.note = "all hosts" if all_hosts else "one host"
-    if all_hosts and not scene.sampler.view.visible:
-        # NICs that nobody uses may as well be for something else.
+    is_half = 2 * len(unused) == rails > 2
+    if all_hosts and (is_half or not scene.sampler.view.visible):
+        # NICs that nobody uses may as well be for something else, or for GPUs that no job uses:
+        # what GPUs do is not simulated.
         truth.required = False
     array = np.array(busy)
     scene.judge.inject(

@@ -67,7 +67,7 @@ def slow_receiver(scene: Scene) -> None:
         ports=[*nics, *(int(topology.peer[n]) for n in nics)],
         nodes=[topology.node_of(nics[0])],
     )
-    scene.seen_at_senders_only(truth, nics)
+    scene.seen_by_waiting_only(truth, nics)
     scene.judge.inject(truth, lambda state: bool(state.queued[sinks].any()))
 
 
@@ -168,7 +168,7 @@ def host_pcie_limit(scene: Scene) -> None:
     truth = scene.truth(*names, ports=ends_of(topology, nics), nodes=[node.name])
     truth.note = "narrower" if narrow else ""
     if not narrow:
-        scene.seen_at_senders_only(truth, nics)
+        scene.seen_by_waiting_only(truth, nics)
     array = np.array(nics)
 
     def shows(state: State) -> bool:

@@ -56,12 +56,16 @@ class Scene:
         truth.affected = self.crossing(link)
         return truth
 
-    def seen_at_senders_only(self, truth: Truth, nics: list[int]) -> None:
-        """Set what hosts see of slow receivers on InfiniBand, where no switch is watched.
+    def seen_by_waiting_only(self, truth: Truth, nics: list[int]) -> None:
+        """Set what shows of slow receivers on InfiniBand.
 
-        Only the switch's port counts that a receiver is slow: hosts see that its senders wait."""
-        transport = self.cluster.world.transport.settings.transport
-        if transport == INFINIBAND and not self.sampler.view.visible:
+        Only the switch's port counts that a receiver is slow: hosts see that its senders wait. A
+        counter of 32 bits is full after less than a second of waiting, and then shows nothing."""
+        if self.cluster.world.transport.settings.transport != INFINIBAND:
+            return
+        if self.sampler.view.xmit_wait_bits == 32:
+            truth.required = False
+        if not self.sampler.view.visible:
             truth.inside = True
             for nic in nics:
                 truth.affected |= self.crossing(int(self.topology.peer[nic]))
