@@ -11,11 +11,11 @@ import pytest
 from collectors.wire import Object
 from fabmon.analysis.finding import Change
 from fabmon.fabric.jobs.job import Job, JobReport
-from fabmon.fabric.model import GPU, Host
+from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import parse
-from tests.builders import block, frame, hello, new_pipeline, port, tick, up
+from tests.builders import frame, hello, new_pipeline, port, tick, up
 
 JOB = """
 [topology]
@@ -205,38 +205,6 @@ def test_a_nic_that_begins_to_write_while_the_rails_are_silent_is_no_rail() -> N
 def test_half_of_the_rails_may_be_left_out_on_purpose() -> None:
     """A job on half of the GPUs of its hosts, from its start."""
     assert lives(JOB + uneven(1.0, 1.0, 0.001, 0.001), 40, lambda _, tick: tick) == []
-
-
-def with_gpus(*busy: int) -> Callable[[int, Tick], Tick]:
-    """Adds a GPU a rail to the hosts of ticks, each of them so busy, %."""
-    names = [f"gpu{number}" for number in range(len(busy))]
-    gpus = hello(*(Object(each, GPU, each, {}, ("gpu_busy_percent",)) for each in names))
-
-    def add(_: int, heard: Tick) -> Tick:
-        hellos, frames = list(heard.hellos), list(heard.frames)
-        for place, (node, said) in enumerate(hellos):
-            if node.startswith("gpu"):
-                blocks, metrics = said.blocks + gpus.blocks, said.metrics | gpus.metrics
-                added = msgspec.structs.replace(said, blocks=blocks, metrics=metrics)
-                hellos[place] = node, added
-        for place, (node, sent) in enumerate(frames):
-            if node.startswith("gpu"):
-                values = [*sent.blocks, block(sent.mono_ns, *busy)]
-                frames[place] = node, msgspec.structs.replace(sent, blocks=values)
-        return msgspec.structs.replace(heard, hellos=tuple(hellos), frames=tuple(frames))
-
-    return add
-
-
-@pytest.mark.parametrize(
-    ("busy", "is_left_out"), [((100,) * 4, True), ((100, 100, 0, 0), False), ((), False)]
-)
-def test_half_of_the_rails_are_left_out_where_all_gpus_are_busy(
-    busy: tuple[int, ...], is_left_out: bool
-) -> None:
-    """As with an NCCL_IB_HCA that names half of them; nobody ever used the others."""
-    opened = lives(JOB + uneven(1.0, 1.0, 0.001, 0.001), 60, with_gpus(*busy))
-    assert opened == ["open rails r2, r3"] * is_left_out
 
 
 def on_all(seconds: int, *gbps: float) -> Phase:

@@ -3,8 +3,8 @@
 The rails of a host carry the same bytes in every iteration of a collective, also those that are
 slow: they are only later. So all bytes of a window longer than an iteration are compared. A rail
 with far fewer in both halves of it is left out: by one host, where others use it or its job did
-before, or by all hosts that send. A job may be started on some GPUs of its hosts on purpose: half
-of the rails or fewer is no finding, unless all GPUs are known to be busy.
+before, or by all hosts that send. A job may be started on some NICs of its hosts on purpose: half
+of them or fewer is no finding.
 
 What the other rails could carry beside the busiest one is their unused bandwidth: 1 - mean/max of
 the rails of a host. What the job loses by it is not measured: it may not need more.
@@ -120,8 +120,7 @@ class UnevenRails:
             every = np.concatenate([rows for rows, _ in hosts])
             low = every[np.isin(inputs.structure.rail[every], low_rails)]
             were_used = bool(self._rails.ever_used[low].any())
-            uses_all_gpus = self._rails.uses_all_gpus(inputs, every)
-            yield _condition(inputs, subject, low_rails, hosts, were_used, uses_all_gpus)
+            yield _condition(inputs, subject, low_rails, hosts, were_used)
 
     def _suspects(self, inputs: DetectorInput) -> Iterator[Rows]:
         """[hosts, rails] of hosts that may be uneven: all have data now, their totals differ, and
@@ -184,8 +183,7 @@ class UnevenRails:
             return []
         # Jobs may be started on half of the GPUs of their hosts.
         rails = len(hosts[0][0])
-        uses_all_gpus = self._rails.uses_all_gpus(inputs, every)
-        is_half = rails > MIN_BUSY and 2 * len(low) >= rails and not uses_all_gpus
+        is_half = rails > MIN_BUSY and 2 * len(low) >= rails
         if not self._rails.in_use[every[np.isin(rail[every], low)]].any():
             others = [each for each in hosts if not is_half or _is_one_job(rail, low, *each)]
             left_out = [rows[np.isin(rail[rows], low)] for rows, _ in others]
@@ -301,7 +299,6 @@ def _condition(
     low_rails: tuple[int, ...],
     hosts: list[tuple[Rows, Floats]],
     were_used: bool,
-    uses_all_gpus: bool,
 ) -> Condition:
     structure = inputs.structure
     names = [structure.fabric.ports[int(rows[0])].node for rows, _ in hosts]
@@ -331,7 +328,6 @@ def _condition(
             Evidence("busiest rail", round(top * 100, 1), "%"),
             Evidence(rails, round(low_util * 100, 1), "%"),
             Evidence("unused bandwidth", round(unused * 100, 1), "%"),
-            *([Evidence("GPUs of these hosts", "all busy")] if uses_all_gpus else []),
         ),
         advice=CAUSE.advice,
         confidence=0.85,

@@ -1,5 +1,4 @@
-"""Which NICs of a host its jobs send over together: its rails, and not its NICs for storage; and
-which GPUs they use."""
+"""Which NICs of a host its jobs send over together: its rails, and not its NICs for storage."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.fabric_structure import FabricStructure, Mask, Rows
 from fabmon.analysis.thresholds import Share
 from fabmon.fabric.jobs.job_table import NO_JOBS
-from fabmon.fabric.model import GPU, Fabric
 from fabmon.fabric.snapshot import Floats
 
 MIN_BUSY = 2
@@ -25,10 +23,6 @@ for some seconds only. What was in use is known for longer than the window in wh
 _IDLE, _IDLE_TICKS = 0.01, 120
 """Share of line rate, 0 to 1, below which all rails of a host are idle, and the ticks of it after
 which the next job may use other rails: checkpoints and evaluations take less."""
-
-_BUSY_GPU = 50.0
-"""Share of time, %, in which a kernel ran on a GPU from which on it is in use: programs that wait
-for data of others keep it busy."""
 
 EXCHANGED = 0.5
 """Received over sent from which on hosts exchange data with each other."""
@@ -45,7 +39,7 @@ class RailsInUse:
         self._busy_util, self._low = busy_util, low
         self._usage: Floats = np.empty(0, np.float32)
         """[ports]: how often a rail was in use when its host was, 0 to 1, a moving average since
-        its job began; of GPUs, how often each was busy."""
+        its job began."""
         self._idle_ticks: Rows = np.empty(0, np.intp)
         """[ports]: for how many ticks all rails of the port's host have been idle."""
         self._jobs = NO_JOBS
@@ -72,11 +66,12 @@ class RailsInUse:
         usage[: len(self._usage)] = self._usage[: len(usage)]
         usage[self._between_jobs(inputs)] = 0
         total, received = (inputs.total(of) / TICKS for of in ("tx_bps", "rx_bps"))
+        lines = inputs.snapshot.line_rate_bps
+        lines = np.where(np.isnan(lines), np.float32(np.inf), lines)
         for _, rows in inputs.structure.rail_tables:
             sent = total[rows]
             top = sent.max(axis=1, keepdims=True)
-            # Most jobs exchange in bursts: few send at such a rate on average.
-            active = inputs.peak_sent[rows].max(axis=1) > self._busy_util
+            active = (top > self._busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
             used = sent >= self._low * top
             used &= received[rows] >= EXCHANGED * sent
             count = used.sum(axis=1)
@@ -84,18 +79,7 @@ class RailsInUse:
             own = rows[active]
             weight = np.where(used[active], np.float32(_LEARNS), np.float32(_FORGETS))
             usage[own] += weight * (used[active] - usage[own])
-        gpus = inputs.structure.once(_gpus)
-        percent = inputs.snapshot.column("gpu_busy_percent")[gpus]
-        gpus, busy = gpus[np.isfinite(percent)], percent[np.isfinite(percent)] >= _BUSY_GPU
-        usage[gpus] += np.where(busy, _LEARNS, _FORGETS) * (busy - usage[gpus])
         self._usage = usage
-
-    def uses_all_gpus(self, inputs: DetectorInput, rows: Rows) -> bool:
-        """Whether the hosts of some ports use all of their GPUs; False where that is not known."""
-        structure = inputs.structure
-        gpus = structure.once(_gpus)
-        own = gpus[np.isin(structure.node[gpus], structure.node[rows])]
-        return len(own) > 0 and bool(self.in_use[own].all())
 
     def used_by_most(self, inputs: DetectorInput) -> Mask:
         """[ports]: whether most hosts that use any rails use this one together with their others;
@@ -149,8 +133,3 @@ class RailsInUse:
             found |= np.array(names, np.bool_)[structure.node]
             self._jobs_on = {**before, **now}
         return found
-
-
-def _gpus(fabric: Fabric) -> Rows:
-    """The rows of all GPUs."""
-    return np.array([port.row for port in fabric.ports if port.role == GPU], np.intp)
