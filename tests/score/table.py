@@ -78,9 +78,9 @@ must be found (recall) when it showed in the traffic for 4 s or more; a collisio
 slowed two senders for 6 s and cost 10 %. A queue builds at the first full link of a flow's path: a
 link that is as full as another one that holds its flows has none. In a ring all hosts wait for a
 straggler: their traffic does not show which one it is, and it need not be found. Nor need a slow
-receiver on InfiniBand whose switch counts waiting in 32 bits (less than a second of it fills them),
-or a job that leaves out half of the rails of all its hosts (one on half of their GPUs looks the
-same; what GPUs do is not simulated).
+receiver on InfiniBand whose switch counts waiting in 32 bits, which are full before it has shown
+for 4 s, or a job that leaves out half of the rails of all its hosts: one on half of their GPUs
+looks the same.
 
 **What the columns are.** *Precision* is right findings of all, *recall* is faults found of all that
 must be. *Recall by run* is the mean over the runs of the share of their faults that was found: a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -131,22 +131,64 @@ def test_cycles_that_do_not_wait_for_each_other_are_two_deadlocks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "waits", "is_found"), [(0.03, 0.2, False), (0.03, 0.3, True), (0.0, 0.2, True)]
+    ("others", "waits", "is_found"),
+    [(0.03, 0.2, False), (0.03, 0.3, True), (0.018, 0.2, True), (0.0, 0.2, True)],
 )
 def test_on_infiniband_a_switch_that_waits_for_a_fifth_of_the_time_is_background(
     others: float, waits: float, is_found: bool
 ) -> None:
     """A host receives at 70 % of line rate; its switch waits for credits meanwhile. Where others
-    wait for 3 % of the time, some may wait for a fifth; where nobody waits it is the host."""
-    line_bps, bits_per_wait = 400e9, 64
-    fabric = LeafSpine(4, 12, line_bps, leaf_metrics=("ib_ext_tx_wait",))
-    for number in range(1, 13):
-        fabric.send(0.7 * line_bps, f"leaf1/down{number}")
-        fabric.counted[f"leaf1/down{number}", "ib_ext_tx_wait"] = others * line_bps / bits_per_wait
-    fabric.counted["leaf1/down3", "ib_ext_tx_wait"] = waits * line_bps / bits_per_wait
-    watched = Watched(fabric)
+    wait for 3 % of the time, some may wait for a fifth; where hardly any waits it is the host."""
+    watched = Watched(receivers(dict.fromkeys(range(1, 13), others) | {3: waits}))
     watched.seconds(20)
     assert watched.opened() == (["slow_receiver gpu003/eth0"] if is_found else [])
+
+
+def test_what_all_loaded_ports_wait_is_background_though_others_with_less_traffic_do_not() -> None:
+    """Two thirds of the ports wait for a fifth of the time; NICs count nothing."""
+    fabric = receivers({number: 0.2 if number <= 8 else 0.0 for number in range(1, 13)})
+    for number in range(9, 13):
+        fabric.received[f"gpu{number:03}/eth0"] = fabric.sent[f"leaf1/down{number}"] = 20e9
+    for number in range(1, 13):
+        fabric.send(280e9, f"gpu{number:03}/eth0")
+    watched = Watched(fabric)
+    watched.seconds(30)
+    assert watched.opened() == []
+
+
+def test_receivers_that_finish_last_have_waited_as_the_others_did() -> None:
+    """At the end of an exchange two of twelve receive for four seconds more."""
+    fabric = receivers(dict.fromkeys(range(1, 13), 0.2))
+    watched = Watched(fabric)
+    watched.seconds(20)
+    for number in range(3, 13):
+        fabric.counted[f"leaf1/down{number}", "ib_ext_tx_wait"] = 0.0
+        fabric.received[f"gpu{number:03}/eth0"] = fabric.sent[f"leaf1/down{number}"] = 0.0
+    watched.seconds(4)
+    assert watched.opened() == []
+
+
+def test_a_host_that_gives_few_credits_for_three_seconds_is_not_slow() -> None:
+    fabric = receivers({})
+    watched = Watched(fabric)
+    for waits in (0.0, 0.3, 0.0):
+        fabric.counted["leaf1/down3", "ib_ext_tx_wait"] = waits * LINE_BPS / BITS_PER_WAIT
+        watched.seconds(20 if waits == 0 else 3)
+    assert watched.opened() == []
+
+
+LINE_BPS, BITS_PER_WAIT = 400e9, 64
+
+
+def receivers(waits: Mapping[int, float]) -> LeafSpine:
+    """Twelve hosts that receive at 70 % of line rate on InfiniBand; their switch has no credits for
+    a share of the time, by host."""
+    fabric = LeafSpine(4, 12, LINE_BPS, leaf_metrics=("ib_ext_tx_wait",))
+    for number in range(1, 13):
+        fabric.send(0.7 * LINE_BPS, f"leaf1/down{number}")
+        counted = waits.get(number, 0.0) * LINE_BPS / BITS_PER_WAIT
+        fabric.counted[f"leaf1/down{number}", "ib_ext_tx_wait"] = counted
+    return fabric
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -117,6 +117,8 @@ def congested_paths(
     if np.isnan(inputs.window("tx_bps")[structure.is_rail, 0]).all():
         return  # Every burst begins with marks: the first seconds are no evidence.
     unwatched = structure.is_rail & ~_is_below(inputs, known)
+    if not unwatched.any():
+        return
     # Without credits for some of the time is how InfiniBand works; PFC pause is not.
     # Of all time, idle seconds too: receivers that are full for moments slow senders as well.
     senders = np.flatnonzero(slowed & unwatched)

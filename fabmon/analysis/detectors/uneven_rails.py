@@ -2,9 +2,9 @@
 
 The rails of a host carry the same bytes in every iteration of a collective, also those that are
 slow: they are only later. So all bytes of a window longer than an iteration are compared. A rail
-with far fewer in both halves of it is left out: by one host, where others use it or its job did
-before, or by all hosts that send. A job may be started on some NICs of its hosts on purpose: half
-of them or fewer is no finding.
+with far fewer in both halves of it, or next to none, is left out: by one host, where others use it
+or its job did before, or by all hosts that send. A job may be started on some NICs of its hosts on
+purpose: half of them or fewer is no finding.
 
 What the other rails could carry beside the busiest one is their unused bandwidth: 1 - mean/max of
 the rails of a host. What the job loses by it is not measured: it may not need more.
@@ -190,6 +190,8 @@ class UnevenRails:
             if not left_out or not by_most[np.concatenate(left_out)].all():
                 sending = _sending_hosts(inputs, self._t)
                 are_all = not is_half and len(hosts) >= max(_MIN_HOSTS, _ALL * sending)
+                # One NIC of many that nobody uses may be for something else.
+                are_all &= len(low) >= self._t.lost_min * rails
                 return hosts if are_all else []
             hosts = others
         is_one = rails - len(low) < MIN_BUSY
@@ -287,7 +289,9 @@ def _levels(t: UnevenRailsThresholds, inputs: DetectorInput, rows: Rows) -> tupl
     whole = np.ascontiguousarray(levels[0].T)
     with np.errstate(invalid="ignore"):
         unused = 1.0 - (whole.mean(axis=1) / whole.max(axis=1)).astype(np.float64)
-    is_uneven = (low > 0) & (2 * low <= rows.shape[1]) & (unused >= t.lost_min)
+    silent = (whole < _SILENT * whole.max(axis=1, keepdims=True)).sum(axis=1)
+    is_uneven = (low > 0) & (2 * low <= rows.shape[1])
+    is_uneven &= (unused >= t.lost_min) | (silent == low)
     for part in halves:
         is_uneven &= 2 * (part.max(axis=1) > t.busy_util).sum(axis=0) >= t.ticks
     return whole, is_uneven

@@ -82,8 +82,9 @@ class IncastThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Receiver:
     """A NIC that was full in some `ticks` [WINDOW_TICKS]; `bps` [those ticks] is what it gets.
 
-    `is_pinned` says that it was full in all of the last ticks. `connected` [NICs that send] have
-    connections to its host; None where that is not known.
+    `is_pinned` says that it was full in all of the last ticks, in half of them over TCP, which
+    slows down for a while when packets are dropped. `connected` [NICs that send] have connections
+    to its host; None where that is not known.
     """
 
     row: int
@@ -256,7 +257,9 @@ def _receiver(
     answers_all = answers.sum() >= _AS_MUCH * gets.sum() and meanwhile >= _MEANWHILE
     if is_full.sum() < t.full_ticks or meanwhile >= _EXCHANGES or answers_all:
         return None
-    return Receiver(row, ticks, gets[ticks], bool(is_full[-TICKS:].all()), connected)
+    least_ticks = TICKS if inputs.has_rdma_counters[row] else TICKS // 2
+    is_pinned = int(is_full[-TICKS:].sum()) >= least_ticks
+    return Receiver(row, ticks, gets[ticks], is_pinned, connected)
 
 
 def _filled_by_bursts(

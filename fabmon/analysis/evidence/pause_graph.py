@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import (
+    TICKS,
     DetectorInput,
     count_ticks,
+    has_values,
     rows_of,
     without_nan,
 )
@@ -23,6 +25,7 @@ from fabmon.analysis.evidence.flow_control import time_waiting, uses_credits
 from fabmon.analysis.evidence.queue_signals import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
+from fabmon.analysis.median import median
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate, rounded_percent
@@ -47,10 +50,14 @@ _RECEIVES_ALL = 0.85
 """Share of line rate, 0 to 1, from which on a host takes all that its link brings: pause at the end
 of its bursts is flow control, not slowness."""
 
-_WAITS, _SCATTER = 0.25, 10.0
+_WAITS = 0.25
 """Share of time, 0 to 1, the mean of the last ticks, without credits from which on a switch waits
-for a host, or so many times what is usual of busy ports, if that is less: on loaded paths of
-InfiniBand some ports wait for a fifth of the time, and nothing is wrong."""
+for a host: on loaded paths of InfiniBand some ports wait for a fifth of the time, and nothing is
+wrong."""
+
+_SCATTER, _AS_LOADED, _MIN_PORTS = 10.0, 0.5, 8
+"""Over ten ticks so many times what the middle one of the ports towards hosts waits is no scatter:
+of those that send so large a share of what this one does, or more, where there are as many."""
 
 _STORM = 0.8
 """Share of time, 0 to 1, above which a host that pauses its switch is a storm: at 80 % less than a
@@ -193,6 +200,14 @@ def _share(inputs: DetectorInput, peer: Rows) -> Floats:
     return share
 
 
+def _waits_before_hosts(inputs: DetectorInput) -> tuple[Rows, Floats]:
+    """The ports of switches towards hosts that count how long they wait, and the share of the last
+    TICKS, 0 to 1, in which each did."""
+    counts = has_values(inputs.window("stall")) & inputs.structure.is_edge
+    edges = np.flatnonzero(counts)
+    return edges, inputs.total("stall")[edges] / np.float32(TICKS)
+
+
 @dataclass(frozen=True, slots=True)
 class _HostPause:
     """A port of a host that pauses its switch for `share` of the time, the largest of the last
@@ -252,9 +267,13 @@ class HostPauses:
         edge = int(inputs.structure.peer[row])
         if edge == NONE or not np.isfinite(inputs.window("stall")[edge]).any():
             return False
-        usual = usual_level(graph.share[inputs.mean_sent > _BUSY_UTIL])
-        scatter = _WAITS if usual is None else min(_WAITS, _SCATTER * usual)
-        return float(graph.share[edge]) < scatter
+        if float(graph.share[edge]) >= _WAITS:
+            return False
+        edges, waits = inputs.once(_waits_before_hosts)
+        sent = inputs.mean_sent
+        others = waits[(sent[edges] >= _AS_LOADED * sent[edge]) & (edges != edge)]
+        own = float(inputs.total("stall")[edge]) / TICKS
+        return len(others) < _MIN_PORTS or own < max(_PAUSED, _SCATTER * median(others))
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
         if (share[-_STORM_TICKS:] > _STORM).all():

@@ -57,8 +57,7 @@ def uneven_rails(scene: Scene) -> None:
     truth.note = "all hosts" if all_hosts else "one host"
     is_half = 2 * len(unused) == rails > 2
     if all_hosts and (is_half or not scene.sampler.view.visible):
-        # NICs that nobody uses may as well be for something else, or for GPUs that no job uses:
-        # what GPUs do is not simulated.
+        # NICs that nobody uses may as well be for something else, or for GPUs that no job uses.
         truth.required = False
     array = np.array(busy)
     scene.judge.inject(

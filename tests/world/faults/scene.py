@@ -60,7 +60,8 @@ class Scene:
         """Set what shows of slow receivers on InfiniBand.
 
         Only the switch's port counts that a receiver is slow: hosts see that its senders wait. A
-        counter of 32 bits is full after less than a second of waiting, and then shows nothing."""
+        counter of 32 bits is full after 0.7 s of waiting (1.4 s at 200 Gb/s), and shows nothing
+        then: that is before a fault has shown for as long as it must."""
         if self.cluster.world.transport.settings.transport != INFINIBAND:
             return
         if self.sampler.view.xmit_wait_bits == 32:
