@@ -284,6 +284,23 @@ def test_a_receiver_that_is_always_full_has_several_senders_whoever_they_are() -
     assert finding.lost == pytest.approx(1 - fastest_gbps / 400, abs=0.02)
 
 
+@pytest.mark.parametrize(("full_s", "is_found"), [(3, True), (2, False)])
+def test_over_tcp_a_receiver_that_is_full_for_half_of_the_time_has_several_senders(
+    full_s: int, is_found: bool
+) -> None:
+    """In each five seconds it is full for some, and its senders slow down in the others."""
+    watched = below_one_leaf(hosts=15)
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        for number, gbps in enumerate(JOB_GBPS, start=1):
+            send(watched, number, 8 + number, gbps)
+            send(watched, number, 8, 57 if second % 5 < full_s else 20)
+
+    watched.seconds(40, traffic)
+    assert watched.opened() == ["incast gpu008/eth0"] * is_found
+
+
 def test_a_receiver_that_nodes_which_are_not_watched_fill_is_no_incast() -> None:
     """Storage sends to gpu008 over an uplink, beside the traffic of a job."""
     watched = below_one_leaf(hosts=15)

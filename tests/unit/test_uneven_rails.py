@@ -207,6 +207,24 @@ def test_half_of_the_rails_may_be_left_out_on_purpose() -> None:
     assert lives(JOB + uneven(1.0, 1.0, 0.001, 0.001), 40, lambda _, tick: tick) == []
 
 
+def test_a_silent_rail_of_eight_is_reported_where_the_other_hosts_use_it() -> None:
+    """As with an NCCL_IB_HCA that names seven of eight; it leaves an eighth unused."""
+    seven = (*(250.0,) * 7, 0.0)
+    found = opens(on_all(90, *EIGHT), of_two=[on_all(90, *seven)])
+    assert found == ["uneven_rails:rails r7"]
+
+
+def test_a_nic_of_eight_that_nobody_uses_may_be_for_something_else() -> None:
+    job = JOB.replace("rails = 4", "rails = 8")
+    assert lives(job + uneven(*(1.0,) * 7, 0.001), 60, lambda _, tick: tick) == []
+    two = uneven(*(1.0,) * 6, 0.001, 0.001)
+    assert lives(job + two, 60, lambda _, tick: tick) == ["open rails r6, r7"]
+
+
+def test_a_rail_of_half_the_speed_that_is_full_is_not_left_out() -> None:
+    assert sends(388, 388, 388, 190, even_s=80) == []
+
+
 def on_all(seconds: int, *gbps: float) -> Phase:
     """Rails that send and receive at the same rates."""
     return Phase(seconds, gbps, gbps)
