@@ -45,6 +45,12 @@ class _NewFile(click.Path):
 NEW_FILE = _NewFile(or_stdout=False)
 
 
+def _svg(_: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix.lower() not in ("", ".svg"):
+        raise click.BadParameter("a picture is SVG: name the file *.svg", param=param)
+    return value
+
+
 def output_option(help_text: str, *, required: bool = False) -> Callable[[_Command], _Command]:
     """The option -o as the parameter `path`: a file to create, None for standard output (`-`)."""
     return click.option(
@@ -203,6 +209,7 @@ theme_option = click.option(
 picture_option = click.option(
     "--picture",
     type=NEW_FILE,
+    callback=_svg,
     help="Write the screen to an SVG file after --duration (default 10 s), in truecolor unless"
     " --color says otherwise, and exit.",
 )

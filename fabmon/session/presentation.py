@@ -274,6 +274,7 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
     await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
     if failure is not None:
         raise OutputError(f"{path}: {file_error(failure)}")
+    print(f"fabmon: wrote {path}", file=sys.stderr)
     return Exit.OK
 
 

@@ -354,7 +354,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             self.call_after_refresh(self._begin_saving, what)
 
     def _begin_saving(self, what: str) -> None:
-        if self.is_saving:
+        if what == CUT and self.is_saving:
             self.say("not saved: the file before is still being saved", 6)
         else:
             self._quits_anyway = False

@@ -167,7 +167,7 @@ def _pod_curve(frame: Frame, plan: PodPlan) -> tuple[int, int]:
 def _curve_labels(curve: tuple[int, int]) -> list[tuple[int, str]]:
     """The label above curves, if it fits."""
     x, columns = curve
-    texts = (f"hosts, last {columns} ticks", f"last {columns} ticks")
+    texts = (f"traffic, last {columns} ticks", "traffic")
     return [(x, text) for text in texts if len(text) <= columns][:1]
 
 

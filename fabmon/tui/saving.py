@@ -17,6 +17,8 @@ from fabmon.tui.time.past_reader import RecordingAccess, SaveError
 PICTURE, TABLE, CUT = "picture", "table", "cut"
 
 _FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
+_OF_A_CUT = re.compile(r"(-cut)?-\d{8}T\d{6}Z(-\d{6}Z)?(-\d+)?(\.fabrec)?$")
+"""What the name of a cut that is replayed ends with: a cut of it has a time of its own."""
 _MOST_TRIES = 100
 
 
@@ -81,7 +83,7 @@ def _unused(title: str, what: str, when: str, suffix: str) -> Path:
 
     Raises SaveError if there are too many.
     """
-    words = re.sub(r"[^A-Za-z0-9._-]+", "-", title).strip("-.")[:40]
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", _OF_A_CUT.sub("", title)).strip("-.")[:40]
     stem = "-".join(part for part in ("fabmon", words, what, when) if part)
     for number in range(1, _MOST_TRIES):
         path = Path(f"{stem}{f'-{number}' if number > 1 else ''}.{suffix}")

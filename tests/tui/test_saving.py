@@ -133,6 +133,9 @@ async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
         await run.press("x", "c")
         assert await asyncio.to_thread(began.wait, 60)
         await run.press("x", "p")
+        assert (await said(run)).startswith("saved fabmon-")
+        assert list(here.glob("*.svg"))
+        await run.press("x", "c")
         assert "the file before is still being saved" in await said(run)
         await run.press("q")
         assert "the same key again quits without it" in await said(run)
@@ -196,4 +199,14 @@ def test_a_title_may_hold_anything(here: Path) -> None:
 
     assert str(_unused("../../etc/pass wd;\x1b[2J", "links", "t", "csv")) == (
         "fabmon-etc-pass-wd-2J-links-t.csv"
+    )
+
+
+@pytest.mark.parametrize("again", ["", "-2"])
+def test_a_cut_of_a_cut_has_one_time_in_its_name(here: Path, again: str) -> None:
+    from fabmon.tui.saving import _unused
+
+    title = f"replay of fabmon-demo-cut-20261126T210703Z-210803Z{again}.fabrec"
+    assert str(_unused(title, "cut", "20261126T210730Z-210740Z", "fabrec")) == (
+        "fabmon-replay-of-fabmon-demo-cut-20261126T210730Z-210740Z.fabrec"
     )

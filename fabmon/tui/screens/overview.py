@@ -17,7 +17,7 @@ from fabmon.tui.cells import Codes, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind
 from fabmon.tui.heatmap_state import HeatmapState
 from fabmon.tui.heatmap_units import Unit
-from fabmon.tui.line import FindingTarget, Line, NodeTarget, PortTarget, Span, line
+from fabmon.tui.line import FindingTarget, Line, NodeTarget, PortTarget, Span, line, width_of
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.overview_panels import OverviewPanels
 from fabmon.tui.text import iteration
@@ -35,6 +35,8 @@ _WIDEST_MAP = 12
 """Columns that the map of all units may take."""
 _SHORT_TITLE = 84
 """Below this width the title of the heatmap has the short name of the metric."""
+_BETWEEN = 4
+"""Columns between the parts of a title."""
 _TRAINING_FROM = 14
 _TRAINING_LINES = 10
 """Lines of the right column from which on the training panel is shown; its most lines."""
@@ -137,14 +139,21 @@ class OverviewScreen(OverviewPanels):
 
     def _grid_title(self, ctx: DrawContext, width: int, cells: Codes) -> list[list[Span]]:
         tone, metric = ctx.palette, ctx.metric
-        return [
+        before: list[list[Span]] = [
             [self.panel_name("Fabric", "#heat")],
             *self.filter_part(),
             *self.selection_part(),
-            colour_legend(metric, ctx.digits, tone, self._heatmap.widest),
-            [(ctx.heat_title(metric.short if width < _SHORT_TITLE else metric.title), tone.text)],
-            *mark_legend(tone, cells),
         ]
+        scale = colour_legend(metric, ctx.digits, tone, self._heatmap.widest)
+        names = [metric.title, metric.short, metric.name]
+        for name in names[width < _SHORT_TITLE :]:
+            named: list[Span] = [(ctx.heat_title(name), tone.text)]
+            parts = [*before, scale, named]
+            if sum(width_of(part) + _BETWEEN for part in parts) <= width:
+                break
+        else:
+            parts = [*before, named, scale]  # What the cells show goes before their scale.
+        return [*parts, *mark_legend(tone, cells)]
 
     def _draw_port(self, ctx: DrawContext | None) -> None:
         """Describe the port under the mouse, else the one under the cursor."""
