@@ -134,7 +134,8 @@ async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
         assert await asyncio.to_thread(began.wait, 60)
         await run.press("x", "p")
         assert (await said(run)).startswith("saved fabmon-")
-        assert list(here.glob("*.svg"))
+        assert [name.rpartition(".")[2] for name in names_in(here)] == ["svg"]
+        run.app.clear_notifications()
         await run.press("x", "c")
         assert "the file before is still being saved" in await said(run)
         await run.press("q")
