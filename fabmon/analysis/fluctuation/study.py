@@ -31,6 +31,7 @@ from fabmon.analysis.fluctuation.trends import CellSeries, cell_series, hours, w
 from fabmon.fabric.model import FABRIC
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import interval
+from fabmon.fabric.wording import plural
 from fabmon.history.chunk_rates import CHUNK_S, RateChunk
 from fabmon.history.history import RING_TICKS
 
@@ -234,13 +235,14 @@ class Study:
         short = int((busy & ~whole_links).sum())
         if short:
             yield (
-                f"{short} of the {int(busy.sum())} directions of links that communicated: their "
-                "phases of communication are shorter than "
-                f"three samples of {interval(data.interval_s)}; their bandwidth is a lower bound"
+                f"{short} of {plural(int(busy.sum()), 'direction')} of links that communicated:"
+                " phases of communication are shorter than"
+                f" three samples of {interval(data.interval_s)}; the bandwidth is a lower bound"
             )
         silent = int((data.known == 0).sum())
         if silent:
-            yield f"{silent} of {len(data.links)} directions of links have no counter of bytes"
+            of = plural(len(data.links), "direction")
+            yield f"no counter of bytes for {silent} of {of} of links"
 
 
 def _mean_of_links(cells: Floats) -> Floats:

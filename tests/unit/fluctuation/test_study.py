@@ -89,7 +89,7 @@ def test_only_samples_entirely_in_communication_count() -> None:
     assert spread.cov == pytest.approx(0.01, abs=0.002)
     assert spread.share == pytest.approx(0.6, abs=0.01)
     assert spread.samples == pytest.approx(4 * 120, abs=12)
-    assert found.notes == ("4 of 8 directions of links have no counter of bytes",)
+    assert found.notes == ("no counter of bytes for 4 of 8 directions of links",)
 
 
 def test_phases_too_short_for_a_whole_sample_give_a_lower_bound() -> None:
