@@ -210,12 +210,12 @@ def _with_times(line: Line, ctx: TimelineContext, head: int | None) -> Line:
 
 
 def _with_head(line: Line, head: int | None, palette: Palette) -> Line:
-    """`line` with the cursor set into it, over a letter of the title if it is there: nothing else
-    shows without colours where the cursor is.
+    """`line` with the cursor set into its strokes and marks, not into the title or a time: the
+    curve below marks its column, too.
     """
-    if head is None:
-        return line
     cells = [(char, style) for text, style in line.spans for char in text]
+    if head is None or cells[head][0] not in _STROKES + _IN + _OUT:
+        return line
     cells[head] = (_HEAD, palette.accent)
     return Line(tuple(_joined(cells)))
 
