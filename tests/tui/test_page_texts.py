@@ -18,9 +18,9 @@ from fabmon.report.page.digest import Bins, digest
 from fabmon.report.page.page import cards
 from fabmon.tui.cells import scale
 from fabmon.tui.choices import Choices
-from fabmon.tui.palette import Depth
+from fabmon.tui.palette import Depth, palette
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.text.header import header, mark_legend
+from fabmon.tui.text.header import all_fit, header, mark_legend, panel_title
 from fabmon.tui.text.pages import finding, findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
 from fabmon.tui.time.cursor import TimeCursor
@@ -172,6 +172,14 @@ def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
     assert all(len(text) <= width for text, width in zip(shown, widths, strict=True))
     assert any("every 1… " in text and "u Gb/s" in text and "m util" in text for text in shown)
     assert not [text for text in shown if "every" in text and "m util" not in text]
+
+
+def test_whether_all_parts_fit_is_what_a_title_shows() -> None:
+    tone = palette(Depth.TRUECOLOR)
+    parts = [[("Fabric", tone.text)], [("0 ███ 100 %", tone.text)], [("util", tone.text)]]
+    for width in range(8, 60):
+        shown = panel_title(parts, width, tone, paused=False).text
+        assert all_fit(parts, width) == all(part[0][0] in shown for part in parts), width
 
 
 def test_the_cursor_is_not_set_into_the_title_of_the_strip() -> None:

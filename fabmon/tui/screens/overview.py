@@ -17,12 +17,12 @@ from fabmon.tui.cells import Codes, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind
 from fabmon.tui.heatmap_state import HeatmapState
 from fabmon.tui.heatmap_units import Unit
-from fabmon.tui.line import FindingTarget, Line, NodeTarget, PortTarget, Span, line, width_of
+from fabmon.tui.line import FindingTarget, Line, NodeTarget, PortTarget, Span, line
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.overview_panels import OverviewPanels
 from fabmon.tui.text import iteration
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.header import colour_legend, mark_legend
+from fabmon.tui.text.header import all_fit, colour_legend, mark_legend
 from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
 from fabmon.tui.text.labels import port_summary
 from fabmon.tui.text.minimap import Minimap
@@ -35,8 +35,6 @@ _WIDEST_MAP = 12
 """Columns that the map of all units may take."""
 _SHORT_TITLE = 84
 """Below this width the title of the heatmap has the short name of the metric."""
-_BETWEEN = 4
-"""Columns between the parts of a title."""
 _TRAINING_FROM = 14
 _TRAINING_LINES = 10
 """Lines of the right column from which on the training panel is shown; its most lines."""
@@ -149,7 +147,7 @@ class OverviewScreen(OverviewPanels):
         for name in names[width < _SHORT_TITLE :]:
             named: list[Span] = [(ctx.heat_title(name), tone.text)]
             parts = [*before, scale, named]
-            if sum(width_of(part) + _BETWEEN for part in parts) <= width:
+            if all_fit(parts, width):
                 break
         else:
             parts = [*before, named, scale]  # What the cells show goes before their scale.

@@ -263,12 +263,21 @@ def down_links(scene: Scene) -> list[int]:
     ]
 
 
+_BETWEEN = 4
+"""Columns that each part of a title takes beside its own: strokes and blanks."""
+
+
+def all_fit(parts: list[list[Span]], width: int) -> bool:
+    """Whether `panel_title` shows all of some parts."""
+    return sum(width_of(part) + _BETWEEN for part in parts) - 1 <= width
+
+
 def panel_title(parts: list[list[Span]], width: int, palette: Palette, paused: bool) -> Line:
     """A horizontal line with the parts that fit set into it; double and coloured while paused."""
     stroke, style = ("═", palette.accent) if paused else ("─", palette.rule)
     spans: list[Span] = []
     for part in parts:
-        if spans and width_of(spans) + width_of(part) + 4 > width:
+        if spans and width_of(spans) + width_of(part) + _BETWEEN > width:
             continue
         spans.append((f"{stroke} " if not spans else f"{stroke * 2} ", style))
         spans.extend(part)
