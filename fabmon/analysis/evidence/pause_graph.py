@@ -56,8 +56,8 @@ for a host: on loaded paths of InfiniBand some ports wait for a fifth of the tim
 wrong."""
 
 _SCATTER, _AS_LOADED, _MIN_PORTS = 10.0, 0.5, 8
-"""Over ten ticks so many times what the middle one of the ports towards hosts waits is no scatter:
-of those that send so large a share of what this one does, or more, where there are as many."""
+"""A port towards a host that waits, over ten ticks, so many times the median of others is no
+scatter. Others are those that send this share of what it does or more, at least so many."""
 
 _STORM = 0.8
 """Share of time, 0 to 1, above which a host that pauses its switch is a storm: at 80 % less than a
@@ -200,12 +200,12 @@ def _share(inputs: DetectorInput, peer: Rows) -> Floats:
     return share
 
 
-def _waits_before_hosts(inputs: DetectorInput) -> tuple[Rows, Floats]:
-    """The ports of switches towards hosts that count how long they wait, and the share of the last
-    TICKS, 0 to 1, in which each did."""
+def _waits_before_hosts(inputs: DetectorInput) -> tuple[Rows, Floats, Floats]:
+    """The ports of switches towards hosts that count how long they wait; the share of line rate
+    that each sends, and the share of time that it waits, both 0 to 1, over the last TICKS."""
     counts = has_values(inputs.window("stall")) & inputs.structure.is_edge
     edges = np.flatnonzero(counts)
-    return edges, inputs.total("stall")[edges] / np.float32(TICKS)
+    return edges, inputs.mean_sent[edges], inputs.total("stall")[edges] / np.float32(TICKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +269,12 @@ class HostPauses:
             return False
         if float(graph.share[edge]) >= _WAITS:
             return False
-        edges, waits = inputs.once(_waits_before_hosts)
-        sent = inputs.mean_sent
-        others = waits[(sent[edges] >= _AS_LOADED * sent[edge]) & (edges != edge)]
         own = float(inputs.total("stall")[edge]) / TICKS
-        return len(others) < _MIN_PORTS or own < max(_PAUSED, _SCATTER * median(others))
+        if own < _PAUSED:
+            return True
+        edges, sent, waits = inputs.once(_waits_before_hosts)
+        others = waits[(sent >= _AS_LOADED * inputs.mean_sent[edge]) & (edges != edge)]
+        return len(others) < _MIN_PORTS or own < _SCATTER * median(others)
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
         if (share[-_STORM_TICKS:] > _STORM).all():
