@@ -86,9 +86,9 @@ class GroupRates:
         self.util[~is_up] = np.nan
         self.known_util: Floats = without_nan(self.util)
         self.is_up = is_up
-        self._is_rdma = not len(group.hosts) or bool(inputs.has_rdma_counters[group.hosts].any())
-        self.full_util = t.full_util if self._is_rdma else t.full_util_tcp
-        self.slowed_below = SLOWED_BELOW if self._is_rdma else SLOWED_BELOW_TCP
+        is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
+        self.full_util = t.full_util if is_rdma else t.full_util_tcp
+        self.slowed_below = SLOWED_BELOW if is_rdma else SLOWED_BELOW_TCP
         self.members = int(is_up.sum())
         own = link_queues(inputs, queue)
         self.has_queue = own.queued[group.rows]
@@ -205,7 +205,8 @@ class GroupRates:
         """Bits/s that enter the switch of the group and do not leave it, where that is more than
         counters differ by; 0 for links into a switch, whose drops are at other switches, and of
         RDMA, which loses none. Senders that do not slow down (UDP) lose them."""
-        if self.group.is_inward or self._is_rdma:
+        hosts = self.group.hosts if len(self.group.hosts) else slice(None)
+        if self.group.is_inward or self.inputs.has_rdma_counters[hosts].any():
             return 0.0
         structure = self.inputs.structure
         own = np.flatnonzero(structure.node == structure.node[self.group.rows[0]])
