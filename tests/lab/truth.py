@@ -291,7 +291,19 @@ class Truth:
         full = [end for end in ends if self._slows(*end, nics) and not self._is_slow(*end)]
         if len(full) == len(ends):
             return set()
-        return {Wrong("ecmp_collision", f"{spine}/{port}") for spine, port in full}
+        return {
+            Wrong("ecmp_collision", f"{spine}/{port}")
+            for spine, port in full
+            if not self._is_filled_by_one_link(spine, leaf)
+        }
+
+    def _is_filled_by_one_link(self, spine: str, leaf: str) -> bool:
+        """Whether all that `spine` sends to `leaf` comes over one full uplink: it brings no more
+        than the port sends, and what waits there is how far two shapers of one rate are apart.
+        """
+        uplink = self._layout.uplinks(leaf)[self._layout.spines.index(spine)]
+        into = self._busy((each, uplink) for each in self._layout.leaves if each != leaf)
+        return len(into) == 1 and self._has_queue(*into[0])
 
     def _is_slow(self, node: str, port: str) -> bool:
         return self._shaped_bps(node, port) < _SLOW * self._line_bps[node, port]
