@@ -252,6 +252,21 @@ def test_hosts_whose_counters_are_stuck_are_not_calm(waits: set[int], is_found: 
     assert ("ecmp_collision leaf1/up1" in watched.opened()) == is_found
 
 
+@pytest.mark.parametrize(("stuck", "is_found"), [({1, 2}, True), ({1}, False)])
+def test_hosts_whose_counters_are_stuck_may_fill_a_link_beside_others_that_are_calm(
+    stuck: set[int], is_found: bool
+) -> None:
+    """All hosts of a job send half of their line rate, and two of them share an uplink: only what
+    waits fills a counter of 32 bits."""
+    fabric = LeafSpine(8, 8, 400 * GBPS, metrics=("ib_tx_wait",))
+    for number in range(1, 9):
+        fabric.send(196 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{max(1, number - 1)}")
+        fabric.counted[f"gpu{number:03}/eth0", "ib_tx_wait"] = 2**33 if number in stuck else 0
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    assert ("ecmp_collision leaf1/up1" in watched.opened()) == is_found
+
+
 def test_a_few_hosts_with_stuck_counters_do_not_make_a_full_group_slow_the_others() -> None:
     watched = Watched(LeafSpine(uplinks=4, hosts=8, rate_bps=400 * GBPS, metrics=("ib_tx_wait",)))
     for number in range(1, 9):

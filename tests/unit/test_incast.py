@@ -231,6 +231,17 @@ def test_an_elephant_elsewhere_hides_no_incast(elephant_gbps: float) -> None:
     assert watched.opened() == ["incast gpu012/eth0"]
 
 
+def test_a_sender_at_line_rate_is_not_the_only_one_of_a_receiver_that_gets_more() -> None:
+    """TCP: as many send at line rate as receive at it; the receiver of the elephant, a tenth of
+    which goes elsewhere, is not full."""
+    watched = below_one_leaf(hosts=12)
+    send(watched, 1, 2, 335)
+    for sender in (1, 4, 5, 6, 7, 8, 9, 10, 11):
+        send(watched, sender, 12, 44)
+    watched.seconds(SECONDS)
+    assert watched.opened() == ["incast gpu012/eth0"]
+
+
 def test_a_late_frame_does_not_make_an_incast_of_two_senders_that_wait_for_nothing() -> None:
     """Without its counters for a second, an RDMA NIC is still one."""
     metrics = ("rdma_ecn_marked", "rdma_cnp_handled")

@@ -106,6 +106,12 @@ class EdgeQueues:
         has_few = without_nan(events).sum(axis=1) <= background.sum(axis=1)
         return bool(has_few.all() and is_short.all())
 
+    def are_stuck(self) -> Mask:
+        """[edges]: whether the counter of waiting of the host behind an edge port is at its
+        maximum: it has waited, and does not show it any more."""
+        stuck: Mask = self._inputs.snapshot.is_stuck("ib_tx_wait")[self._host] & self._has_host
+        return stuck
+
     def _hosts(self, edges: Rows) -> Rows:
         """The NICs behind some edge ports."""
         peer = self._inputs.structure.peer[edges]

@@ -9,7 +9,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS
 from fabmon.analysis.evidence.downstream_links import SAME_LOAD
 from fabmon.analysis.evidence.full_link import CLEARLY_UNEVEN, NO_ROOM, OWN_QUEUE, FullLink
-from fabmon.analysis.evidence.group_rates import GroupRates, held_by_link, lost_share
+from fabmon.analysis.evidence.group_rates import GroupRates, lost_share
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
     ALL_ON_IT,
@@ -63,10 +63,11 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
         most = np.inf if mean[member] >= rates.thresholds.room_util else ALL_ON_IT
         sharers = rates.sharers(member, sent, slowed, load, len(members), most)
         on_it = sharers.slowed
-        if held_by_link(rate, on_it).sum() < 2 or rates.queues.are_calm(rates.group.edges[on_it]):
+        held = rates.held(rate, on_it)
+        if held.sum() < 2 or rates.queues.are_calm(rates.group.edges[on_it]):
             continue
-        could = rates.could_send(rate, lines, on_it, carried)
-        lost = lost_share(rate, could, on_it, float(level[member]))
+        could = rates.could_send(rate, lines, on_it, ticks, active)
+        lost = lost_share(rate, could, held, float(level[member]))
         if lost < rates.thresholds.lost_min:
             continue
         yield FullLink(
@@ -119,6 +120,8 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     rate, possible, slowed = rates.shares(sent, lines, rates.carried(ticks) / active)
     if not is_seen:
         slowed &= queued & rates.queues.are_lasting()
+    elif not len(rates.group.hosts):
+        slowed |= waits > 0  # A link of another switch that waits, however much it carries.
     alone = np.zeros(len(lines), np.bool_)
     shared = []
     for member in np.flatnonzero((mean >= (1 - SAME_LOAD) * top) & ~rates.waits).tolist():
@@ -138,13 +141,14 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     ]
     for (member, _), sharers in zip(shared, of_links, strict=True):
         on_it = sharers.slowed
-        if not are_enough(held_by_link(rate, on_it), of_links):
+        held = rates.held(rate, on_it)
+        if not are_enough(held, of_links):
             continue
         # ... and not send most of their traffic elsewhere.
         if rate[on_it].sum() > most * carried:
             continue
-        could = rates.could_send(rate, lines, on_it, rates.carried(ticks) / active)
-        lost = lost_share(rate, could, on_it, float(level[member]))
+        could = rates.could_send(rate, lines, on_it, ticks, active)
+        lost = lost_share(rate, could, held, float(level[member]))
         slowed_by = rates.queues.seen_at(rates.group.edges[on_it])
         if lost >= rates.thresholds.lost_min and slowed_by:
             found.append(

@@ -1,10 +1,10 @@
 """Receivers that are full and that several senders share, for none has them for itself.
 
 A receiver that is as full as one NIC sends is that NIC's. Where as many NICs of a rail send at line
-rate as receive, these are pairs. Else those that send as much as they receive are hosts of rings
-and have a sender each; of the others each gets the sender whose traffic is closest to its own,
-first those that least show a queue, if there are more such senders than hosts of rings that receive
-as much; what is left has several senders.
+rate as receive, these are pairs, but for receivers that none of them fills. Else those that send as
+much as they receive are hosts of rings and have a sender each; of the others each gets the sender
+whose traffic is closest to its own, first those that least show a queue, if there are more such
+senders than hosts of rings that receive as much; what is left has several senders.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ incast."""
 _AS_MUCH, _MEANWHILE = 0.9, 0.4
 """What a receiver sends over what it receives, in all and while it is full, from which on it is
 part of a ring or an all-to-all as well: something slows what it sends."""
+
+_GETS_MORE, _OTHER, _AT_TIMES = 1.03, 0.15, 0.1
+"""How many times what a NIC sends a receiver may get from it alone, for they are not read at once;
+and the share of line rate that a NIC which fills a receiver sends elsewhere, but for this share of
+the ticks: TCP sends some again."""
 
 _MORE_RECEIVE, _MORE_SEND, _PAIRS = 1, -1, 0
 """How the full receivers of a rail compare with the NICs of it that send at line rate: a surplus of
@@ -129,7 +134,9 @@ def shared_receivers(
     may_be_full = np.flatnonzero(inputs.structure.is_rail & (most >= claims))
     balance = _balance(inputs, may_be_full, claims)
     balance[rail[full & signals.marked]] = _MORE_RECEIVE
+    is_paired = full[may_be_full] & (balance[rail[may_be_full]] == _PAIRS)
     rows = may_be_full[balance[rail[may_be_full]] == _MORE_RECEIVE]
+    rows = np.append(rows, _without_pair(inputs, may_be_full[is_paired], claims))
     exchanges = _exchanges(inputs, rows, claims[rows])
     in_rings, rows = rows[exchanges], rows[~exchanges]
     if not full[rows].any():
@@ -197,6 +204,25 @@ def _sending_nics(inputs: DetectorInput, balance: Rows, ticks: int) -> SendingNi
     np.fmax(sent, np.float32(0), out=sent)
     may_claim = balance[structure.rail[rows]] != _PAIRS
     return SendingNics(rows, sent, np.ones(len(rows), np.bool_), may_claim)
+
+
+def _without_pair(inputs: DetectorInput, rows: Rows, claims: Floats) -> Rows:
+    """Those of some receivers that no NIC at its line rate fills in most of the ticks in which they
+    are full, from a share of line rate `claims` [ports] on: they get more than each of those that
+    hardly ever send more than they get. These may take turns."""
+    if not len(rows):
+        return rows
+    nics = np.flatnonzero(inputs.structure.is_rail & (inputs.peak_sent >= SLOWED_BELOW))
+    sent = without_nan(inputs.leaving(nics, WINDOW_TICKS))
+    found = np.zeros(len(rows), np.bool_)
+    lines = inputs.snapshot.line_rate_bps[rows]
+    of_rows = without_nan(inputs.entering(rows, WINDOW_TICKS))
+    for place, (gets, line) in enumerate(zip(of_rows, lines.tolist(), strict=True)):
+        ticks = last_ticks(gets >= claims[rows[place]] * line)
+        goes_elsewhere = (sent > gets + _OTHER * line).mean(axis=1) > _AT_TIMES
+        filled = sent[~goes_elsewhere][:, ticks].max(axis=0, initial=0) * _GETS_MORE >= gets[ticks]
+        found[place] = 2 * filled.sum() < ticks.sum()
+    return rows[found]
 
 
 @dataclass(frozen=True, slots=True)

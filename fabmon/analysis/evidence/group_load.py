@@ -33,7 +33,6 @@ from fabmon.analysis.evidence.full_link import (
 )
 from fabmon.analysis.evidence.group_rates import (
     GroupRates,
-    held_by_link,
     lost_share,
     rates_of_group,
     takes_part,
@@ -196,11 +195,12 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             continue
         sharers = of_links[member]
         on_it = sharers.slowed
-        if not are_enough(held_by_link(rate, on_it), of_links.values()):
+        held = rates.held(rate, on_it)
+        if not are_enough(held, of_links.values()):
             continue
         dropped = rates.dropped_bps(ticks, float(load.mean()))
-        could = rates.could_send(rate, lines, on_it, rates.carried(ticks))
-        lost = lost_share(rate, could, on_it, float(level[member]), dropped)
+        could = rates.could_send(rate, lines, on_it, ticks)
+        lost = lost_share(rate, could, held, float(level[member]), dropped)
         edges = rates.group.edges[slowed]
         slowed_by = OWN_QUEUE if rates.has_queue[member] else rates.queues.seen_at(edges)
         if not slowed_by and rates.holds_up[member]:
@@ -224,7 +224,12 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         ):
             continue
         is_short = full[member].sum() < rates.thresholds.unseen_ticks
-        is_unlikely = is_short or is_excused or rates.queues.are_calm(edges, _EXPECTED * lost)
+        # Those that wait may be those whose counters do not show it any more.
+        stuck = slowed & rates.queues.are_stuck()
+        are_calm = rate[stuck].sum() < ACCOUNTED * load.mean() and rates.queues.are_calm(
+            edges, _EXPECTED * lost
+        )
+        is_unlikely = is_short or is_excused or are_calm
         if lost < rates.thresholds.lost_min or (not slowed_by and is_unlikely):
             continue
         yield FullLink(

@@ -23,7 +23,7 @@ from fabmon.analysis.evidence.sharing import (
     Sharers,
     sharing,
 )
-from fabmon.analysis.fabric_structure import LinkGroup, Mask
+from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask
 from fabmon.analysis.median import medians
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeState
@@ -184,17 +184,58 @@ class GroupRates:
                     slowed, are_on_it = on_it, known.are_connections
         return sharing(sent, slowed, load, self.queues.signs, full_links, most, are_on_it)
 
+    def held(self, rate: Floats, sharers: Mask) -> Mask:
+        """[edges]: which of the ports that share a link are slowed by it: flows that have less than
+        others on it have no more to send, or are slowed elsewhere. What comes from other switches
+        may be of fewer hosts: what waits is slowed."""
+        held: Mask = rate >= _HELD * rate[sharers].max(initial=0)
+        if not len(self.group.hosts):
+            held |= self.queues.waiting() > 0
+        return held & sharers
+
     def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:
         """Bits/s that each port that wants more could send, where a group carries so many."""
         capacity = float(np.nansum(self.capacity_bps[self.is_up]))
         return max_min_share(capacity, rate, wants_more, self.crossing(rate, carried))
 
-    def could_send(self, rate: Floats, lines: Floats, sharers: Mask, carried: float) -> Floats:
+    def could_send(
+        self, rate: Floats, lines: Floats, sharers: Mask, ticks: Mask, active: float = 1.0
+    ) -> Floats:
         """[edges] bits/s that ports could send if the flows of those that share a full link were
-        on all links: ports that send much less than these have no more to send at the time."""
+        on all links: ports that send much less than these have no more to send at the time. Rates
+        are those in some ticks, over the share of time with traffic.
+
+        What comes from other switches is of many hosts: it could be as many times more as these
+        could send.
+        """
+        carried = self.carried(ticks) / active
         wants_more = rate >= _HELD * rate[sharers].max(initial=0)
         could: Floats = np.fmin(lines, self.fair_share(rate, wants_more, carried))
+        util = self._util_of_hosts_behind(ticks) / active
+        known = np.isfinite(util)
+        if known.any():
+            wanted = np.where(known, rate / np.fmin(util, 1), could)
+            most = float(np.nansum(self.capacity_bps[self.is_up]))
+            could = wanted * np.float32(min(1.0, most / max(float(wanted[sharers].sum()), 1.0)))
         return could
+
+    def _util_of_hosts_behind(self, ticks: Mask) -> Floats:
+        """[edges]: the share of their line rates that the hosts send in some ticks which send
+        through the switch behind an edge port; NaN where there is none, or it has no hosts."""
+        structure = self.inputs.structure
+        util = np.full(len(self.group.edges), np.nan, np.float32)
+        if self.group.is_inward or len(self.group.hosts):
+            return util
+        peer = structure.peer[self.group.edges]
+        for node in np.unique(structure.node[peer[peer != NONE]]).tolist():
+            hosts = np.flatnonzero(structure.is_edge & (structure.node == node))
+            sent = without_nan(self.inputs.entering(hosts, WINDOW_TICKS)[:, ticks]).mean(axis=1)
+            lines = without_nan(self.inputs.snapshot.line_rate_bps[hosts])
+            sends = takes_part(sent, lines)
+            if sends.any():
+                at = (peer != NONE) & (structure.node[peer] == node)
+                util[at] = sent[sends].sum() / lines[sends].sum()
+        return util
 
     def crossing(self, rate: Floats, carried: float) -> float:
         """The share of what ports send that goes over the group, which carries so many bits/s:
@@ -246,20 +287,12 @@ def max_min_share(
 
 
 def lost_share(
-    rate: Floats, possible: Floats, sharers: Mask, util: float, dropped_bps: float = 0.0
+    rate: Floats, possible: Floats, held: Mask, util: float, dropped_bps: float = 0.0
 ) -> float:
-    """1 - achieved / possible of the ports that share a link at its utilisation, 0 to 1. No link
+    """1 - achieved / possible of the ports that a link at its utilisation holds, 0 to 1. No link
     carries more than the full one: 93 to 99 % of its line rate."""
-    held = held_by_link(rate, sharers)
     achieved = max(0.0, float(rate[held].sum()) - dropped_bps)
     return max(0.0, 1.0 - achieved / (min(1.0, util) * float(possible[held].sum())))
-
-
-def held_by_link(rate: Floats, sharers: Mask) -> Mask:
-    """[ports]: which of the ports that share a link are slowed by it: flows that have less than
-    others on it have no more to send, or are slowed elsewhere."""
-    held: Mask = sharers & (rate >= _HELD * rate[sharers].max(initial=0))
-    return held
 
 
 def _speeds_in_full_use(inputs: DetectorInput) -> tuple[np.float32, ...]:
