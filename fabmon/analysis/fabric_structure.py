@@ -72,6 +72,7 @@ class FabricStructure:
 
     `peer` is the row at the other end, `node` the place of the port's node in `fabric.nodes`,
     `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports towards a host.
+    `edges_of` are those of each switch that has any, by its place.
     `rails` are the rows of the hosts' ports by rail index: they carry the same in a collective.
     `rails_of_hosts` are those of each host that has any; `rail_tables` are the same as
     [hosts, rails] for each number of rails, with the hosts' places in `rails_of_hosts`. `leaf` is
@@ -91,6 +92,7 @@ class FabricStructure:
     is_uplink: Mask
     is_edge: Mask
     is_switch: Mask
+    edges_of: dict[int, Rows]
     groups: tuple[LinkGroup, ...]
     group_links: PortSets
     group_ends: PortSets
@@ -184,6 +186,7 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
     place = {name: number for number, name in enumerate(names)}
     groups = _groups(fabric.groups, forwards, peer, is_rail, place)
     far_ends = [peer[each.edges] for each in groups]
+    is_edge: Mask = is_switch & peer_is_rail
     return FabricStructure(
         fabric=fabric,
         ports=ports,
@@ -192,8 +195,9 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
         rail=rail,
         is_rail=is_rail,
         is_uplink=ports.has_role(UPLINK),
-        is_edge=is_switch & peer_is_rail,
+        is_edge=is_edge,
         is_switch=is_switch,
+        edges_of={int(node[rows[0]]): rows for rows in _by_node(np.flatnonzero(is_edge), node)},
         groups=tuple(groups),
         group_links=_port_sets([each.rows for each in groups]),
         group_ends=_port_sets([each[each != NONE] for each in far_ends]),

@@ -228,7 +228,7 @@ class GroupRates:
             return util
         peer = structure.peer[self.group.edges]
         for node in np.unique(structure.node[peer[peer != NONE]]).tolist():
-            hosts = np.flatnonzero(structure.is_edge & (structure.node == node))
+            hosts = structure.edges_of.get(node, peer[:0])
             sent = without_nan(self.inputs.entering(hosts, WINDOW_TICKS)[:, ticks]).mean(axis=1)
             lines = without_nan(self.inputs.snapshot.line_rate_bps[hosts])
             sends = takes_part(sent, lines)
