@@ -205,6 +205,17 @@ def loss_errors(scores: Runs) -> list[float]:
     ]
 
 
+def bound_excesses(scores: Runs) -> list[float]:
+    """How much more the model loses than each right collision that says an upper bound; below 0
+    where it loses less."""
+    return [
+        truth.lost - finding.lost
+        for s in scores
+        for finding, truth in s.right
+        if finding.cause == truth.cause == COLLISION and finding.is_upper_bound
+    ]
+
+
 def share(part: float, whole: float) -> float | None:
     """A quotient; None without anything to divide by."""
     return part / whole if whole else None

@@ -34,6 +34,8 @@ class Reported:
     unseen: str = ""
     confidences: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    upper_bounds: int = 0
+    """Seconds in which it says that it loses up to so much."""
     critical: bool = False
     """Whether it was critical at any time."""
 
@@ -53,6 +55,11 @@ class Reported:
         """The median of the share of bandwidth that it says is lost."""
         return median(self.losses)
 
+    @property
+    def is_upper_bound(self) -> bool:
+        """Whether it says for most of its time that the loss is an upper bound."""
+        return 2 * self.upper_bounds > len(self.losses)
+
     def update(self, finding: Finding, fabric: Fabric) -> None:
         """One more second of it."""
         self.causes.append(finding.cause)
@@ -63,6 +70,7 @@ class Reported:
         self.victims.update(finding.victims)
         self.confidences.append(finding.confidence)
         self.losses.append(finding.lost)
+        self.upper_bounds += finding.lost_is_upper_bound
         self.critical |= finding.severity == CRITICAL
         if len(self.causes) in (1, SETTLED_S + 1):
             self.text, self.unseen = finding.text, finding.unseen

@@ -14,6 +14,7 @@ from tests.score.figures import (
     CLOSE,
     COLLISION,
     Runs,
+    bound_excesses,
     by_value,
     calibration,
     causes,
@@ -252,12 +253,17 @@ def _calibrated(lines: Iterable[Line]) -> str:
 
 
 def _losses(lines: Iterable[Line]) -> str:
-    out = [_header("Transport", "right collisions", "within 10 points", "median error")]
+    head = ("Transport", "right collisions", "within 10 points", "median error")
+    out = [_header(*head, "that say *up to*", "not more than that and 10 points")]
     for name, runs in lines:
-        errors = loss_errors(runs)
+        errors, excesses = loss_errors(runs), bound_excesses(runs)
         close = share(sum(error <= CLOSE for error in errors), len(errors))
+        bounded = share(sum(excess <= CLOSE for excess in excesses), len(excesses))
         middle = f"{median(errors) * 100:.0f} points" if errors else "-"
-        out.append(f"| {name} | {len(errors)} | {_percent(close)} | {middle} |")
+        out.append(
+            f"| {name} | {len(errors)} | {_percent(close)} | {middle} | {len(excesses)} |"
+            f" {_percent(bounded)} |"
+        )
     return "\n".join(out) + "\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.score.asked import CASES_OF_CAUSE, Asked, asked
-from tests.score.figures import calibration, figures, health, injected, loss_errors
+from tests.score.figures import bound_excesses, calibration, figures, health, injected, loss_errors
 from tests.score.match import Score
 from tests.score.play import Played, Reported
 from tests.score.table import report
@@ -103,6 +103,14 @@ def test_the_loss_of_a_collision_is_held_against_the_models() -> None:
     collision = run(found=1, cause="ecmp_collision")
     collision.right = [(finding("ecmp_collision", lost=0.3), truth("ecmp_collision", lost=0.5))]
     assert [round(error, 3) for error in loss_errors([collision])] == [0.2]
+
+
+def test_an_upper_bound_of_a_loss_is_exceeded_by_what_the_model_loses_more() -> None:
+    collision = run(found=1, cause="ecmp_collision")
+    known, bound = finding("ecmp_collision", lost=0.3), finding("ecmp_collision", lost=0.3)
+    bound.upper_bounds = 1
+    collision.right = [(each, truth("ecmp_collision", lost=0.2)) for each in (known, bound)]
+    assert [round(excess, 3) for excess in bound_excesses([collision])] == [-0.1]
 
 
 def test_what_is_reached_needs_enough_cases() -> None:
