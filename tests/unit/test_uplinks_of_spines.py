@@ -17,8 +17,8 @@ class Pod(LeafSpine):
     """Two leaves with hosts of 400G below a spine with four uplinks of 400G to cores; its links to
     the leaves have 800G."""
 
-    def __init__(self, hosts: int) -> None:
-        super().__init__(uplinks=4, hosts=2 * hosts, rate_bps=400 * GBPS)
+    def __init__(self, hosts: int, metrics: tuple[str, ...] = ()) -> None:
+        super().__init__(uplinks=4, hosts=2 * hosts, rate_bps=400 * GBPS, metrics=metrics)
         self.leaf_of = {name: f"leaf{1 + n // hosts}" for n, name in enumerate(self.servers)}
         self._peer.clear()
         for number, name in enumerate(self.servers, start=1):
@@ -45,7 +45,7 @@ class Pod(LeafSpine):
         said = {}
         for node in (*self.servers, "leaf1", "leaf2", "spine1"):
             names = [each.partition("/")[2] for each in self._cables if each.startswith(f"{node}/")]
-            metrics = METRICS if node in self.servers else (*METRICS, WAIT)
+            metrics = self._host_metrics if node in self.servers else (*METRICS, WAIT)
             objects = [port(name, f"{node}-{name}", metrics) for name in names]
             if node == "spine1":
                 objects.append(ecmp(*(f"up{number}" for number in range(1, 5))))
@@ -88,3 +88,22 @@ def test_a_leaf_that_waits_shares_the_link_however_little_it_sends(waits: float)
     assert [each.subject for each in found] == (["spine1/up1"] if waits else [])
     for each in found:
         assert each.lost == pytest.approx(0.75, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "lost"), [((), 0.5), (("rdma_cnp_handled",), 0.25)], ids=["UDP", "RDMA"]
+)
+def test_what_a_spine_drops_is_not_achieved_but_of_rdma_which_loses_nothing(
+    metrics: tuple[str, ...], lost: float
+) -> None:
+    """Two hosts send 300 Gb/s each, and 400 Gb/s leave the spine."""
+    pod = Pod(hosts=2, metrics=metrics)
+    for server in (1, 3):
+        name = f"gpu{server:03}"
+        pod.send(300 * GBPS, f"{name}/eth0", f"{pod.leaf_of[name]}/up1")
+    pod.send(400 * GBPS, "spine1/up1")
+    for leaf in (1, 2):
+        pod.counted[f"leaf{leaf}/up1", WAIT] = 0.3 * 800 * GBPS / 64
+    (finding,) = Watched(pod).seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "spine1/up1")
+    assert finding.lost == pytest.approx(lost, abs=0.03)

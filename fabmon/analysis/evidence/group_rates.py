@@ -86,7 +86,10 @@ class GroupRates:
         self.util[~is_up] = np.nan
         self.known_util: Floats = without_nan(self.util)
         self.is_up = is_up
-        is_rdma = not len(group.hosts) or inputs.has_rdma_counters[group.hosts].any()
+        # Of a switch that no host is cabled to, the traffic is of all hosts.
+        rails = group.hosts if len(group.hosts) else np.flatnonzero(inputs.structure.is_rail)
+        self._counts_rdma = bool(inputs.has_rdma_counters[rails].any())
+        is_rdma = self._counts_rdma or not len(rails)
         self.full_util = t.full_util if is_rdma else t.full_util_tcp
         self.slowed_below = SLOWED_BELOW if is_rdma else SLOWED_BELOW_TCP
         self.members = int(is_up.sum())
@@ -246,8 +249,7 @@ class GroupRates:
         """Bits/s that enter the switch of the group and do not leave it, where that is more than
         counters differ by; 0 for links into a switch, whose drops are at other switches, and of
         RDMA, which loses none. Senders that do not slow down (UDP) lose them."""
-        hosts = self.group.hosts if len(self.group.hosts) else slice(None)
-        if self.group.is_inward or self.inputs.has_rdma_counters[hosts].any():
+        if self.group.is_inward or self._counts_rdma:
             return 0.0
         structure = self.inputs.structure
         own = np.flatnonzero(structure.node == structure.node[self.group.rows[0]])
