@@ -9,7 +9,8 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS
 from fabmon.analysis.evidence.downstream_links import SAME_LOAD
 from fabmon.analysis.evidence.full_link import CLEARLY_UNEVEN, NO_ROOM, OWN_QUEUE, FullLink
-from fabmon.analysis.evidence.group_rates import GroupRates, lost_share
+from fabmon.analysis.evidence.group_rates import GroupRates, lost_share, takes_part
+from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.sharing import (
     ACCOUNTED,
     ALL_ON_IT,
@@ -25,6 +26,10 @@ _MOST_WAITING = 0.9
 BURSTS = 0.2
 """Mean utilisation of a link from which on it may be full in bursts: requests at low load queue for
 moments."""
+
+_MOSTLY, _LESS_BUSY = 0.5, 0.8
+"""Mean utilisation from which on a link is busy for most of the time, and the share of that which
+the other ports of its switch have at most."""
 
 _FULL_IN_BURSTS, _TOGETHER, _MOST_IN_BURSTS = 0.9, 1.05, 1.3
 """Share of the time in which a sender sends or waits that a link sends, from which on it is full
@@ -82,6 +87,51 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
             active=int((possible > 0).sum()),
             busy=active,
         )
+
+
+def others_wait_for(rates: GroupRates, known: Container[int]) -> Iterator[FullLink]:
+    """The link of a switch without hosts for which other switches wait, unless its row is `known`.
+
+    They wait for this switch, and it waits for none: a queue is before one of its own ports. That
+    is the only one which is busy for most of the time. How long it is full is not observable.
+    """
+    inputs, group = rates.inputs, rates.group
+    if group.is_inward or len(group.hosts) or not rates.queues.waiting().any():
+        return
+    mean = rates.known_util[:, -TICKS:].mean(axis=1)
+    member = int(mean.argmax())
+    row, util = int(group.rows[member]), float(mean[member])
+    node = inputs.structure.node
+    own = np.flatnonzero(node == node[row])
+    next_busiest = float(inputs.mean_sent[own[own != row]].max(initial=0))
+    if row in known or util < _MOSTLY or next_busiest > _LESS_BUSY * util:
+        return
+    if int(node[row]) not in pause_graph(inputs).roots:
+        return
+    active = min(1.0, util / rates.full_util)
+    level: Floats = np.where(rates.is_up, np.fmin(mean / active, 1), np.nan)
+    feeds, lines = rates.feeders()
+    if not rates.are_known(feeds) or np.nanmean(level) >= NO_ROOM:
+        return
+    ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
+    rate = feeds[:, ticks].mean(axis=1) / active
+    on_it = takes_part(rate, lines)
+    could = rates.could_send(rate, lines, on_it, ticks, active)
+    lost = lost_share(rate, could, on_it, float(level[member]))
+    if on_it.sum() < 2 or lost < rates.thresholds.lost_min:
+        return
+    yield FullLink(
+        row=row,
+        group=group,
+        level=level,
+        full_ticks=TICKS,
+        feeders=group.edges[on_it],
+        named=group.edges[:0],
+        lost=lost,
+        slowed_by=rates.queues.seen_at(group.edges[on_it]),
+        active=int(on_it.sum()),
+        busy=active,
+    )
 
 
 def full_in_bursts(rates: GroupRates) -> list[FullLink]:

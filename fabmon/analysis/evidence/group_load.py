@@ -21,6 +21,7 @@ from fabmon.analysis.evidence.full_in_bursts import (
     BURSTS,
     full_in_bursts,
     marked_in_bursts,
+    others_wait_for,
 )
 from fabmon.analysis.evidence.full_link import (
     CLEARLY_UNEVEN,
@@ -110,6 +111,7 @@ def _group_loads(
             found = full_in_bursts(measured)
         links += found
         links += marked_in_bursts(measured, {each.row for each in found})
+        links += others_wait_for(measured, {each.row for each in found})
     if groups:
         links = [each for each in links if not each.is_inferred]
     kept = without_downstream(inputs, links, thresholds.room_util)
