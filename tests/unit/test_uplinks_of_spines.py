@@ -91,6 +91,28 @@ def test_a_leaf_that_waits_shares_the_link_however_little_it_sends(waits: float)
 
 
 @pytest.mark.parametrize(
+    ("waits", "down_gbps", "is_found"),
+    [
+        pytest.param(0.5, 0, True, id="leaf2 waits"),
+        pytest.param(0.0, 0, False, id="nobody waits"),
+        pytest.param(0.5, 560, False, id="it may wait for another port"),
+    ],
+)
+def test_a_link_that_is_full_for_parts_of_seconds_is_the_busy_one_that_others_wait_for(
+    waits: float, down_gbps: float, is_found: bool
+) -> None:
+    """Four hosts of two leaves send 280 Gb/s over a link of 400G, and one leaf waits."""
+    pod = Pod(hosts=2)
+    for server in (1, 2, 3, 4):
+        pod.send_up(70, server)
+    pod.send(down_gbps * GBPS, "spine1/swp1")
+    pod.counted["leaf2/up1", WAIT] = waits * 800 * GBPS / 64
+    watched = Watched(pod)
+    watched.seconds(SECONDS)
+    assert watched.opened() == (["ecmp_collision spine1/up1"] if is_found else [])
+
+
+@pytest.mark.parametrize(
     ("metrics", "lost"), [((), 0.5), (("rdma_cnp_handled",), 0.25)], ids=["UDP", "RDMA"]
 )
 def test_what_a_spine_drops_is_not_achieved_but_of_rdma_which_loses_nothing(
