@@ -175,6 +175,27 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             shared.append((member, ticks, rate, possible))
         else:
             alone.add(lone)
+    # What is quick to compute first: of most full links that slow nothing it is enough.
+    likely: dict[int, tuple[Floats, float, str]] = {}
+    for member, ticks, rate, _ in shared:
+        level, slowed = rates.level(ticks), by_ticks[ticks.tobytes()][2]
+        least, load_bps = np.fmin.reduce(level), float(rates.load(member, ticks).mean())
+        has_room = least < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
+        if not has_room or rate[slowed].sum() < ACCOUNTED * load_bps:
+            continue
+        edges = rates.group.edges[slowed]
+        slowed_by = OWN_QUEUE if rates.has_queue[member] else rates.queues.seen_at(edges)
+        if not slowed_by and rates.holds_up[member]:
+            ports = rates.inputs.structure.fabric.ports
+            slowed_by = flow_control_of([ports[rates.group.rows[member]]])
+        if slowed_by in (CNPS_OR_MARKS, "") and rates.has_no_queue[member]:
+            continue  # The queue is elsewhere.
+        is_short = full[member].sum() < rates.thresholds.unseen_ticks
+        if not slowed_by and (is_short or _are_calm(rates, rate, slowed, load_bps)):
+            continue
+        likely[member] = level, load_bps, slowed_by
+    if not likely:
+        return
     of_links = {
         member: rates.sharers(
             member,
@@ -187,29 +208,22 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         for member, ticks, *_ in shared
     }
     for member, ticks, rate, possible in shared:
-        level, load = rates.level(ticks), rates.load(member, ticks)
-        least = np.fmin.reduce(level)
-        has_room = least < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
+        if member not in likely:
+            continue
+        level, load_bps, slowed_by = likely[member]
         is_big, slowed = possible > 0, by_ticks[ticks.tobytes()][2]
         free = is_big & ~slowed
         free[list(alone)] = False
-        if not has_room or rate[slowed].sum() < ACCOUNTED * load.mean():
-            continue
         sharers = of_links[member]
         on_it = sharers.slowed
         held = rates.held(rate, on_it)
         if not are_enough(held, of_links.values()):
             continue
-        dropped = rates.dropped_bps(ticks, float(load.mean()))
+        dropped = rates.dropped_bps(ticks, load_bps)
         could = rates.could_send(rate, lines, on_it, ticks)
         lost = lost_share(rate, could, held, float(level[member]), dropped)
-        edges = rates.group.edges[slowed]
-        slowed_by = OWN_QUEUE if rates.has_queue[member] else rates.queues.seen_at(edges)
-        if not slowed_by and rates.holds_up[member]:
-            ports = rates.inputs.structure.fabric.ports
-            slowed_by = flow_control_of([ports[rates.group.rows[member]]])
-        if slowed_by in (CNPS_OR_MARKS, "") and rates.has_no_queue[member]:
-            continue  # The queue is elsewhere.
+        if lost < rates.thresholds.lost_min:
+            continue
         # Senders that nothing slows may be what fills it: then a queue must be seen at others.
         carried = sum(
             float(rates.load(each, ticks).mean())
@@ -225,14 +239,8 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             and rate[queued].sum() < ACCOUNTED * carried
         ):
             continue
-        is_short = full[member].sum() < rates.thresholds.unseen_ticks
-        # Those that wait may be those whose counters do not show it any more.
-        stuck = slowed & rates.queues.are_stuck()
-        are_calm = rate[stuck].sum() < ACCOUNTED * load.mean() and rates.queues.are_calm(
-            edges, _EXPECTED * lost
-        )
-        is_unlikely = is_short or is_excused or are_calm
-        if lost < rates.thresholds.lost_min or (not slowed_by and is_unlikely):
+        are_calm = _are_calm(rates, rate, slowed, load_bps, _EXPECTED * lost)
+        if not slowed_by and (is_excused or are_calm):
             continue
         yield FullLink(
             row=int(rates.group.rows[member]),
@@ -247,11 +255,24 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         )
 
 
+def _are_calm(
+    rates: GroupRates, rate: Floats, slowed: Mask, load_bps: float, least_wait: float = 0.0
+) -> bool:
+    """Whether the hosts of slowed ports show that no queue slows them; not if those whose counters
+    do not show it any more send enough to fill the link."""
+    stuck = slowed & rates.queues.are_stuck()
+    if rate[stuck].sum() >= ACCOUNTED * load_bps:
+        return False
+    return rates.queues.are_calm(rates.group.edges[slowed], least_wait)
+
+
 def _ticks_with_room(rates: GroupRates, hot: list[int], full: Mask) -> dict[int, Mask]:
     """By member, the last ticks in which it is full, of those in which others have room if these
     are enough: while the whole group is full, its flows lose more or less than by the collision."""
-    known = rates.known_util[rates.is_up]
-    has_room = (known.min(axis=0) < rates.thresholds.room_util) & (known.mean(axis=0) < NO_ROOM)
+    known = rates.util[rates.is_up]
+    with np.errstate(invalid="ignore"):
+        mean = np.nansum(known, axis=0) / np.isfinite(known).sum(axis=0)
+        has_room = (np.fmin.reduce(known, axis=0) < rates.thresholds.room_util) & (mean < NO_ROOM)
     ticks = {}
     for member in hot:
         apart = full[member] & has_room
