@@ -159,17 +159,26 @@ class _Table:
         if not self._is_used[column]:
             return np.full((len(seqs), len(rows)), np.nan, np.float32).T
         slots = seqs % self._ticks
-        values = self._values[column, :, : self._rows]
-        kept = _are_kept(seqs, self._ticks, first, last)
-        if isinstance(rows, range) and rows.step == 1:
-            values = values[:, rows.start : rows.stop]
-            if kept.all() and slots[-1] - slots[0] == len(slots) - 1:
-                view = values[slots[0] : slots[-1] + 1].T
+        is_range = isinstance(rows, range) and rows.step == 1
+        are_kept = max(first, last - self._ticks + 1) <= seqs[0] and seqs[-1] <= last
+        if are_kept and slots[0] <= slots[-1]:
+            # They follow each other in the table.
+            values = self._values[column, slots[0] : slots[-1] + 1]
+            if is_range:
+                view = values[:, rows.start : min(rows.stop, self._rows)].T
                 view.flags.writeable = False
                 return view
-            picked: Floats = values[slots]
+            # -1 is the last port, as elsewhere. "wrap", since the default copies once more; and not
+            # of a part of the table's rows, which would be copied first.
+            places = np.asarray(rows, np.intp) % self._rows
+            picked: Floats = np.take(values, places, axis=1, mode="wrap")
+            return picked.T
+        values = self._values[column, :, : self._rows]
+        if is_range:
+            picked = values[slots, rows.start : rows.stop]
         else:
             picked = _of_rows(values, slots, np.asarray(rows, np.intp))
+        kept = _are_kept(seqs, self._ticks, first, last)
         if not kept.all():
             picked[~kept] = np.nan
         return picked.T
