@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.builders import LeafSpine, Watched
@@ -252,21 +253,6 @@ def test_hosts_whose_counters_are_stuck_are_not_calm(waits: set[int], is_found: 
     assert ("ecmp_collision leaf1/up1" in watched.opened()) == is_found
 
 
-@pytest.mark.parametrize(("stuck", "is_found"), [({1, 2}, True), ({1}, False)])
-def test_hosts_whose_counters_are_stuck_may_fill_a_link_beside_others_that_are_calm(
-    stuck: set[int], is_found: bool
-) -> None:
-    """All hosts of a job send half of their line rate, and two of them share an uplink: only what
-    waits fills a counter of 32 bits."""
-    fabric = LeafSpine(8, 8, 400 * GBPS, metrics=("ib_tx_wait",))
-    for number in range(1, 9):
-        fabric.send(196 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{max(1, number - 1)}")
-        fabric.counted[f"gpu{number:03}/eth0", "ib_tx_wait"] = 2**33 if number in stuck else 0
-    watched = Watched(fabric)
-    watched.seconds(SECONDS)
-    assert ("ecmp_collision leaf1/up1" in watched.opened()) == is_found
-
-
 def test_a_few_hosts_with_stuck_counters_do_not_make_a_full_group_slow_the_others() -> None:
     watched = Watched(LeafSpine(uplinks=4, hosts=8, rate_bps=400 * GBPS, metrics=("ib_tx_wait",)))
     for number in range(1, 9):
@@ -319,4 +305,33 @@ def test_marks_of_two_receivers_behind_different_links_are_no_queue_of_the_fulle
         per_s = 280_000 if number <= 2 else 0
         watched.fabric.counted[f"gpu{number:03}/eth0", "rdma_ecn_marked"] = per_s
     watched.seconds(SECONDS)
+    assert watched.opened() == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_light_traffic_of_hosts_that_wait_for_a_few_per_cent_of_the_time_is_no_collision(
+    seed: int,
+) -> None:
+    """Inference at a few per cent of line rate over random uplinks: none carries 90 %, and the
+    background of 2 to 6 % of the time without credits is a third of the time with traffic."""
+    random = np.random.default_rng(seed)
+    fabric = LeafSpine(4, 8, 400 * GBPS, metrics=("ib_ext_tx_wait",))
+    flows = [
+        (server, random.uniform(5, 60), int(random.integers(1, 5)))
+        for server in fabric.servers
+        for _ in range(int(random.integers(0, 3)))
+    ]
+    for server in fabric.servers:
+        wait = random.uniform(0.02, 0.06)
+        fabric.counted[f"{server}/eth0", "ib_ext_tx_wait"] = wait * 400 * GBPS / 64
+    watched = Watched(fabric)
+
+    def traffic(_: int) -> None:
+        fabric.silence()
+        for server, gbps, uplink in flows:
+            fabric.send(
+                gbps * random.uniform(0.9, 1.1) * GBPS, f"{server}/eth0", f"leaf1/up{uplink}"
+            )
+
+    watched.seconds(SECONDS, traffic)
     assert watched.opened() == []

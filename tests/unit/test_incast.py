@@ -242,6 +242,32 @@ def test_a_sender_at_line_rate_is_not_the_only_one_of_a_receiver_that_gets_more(
     assert watched.opened() == ["incast gpu012/eth0"]
 
 
+def test_a_sender_that_takes_turns_is_the_only_one_of_its_receivers() -> None:
+    """One sends at line rate to one host, then to another; slower pairs of another job explain what
+    these get, but do not send to them."""
+    watched = below_one_leaf(hosts=24)
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        send(watched, 1, 20 + second // 6 % 2, 392)
+        for number, gbps in enumerate(JOB_GBPS):
+            send(watched, 3 + 2 * number, 4 + 2 * number, gbps)
+
+    watched.seconds(60, traffic)
+    assert watched.opened() == []
+
+
+def test_an_elephant_with_a_few_mice_to_the_same_receiver_is_no_incast() -> None:
+    watched = below_one_leaf(hosts=20)
+    send(watched, 1, 2, 372)
+    for sender in (3, 5, 7, 9):
+        send(watched, sender, 2, 4)
+    for number, gbps in enumerate(JOB_GBPS):
+        send(watched, 3 + 2 * number, 4 + 2 * number, gbps)
+    watched.seconds(SECONDS)
+    assert watched.opened() == []
+
+
 def test_a_late_frame_does_not_make_an_incast_of_two_senders_that_wait_for_nothing() -> None:
     """Without its counters for a second, an RDMA NIC is still one."""
     metrics = ("rdma_ecn_marked", "rdma_cnp_handled")

@@ -14,36 +14,35 @@ SECONDS = 20
 
 
 class Pod(LeafSpine):
-    """Two leaves with hosts of 400G below a spine with four uplinks of 400G to cores; its links to
+    """Leaves with hosts of 400G each below a spine with four uplinks of 400G to cores; its links to
     the leaves have 800G."""
 
-    def __init__(self, hosts: int, metrics: tuple[str, ...] = ()) -> None:
-        super().__init__(uplinks=4, hosts=2 * hosts, rate_bps=400 * GBPS, metrics=metrics)
+    def __init__(self, hosts: int, metrics: tuple[str, ...] = (), leaves: int = 2) -> None:
+        super().__init__(uplinks=4, hosts=leaves * hosts, rate_bps=400 * GBPS, metrics=metrics)
+        self._leaves = [f"leaf{number}" for number in range(1, leaves + 1)]
         self.leaf_of = {name: f"leaf{1 + n // hosts}" for n, name in enumerate(self.servers)}
         self._peer.clear()
         for number, name in enumerate(self.servers, start=1):
             self._cable(f"{self.leaf_of[name]}/down{number}", f"{name}/eth0")
-        for number in (1, 2):
-            self._cable(f"leaf{number}/up1", f"spine1/swp{number}")
+        for number, leaf in enumerate(self._leaves, start=1):
+            self._cable(f"{leaf}/up1", f"spine1/swp{number}")
         for number in range(1, 5):
             self._cable(f"spine1/up{number}", f"core{number}/swp1")
         self._cables = {**self._peer, **{far: near for near, far in self._peer.items()}}
 
     @property
     def hosts(self) -> list[Host]:
-        fast = ("up1", 800 * GBPS)
+        fast = {leaf: ["up1"] for leaf in self._leaves}
+        fast["spine1"] = [f"swp{number + 1}" for number in range(len(self._leaves))]
         said = [Host(name=name, role=HOST, speeds=(("*", self.rate_bps),)) for name in self.servers]
-        for name, own in (("leaf1", (fast,)), ("leaf2", (fast,)), ("spine1", self._to_leaves)):
+        for name, ports in fast.items():
+            own = tuple((each, 800 * GBPS) for each in ports)
             said.append(Host(name=name, role=SWITCH, speeds=(("*", self.rate_bps), *own)))
         return said
 
-    @property
-    def _to_leaves(self) -> tuple[tuple[str, float], ...]:
-        return ("swp1", 800 * GBPS), ("swp2", 800 * GBPS)
-
     def hellos(self) -> dict[str, Hello]:
         said = {}
-        for node in (*self.servers, "leaf1", "leaf2", "spine1"):
+        for node in (*self.servers, *self._leaves, "spine1"):
             names = [each.partition("/")[2] for each in self._cables if each.startswith(f"{node}/")]
             metrics = self._host_metrics if node in self.servers else (*METRICS, WAIT)
             objects = [port(name, f"{node}-{name}", metrics) for name in names]
@@ -55,11 +54,11 @@ class Pod(LeafSpine):
             said[node] = hello(*objects)
         return said
 
-    def send_up(self, gbps: float, server: int) -> None:
-        """A flow of a host to another pod, over the first core."""
+    def send_up(self, gbps: float, server: int, core: int = 1) -> None:
+        """A flow of a host to another pod."""
         name = f"gpu{server:03}"
         leaf = self.leaf_of[name]
-        self.send(gbps * GBPS, f"{name}/eth0", f"{leaf}/up1", "spine1/up1")
+        self.send(gbps * GBPS, f"{name}/eth0", f"{leaf}/up1", f"spine1/up{core}")
 
 
 def test_a_leaf_could_send_what_its_hosts_could() -> None:
@@ -75,10 +74,42 @@ def test_a_leaf_could_send_what_its_hosts_could() -> None:
     assert finding.lost == pytest.approx(0.5, abs=0.03)
 
 
+@pytest.mark.parametrize("other_gbps", [310, 200])
+def test_leaves_could_send_what_others_leave_of_the_group(other_gbps: float) -> None:
+    """Six hosts of two leaves share one of four links; of the other three each carries the flow of
+    a host of a third leaf."""
+    pod = Pod(hosts=6, leaves=3)
+    for server in range(1, 13):
+        pod.send_up(390 / 12, server)
+    for core in (2, 3, 4):
+        pod.send_up(other_gbps, 11 + core, core)
+    for leaf in (1, 2):
+        pod.counted[f"leaf{leaf}/up1", WAIT] = 0.3 * 800 * GBPS / 64
+    (finding,) = Watched(pod).seconds(SECONDS).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "spine1/up1")
+    left_gbps = 4 * 390 - 3 * other_gbps
+    assert finding.lost == pytest.approx(1 - 390 / left_gbps, abs=0.04)
+
+
+@pytest.mark.parametrize(("leaf2_gbps", "waits"), [(100, 0.2), (55, 0.2), (20, 0.08)])
+def test_a_leaf_that_waits_a_little_beside_an_elephant_is_no_collision(
+    leaf2_gbps: float, waits: float
+) -> None:
+    """What waits goes over another link than the elephant, which sends at line rate."""
+    pod = Pod(hosts=4)
+    pod.send_up(390, 1)
+    pod.send_up(100, 2, core=2)
+    pod.send_up(leaf2_gbps, 5, core=3)
+    pod.counted["leaf2/up1", WAIT] = waits * 800 * GBPS / 64
+    watched = Watched(pod)
+    watched.seconds(SECONDS)
+    assert watched.opened() == []
+
+
 @pytest.mark.parametrize("waits", [0.6, 0.0])
 def test_a_leaf_that_waits_shares_the_link_however_little_it_sends(waits: float) -> None:
     """Three hosts of one leaf and one of the other share it: what the second leaf sends is a third
-    of what the first does, and slowed all the same."""
+    of what the first does, and slowed all the same. The first could send 800 Gb/s."""
     pod = Pod(hosts=3)
     for server in (1, 2, 3, 4):
         pod.send_up(97.5, server)
@@ -87,7 +118,7 @@ def test_a_leaf_that_waits_shares_the_link_however_little_it_sends(waits: float)
     found = watched.seconds(SECONDS).findings
     assert [each.subject for each in found] == (["spine1/up1"] if waits else [])
     for each in found:
-        assert each.lost == pytest.approx(0.75, abs=0.05)
+        assert each.lost == pytest.approx(1 - 390 / (800 + 400), abs=0.03)
 
 
 @pytest.mark.parametrize(

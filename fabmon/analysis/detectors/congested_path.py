@@ -27,6 +27,7 @@ from fabmon.analysis.evidence.flow_control import CREDITS, PAUSE
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.queue_signals import (
     BUSY_UTIL,
+    ORDINARY,
     QueueSignals,
     QueueThresholds,
     queue_signals,
@@ -73,10 +74,6 @@ burst of a faster sender fills the last hop, too short to be seen as full."""
 _FAR_ABOVE = 5.0
 """How many times the median of all senders one waits for credits that something holds up: where 5 %
 of the time is background, single NICs wait three times as much as most."""
-
-_LEAST_WAIT = 0.05
-"""Share of all time, 0 to 1, for which such a sender waits: of one that sends little, less is much
-of its time with traffic."""
 
 _STILL = 0.8
 """A sender of an open finding still waits at this share of what opens one, 0 to 1."""
@@ -189,7 +186,7 @@ def _held_up(inputs: DetectorInput, t: CongestedPathThresholds, queue: QueueThre
     for finding in inputs.open_of(CAUSE):
         least[list(finding.rows)] *= _STILL
     may_be = signals.sends & (signals.waiting >= least)
-    may_be &= inputs.total("stall") / TICKS >= _LEAST_WAIT
+    may_be &= inputs.total("stall") / TICKS >= ORDINARY
     if not may_be.any():
         return held_up
     has_credits = np.isfinite(inputs.window("stall")).any(axis=1)

@@ -8,12 +8,16 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.evidence.flow_control import flow_control_of
-from fabmon.analysis.evidence.queue_signals import QueueThresholds, queue_signals
+from fabmon.analysis.evidence.queue_signals import ORDINARY, QueueThresholds, queue_signals
 from fabmon.analysis.fabric_structure import NONE, LinkGroup, Mask, Rows
 from fabmon.fabric.snapshot import Floats
 
 CNPS_OR_MARKS = "CNPs or marks"
 """How a queue is seen at senders that congestion control slows, or at their receivers."""
+
+_MUCH = 0.25
+"""Share of time, 0 to 1, without credits or paused, from which on a link of another switch is
+slowed: on loaded paths of InfiniBand some ports wait for a fifth of it, and nothing is wrong."""
 
 _CALM = 0.02
 """Share of the time with traffic, 0 to 1, paused or without credits, below which a host is not
@@ -75,10 +79,22 @@ class EdgeQueues:
         if self._group.is_inward:
             return np.zeros(len(self._host), np.float32)
         waits = self._signals.waiting[self._host]
-        waiting: Floats = np.where(
-            self._has_host & (waits >= self._t.waiting), waits, np.float32(0)
-        )
+        is_queue = (waits >= self._t.waiting) & (self._share_of_time() >= ORDINARY)
+        waiting: Floats = np.where(self._has_host & is_queue, waits, np.float32(0))
         return waiting
+
+    def wait_much(self) -> Mask:
+        """[edges]: whether what is behind an edge port waits for a good part of all the time."""
+        much: Mask = (self._share_of_time() >= _MUCH) & (self.waiting() > 0)
+        return much
+
+    def _share_of_time(self) -> Floats:
+        """[edges]: share of the last ten ticks in which what is behind an edge port was paused or
+        without credits."""
+        inputs, hosts = self._inputs, self._host
+        waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
+        share: Floats = without_nan(waits).mean(axis=1)
+        return share
 
     def seen_at(self, edges: Rows) -> str:
         """How a queue is seen at the hosts behind some edge ports; empty where it is not."""
@@ -105,12 +121,6 @@ class EdgeQueues:
         is_short = self._signals.waiting[hosts] < max(least_wait, _CALM)
         has_few = without_nan(events).sum(axis=1) <= background.sum(axis=1)
         return bool(has_few.all() and is_short.all())
-
-    def are_stuck(self) -> Mask:
-        """[edges]: whether the counter of waiting of the host behind an edge port is at its
-        maximum: it has waited, and does not show it any more."""
-        stuck: Mask = self._inputs.snapshot.is_stuck("ib_tx_wait")[self._host] & self._has_host
-        return stuck
 
     def _hosts(self, edges: Rows) -> Rows:
         """The NICs behind some edge ports."""

@@ -96,7 +96,7 @@ def others_wait_for(rates: GroupRates, known: Container[int]) -> Iterator[FullLi
     is the only one which is busy for most of the time. How long it is full is not observable.
     """
     inputs, group = rates.inputs, rates.group
-    if group.is_inward or len(group.hosts) or not rates.queues.waiting().any():
+    if group.is_inward or len(group.hosts) or not rates.queues.wait_much().any():
         return
     mean = rates.known_util[:, -TICKS:].mean(axis=1)
     member = int(mean.argmax())
@@ -116,6 +116,8 @@ def others_wait_for(rates: GroupRates, known: Container[int]) -> Iterator[FullLi
     ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
     rate = feeds[:, ticks].mean(axis=1) / active
     on_it = takes_part(rate, lines)
+    if only_sender(feeds, np.fmax(rates.bps[member], 0), ticks, on_it) is not None:
+        return
     could = rates.could_send(rate, lines, on_it, ticks, active)
     lost = lost_share(rate, could, on_it, float(level[member]))
     if on_it.sum() < 2 or lost < rates.thresholds.lost_min:
@@ -151,6 +153,9 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     feeds, lines = rates.feeders()
     queued = rates.queues.queued()
     waits = rates.queues.waiting()
+    if not len(rates.group.hosts):
+        waits = np.where(rates.queues.wait_much(), waits, np.float32(0))
+        queued = waits > 0
     if not rates.are_known(feeds) or not queued.any():
         return []
     ticks = last_ticks(np.ones(WINDOW_TICKS, np.bool_), TICKS)
@@ -171,7 +176,7 @@ def full_in_bursts(rates: GroupRates) -> list[FullLink]:
     if not is_seen:
         slowed &= queued & rates.queues.are_lasting()
     elif not len(rates.group.hosts):
-        slowed |= waits > 0  # A link of another switch that waits, however much it carries.
+        slowed |= waits > 0  # Of another switch, however much it carries.
     alone = np.zeros(len(lines), np.bool_)
     shared = []
     for member in np.flatnonzero((mean >= (1 - SAME_LOAD) * top) & ~rates.waits).tolist():

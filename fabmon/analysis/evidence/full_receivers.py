@@ -208,21 +208,32 @@ def _sending_nics(inputs: DetectorInput, balance: Rows, ticks: int) -> SendingNi
 
 def _without_pair(inputs: DetectorInput, rows: Rows, claims: Floats) -> Rows:
     """Those of some receivers that no NIC at its line rate fills in most of the ticks in which they
-    are full, from a share of line rate `claims` [ports] on: they get more than each of those that
-    hardly ever send more than they get. These may take turns."""
+    are full, from a share of line rate `claims` [ports] on, while more NICs of their rail receive
+    nearly at line rate than send at it.
+
+    They get more than each of those that hardly ever send more than they get. These may take turns.
+    """
     if not len(rows):
         return rows
-    nics = np.flatnonzero(inputs.structure.is_rail & (inputs.peak_sent >= SLOWED_BELOW))
+    structure, lines = inputs.structure, inputs.snapshot.line_rate_bps
+    nics = np.flatnonzero(structure.is_rail & (inputs.peak_sent >= SLOWED_BELOW))
     sent = without_nan(inputs.leaving(nics, WINDOW_TICKS))
-    found = np.zeros(len(rows), np.bool_)
-    lines = inputs.snapshot.line_rate_bps[rows]
-    of_rows = without_nan(inputs.entering(rows, WINDOW_TICKS))
-    for place, (gets, line) in enumerate(zip(of_rows, lines.tolist(), strict=True)):
-        ticks = last_ticks(gets >= claims[rows[place]] * line)
-        goes_elsewhere = (sent > gets + _OTHER * line).mean(axis=1) > _AT_TIMES
+    found = []
+    for row, gets in zip(rows.tolist(), inputs.entering(rows, WINDOW_TICKS), strict=True):
+        gets = without_nan(gets)
+        ticks = last_ticks(gets >= claims[row] * lines[row])
+        goes_elsewhere = (sent > gets + _OTHER * lines[row]).mean(axis=1) > _AT_TIMES
         filled = sent[~goes_elsewhere][:, ticks].max(axis=0, initial=0) * _GETS_MORE >= gets[ticks]
-        found[place] = 2 * filled.sum() < ticks.sum()
-    return rows[found]
+        rail = structure.rails[structure.rail[row]]
+        line = lines[rail][:, None]
+        received, given = (
+            without_nan(of(rail, WINDOW_TICKS)[:, ticks] / line)
+            for of in (inputs.entering, inputs.leaving)
+        )
+        receive = (received >= SLOWED_BELOW - _OTHER).sum(axis=0)
+        more_receive = receive > (given >= SLOWED_BELOW).sum(axis=0)
+        found.append(2 * (more_receive & ~filled).sum() > ticks.sum())
+    return rows[np.array(found, np.bool_)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
         if slowed_by in (CNPS_OR_MARKS, "") and rates.has_no_queue[member]:
             continue  # The queue is elsewhere.
         is_short = full[member].sum() < rates.thresholds.unseen_ticks
-        if not slowed_by and (is_short or _are_calm(rates, rate, slowed, load_bps)):
+        if not slowed_by and (is_short or rates.queues.are_calm(edges)):
             continue
         likely[member] = level, load_bps, slowed_by
     if not likely:
@@ -239,8 +239,8 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             and rate[queued].sum() < ACCOUNTED * carried
         ):
             continue
-        are_calm = _are_calm(rates, rate, slowed, load_bps, _EXPECTED * lost)
-        if not slowed_by and (is_excused or are_calm):
+        edges = rates.group.edges[slowed]
+        if not slowed_by and (is_excused or rates.queues.are_calm(edges, _EXPECTED * lost)):
             continue
         yield FullLink(
             row=int(rates.group.rows[member]),
@@ -253,17 +253,6 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             slowed_by=slowed_by,
             active=int(is_big.sum()),
         )
-
-
-def _are_calm(
-    rates: GroupRates, rate: Floats, slowed: Mask, load_bps: float, least_wait: float = 0.0
-) -> bool:
-    """Whether the hosts of slowed ports show that no queue slows them; not if those whose counters
-    do not show it any more send enough to fill the link."""
-    stuck = slowed & rates.queues.are_stuck()
-    if rate[stuck].sum() >= ACCOUNTED * load_bps:
-        return False
-    return rates.queues.are_calm(rates.group.edges[slowed], least_wait)
 
 
 def _ticks_with_room(rates: GroupRates, hot: list[int], full: Mask) -> dict[int, Mask]:

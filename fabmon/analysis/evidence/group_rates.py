@@ -193,7 +193,7 @@ class GroupRates:
         may be of fewer hosts: what waits is slowed."""
         held: Mask = rate >= _HELD * rate[sharers].max(initial=0)
         if not len(self.group.hosts):
-            held |= self.queues.waiting() > 0
+            held |= self.queues.wait_much()
         return held & sharers
 
     def fair_share(self, rate: Floats, wants_more: Mask, carried: float) -> np.float32:
@@ -209,7 +209,7 @@ class GroupRates:
         are those in some ticks, over the share of time with traffic.
 
         What comes from other switches is of many hosts: it could be as many times more as these
-        could send.
+        could send, up to line rate and to what others leave of the group.
         """
         carried = self.carried(ticks) / active
         wants_more = rate >= _HELD * rate[sharers].max(initial=0)
@@ -217,14 +217,16 @@ class GroupRates:
         util = self._util_of_hosts_behind(ticks) / active
         known = np.isfinite(util)
         if known.any():
-            wanted = np.where(known, rate / np.fmin(util, 1), could)
-            most = float(np.nansum(self.capacity_bps[self.is_up]))
-            could = wanted * np.float32(min(1.0, most / max(float(wanted[sharers].sum()), 1.0)))
+            wanted = np.fmin(np.where(known, rate / np.fmin(util, 1), could), lines)
+            others = max(0.0, carried - float(rate[sharers].sum()))
+            left = float(np.nansum(self.capacity_bps[self.is_up])) - others
+            could = wanted * np.float32(min(1.0, left / max(float(wanted[sharers].sum()), 1.0)))
         return could
 
     def _util_of_hosts_behind(self, ticks: Mask) -> Floats:
         """[edges]: the share of their line rates that the hosts send in some ticks which send
-        through the switch behind an edge port; NaN where there is none, or it has no hosts."""
+        through the switch behind an edge port; NaN where there is none, or it has no hosts, or
+        these send much to each other."""
         structure = self.inputs.structure
         util = np.full(len(self.group.edges), np.nan, np.float32)
         if self.group.is_inward or len(self.group.hosts):
@@ -235,7 +237,9 @@ class GroupRates:
             sent = without_nan(self.inputs.entering(hosts, WINDOW_TICKS)[:, ticks]).mean(axis=1)
             lines = without_nan(self.inputs.snapshot.line_rate_bps[hosts])
             sends = takes_part(sent, lines)
-            if sends.any():
+            away = np.flatnonzero((structure.node == node) & structure.is_uplink)
+            left = without_nan(self.inputs.leaving(away, WINDOW_TICKS)[:, ticks]).mean(axis=1)
+            if sends.any() and sent.sum() <= left.sum() / ACCOUNTED:
                 at = (peer != NONE) & (structure.node[peer] == node)
                 util[at] = sent[sends].sum() / lines[sends].sum()
         return util

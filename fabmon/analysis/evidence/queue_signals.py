@@ -34,6 +34,10 @@ _OF_FEW = 5.0
 _ALWAYS = 0.3
 """A rail that waits for this share of the time is slowed, however many others are."""
 
+ORDINARY = 0.06
+"""Share of all time, 0 to 1, without credits or paused, up to which a port is not slowed: one that
+sends little may wait for as much of the time with traffic as a queue makes."""
+
 
 class QueueThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [queue]: events per gigabit (10^9 bits), a share of time, and a ratio."""
@@ -85,8 +89,8 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     acked = per_gbit(inputs.total("cnp_sent"), received, receives)
     slowed = _raised(cnps, sends, t.cnps_per_gbit, t.rise)
     waits_much = rail & (waiting > t.waiting)
-    slowed |= _raised(waiting, sends | waits_much, t.waiting, t.rise)
-    slowed |= rail & (waiting >= _ALWAYS)
+    by_waiting = _raised(waiting, sends | waits_much, t.waiting, t.rise)
+    slowed |= (by_waiting | (rail & (waiting >= _ALWAYS))) & (waits >= ORDINARY)
     marked = _raised(marks, receives, t.marks_per_gbit, t.rise)
     marked |= _raised(acked, receives, t.cnps_per_gbit, t.rise)
     return QueueSignals(cnps, np.fmax(marks, acked), waiting, sends, slowed, marked)
