@@ -175,7 +175,7 @@ class AffectedJobs:
         show which may be; with forwarding tables, which are. Without these they are some of the
         job's hosts on that side of the link.
         """
-        ends = possible_ends(snapshot, row, direction)
+        ends = possible_ends(snapshot.connections, row, direction)
         if ends is None or ends.is_exact:
             return None
         rows = self._rails_of(job, snapshot)

@@ -236,7 +236,7 @@ def _flows_of(inputs: DetectorInput, link: FullLink) -> _Flows:
     least = min(least, int(senders.sum()))
     snapshot, nics = inputs.snapshot, inputs.structure.peer[link.group.edges[senders]]
     table = snapshot.connections.flows_if_quick
-    may = possible_ends(snapshot, link.row, "tx") if table else None
+    may = possible_ends(snapshot.connections, link.row, "tx") if table else None
     if not table or may is None:
         return _Flows(least, least, np.empty(0, np.intp))
     over = may.src[table.src] & np.append(may.dst, False)[table.dst] & (table.dst != NONE)

@@ -17,17 +17,20 @@ TIME_PAUSED, TIME_WITHOUT_CREDITS = "time paused", "time without credits"
 """Names of the evidence of waiting; the second one also selects the title of a finding."""
 
 
+_WITH_CREDITS = "infiniband"
+
+
 def uses_credits(port: Port) -> bool:
     """Whether a port waits for credits, and is never paused."""
-    return port.kind == "infiniband"
+    return port.kind == _WITH_CREDITS
 
 
 def flow_control_of(ports: Iterable[Port]) -> str:
     """`pause` or `no credits`; `pause or no credits` of ports of both kinds."""
-    kinds = {uses_credits(port) for port in ports}
-    if len(kinds) > 1:
-        return f"{PAUSE} or {CREDITS}"
-    return CREDITS if True in kinds else PAUSE
+    kinds = {port.kind for port in ports}
+    if _WITH_CREDITS not in kinds:
+        return PAUSE
+    return CREDITS if len(kinds) == 1 else f"{PAUSE} or {CREDITS}"
 
 
 def time_waiting(port: Port, share: float) -> Evidence:

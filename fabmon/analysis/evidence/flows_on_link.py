@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Evidence
-from fabmon.fabric.flows.flow_table import FlowTable
+from fabmon.fabric.flows.flow_table import Connections, FlowTable
 from fabmon.fabric.flows.sampled import PortSamples
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK
 from fabmon.fabric.snapshot import Floats, Snapshot
@@ -97,10 +97,11 @@ def flows_on_link(snapshot: Snapshot, rows: Sequence[int], way: str = "tx") -> F
 
     None where the ports carry no traffic between nodes, or it is not known what is behind them.
     """
-    ends = [found for row in rows if (found := possible_ends(snapshot, row, way)) is not None]
+    connections = snapshot.connections
+    ends = [found for row in rows if (found := possible_ends(connections, row, way))]
     if not ends:
         return None
-    table, ports = snapshot.connections.flows, snapshot.fabric.ports
+    table, ports = connections.flows, snapshot.fabric.ports
     picked, unsure = _picked(table, ends)
     can_send = np.flatnonzero(np.any([each.src for each in ends], axis=0)).tolist()
     senders = frozenset(ports[row].node for row in can_send)
@@ -136,14 +137,23 @@ def effective_flows_on_link(snapshot: Snapshot, row: int, flows: float) -> tuple
 
     Queue pairs are included where they are few enough to be joined within a tick.
     """
-    table = snapshot.connections.flows_if_quick
-    ends = possible_ends(snapshot, row, "tx") if table else None
-    picked = _picked(table, [ends])[0] if table and ends else np.empty(0, np.intp)
-    if not table or not len(picked):
+    queue_pairs, sports = snapshot.connections.once(_queue_pairs_on_link, row)
+    if not queue_pairs:
         return (Evidence("effective flows", flows, "flows"),)
-    of = f"of {len(picked)} QPs"
-    effective, sports = Evidence("effective flows", flows, of), table.distinct_sports(picked)
+    of = f"of {queue_pairs} QPs"
+    effective = Evidence("effective flows", flows, of)
     return (effective, *([Evidence("distinct UDP source ports", sports, of)] if sports else []))
+
+
+def _queue_pairs_on_link(connections: Connections, row: int) -> tuple[int, int]:
+    """The number of queue pairs that a port may send for, and of their UDP source ports; 0 where
+    there are too many to be joined within a tick."""
+    table = connections.flows_if_quick
+    ends = possible_ends(connections, row, "tx") if table else None
+    if not table or not ends:
+        return 0, 0
+    picked, _ = _picked(table, [ends])
+    return len(picked), table.distinct_sports(picked)
 
 
 def correlated_nics(
@@ -185,9 +195,9 @@ def correlations(curve: Floats, others: Floats) -> NDArray[np.float64]:
     return r
 
 
-def possible_ends(snapshot: Snapshot, row: int, way: str) -> PossibleEnds | None:
+def possible_ends(connections: Connections, row: int, way: str) -> PossibleEnds | None:
     """The possible ends of flows on a link; None for a port that carries none between nodes."""
-    fabric, leaves = snapshot.fabric, snapshot.connections.leaves
+    fabric, leaves = connections.fabric, connections.leaves
     if not 0 <= row < len(fabric.ports) or not fabric.ports[row].node:
         return None
     port = fabric.ports[row]

@@ -10,10 +10,10 @@ watched host has its numbers by chance and both are in the same job or in no kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.topology.leaves import NONE, Leaves, Rows, leaves
 
 Numbers = NDArray[np.int64]
+T = TypeVar("T")
 
 _ROUNDS = 4
 _AT_ONCE = 16_384
@@ -114,7 +115,7 @@ class Connections:
         self.fabric = fabric
         self._reports = dict(reports)
         self.reported = len(self._reports)
-        self._known_on_link: dict[int, KnownFlows | None] = {}
+        self._of_links: dict[tuple[Callable[[Connections, int], Any], int], Any] = {}
         if before is None:
             return
         computed = []
@@ -125,6 +126,14 @@ class Connections:
             if _are_same(self._reports, before._reports):
                 computed += ["flows"]
         self.__dict__ |= {k: before.__dict__[k] for k in computed if k in before.__dict__}
+
+    def once(self, compute: Callable[[Connections, int], T], row: int) -> T:
+        """`compute(self, row)` of a port, computed once."""
+        key = (compute, row)
+        if key not in self._of_links:
+            self._of_links[key] = compute(self, row)
+        found: T = self._of_links[key]
+        return found
 
     @property
     def flows_if_quick(self) -> FlowTable | None:
@@ -172,9 +181,7 @@ class Connections:
     def known_on_link(self, row: int) -> KnownFlows | None:
         """Whose traffic a port sends, where forwarding tables decide it exactly and all of them are
         known, else None. Quick enough for a tick, and computed once."""
-        if row not in self._known_on_link:
-            self._known_on_link[row] = self._exactly_on_link(row)
-        return self._known_on_link[row]
+        return self.once(Connections._exactly_on_link, row)
 
     def _exactly_on_link(self, row: int) -> KnownFlows | None:
         tables = self.fabric.forwarding
