@@ -20,9 +20,6 @@ _BRIEF_TICKS = 120
 """The other columns are kept for two minutes, which is the most that a detector looks at: the whole
 length would take 400 MB for a thousand hosts."""
 
-_MANY_ROWS = 512
-"""Ports from which on it is faster to select them tick by tick."""
-
 _Slots = NDArray[np.intp]
 
 
@@ -158,29 +155,30 @@ class _Table:
         copied for the windows of all ports that detectors read at every tick."""
         if not self._is_used[column]:
             return np.full((len(seqs), len(rows)), np.nan, np.float32).T
-        slots = seqs % self._ticks
-        is_range = isinstance(rows, range) and rows.step == 1
-        are_kept = max(first, last - self._ticks + 1) <= seqs[0] and seqs[-1] <= last
-        if are_kept and slots[0] <= slots[-1]:
-            # They follow each other in the table.
-            values = self._values[column, slots[0] : slots[-1] + 1]
-            if is_range:
-                view = values[:, rows.start : min(rows.stop, self._rows)].T
+        values, begin = self._values[column], max(first, last - self._ticks + 1, int(seqs[0]))
+        end = min(last, int(seqs[-1])) + 1
+        if isinstance(rows, range) and rows.step == 1:
+            rows = range(rows.start, min(rows.stop, self._rows))
+            slot = begin % self._ticks
+            if end - begin == len(seqs) and slot + len(seqs) <= self._ticks:
+                view = values[slot : slot + len(seqs), rows.start : rows.stop].T
                 view.flags.writeable = False
                 return view
-            # -1 is the last port, as elsewhere. "wrap", since the default copies once more; and not
-            # of a part of the table's rows, which would be copied first.
-            places = np.asarray(rows, np.intp) % self._rows
-            picked: Floats = np.take(values, places, axis=1, mode="wrap")
-            return picked.T
-        values = self._values[column, :, : self._rows]
-        if is_range:
-            picked = values[slots, rows.start : rows.stop]
         else:
-            picked = _of_rows(values, slots, np.asarray(rows, np.intp))
-        kept = _are_kept(seqs, self._ticks, first, last)
-        if not kept.all():
-            picked[~kept] = np.nan
+            # -1 is the last port, as elsewhere.
+            rows = np.asarray(rows, np.intp) % self._rows
+        picked: Floats = np.full((len(seqs), len(rows)), np.nan, np.float32)
+        while begin < end:
+            # What is kept is in one piece, or in two: at the end of the table, and at its start.
+            slot = begin % self._ticks
+            ticks = min(end - begin, self._ticks - slot)
+            piece, out = values[slot : slot + ticks], picked[begin - int(seqs[0]) :][:ticks]
+            if isinstance(rows, range):
+                out[:] = piece[:, rows.start : rows.stop]
+            else:
+                # "wrap", since the default copies once more.
+                np.take(piece, rows, axis=1, out=out, mode="wrap")
+            begin += ticks
         return picked.T
 
     def _add_rows(self, rows: int) -> None:
@@ -198,17 +196,6 @@ class _Table:
                     values[column, slot, : self._rows] = self._values[column, slot, : self._rows]
                 values[column, slot, self._rows : rows] = np.nan
         self._values, self._rows = values, rows
-
-
-def _of_rows(values: Floats, slots: _Slots, rows: _Slots) -> Floats:
-    """[slots, rows]: a copy of some ports of [ticks, ports] in some ticks."""
-    if len(rows) < _MANY_ROWS:
-        return values[slots[:, None], rows]
-    picked: Floats = np.empty((len(slots), len(rows)), np.float32)
-    for of_tick, slot in zip(picked, slots.tolist(), strict=True):
-        # "wrap", since the default copies once more; -1 is the last port, as elsewhere.
-        np.take(values[slot], rows, out=of_tick, mode="wrap")
-    return picked
 
 
 def _as_range(slots: _Slots) -> range | _Slots:

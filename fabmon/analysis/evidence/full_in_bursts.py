@@ -43,6 +43,8 @@ def marked_in_bursts(rates: GroupRates, known: Container[int]) -> Iterator[FullL
     A link does so when it is full. For how much of the time is not observable: at most as much as
     it needs for what it sends.
     """
+    if not rates.has_queue.any():
+        return
     mean = rates.known_util[:, -TICKS:].mean(axis=1)
     marks = rates.has_queue & ~rates.waits & (mean >= BURSTS)
     marks &= rates.queue_ticks >= rates.thresholds.full_ticks * rates.full_util
