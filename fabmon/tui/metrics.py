@@ -262,10 +262,15 @@ def _rate_unit(snapshot: Snapshot, row: int, unit: Unit) -> Unit:
 
 def traffic_text(snapshot: Snapshot, row: int, unit: Unit) -> str:
     """`tx 188 Gb/s 47.0 %  rx …`: the traffic of a port as rates and as shares of line rate."""
+    return "  ".join(traffic_parts(snapshot, row, unit))
+
+
+def traffic_parts(snapshot: Snapshot, row: int, unit: Unit) -> list[str]:
+    """The parts of `traffic_text`, most important first."""
     line = float(snapshot.line_rate_bps[row])
     both = combined_traffic_text(snapshot, row, unit)
     if both:
-        return f"{both}  ({scope(snapshot, row)})"
+        return [both, f"({scope(snapshot, row)})"]
     parts = []
     for name, util in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util)):
         shown = _rate_unit(snapshot, row, unit)
@@ -274,4 +279,4 @@ def traffic_text(snapshot: Snapshot, row: int, unit: Unit) -> str:
     of = rate(line, line, _rate_unit(snapshot, row, Unit.GBIT))
     of = f"of {of}" if line > 0 else "no line rate: set speed="
     covered = scope(snapshot, row)
-    return f"{'  '.join(parts)}  {of}" + (f"  ({covered})" if covered else "")
+    return [*parts, of, *([f"({covered})"] if covered else [])]

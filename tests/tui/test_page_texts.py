@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
@@ -20,6 +21,7 @@ from fabmon.tui.cells import scale
 from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.text import labels
 from fabmon.tui.text.header import all_fit, header, mark_legend, panel_title
 from fabmon.tui.text.pages import finding, findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
@@ -251,6 +253,24 @@ def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
     last = column_of(now_ns, window, 120)
     assert "━" in drawn[:last]
     assert "━" not in drawn[last + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (100, " leaf1 up5  up  8.10 % of time paused, max of rx and tx  tx  393 Gb/s 98.2 %  rx"),
+        (90, " leaf1 up5  up  8.10 % of time paused, max of rx and tx  tx  393 Gb/s 98.2 %  …"),
+        (60, " leaf1 up5  up  8.10 % of time paused, max of rx and tx  …"),
+        (10, " leaf1…  …"),
+    ],
+)
+def test_a_summary_of_a_port_leaves_out_whole_values(width: int, expected: str) -> None:
+    screen_state = ScreenState("pod7", Depth.NONE, Choices(metric="pause"))
+    screen_state.take(COLLISION.scene(70))
+    ctx = screen_state.draw_context(COLLISION.scene(70), width)
+    text = labels.port_summary(ctx, row_of(COLLISION, "leaf1/swp37")).text
+    assert cell_len(text) <= width
+    assert expected in text
 
 
 def test_what_there_is_room_for_is_not_cut() -> None:

@@ -18,8 +18,8 @@ from fabmon.fabric.routing_mode import NOT_REPORTED
 from fabmon.fabric.snapshot import Snapshot, stale_ports
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import label_runs, name_list
-from fabmon.tui.line import Line, Span, peer, width_of
-from fabmon.tui.metrics import traffic_text
+from fabmon.tui.line import Line, Span, fit, peer
+from fabmon.tui.metrics import traffic_parts
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.finding_groups import FindingGroup, port_of
@@ -132,28 +132,49 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
     palette, snapshot = ctx.palette, ctx.snapshot
     if row is None or row >= len(ctx.fabric.ports):
         return Line(((" ", palette.text),))
-    is_down = snapshot.up[row] == 0
-    spans: list[Span] = [
-        (f" {both_ends(ctx.fabric.ports[row], ctx.fabric)}  ", palette.strong),
-        (port_state(ctx.scene, row), palette.gone if is_down else palette.dim),
-        ("  ", palette.text),
-    ]
+    port, is_down = ctx.fabric.ports[row], snapshot.up[row] == 0
+    state = (port_state(ctx.scene, row), palette.gone if is_down else palette.dim)
+    values: list[Span] = []
+    more: list[Span] = []
     if not is_down:
         if not ctx.metric.traffic:
             value = ctx.metric.say(snapshot, row, ctx.unit)
             if ctx.time.is_reading and value.endswith(": absent"):
                 value = f"{ctx.metric.name}: …"
-            spans.append((f"{value}  ", palette.strong))
-        # What does not fit is left out from the end: half of a number is another number.
-        traffic = traffic_text(snapshot, row, ctx.unit)
-        while width_of(spans) + len(traffic) > ctx.width and "  " in traffic:
-            traffic = traffic.rpartition("  ")[0]
-        spans.append((traffic, palette.text))
-    for finding in ctx.scene.findings:
-        text = f"  {finding_mark(finding)} {cause_title(finding)}"
-        if row in finding.rows and width_of(spans) + len(text) < ctx.width:
-            spans.append((text, finding_style(finding, palette)))
-    return Line(tuple(spans))
+            values.append((value, palette.strong))
+        traffic = [(part, palette.text) for part in traffic_parts(snapshot, row, ctx.unit)]
+        values += traffic[:2]
+        more += traffic[2:]
+    more += [
+        (f"{finding_mark(finding)} {cause_title(finding)}", finding_style(finding, palette))
+        for finding in ctx.scene.findings
+        if row in finding.rows
+    ]
+    for name in (both_ends(port, ctx.fabric), port.display_name):
+        parts: list[Span] = [(f" {name}", palette.strong), state, *values]
+        if _summary_width(parts) <= ctx.width:
+            break
+    else:
+        # Half of a number is another number: what does not fit is left out whole.
+        cut: Span = ("…", palette.dim)
+        parts[0] = (fit(parts[0][0], min(cell_len(parts[0][0]), ctx.width - 3)), palette.strong)
+        while len(parts) > 1 and _summary_width([*parts, cut]) > ctx.width:
+            parts.pop()
+        return Line(tuple(_side_by_side([*parts, cut], palette)))
+    for part in more:
+        if _summary_width([*parts, part]) <= ctx.width:
+            parts.append(part)
+    return Line(tuple(_side_by_side(parts, palette)))
+
+
+def _side_by_side(parts: Sequence[Span], palette: Palette) -> list[Span]:
+    """Parts with blanks between them."""
+    blanks: Span = ("  ", palette.text)
+    return [span for part in parts for span in (part, blanks)][:-1]
+
+
+def _summary_width(parts: Sequence[Span]) -> int:
+    return sum(cell_len(text) + 2 for text, _ in parts) - 2
 
 
 def port_state(scene: Scene, row: int) -> str:
