@@ -150,6 +150,21 @@ async def test_a_filter_that_leaves_nothing_says_how_to_get_out() -> None:
         assert "no port matches" not in run.text
 
 
+async def test_while_the_past_is_being_read_no_match_is_not_final() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        state = run.app.screen_state
+        state.show(COLLISION.scene(20))
+        state.cursor.is_settled = False
+        await run.press("slash", *"zebra")
+        assert "no port matches yet: the past is being read" in run.lines[-3]
+        state.cursor.is_settled = True
+        run.app.repaint()
+        await run.shows("no port matches; esc clears the filter")
+        state.cursor.is_settled = False
+        await run.press("enter")
+        assert "no port matches yet: the past is being read" in run.lines[1]
+
+
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 18)])
 async def test_a_long_filter_that_leaves_nothing_says_so_at_every_size(
     size: tuple[int, int],

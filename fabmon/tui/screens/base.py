@@ -32,6 +32,7 @@ from fabmon.tui.widgets.prompts import FilterBar
 _MARKING_VIEWS = (*keys.ROOT_VIEWS, "node", "pair")
 """The views that mark the links of the selected finding."""
 _NO_MATCH = "no port matches; esc clears the filter"
+_NO_MATCH_YET = "no port matches yet: the past is being read"
 
 
 class ViewScreen(Contained, Screen[None]):
@@ -121,6 +122,9 @@ class ViewScreen(Contained, Screen[None]):
         shown = footer(self.VIEW, width, self.palette, is_past, refused, table)
         self.put("#footer", [shown])
         self._paint_caption(width)
+        typed = self.query_one(FilterBar).typed
+        if self.has_class("-typing") and not self.SEARCHES_WORDS and typed == state.choices.filter:
+            self._count_matches()
         ctx = self.context()
         if ctx is None:
             self.draw_waiting()
@@ -170,7 +174,12 @@ class ViewScreen(Contained, Screen[None]):
         matched = state.matched(state.scene) if state.scene is not None else None
         part: list[Span] = [(f"filter: {state.choices.filter}", accent)]
         # The last parts of a title are left out first where it is too long.
-        return [[(_NO_MATCH, accent)], part] if matched is not None and matched.is_empty else [part]
+        is_empty = matched is not None and matched.is_empty
+        return [[(self._no_match(), accent)], part] if is_empty else [part]
+
+    def _no_match(self) -> str:
+        """That no port matches the filter, or none of what is read of the past so far."""
+        return _NO_MATCH_YET if self.screen_state.time_context().is_reading else _NO_MATCH
 
     def selection_part(self) -> list[list[Span]]:
         """The mark of the selected finding and its cause; empty where nothing is marked."""
@@ -260,14 +269,17 @@ class ViewScreen(Contained, Screen[None]):
             applied = state.choices.filter
             still = f"the filter is still {applied}" if applied else "no filter is applied"
             bar.complain(f"{error}; {still}", self.palette)
-        else:
-            matched = state.matched(state.scene) if state.scene is not None else None
-            if matched is not None and matched.is_empty:
-                bar.complain(_NO_MATCH, self.palette)
-            elif matched is not None:
-                ports, nodes = int(matched.ports.sum()), len(matched.nodes)
-                bar.note(f"{plural(ports, 'port')} of {plural(nodes, 'node')}", self.palette)
         self.paint()
+
+    def _count_matches(self) -> None:
+        """Show the number of matches in the filter line: it changes while the past is read."""
+        bar, state = self.query_one(FilterBar), self.screen_state
+        matched = state.matched(state.scene) if state.scene is not None else None
+        if matched is not None and matched.is_empty:
+            bar.complain(self._no_match(), self.palette)
+        elif matched is not None:
+            ports, nodes = int(matched.ports.sum()), len(matched.nodes)
+            bar.note(f"{plural(ports, 'port')} of {plural(nodes, 'node')}", self.palette)
 
     def on_filter_bar_closed(self) -> None:
         """Give the view its lines back."""

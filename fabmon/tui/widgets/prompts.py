@@ -99,6 +99,11 @@ class FilterBar(Contained, Vertical):
         # At once: what is typed next goes here.
         self.screen.set_focus(typed)
 
+    @property
+    def typed(self) -> str:
+        """The text in the line."""
+        return self.query_one(Input).value
+
     def note(self, text: str, palette: Palette) -> None:
         """Show the number of matches; clear the error."""
         self.complain("", palette)
