@@ -275,8 +275,9 @@ def traffic_parts(snapshot: Snapshot, row: int, unit: Unit) -> list[str]:
     for name, util in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util)):
         shown = _rate_unit(snapshot, row, unit)
         value = rate(float(snapshot.column(f"{name}_bps")[row]), line, shown)
-        parts.append(f"{name} {value:>9} {percent(float(util[row])):>6}")
+        share = f" {percent(float(util[row])):>6}" if line > 0 else ""
+        parts.append(f"{name} {value:>9}{share}")
     of = rate(line, line, _rate_unit(snapshot, row, Unit.GBIT))
-    of = f"of {of}" if line > 0 else "no line rate: set speed="
+    of = f"of {of}" if line > 0 else "no line rate; hosts file: speed=400G"
     covered = scope(snapshot, row)
     return [*parts, of, *([f"({covered})"] if covered else [])]

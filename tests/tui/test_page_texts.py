@@ -22,7 +22,7 @@ from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
-from fabmon.tui.text.header import all_fit, header, mark_legend, panel_title
+from fabmon.tui.text.header import all_fit, header, panel_title, rare_mark_legend
 from fabmon.tui.text.pages import finding, findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
 from fabmon.tui.time.cursor import TimeCursor
@@ -344,6 +344,7 @@ def test_a_cell_without_a_line_rate_is_explained_by_the_legend() -> None:
         screen_state.take(scene)
         ctx = screen_state.draw_context(scene, 120, 40)
         cells = ctx.codes(scale(ctx.metric, Depth.NONE, False))
-        legend = "  ".join(text for part in mark_legend(ctx.palette, cells) for text, _ in part)
-        assert ("? no line rate" in legend) == is_explained
-        assert "≥" not in legend
+        legend = [text for part in rare_mark_legend(ctx.palette, cells) for text, _ in part]
+        assert legend == ["? no line rate"] * is_explained
+        summary = labels.port_summary(ctx.sized(80), row).text
+        assert ("no line rate; hosts file: speed=400G" in summary) == is_explained

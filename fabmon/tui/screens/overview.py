@@ -22,7 +22,7 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.overview_panels import OverviewPanels
 from fabmon.tui.text import iteration
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.header import all_fit, colour_legend, mark_legend
+from fabmon.tui.text.header import all_fit, colour_legend, mark_legend, rare_mark_legend
 from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
 from fabmon.tui.text.labels import port_summary
 from fabmon.tui.text.minimap import Minimap
@@ -143,15 +143,14 @@ class OverviewScreen(OverviewPanels):
             *self.selection_part(),
         ]
         scale = colour_legend(metric, ctx.digits, tone, self._heatmap.widest)
-        names = [metric.title, metric.short, metric.name]
-        for name in names[width < _SHORT_TITLE :]:
-            named: list[Span] = [(ctx.heat_title(name), tone.text)]
-            parts = [*before, scale, named]
-            if all_fit(parts, width):
-                break
-        else:
-            parts = [*before, named, scale]  # What the cells show goes before their scale.
-        return [*parts, *mark_legend(tone, cells)]
+        rare = rare_mark_legend(tone, cells)
+        names = [metric.title, metric.short, metric.name][width < _SHORT_TITLE :]
+        named: list[list[Span]] = [[(ctx.heat_title(name), tone.text)] for name in names]
+        # A shorter name of the metric makes room for marks that need an explanation.
+        tried = [[*before, scale, name, *marks] for marks in (rare, []) for name in named]
+        # What the cells show goes before their scale.
+        parts = next((each for each in tried if all_fit(each, width)), [*before, named[-1], scale])
+        return [*parts, *(each for each in rare if each not in parts), *mark_legend(tone)]
 
     def _draw_port(self, ctx: DrawContext | None) -> None:
         """Describe the port under the mouse, else the one under the cursor."""

@@ -306,15 +306,16 @@ def _digits(heat: HeatMetric, width: int) -> str:
     return f"{'tens of %' if width < 2 else '%'}, {FULL} full"
 
 
-def mark_legend(palette: Palette, cells: Codes | None = None) -> list[list[Span]]:
-    """What the marks in the cells mean, most important part first. Rare ones are explained where
-    `cells`, the codes on the screen, have them."""
+def rare_mark_legend(palette: Palette, cells: Codes) -> list[list[Span]]:
+    """What those marks in the cells mean that most screens do not have."""
+    kinds = np.unique(cells & ~np.uint16(STALE | SELECTED | MUTED)).tolist()
+    return [[(text, palette.dim)] for code, text in _RARE_MARKS.items() if code in kinds]
+
+
+def mark_legend(palette: Palette) -> list[list[Span]]:
+    """What the usual marks in the cells mean, most important part first."""
     stale = "▒" if palette.depth.rgb else "?"
-    flags = np.uint16(STALE | SELECTED | MUTED)
-    kinds = [] if cells is None else np.unique(cells & ~flags).tolist()
-    rare = [text for code, text in _RARE_MARKS.items() if code in kinds]
     return [
-        *[[(text, palette.dim)] for text in rare],
         [
             ("▲", palette.accent),
             (" flagged  ", palette.dim),

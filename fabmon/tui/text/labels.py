@@ -143,8 +143,10 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
                 value = f"{ctx.metric.name}: …"
             values.append((value, palette.strong))
         traffic = [(part, palette.text) for part in traffic_parts(snapshot, row, ctx.unit)]
-        values += traffic[:2]
-        more += traffic[2:]
+        # Without a line rate the third part says how to set it.
+        most = 2 if snapshot.line_rate_bps[row] > 0 else 3
+        values += traffic[:most]
+        more += traffic[most:]
     more += [
         (f"{finding_mark(finding)} {cause_title(finding)}", finding_style(finding, palette))
         for finding in ctx.scene.findings
