@@ -145,7 +145,8 @@ link subnet
 link util
     mean utilisation of a finding's link while it was full.
 LIVE
-    the screen follows the newest tick; the time shown is that of the tick, in UTC.
+    the screen follows the newest tick; the time shown is that of the tick, in UTC. CONNECTING: no
+    node sends data yet; NO NODE UP: none does, and all have failed or are lost.
 LLDP
     link layer discovery: both ends of a cable announce themselves; the most reliable source of
     cabling.

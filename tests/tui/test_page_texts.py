@@ -14,6 +14,7 @@ from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND
 from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wording import Unit
 from fabmon.report.page.digest import Bins, digest
 from fabmon.report.page.page import cards
@@ -143,6 +144,46 @@ def test_nodes_that_are_stale_alike_are_one_line() -> None:
         line.text for line in nodes.nodes_page(screen_state.draw_context(scene, 100), frozenset())
     )
     assert "▸ ▒ 2 stale, connection  gpu002, gpu003: no frame from it" in text
+
+
+def _without_data(state: NodeState, reason: str) -> ScreenState:
+    """A screen of two nodes in one state."""
+    scene = HEALTHY.scene(70)
+    nodes = scene.snapshot.fabric.nodes[:2]
+    statuses = {
+        node.name: NodeStatus(node.name, state, 0, reason, f"cause of {node.name}")
+        for node in nodes
+    }
+    two = msgspec.structs.replace(scene.snapshot.fabric, nodes=nodes)
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(
+        replace(scene, snapshot=replace(scene.snapshot, statuses=statuses, fabric=two))
+    )
+    return screen_state
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (NodeState.FAILED, "✖ NO NODE UP 14:07:50Z"),
+        (NodeState.LOST, "✖ NO NODE UP 14:07:50Z"),
+        (NodeState.CONNECTING, "○ CONNECTING 14:07:50Z"),
+        (NodeState.UP, "● LIVE 14:07:50Z"),
+    ],
+)
+def test_the_header_is_live_only_where_a_node_sends_data(state: NodeState, said: str) -> None:
+    assert said in header(_without_data(state, "").header_context(80)).text
+
+
+def test_a_reason_that_does_not_fit_its_line_is_below_it_in_full() -> None:
+    reason = "connection refused by gpu001:22: is sshd running, is the port right (port=)?"
+    screen_state = _without_data(NodeState.FAILED, reason)
+    scene = screen_state.live
+    assert scene is not None
+    page = nodes.nodes_page(screen_state.draw_context(scene, 80), frozenset())
+    text = " ".join(" ".join(each.text for each in page).split())
+    assert text.count(reason) == 2
+    assert all(cell_len(each.text) <= 80 for each in page)
 
 
 @pytest.mark.parametrize("names", [("vm",), ("a", "bb"), ("a-host-with-a-name-of-35-characters",)])

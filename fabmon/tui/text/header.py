@@ -139,7 +139,7 @@ def _join(parts: list[_Part], gap: int, base: Style) -> Line:
 
 
 def time_state(time: TimeContext, palette: Palette) -> list[Span]:
-    """Live, delayed, paused or ended: a glyph, a word and a time."""
+    """Live, delayed, paused, ended, or no node that sends data: a glyph, a word and a time."""
     scene = time.scene
     if scene is None:
         if time.ended:
@@ -156,11 +156,24 @@ def time_state(time: TimeContext, palette: Palette) -> list[Span]:
     late_s = max(time.delay_s, time.silent_s)
     if late_s:
         live[:1] = [(f"● DELAYED {full_units(late_s + 0.5)}", palette.accent), (" ", palette.text)]
+    elif (nothing := _nothing_up(scene, palette)) is not None:
+        live[0] = nothing
     elif time.data_age_s >= 1:
         live.append((f" data {duration(time.data_age_s)} old", palette.dim))
     if time.silent_s:
         live.append((f" no tick for {duration(time.silent_s)}", palette.accent))
     return live
+
+
+def _nothing_up(scene: Scene, palette: Palette) -> Span | None:
+    """The state where no node sends data: nothing on the screen is live; None where one does."""
+    up, total = nodes_up(scene)
+    if up or not total:
+        return None
+    waits = (NodeState.QUEUED, NodeState.CONNECTING, NodeState.STARTING)
+    if any(status.state in waits for status in scene.snapshot.statuses.values()):
+        return "○ CONNECTING ", palette.strong
+    return "✖ NO NODE UP ", palette.gone
 
 
 def _cursor(state: TimeContext, shown: Scene, palette: Palette) -> Span:

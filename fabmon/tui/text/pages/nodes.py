@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import msgspec
+from rich.cells import cell_len
 from rich.style import Style
 
 from fabmon.fabric.tick import NodeState, NodeStatus
@@ -18,6 +20,7 @@ from fabmon.tui.line import (
     Line,
     NodeTarget,
     Span,
+    Target,
     fit,
     line,
     paragraph,
@@ -61,9 +64,11 @@ def nodes_page(ctx: DrawContext, unfolded: frozenset[FoldTarget]) -> list[Line]:
     for group in _groups(statuses):
         fold = FoldTarget(group[0].state, group[0].cause)
         if len(group) > 1:
-            lines.append(_fold(ctx, group, fold in unfolded, fold))
-        if len(group) == 1 or fold in unfolded:
-            lines += [_node(ctx, status, name) for status in group]
+            lines += _fold(ctx, group, fold in unfolded, fold)
+            if fold in unfolded:
+                lines += [_node(ctx, status, name) for status in group]
+        else:
+            lines += _whole_node(ctx, group[0], name)
     return lines
 
 
@@ -126,14 +131,39 @@ def _groups(statuses: list[NodeStatus]) -> list[list[NodeStatus]]:
     return sorted(groups.values(), key=lambda group: _ORDER.index(group[0].state))
 
 
-def _fold(ctx: DrawContext, group: list[NodeStatus], unfolded: bool, fold: FoldTarget) -> Line:
-    """`▸ ✖ 12 failed, host key  gpu001, gpu002, gpu003 and 9 more: reason`."""
+def _fold(
+    ctx: DrawContext, group: list[NodeStatus], unfolded: bool, fold: FoldTarget
+) -> list[Line]:
+    """`▸ ✖ 12 failed, host key  gpu001, gpu002, gpu003 and 9 more: reason`; the reason on lines of
+    its own where it does not fit."""
     first = group[0]
     names = name_list([status.node for status in group], 3)
     sign = f" {'▾' if unfolded else '▸'} {_SIGNS[first.state]}"
     head = f"{sign} {len(group)} {first.state}, {first.cause}  "
-    text = fit(f"{names}: {first.reason or first.cause}", max(0, ctx.width - len(head)))
-    return line((head, _style(first.state, ctx.palette)), (text, ctx.palette.text), target=fold)
+    reason, room = first.reason or first.cause, max(0, ctx.width - len(head))
+    text = f"{names}: {reason}"
+    is_cut = cell_len(text) > room
+    shown = (fit(names if is_cut else text, room), ctx.palette.text)
+    lines = [line((head, _style(first.state, ctx.palette)), shown, target=fold)]
+    return lines + _reason_lines(ctx, reason, fold) if is_cut else lines
+
+
+def _reason_lines(ctx: DrawContext, reason: str, target: Target) -> list[Line]:
+    """A reason below the line that it belongs to."""
+    return paragraph(reason, ctx.width, ctx.palette.text, target, indent=5)
+
+
+def _whole_node(ctx: DrawContext, status: NodeStatus, name: int) -> list[Line]:
+    """One node; its reason on lines of its own where it does not fit."""
+    if cell_len(status.reason) <= ctx.width - _used(name):
+        return [_node(ctx, status, name)]
+    row = _node(ctx, msgspec.structs.replace(status, reason=""), name)
+    return [row, *_reason_lines(ctx, status.reason, NodeTarget(status.node))]
+
+
+def _used(name: int) -> int:
+    """Columns before the reason of a node."""
+    return 3 + name + 2 + 12 + _FOR + 2 + 9 + 2
 
 
 def _node(ctx: DrawContext, status: NodeStatus, name: int) -> Line:
@@ -146,12 +176,11 @@ def _node(ctx: DrawContext, status: NodeStatus, name: int) -> Line:
     shown = f"{plural(len(notices), 'notice')}: enter shows {'it' if len(notices) == 1 else 'them'}"
     reason = status.reason or (shown if notices else "")
     state = f"{_SIGNS[status.state]} {status.state}"
-    used = 3 + name + 2 + 12 + _FOR + 2 + 9 + 2
     return line(
         (f" {palette.selection_mark if is_marked else ' '} ", palette.strong),
         (f"{fit(status.node, name)}  ", palette.text),
         (f"{state:<12}", _style(status.state, palette)),
         (f"{right(lasted, _FOR)}  {right(cpu, 9)}  ", palette.dim),
-        (fit(reason, max(0, ctx.width - used)), palette.text),
+        (fit(reason, max(0, ctx.width - _used(name))), palette.text),
         target=NodeTarget(status.node),
     )
