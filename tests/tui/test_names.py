@@ -124,6 +124,30 @@ async def test_the_whole_meaning_of_the_selected_metric_is_below_a_narrow_list()
         assert "pause, % of time: paused by the neighbour, or pausing it: PFC and 802.3x" in text
 
 
+async def test_the_whole_text_of_the_selected_name_is_below_a_narrow_list() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        await run.press("colon", "down", "down", "down", "down", "down")
+        text = " ".join(run.text.replace("│", " ").split())
+        assert "fluctuation: variability of bandwidth by job" in text
+
+
+async def test_a_menu_has_a_frame_and_keys_of_its_own() -> None:
+    async with running(COLLISION, size=(80, 24)) as run:
+        for key in (":", "v", "x"):
+            await run.press({":": "colon"}.get(key, key))
+            assert "╭" in run.text
+            assert "enter explain" not in run.text
+            assert "esc cancel" in run.lines[-1]
+            x = run.lines[-1].index("esc")
+            await run.click(x, 23)
+            assert "╭" not in run.text
+            assert "enter explain" in run.lines[-1]
+        await run.press("slash")
+        assert run.lines[-1].split() == ["enter", "keep", "esc", "clear"]
+        await run.press("escape")
+        assert "enter explain" in run.lines[-1]
+
+
 def test_every_metric_has_a_unit_and_a_meaning() -> None:
     from fabmon.tui.metrics import HEAT_METRICS
     from fabmon.tui.widgets.choosers import _ABOUT

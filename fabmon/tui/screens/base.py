@@ -21,7 +21,7 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import header, panel_title
-from fabmon.tui.text.key_help import footer
+from fabmon.tui.text.key_help import footer, menu_footer
 from fabmon.tui.text.pages.port_charts import SPANS
 from fabmon.tui.time.cursor import Zoom
 from fabmon.tui.time.past_reader import PastReader
@@ -31,6 +31,7 @@ from fabmon.tui.widgets.prompts import FilterBar
 
 _MARKING_VIEWS = (*keys.ROOT_VIEWS, "node", "pair")
 """The views that mark the links of the selected finding."""
+_FILTER_KEYS = (("enter", "enter", "keep"), ("escape", "esc", "clear"))
 _NO_MATCH = "no port matches; esc clears the filter"
 _NO_MATCH_YET = "no port matches yet: the past is being read"
 
@@ -119,7 +120,10 @@ class ViewScreen(Contained, Screen[None]):
             replace(key, label=words[key.action]) if key.action in words else key
             for key in state.keys
         ]
-        shown = footer(self.VIEW, width, self.palette, is_past, refused, table)
+        if self.has_class("-typing"):
+            shown = menu_footer(_FILTER_KEYS, width, self.palette)
+        else:
+            shown = footer(self.VIEW, width, self.palette, is_past, refused, table)
         self.put("#footer", [shown])
         self._paint_caption(width)
         typed = self.query_one(FilterBar).typed

@@ -52,6 +52,17 @@ def footer(
     return Line((*spans, (" " * max(0, gap), palette.text), *last))
 
 
+def menu_footer(offered: Sequence[tuple[str, str, str]], width: int, palette: Palette) -> Line:
+    """The keys of a menu: (key as Textual names it, as it is shown, its word). Clicking one has the
+    effect of pressing it."""
+    spans: list[Span] = [(" ", palette.text)]
+    for key, shown, label in offered:
+        meta = Style.from_meta({"@click": f"app.simulate_key({key!r})"})
+        spans += [(shown, palette.key + meta), (f" {label}", palette.dim + meta)]
+        spans.append(("  ", palette.text))
+    return Line((*spans, (" " * max(0, width - width_of(spans)), palette.text)))
+
+
 def _footer_keys(view: str, is_past: bool, table: Sequence[keys.Key]) -> list[keys.Key]:
     """The keys for the footer of a view, most useful first; the last two are help and the exit.
 

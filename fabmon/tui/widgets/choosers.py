@@ -23,19 +23,18 @@ from fabmon.tui.metrics import HeatMetric, heat_metric, metrics_of
 from fabmon.tui.names import Entry, NameIndex
 from fabmon.tui.palette import Palette
 from fabmon.tui.widgets.lines import Highlighted, LineView, OpenRequested, Painted
-from fabmon.tui.widgets.prompts import TypedLine, TypingScreen
+from fabmon.tui.widgets.prompts import FRAME, MenuKeys, TypedLine, TypingScreen
 
 _WIDTH, _METRICS_WIDTH = 90, 100
 """Columns of the lists where the terminal is wide enough."""
 _KIND = 8
 _PRIORITY = re.compile(r"-p(\d)$")
-_HINT = "a node, port, job, finding, metric, view or command: gpu012  l1u5  collision"
-
-
+_HINT = "node, port, job, finding, metric, view or command: gpu012  l1u5"
+_KEYS = (("enter", "enter", "choose"), ("down", "↑ ↓", "move"), ("escape", "esc", "cancel"))
 _BEFORE_MEANING = 43
 """Columns before the meaning in a line of the list of metrics."""
 _MEANING_LINES = 2
-"""Lines below that list for the whole meaning of the selected metric."""
+"""Lines below a list for the whole text of the selected line."""
 
 
 class JumpPrompt(TypingScreen[Entry | None]):
@@ -48,14 +47,17 @@ class JumpPrompt(TypingScreen[Entry | None]):
         super().__init__()
         self._names, self._palette = names, palette
         self._found: list[Entry] = []
+        self._columns = self._room = 0
 
     def compose(self) -> ComposeResult:
-        """Input and list."""
+        """Input, list, the whole text of a line, keys."""
         with Vertical(id="chooser"):
             with Horizontal():
                 yield Painted(id="question")
                 yield TypedLine(self._submit, _HINT)
             yield LineView(id="lines")
+            yield Painted(id="meaning")
+        yield MenuKeys(self._palette, _KEYS)
 
     def on_mount(self) -> None:
         """Show the names that need no query."""
@@ -67,7 +69,8 @@ class JumpPrompt(TypingScreen[Entry | None]):
         """Draw the list in the size of the terminal."""
         box = self.query_one("#chooser")
         box.styles.width = min(_WIDTH, self.size.width)
-        box.styles.height = min(24, max(4, self.size.height - 4))
+        box.styles.height = min(26, max(4 + FRAME, self.size.height - 3))
+        self.query_one("#meaning", Painted).styles.height = _MEANING_LINES
         self._show(self.query_one(Input).value)
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -90,25 +93,37 @@ class JumpPrompt(TypingScreen[Entry | None]):
     def on_highlighted(self, event: Highlighted) -> None:
         """The cursor of the list is of no interest to the app."""
         event.stop()
+        self._draw_meaning()
 
     def action_move(self, direction: str) -> None:
         """Move the cursor of the list."""
         self.query_one(LineView).action_cursor(direction)
+        self._draw_meaning()
+
+    def _draw_meaning(self) -> None:
+        """Show the whole text on the selected name, where the list cuts it."""
+        selected, tone = self.query_one(LineView).selected, self._palette
+        about = self._found[selected.number].about if isinstance(selected, EntryTarget) else ""
+        parts = wrap(about, self._columns - 2) if cell_len(about) > self._room else []
+        shown = [line((f"  {part}", tone.text)) for part in parts[:_MEANING_LINES]]
+        self.query_one("#meaning", Painted).show(shown, tone.text)
 
     def action_leave(self) -> None:
         """Cancel."""
         self.dismiss(None)
 
     def _show(self, query: str) -> None:
-        tone, width = self._palette, min(_WIDTH, self.size.width) - 1
+        tone = self._palette
+        self._columns = width = min(_WIDTH, self.size.width) - FRAME - 1
         self._found = self._names.search(query)
         longest = max((len(each.name) for each in self._found), default=0)
         name = min(longest, max(10, width // 2)) + 2
+        self._room = max(0, width - name - _KIND - 4)
         lines = [
             line(
                 (f"  {fit(each.name, name)}", tone.strong),
                 (fit(each.kind, _KIND) + "  ", tone.key),
-                (fit(each.about, max(0, width - name - _KIND - 4)), tone.dim),
+                (fit(each.about, self._room), tone.dim),
                 target=EntryTarget(number),
             )
             for number, each in enumerate(self._found)
@@ -118,6 +133,7 @@ class JumpPrompt(TypingScreen[Entry | None]):
         view.show(lines or [line(("  no name matches", tone.dim))], tone.text, tone.cursor)
         view.always_shows_cursor = True
         view.scroll_to(y=0, animate=False)
+        self._draw_meaning()
 
 
 _TIME, _LINE = "% of time", "% of line rate"
@@ -161,11 +177,12 @@ class MetricMenu(Contained, ModalScreen[str | None]):
         self._cut = False
 
     def compose(self) -> ComposeResult:
-        """Title and list."""
+        """Title, list, the whole text of a line, keys."""
         with Vertical(id="chooser"):
             yield Painted(id="title")
             yield LineView(id="lines")
             yield Painted(id="meaning")
+        yield MenuKeys(self._palette, _KEYS)
 
     def on_mount(self) -> None:
         """Focus the list."""
@@ -173,15 +190,18 @@ class MetricMenu(Contained, ModalScreen[str | None]):
 
     def on_resize(self) -> None:
         """Draw the list in the size of the terminal."""
-        tone, width = self._palette, min(_METRICS_WIDTH, self.size.width)
+        tone, width = self._palette, min(_METRICS_WIDTH, self.size.width) - FRAME
         snapshot = None if self._scene is None else self._scene.snapshot
         metrics = metrics_of(snapshot)
         box, view = self.query_one("#chooser"), self.query_one(LineView)
-        box.styles.width = width
+        box.styles.width = width + FRAME
         room = width - 1 - _BEFORE_MEANING
         self._cut = any(cell_len(_meaning(each)[1]) > room for each in metrics)
         below = _MEANING_LINES if self._cut else 0
-        box.styles.height = min(len(metrics) + 1 + below, max(4 + below, self.size.height - 2))
+        most = max(4 + below + FRAME, self.size.height - 1)
+        height = min(len(metrics) + 1 + below + FRAME, most)
+        box.styles.height = height
+        box.styles.margin = (min(2, max(0, self.size.height - 1 - height)), 0, 0, 0)
         meaning = self.query_one("#meaning", Painted)
         meaning.display, meaning.styles.height = self._cut, max(1, below)
         head = f"  {fit('Metric', 13)}{fit('Unit', 16)}{right('Max now', 10)}  Meaning"
@@ -197,7 +217,7 @@ class MetricMenu(Contained, ModalScreen[str | None]):
         if not self._cut or not isinstance(target, MetricTarget):
             return
         unit, about = _meaning(heat_metric(target.name))
-        width = min(_METRICS_WIDTH, self.size.width) - 3
+        width = min(_METRICS_WIDTH, self.size.width) - FRAME - 3
         parts = wrap(f"{target.name}, {unit}: {about}", width)[:_MEANING_LINES]
         shown = [line((f"  {each}", tone.text)) for each in parts]
         self.query_one("#meaning", Painted).show(shown, tone.text)

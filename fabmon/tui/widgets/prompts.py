@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -24,9 +24,12 @@ from fabmon.tui.containment import Contained
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.line import Line, fit, line, wrap
 from fabmon.tui.palette import Palette
+from fabmon.tui.text.key_help import menu_footer
 from fabmon.tui.widgets.lines import Painted
 
 _MENU_COLUMNS = 66
+FRAME = 2
+"""Columns and lines that the frame of a menu takes."""
 HINT = "word  !word  util>80  state:down  role:switch  group:leaf1"
 
 
@@ -207,6 +210,20 @@ class Prompt(TypingScreen[str | None]):
         self.dismiss(None)
 
 
+class MenuKeys(Painted):
+    """The keys of a menu at the bottom, over those of the view behind it, which do not work."""
+
+    def __init__(self, palette: Palette, offered: Sequence[tuple[str, str, str]]) -> None:
+        """(key as Textual names it, as it is shown, its word) of each key."""
+        super().__init__(id="menu-keys")
+        self._palette, self._offered = palette, offered
+
+    def on_resize(self) -> None:
+        """Draw them in the width of the terminal."""
+        drawn = menu_footer(self._offered, self.size.width, self._palette)
+        self.show([drawn], self._palette.text)
+
+
 class SaveMenu(Contained, ModalScreen[str | None]):
     """The menu of what to save. Its result is `picture`, `table` or `cut`, None if cancelled."""
 
@@ -216,16 +233,18 @@ class SaveMenu(Contained, ModalScreen[str | None]):
         """In the colours of the view below."""
         super().__init__()
         self._palette = palette
+        self._choices = [key for key in KEYS if key.scope == keys.SAVE]
 
     def compose(self) -> ComposeResult:
-        """The lines of the menu."""
+        """The lines of the menu, its keys."""
         yield Painted(id="save")
+        cancel = next(key for key in self._choices if key.shown == "esc")
+        yield MenuKeys(self._palette, [("escape", cancel.shown, cancel.help)])
 
     def on_resize(self) -> None:
         """Draw the menu in the size of the terminal."""
         palette, view = self._palette, self.query_one("#save", Painted)
-        choices = [key for key in KEYS if key.scope == keys.SAVE]
-        width = min(_MENU_COLUMNS, self.size.width)
+        width = min(_MENU_COLUMNS, self.size.width - FRAME)
         head = " Save into "
         where = str(Path.cwd())
         room = max(1, width - cell_len(head) - 1)
@@ -235,9 +254,9 @@ class SaveMenu(Contained, ModalScreen[str | None]):
         lines: list[Line] = [line((fit(f"{head}{where}", width), palette.strong))]
         lines += [
             line((f"  {fit(key.shown, 5)}", palette.key), (fit(key.help, width - 7), palette.text))
-            for key in choices
+            for key in self._choices
         ]
-        view.styles.width, view.styles.height = width, len(lines)
+        view.styles.width, view.styles.height = width + FRAME, len(lines) + FRAME
         view.show(lines, palette.text)
 
     def action_choose(self, what: str) -> None:
