@@ -86,6 +86,7 @@ async def _watch_simulation(
         captions,
         nothing=lambda: starting,
         age_s=feed.age_s,
+        nodes_options=None,
     )
     async with aclosing(feed):
         return await WatchedFeed(session, options, setup, feed, feed.hosts, 1.0, speed=speed).show()

@@ -100,8 +100,8 @@ class ScreenSetup:
     the age of what the feed reported at a time (None: not known). `on_open` is called with the name
     of a node of which a page is opened. `data_age_s` returns how old the samples of half of the
     nodes are (None: a tick has them at once). `nodes_options` are the options that name the nodes,
-    for commands that the screen shows. `watched` is the line that `fabmon watch` prints once it
-    watches.
+    for commands that the screen shows (None: no command reaches them). `watched` is the line that
+    `fabmon watch` prints once it watches.
     """
 
     title: str
@@ -121,7 +121,7 @@ class ScreenSetup:
     age_s: Callable[[int], float] | None = None
     on_open: Callable[[str], None] | None = None
     data_age_s: Callable[[], float] | None = None
-    nodes_options: str = "--hosts FILE"
+    nodes_options: str | None = "--hosts FILE"
     watched: str = ""
 
 

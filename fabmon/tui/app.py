@@ -109,7 +109,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
     feed reported at a time, None where that is not known. `on_open` is called with the name of a
     node of which a page is opened. `data_age_s` returns how old the samples of half of the nodes
     are, None where a tick has them at once. `preferences` are the choices of the user to begin
-    with. `nodes_options` are the options that name the nodes.
+    with. `nodes_options` are the options that name the nodes, None where no command reaches them.
     """
 
     CSS_PATH = "screen.tcss"
@@ -137,7 +137,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         on_open: Callable[[str], None] | None = None,
         data_age_s: Callable[[], float] | None = None,
         preferences: Preferences | None = None,
-        nodes_options: str = "--hosts FILE",
+        nodes_options: str | None = "--hosts FILE",
     ) -> None:
         """Nothing is shown before `run_async`."""
         depth = detect(os.environ) if color == "auto" else Depth(color)

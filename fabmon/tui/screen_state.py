@@ -79,10 +79,10 @@ class ScreenState:
     is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
     returns why there are no nodes, empty if that is not known, `alerts_fail` whether findings
     cannot be sent to a receiver. `nodes_options` are the options that name the nodes, for commands
-    that texts show. `impossible` are the actions that these nodes cannot carry out, such as a burst
-    where they are simulated or recorded. `follows_first`: the first finding is selected, until the
-    user moves. `unfolded` are the keys of the groups of findings that are listed. `terminal_theme`
-    fits the terminal's background.
+    that texts show, None where no command reaches them. `impossible` are the actions that these
+    nodes cannot carry out, such as a burst where they are simulated or recorded. `follows_first`:
+    the first finding is selected, until the user moves. `unfolded` are the keys of the groups of
+    findings that are listed. `terminal_theme` fits the terminal's background.
     """
 
     title: str
@@ -102,7 +102,7 @@ class ScreenState:
     captions: Tips = field(default_factory=Tips)
     nothing: Callable[[], str] = str
     alerts_fail: Callable[[], bool] = bool
-    nodes_options: str = "--hosts FILE"
+    nodes_options: str | None = "--hosts FILE"
     impossible: frozenset[str] = frozenset()
     follows_first: bool = True
     _selected_key: str = ""

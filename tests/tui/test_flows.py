@@ -141,8 +141,9 @@ def test_of_what_may_be_on_a_link_the_likeliest_come_first_and_it_is_said_above_
 
 
 def test_what_to_run_next_has_the_names_of_two_hosts() -> None:
-    def next_of(world: World) -> str:
+    def next_of(world: World, options: str | None = "--hosts FILE") -> str:
         scene, screen_state = world.scene(SEQ), ScreenState("pod7", Depth.TRUECOLOR)
+        screen_state.nodes_options = options
         lines = flows.next_step(screen_state.draw_context(scene, 79), scene.findings[0])
         return "".join(line.text for line in lines)
 
@@ -151,6 +152,7 @@ def test_what_to_run_next_has_the_names_of_two_hosts() -> None:
     assert next_of(replace(COLLISION, notices=NOTICES)) == " Next: " + said.format(
         "gpu002", "gpu005"
     )
+    assert next_of(TALKING, None) == ""
 
 
 def infiniband(fabric: Fabric, lids_per_nic: int = 1) -> Fabric:

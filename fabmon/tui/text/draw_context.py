@@ -155,7 +155,8 @@ class DrawContext:
     `line_rate_bps` is [ports]: the last known line rate of each. `events` are all known ones by
     time; `closed` the last findings that closed, the latest first. `no_nodes_reason` says why no
     node is there, empty where that is not known. `keys` are those of the user. `nodes_options` are
-    the options of a command that name the nodes.
+    the options of a command that name the nodes, None where no command reaches them, as in the
+    demo.
     """
 
     scene: Scene
@@ -179,7 +180,7 @@ class DrawContext:
     no_nodes_reason: str
     time: TimeContext
     keys: tuple[Key, ...] = KEYS
-    nodes_options: str = ""
+    nodes_options: str | None = ""
 
     def key(self, name: str) -> str:
         """The key of the action with this name in fabmon.toml."""

@@ -105,9 +105,11 @@ def _affected_names(finding: Finding, fabric: Fabric) -> frozenset[str]:
 def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     """For a hashing finding without known flows: the `fabmon trace` command that asks the switches,
     with two hosts whose flows may use the link. On InfiniBand: how to read the forwarding tables.
+    Nothing where no command reaches the nodes.
     """
     place = link_of(ctx.fabric, finding)
-    if finding.cause not in causes_with(Trait.OF_HASHING) or place is None:
+    is_hashing = finding.cause in causes_with(Trait.OF_HASHING)
+    if not is_hashing or place is None or ctx.nodes_options is None:
         return []
     if ctx.fabric.ports[place.rows[0]].kind == "infiniband" and ctx.fabric.forwarding is None:
         return _next(ctx, _READ_TABLES)
