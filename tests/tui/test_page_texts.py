@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -13,7 +14,7 @@ from rich.cells import cell_len
 from collectors.catalog import CATALOG
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND
-from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.snapshot import Floats, Rows
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wording import Unit
 from fabmon.report.page.digest import Bins, digest
@@ -58,6 +59,30 @@ def test_a_port_of_unknown_line_rate_is_drawn_in_bits_where_others_are_in_percen
     assert "tx, Gb/s, last 5 min, scale to highest value" in text
     assert "100 %│" not in text
     assert "Gb/s│" in text
+
+
+class _Idle(World):
+    def window(self, column: str, rows: Sequence[int] | Rows, ticks: int, end_seq: int) -> Floats:
+        return np.zeros_like(super().window(column, rows, ticks, end_seq))
+
+
+def test_an_idle_port_of_unknown_line_rate_has_a_scale_that_makes_sense() -> None:
+    idle = _Idle()
+    scene = idle.scene(70)
+    row = row_of(idle, "gpu002/mlx5_1")
+    rates = scene.snapshot.line_rate_bps.copy()
+    rates[row] = np.nan
+    snapshot = replace(scene.snapshot, line_rate_bps=rates)
+    screen_state = ScreenState("pod7", Depth.NONE)
+    scene = replace(scene, snapshot=snapshot)
+    screen_state.take(scene)
+    shown = snapshot.fabric.ports[row]
+    text = "\n".join(
+        line.text for line in port.page(screen_state.draw_context(scene, 100, 40), shown, 5)
+    )
+    assert "1.00 b/s│" not in text
+    assert "1.00 Gb/s│" in text
+    assert "scale to 1.00 Gb/s" in text
 
 
 def test_links_that_were_down_before_are_no_finding_and_are_said() -> None:

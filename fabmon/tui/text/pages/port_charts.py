@@ -30,6 +30,8 @@ _AXIS = 10
 _MEAN_ROWS = 4
 """A lower chart has no room for the mean beside the highest value."""
 _BURST_ROWS = 6
+_IDLE_BPS = 1e9
+"""The top of a chart without any traffic where no line rate is known."""
 _SOURCES = {
     "ib": "port_xmit_data and port_rcv_data (on RoCE: only RDMA)",
     "netdev": "the kernel's network stack (without RDMA)",
@@ -60,11 +62,14 @@ def charts(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     if not top > 0:
         known = np.concatenate([curve.values for curve in curves.values()])
         known = known[np.isfinite(known)]
-        top = float(known.max()) if len(known) and known.max() > 0 else 1.0
+        top = float(known.max(initial=0.0))
         scale = "highest value"
     # Without a line rate there is no percentage to show.
     is_share_unknown = ctx.unit is Unit.PERCENT and scale != "line rate"
     unit = unit_of(port.kind, Unit.GBIT if is_share_unknown else ctx.unit)
+    if not top:
+        top = _IDLE_BPS
+        scale = wording.rate(top, top, unit)
     tx, rx = (
         _chart(ctx.sized(each, rows), direction, curves[direction], (top, scale), style, unit)
         for direction, style in (("tx", palette.tx), ("rx", palette.rx))
@@ -193,8 +198,8 @@ def _burst_curve(
 ) -> list[Line]:
     """The rates over the burst, on a scale from 0 to the line rate."""
     columns = max(10, ctx.width - _AXIS - 2)
-    floor = line_rate_bps if line_rate_bps > 0 else 1.0
-    top = max(floor, burst.greatest_bps)
+    line_bps = line_rate_bps if line_rate_bps > 0 else 0.0
+    top = max(line_bps, burst.greatest_bps) or _IDLE_BPS
     values = _evenly(burst, seconds, 2 * columns)
     lines = [
         line(label, (text, style))
