@@ -12,15 +12,19 @@ import pytest
 from fabmon.fabric.snapshot import HEAT
 from fabmon.fabric.time_wording import MINUS
 from fabmon.recording.format.minutes import MINUTE_NS
+from fabmon.recording.reading.rate_tiers import Tier, TierQuery
 from fabmon.recording.writing.writer import Writer
 from fabmon.tui.cells import ABSENT, READING
 from fabmon.tui.screens.finding import WaterfallScreen
 from fabmon.tui.screens.port import PortScreen
 from fabmon.tui.text.pages.waterfall import LongWaterfall
+from fabmon.tui.time.trend import with_memory
 from tests.tui.golden import check
 from tests.tui.long_past import write_day
 from tests.tui.recordings import Watching, recording_of, replaying
 from tests.tui.running import Running, running
+from tests.tui.scenes import row_of
+from tests.tui.worlds import COLLISION
 
 GAP = range(400, 640)
 """Minutes ago."""
@@ -136,6 +140,20 @@ async def test_the_last_minutes_are_those_of_memory(tmp_path: Path) -> None:
         assert np.allclose(np.nanmax(made.values, axis=1), share)
         await run.send(watching.next())
         assert drawn(run).ctx.snapshot.seq == scenes[-1].snapshot.seq + 1
+
+
+def test_more_time_has_no_lower_highest_value() -> None:
+    """Recorded values are rounded: 98.2 % may be recorded as 98.0 %."""
+    newest, rows = COLLISION.scene(70).snapshot, [row_of(COLLISION, "leaf1/swp37")]
+    exact = float(np.nanmax(newest.window("tx_bps", rows, 60)))
+    bins = TierQuery(("leaf1/swp37",), ("tx_bps",), False, 10 * MINUTE_NS, 0, 1)
+    bins = bins._replace(first=newest.time_ns // bins.bin_ns)
+    for recorded, expected in ((0.996 * exact, exact), (0.5 * exact, 0.5 * exact * 129 / 128)):
+        highest = np.full((1, 1, 1), recorded, np.float32)
+        known = Tier(bins, newest.time_ns + 1, highest, highest)
+        found = with_memory(known, newest, rows)
+        assert found.highest.item() == pytest.approx(expected, rel=1e-6)
+        assert found.mean.item() == highest.item()
 
 
 async def test_of_a_replay_all_is_shown_around_the_cursor(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ _EVERY_NS = 10 * SECOND_NS
 _WRITTEN_NS = 3 * SECOND_NS
 """A minute is in the recording this long after its end, at the latest."""
 _LEAST_PROGRESS = 0.05
+_ROUNDED = 1 / 128
+"""By how much of itself a recorded highest value may be below the exact one: it is rounded twice,
+each time to 0.4 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +90,15 @@ def trend(
 
 
 def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
-    """A tier of the ports at `rows`, completed with the ticks that are in none of its minutes yet.
+    """A tier of the ports at `rows`, completed with the ticks in memory.
 
-    The mean of a bin that has recorded minutes is not changed.
+    Of ticks that recorded minutes have, the highest is corrected by what these are rounded: without
+    that, more time would show a lower highest value than the last minutes. The mean of a bin that
+    has recorded minutes is not changed.
     """
     wanted = known.wanted
-    since_ns = max(wanted.from_ns, known.known_ns)
     tick_ns = max(1, int(newest.interval_s * SECOND_NS))
-    ticks = min((newest.time_ns - since_ns) // tick_ns + 1, _MEMORY_TICKS)
+    ticks = min((newest.time_ns - wanted.from_ns) // tick_ns + 1, _MEMORY_TICKS)
     is_there = np.array(rows, np.intp) < len(newest.line_rate_bps)
     if ticks <= 0 or not is_there.any():
         return known
@@ -106,9 +110,13 @@ def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
     with np.errstate(divide="ignore", invalid="ignore"):
         seen = np.stack([newest.window(each, kept, ticks) / per for each in wanted.columns])
     for place in np.unique(places[(places >= 0) & (places < wanted.bins)]).tolist():
-        part = seen[..., places == place]
+        part, is_new = seen[..., places == place], at_ns[places == place] >= known.known_ns
         at = (slice(None), is_there, place)
-        most[at] = np.fmax(most[at], np.fmax.reduce(part, axis=-1))
+        # Memory has today's line rates, the recording those of the time: where both know a value,
+        # the recorded one is right but for its rounding.
+        limit = np.where(np.isnan(most[at]), np.inf, most[at] * np.float32(1 + _ROUNDED))
+        exact = np.minimum(part, np.where(is_new, np.inf, limit[..., None]))
+        most[at] = np.fmax(most[at], np.fmax.reduce(exact, axis=-1))
         mean[at] = np.where(np.isnan(mean[at]), _mean(part), mean[at])
     return Tier(wanted, known.known_ns, most, mean)
 
