@@ -145,7 +145,10 @@ def test_the_page_of_a_receiver_lists_its_senders_first_and_not_itself(
     flows = next(n for n, each in enumerate(lines) if each.startswith(" Flows"))
     assert "receive: " in lines[flows]
     assert lines[flows + 1].strip() == "Affected NICs are listed first."
-    assert lines[flows + 2].split()[:2] == ["gpu015", "r1"]
+    listed = next(n for n, each in enumerate(lines) if n > flows and " → " in each)
+    assert lines[listed].split()[:2] == ["gpu015", "r1"]
+    # Before the rates it says why they may add up to more than the link carries.
+    assert "all that it sends" in " ".join(lines[flows:listed])
 
 
 @pytest.mark.parametrize("cause", CAUSES)

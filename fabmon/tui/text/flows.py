@@ -279,12 +279,14 @@ def _flows(
 
 
 def _bundles(ctx: DrawContext, shown: Sequence[Bundle]) -> list[Line]:
-    """A line per bundle, with the rate of each NIC once, and what that rate is."""
-    lines, senders = [], set[int]()
+    """What the rates are, then a line per bundle with the rate of each NIC once: they may add up to
+    more than the link carries."""
+    lines = paragraph(_RATES, ctx.width, ctx.palette.dim) if shown else []
+    senders = set[int]()
     for each in shown:
         lines.append(_bundle(ctx, each, with_rate=each.src not in senders))
         senders.add(each.src)
-    return lines + (paragraph(_RATES, ctx.width, ctx.palette.dim) if lines else [])
+    return lines
 
 
 def _bundle(ctx: DrawContext, each: Bundle, with_rate: bool) -> Line:
