@@ -24,6 +24,8 @@ from fabmon.tui.heatmap_units import Unit, range_name, row_ports, second_ports
 
 _MOST_CELLS = 64
 """Cells of one strip, at most."""
+MAX_UPLINK = "max uplink"
+"""The label of the busiest port of a row: of its uplinks, not of its hosts."""
 _BUSIEST = 13
 _BUSIEST_IN_POD = 21
 """Columns of the highest value and its port: `58.3 % up20`, in a pod `58.3 % leaf181 up20`."""
@@ -88,7 +90,8 @@ def caption(units: Sequence[Unit], frame: Frame, summary: Summary, title: str = 
         if room >= len("uplinks"):
             labels.append((strips[-1].x - len("uplinks") - 1, "uplinks"))
         labels += ticks(strips[-1], numbers)
-    labels.append((frame.cells_x + summary.width + 1, "   max"))
+    most = MAX_UPLINK if largest.hosts and summary.uplinks else "   max"
+    labels.append((frame.cells_x + summary.width + 1, most))
     if largest.hosts:
         labels += _curve_labels(_unit_curve(frame, summary))
     return Piece(Kind.CAPTION, frame.x, title, labels=tuple(labels))
@@ -242,5 +245,5 @@ def pod_caption(frame: Frame, plan: PodPlan, title: str) -> Piece:
     x = frame.cells_x + plan.per_row * (plan.hosts + gap) * sum(plan.shape) + BLOCK_GAP - gap
     end = frame.cells_x + plan.width() + 1
     curve = _curve_labels(_pod_curve(frame, plan))
-    labels = ((frame.cells_x, "hosts"), (x, "uplinks"), (end, "   max"), *curve)
+    labels = ((frame.cells_x, "hosts"), (x, "uplinks"), (end, MAX_UPLINK), *curve)
     return Piece(Kind.CAPTION, frame.x, title, labels=labels)

@@ -47,7 +47,10 @@ def _muted(grid: HeatGrid, node: str) -> bool:
 
 async def test_a_leaf_without_a_match_has_no_value_and_no_mark_of_its_own() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
-        await run.press(",", "slash", *"gpu005", "enter")
+        await run.press(",")
+        assert " max uplink " in run.lines[3]
+        await run.press("slash", *"gpu005", "enter")
+        assert " max match " in run.lines[3]
         other, own = (
             next(line for line in run.lines if line.lstrip(" ▲").startswith(name))
             for name in ("leaf1 ", "leaf2 ")

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from rich.style import Style
 
 from fabmon.tui.heatmap_layout import MARK, GridPart, Kind
+from fabmon.tui.heatmap_summary import MAX_UPLINK
 from fabmon.tui.line import fit, right
 from fabmon.tui.palette import Palette
 
@@ -33,6 +34,7 @@ class PartTexts(NamedTuple):
     muted: bool = False
     job: str = ""
     job_style: int = 0
+    is_filtered: bool = False
 
 
 PlacedTexts = list[tuple[int, str, Style]]
@@ -46,7 +48,11 @@ def placed_texts(part: GridPart, texts: PartTexts, name: int, palette: Palette) 
         return [(x, part.title, palette.dim)]
     made: PlacedTexts
     if part.kind is Kind.CAPTION:
-        made = [(at, label, palette.dim) for at, label in part.labels]
+        # With a filter the busiest port is that of all ports that match.
+        most = "max match" if texts.is_filtered else MAX_UPLINK
+        made = [
+            (at, most if label == MAX_UPLINK else label, palette.dim) for at, label in part.labels
+        ]
         if part.title:
             first = min((at for at, _, _ in made), default=x + MARK + name + 1)
             room = max(1, min(first - x - 2, cell_len(part.title)))

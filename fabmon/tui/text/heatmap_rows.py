@@ -152,7 +152,7 @@ class HeatmapRows:
         statuses = ctx.snapshot.statuses
         for number, part in enumerate(self._parts):
             if part.kind in (Kind.TEXT, Kind.CAPTION):
-                made.append(_EMPTY)
+                made.append(_EMPTY if ctx.matched is None else _FILTERED)
                 continue
             node = part.nodes[0] if part.kind is Kind.NODE else None
             status = statuses.get(node.name) if node is not None else None
@@ -325,7 +325,7 @@ class HeatmapRows:
         return made
 
 
-_EMPTY = PartTexts()
+_EMPTY, _FILTERED = PartTexts(), PartTexts(is_filtered=True)
 
 
 def _job_of(part: GridPart, on_node: Mapping[str, Sequence[Job]]) -> tuple[str, int]:
