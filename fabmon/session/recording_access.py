@@ -132,6 +132,12 @@ class ReplayedRecording(RunRecording):
     def __init__(self, session: Session, timeline: Timeline, until_ns: int | None = None) -> None:
         past = RecordedPast(timeline, session, until_ns)
         super().__init__(session, lambda: [file.path for file in timeline.files], past)
+        self._timeline = timeline
+
+    @property
+    def lost_bytes(self) -> int:
+        """How much of the recording could not be read so far."""
+        return self._timeline.lost_bytes
 
     @property
     def bookmark_problem(self) -> str:

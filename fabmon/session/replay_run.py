@@ -85,6 +85,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
                     mark=DEMO_MARK if is_demo else "",
                     recording=ReplayedRecording(session, timeline, until_ns),
                     start=ReplayStart(from_ns, options.speed, options.follow),
+                    nodes_options=None if is_demo else "--hosts FILE",
                 )
                 settings, theme = session.settings, options.theme
                 setup = start_screen(setup, settings, theme, is_live=False)

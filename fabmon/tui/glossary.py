@@ -55,6 +55,9 @@ counter
 CoV
     coefficient of variation: standard deviation divided by the mean of the samples in
     communication; 0 is perfectly steady.
+DAMAGED
+    so much of the recording that is replayed cannot be read: `fabmon verify` lists where. What is
+    missing is a gap.
 data 14 s old
     the samples that a server has of half of the nodes are older than this: it scrapes at intervals.
 DELAYED

@@ -337,6 +337,7 @@ class ScreenState:
             mark=self.mark,
             time=self.time_context(),
             recorder=self.recording.status,
+            lost_bytes=self.recording.lost_bytes,
             alerts_fail=self.alerts_fail(),
             unit=self.choices.unit,
             metric_name=self.choices.metric,

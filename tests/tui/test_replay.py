@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.wording import ABSENT
+from fabmon.fabric.wording import ABSENT, byte_count
+from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
+from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.recorded_past import RecordedPast
 from fabmon.tui.screen_app import KeyHandled
@@ -431,6 +433,18 @@ async def test_a_recorded_cause_that_no_longer_exists_has_a_title(tmp_path: Path
         await at_end(run)
         await run.press("4")
         await run.shows("Recorded, but not found by this version", "Pause victim leaf2")
+
+
+async def test_a_damaged_file_is_marked_in_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    Watching().record(path, 70)
+    with Recording(path) as sound:
+        blocks = [each for each in sound.entries() if each.header.kind == FrameKind.BLOCK]
+    data = bytearray(path.read_bytes())
+    data[blocks[0].offset + 100] ^= 1
+    path.write_bytes(data)
+    async with replaying(path, size=(80, 24)) as run:
+        await run.heads(f"✖ DAMAGED {byte_count(blocks[0].end - blocks[0].offset)}")
 
 
 async def test_a_file_of_which_no_tick_is_left_is_said_to_be_so(tmp_path: Path) -> None:

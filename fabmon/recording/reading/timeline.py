@@ -196,6 +196,15 @@ class Timeline:
         losses = [(each.path, loss) for each in self.files for loss in each.losses]
         return [*losses, *self._unreadable.items()]
 
+    @property
+    def lost_bytes(self) -> int:
+        """How much could not be read so far, without the end of a file that is not complete: that
+        may be a frame in progress."""
+        growing = {each.path: each.size for each in self.files if not each.is_closed}
+        return sum(
+            loss.end - loss.offset for path, loss in self.losses if growing.get(path) != loss.end
+        )
+
     def warm(self) -> None:
         """Read what every seek needs, so that the first seek takes no longer than others."""
         for each in self.files[-1:]:

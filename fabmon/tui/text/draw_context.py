@@ -107,14 +107,15 @@ class TimeContext:
 @dataclass(frozen=True)
 class HeaderContext:
     """What the header is drawn from: the run's title, a mark that is always shown (`DEMO`), where
-    in time the screen is, the recorder's state (None: nothing is recorded), whether alerts cannot
-    be sent, the choices and the keys of the user.
+    in time the screen is, the recorder's state (None: nothing is recorded), how much of a replayed
+    recording is lost, whether alerts cannot be sent, the choices and the keys of the user.
     """
 
     title: str
     mark: str
     time: TimeContext
     recorder: RecorderStatus | None
+    lost_bytes: int
     alerts_fail: bool
     unit: Unit
     metric_name: str

@@ -14,7 +14,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
-from fabmon.fabric.wording import rate
+from fabmon.fabric.wording import byte_count, rate
 from fabmon.tui.cells import (
     FULL,
     MUTED,
@@ -38,6 +38,7 @@ from fabmon.tui.time.cursor import speed_text
 _SPARED = (
     re.compile(r"(?<=[a-z]) +$"),
     re.compile(r"(?<=● REC) .*"),
+    re.compile(r" lost$"),
     re.compile(r" nodes$"),
     re.compile(r" down$"),
     re.compile(r" findings?$"),
@@ -72,6 +73,7 @@ def header(ctx: HeaderContext) -> Line:
         (_TITLE, [(fit(ctx.title, min(len(ctx.title), 24)), palette.text)]),
         *([(0, [(f" {ctx.mark} ", palette.paused)])] if ctx.mark else []),
         (0, time_state(ctx.time, palette)),
+        *_damage(ctx),
         *_recording(ctx),
         *([(0, [("✖ ALERTS", palette.gone)])] if ctx.alerts_fail else []),
     ]
@@ -219,6 +221,13 @@ def _recording(ctx: HeaderContext) -> list[_Part]:
     # In a fixed width: what follows must not move as the time grows.
     kept = full_units(status.kept_s).ljust(_KEPT_WIDTH)
     return [(0, [(f"● REC {kept}", palette.dim)])]
+
+
+def _damage(ctx: HeaderContext) -> list[_Part]:
+    """How much of a replayed recording cannot be read; nothing for an intact one."""
+    if not ctx.lost_bytes:
+        return []
+    return [(0, [(f"✖ DAMAGED {byte_count(ctx.lost_bytes)} lost", ctx.palette.gone)])]
 
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:

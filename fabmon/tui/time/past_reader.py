@@ -134,6 +134,11 @@ class RecordingAccess:
         return None
 
     @property
+    def lost_bytes(self) -> int:
+        """How much of a replayed recording could not be read so far; 0 for an intact one."""
+        return 0
+
+    @property
     def problem(self) -> str:
         """Why nothing is recorded, or nothing any more; empty if there is no problem."""
         return self._problem
