@@ -168,6 +168,8 @@ matrix
     the switches of one tier by those of the tier above. The left half of a cell is the traffic up,
     the right half the traffic down, on the busiest link of the pair. `?`: the switch above is not
     known.
+map
+    every leaf as a cell, its busiest port, beside a heatmap that has more rows than the screen.
 max/mean
     the load of the busiest uplink divided by the mean: 1 is perfectly even.
 MFU
