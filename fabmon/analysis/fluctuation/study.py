@@ -237,7 +237,7 @@ class Study:
             yield (
                 f"{short} of {plural(int(busy.sum()), 'direction')} of links that communicated:"
                 " phases of communication are shorter than"
-                f" three samples of {interval(data.interval_s)}; the bandwidth is a lower bound"
+                f" three samples of {interval(data.interval_s)}; the bandwidth is a lower bound (≥)"
             )
         silent = int((data.known == 0).sum())
         if silent:

@@ -104,8 +104,9 @@ def _victims(victims: tuple[str, ...]) -> str:
 
 
 def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
-    """Two bars per port (sent and received), at the time of the sentence."""
-    if not any(math.isfinite(bar.tx_util) or math.isfinite(bar.rx_util) for bar in reported.bars):
+    """Two bars per port (sent and received), at the time of the sentence; None without traffic."""
+    # Of a lost node nothing is measured, or 0: bars without a length show nothing.
+    if not any(bar.tx_util > 0 or bar.rx_util > 0 for bar in reported.bars):
         return None
     columns = 2 if len(reported.bars) > _ONE_COLUMN else 1
     lines = -(-len(reported.bars) // columns)

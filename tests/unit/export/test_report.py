@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,15 @@ from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
+from fabmon.report.page.digest import Bar, ReportedFinding
+from fabmon.report.page.findings import _picture
 from fabmon.report.page.fluctuation import fluctuation
 from fabmon.report.page.markup import CHART_LEFT, CHART_WIDTH
 from fabmon.report.page.timeline import MOST_ROWS
 from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
 from tests.fixtures import browser
+from tests.tui.scenes import lost
+from tests.tui.worlds import HEALTHY
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.recording.builders import quiet_ticks, write
 from tests.unit.test_cli import fabmon
@@ -251,6 +256,17 @@ def test_the_summary_counts_what_there_is(pod7: Path, page: Path, tmp_path: Path
     assert "none losses" in text
     assert "pod7.fabrec" in text
     assert "gpu014 lost" in text
+
+
+@pytest.mark.parametrize("util", [0.0, float("nan")])
+def test_ports_without_traffic_are_not_drawn(util: float) -> None:
+    """Of a lost node nothing is measured."""
+    gone = lost(HEALTHY.fabric.nodes[0], START_NS)
+    bar = Bar("gpu005 r0", "r0", True, util, util, util, util, float("nan"))
+    drawn = ReportedFinding(gone, gone, "gpu005", (), START_NS, (bar,), 0)
+    assert _picture(drawn, dated=False) is None
+    busy = replace(drawn, bars=(bar, replace(bar, tx_util=0.5)))
+    assert "<svg" in str(_picture(busy, dated=False))
 
 
 HOSTILE = "</script><script>boom()</script><img src=x onerror=boom()>\"'&{{7*7}}"

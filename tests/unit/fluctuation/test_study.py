@@ -98,7 +98,7 @@ def test_phases_too_short_for_a_whole_sample_give_a_lower_bound() -> None:
     spread = found.of("rail")[0].spread
     assert spread is not None
     assert not spread.whole
-    assert "lower bound" in " ".join(found.notes)
+    assert "lower bound (≥)" in " ".join(found.notes)
 
 
 def test_hosts_that_move_together_are_a_job_with_its_iterations() -> None:

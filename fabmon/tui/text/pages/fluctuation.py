@@ -149,13 +149,14 @@ def _row(
 ) -> Line:
     palette, spread = ctx.palette, subject.spread
     assert spread is not None
+    bound = "" if spread.whole else "≥"
     used = 2 + name + 1 + RATE + 2 + _BAR + 2 * (1 + _COV) + 2
     curve = np.array([np.nan if v is None else v for v in subject.strip], np.float32)
     curve = _stretched(curve, max(0, ctx.width - used - 1))
     top = float(np.nanmax(curve)) if np.isfinite(curve).any() else 1.0
     spans: list[Span] = [
-        (f"  {fit(_name(subject, named), name)} ", palette.text),
-        (f"{right(_rate(ctx, subject, spread.median_bps), RATE)}  ", palette.strong),
+        (f"  {fit(_name(subject, named), name)}", palette.text),
+        (f"{right(bound + _rate(ctx, subject, spread.median_bps), RATE + 1)}  ", palette.strong),
         (_bar(spread, max(spread.p95_bps, subject.line_rate_bps or 0.0), palette), palette.tx),
         (
             f" {right(percent(spread.cov), _COV)} {right(percent(spread.share), _COV)}  ",
