@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -145,6 +147,17 @@ def test_the_users_level_is_shown_even_where_it_must_scroll() -> None:
     assert len(parts(grid, Kind.NODE)) == 1024 + 8
     grid = build_grid(SMALL, *PANELS["160x48"], choice=LevelChoice(Level.LEAVES))
     assert len(parts(grid, Kind.UNIT)) == 5
+
+
+def test_the_busiest_port_of_a_row_is_not_cut_inside_its_name_or_its_value() -> None:
+    part = parts(build_grid(fabric(), 80, 6), Kind.UNIT)[0]
+    part = replace(part, note=(60, 14), curve=(0, 0))
+    made = {}
+    for value in ("54.7 %", "<0.01 %"):
+        texts = PartTexts(" ", value=value, port="spine1 dn4")
+        made[value] = [text for _, text, _ in placed_texts(part, texts, 8, palette(Depth.NONE))]
+    assert made["54.7 %"][-2:] == ["54.7 %", "spine1"]
+    assert made["<0.01 %"][-2:] == ["<.01 %", "spine1"]
 
 
 def test_nvlinks_are_the_level_below_ports() -> None:

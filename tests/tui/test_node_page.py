@@ -47,6 +47,14 @@ def test_what_the_nics_share_is_said_once_and_what_differs_at_its_nic() -> None:
     assert "netdev eth0" in shown[odd]
 
 
+def test_a_list_of_what_ports_share_is_not_broken_where_it_fits_a_line() -> None:
+    shown = page(troubled(), "gpu001", 120, 36)
+    head = next(n for n, each in enumerate(shown) if each.startswith(" 8 rails"))
+    assert shown[head].endswith("fw_ver 28.39.1002")
+    assert shown[head + 1].strip().startswith("0 unless shown: errors, drops, ECN, CNP sent, XOFF")
+    assert shown[head + 1].endswith("absent: CNP")
+
+
 def test_counters_that_are_zero_or_absent_are_named_once_others_at_their_port() -> None:
     shown = page(LEAVES, "leaf1", 160, 48)
     assert "0 unless shown: errors, drops, ECN" in shown[2]

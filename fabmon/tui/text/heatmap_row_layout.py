@@ -7,6 +7,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.style import Style
 
+from fabmon.fabric.wording import compact
 from fabmon.tui.heatmap_layout import MARK, GridPart, Kind
 from fabmon.tui.heatmap_summary import MAX_UPLINK
 from fabmon.tui.line import fit, right
@@ -105,9 +106,12 @@ def _note(part: GridPart, texts: PartTexts, palette: Palette) -> PlacedTexts:
     made: PlacedTexts = []
     if not texts.value or room < _VALUE:
         return made
-    made.append((x, right(texts.value, _VALUE), palette.text))
+    value = texts.value if cell_len(texts.value) <= _VALUE else compact(texts.value)
+    made.append((x, right(value, _VALUE), palette.text))
     x += _VALUE + 1
-    for text, style in ((texts.port, palette.dim), (texts.finding, palette.accent)):
+    # A part of a port's name is another name: its node alone is right.
+    port = texts.port if cell_len(texts.port) <= end - x else texts.port.partition(" ")[0]
+    for text, style in ((port, palette.dim), (texts.finding, palette.accent)):
         if text and end - x >= 3:
             shown = fit(text, min(cell_len(text), end - x))
             made.append((x, shown, style))

@@ -29,6 +29,8 @@ _MOST_MESSAGES = 4
 _INDENT = 5
 _SHARE = 6
 _MARKS = 3
+_WHOLE_LISTS = 100
+"""From this width on, a list of what ports have in common stays on one line where it fits one."""
 _LONGEST_NAME = 24
 _TO = " → "
 
@@ -133,11 +135,24 @@ class _Table:
             f"0 unless shown: {', '.join(quiet)}" if quiet else "",
             f"{kind}: {', '.join(self._absent)}" if self._absent else "",
         ]
-        first, *rest = wrap(". ".join(filter(None, parts)), width - len(title) - 6) or [""]
-        return [
-            line((f" {title}  ", palette.strong), (first, palette.dim)),
-            *paragraph(" ".join(rest), width, palette.dim),
-        ]
+        if width < _WHOLE_LISTS:
+            first, *rest = wrap(". ".join(filter(None, parts)), width - len(title) - 6) or [""]
+            return [
+                line((f" {title}  ", palette.strong), (first, palette.dim)),
+                *paragraph(" ".join(rest), width, palette.dim),
+            ]
+        lines, used = [[(f" {title}  ", palette.strong)]], len(title) + 3
+        for part in filter(None, parts):
+            more = f". {part}" if len(lines[-1]) > 1 or len(lines) > 1 else part
+            more = more.replace(NO_BREAK_SPACE, " ")
+            if used + cell_len(more) < width:
+                lines[-1].append((more, palette.dim))
+                used += cell_len(more)
+            else:
+                wrapped = paragraph(part, width, palette.dim)
+                lines += [list(each.spans) for each in wrapped]
+                used = cell_len(wrapped[-1].text)
+        return [Line(tuple(spans)) for spans in lines]
 
     def columns(self, layout: _Layout) -> int:
         """The number of ports side by side."""
