@@ -161,7 +161,7 @@ class _Table:
             rows = range(rows.start, min(rows.stop, self._rows))
             slot = begin % self._ticks
             if end - begin == len(seqs) and slot + len(seqs) <= self._ticks:
-                view = values[slot : slot + len(seqs), rows.start : rows.stop].T
+                view: Floats = values[slot : slot + len(seqs), rows.start : rows.stop].T
                 view.flags.writeable = False
                 return view
         else:
