@@ -72,7 +72,7 @@ class FabricStructure:
 
     `peer` is the row at the other end, `node` the place of the port's node in `fabric.nodes`,
     `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports towards a host.
-    `edges_of` are those of each switch that has any, by its place.
+    `edges_of` and `uplinks_of` are those, and the uplinks, of each node that has any, by its place.
     `rails` are the rows of the hosts' ports by rail index: they carry the same in a collective.
     `rails_of_hosts` are those of each host that has any; `rail_tables` are the same as
     [hosts, rails] for each number of rails, with the hosts' places in `rails_of_hosts`. `leaf` is
@@ -93,6 +93,7 @@ class FabricStructure:
     is_edge: Mask
     is_switch: Mask
     edges_of: dict[int, Rows]
+    uplinks_of: dict[int, Rows]
     groups: tuple[LinkGroup, ...]
     group_links: PortSets
     group_ends: PortSets
@@ -197,7 +198,8 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
         is_uplink=ports.has_role(UPLINK),
         is_edge=is_edge,
         is_switch=is_switch,
-        edges_of={int(node[rows[0]]): rows for rows in _by_node(np.flatnonzero(is_edge), node)},
+        edges_of=_of_nodes(is_edge, node),
+        uplinks_of=_of_nodes(ports.has_role(UPLINK), node),
         groups=tuple(groups),
         group_links=_port_sets([each.rows for each in groups]),
         group_ends=_port_sets([each[each != NONE] for each in far_ends]),
@@ -234,6 +236,11 @@ def _port_sets(sets: list[Rows]) -> PortSets:
     rows = np.concatenate([*sets, np.empty(0, np.intp)])
     sizes = np.array([len(each) for each in sets], np.intp)
     return PortSets(rows, np.repeat(np.arange(len(sets)), sizes), len(sets))
+
+
+def _of_nodes(ports: Mask, node: Rows) -> dict[int, Rows]:
+    """Some ports [ports] of each node that has any, by its place."""
+    return {int(node[rows[0]]): rows for rows in _by_node(np.flatnonzero(ports), node)}
 
 
 def _by_node(rows: Rows, node: Rows) -> list[Rows]:

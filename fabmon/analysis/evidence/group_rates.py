@@ -237,7 +237,7 @@ class GroupRates:
             sent = without_nan(self.inputs.entering(hosts, WINDOW_TICKS)[:, ticks]).mean(axis=1)
             lines = without_nan(self.inputs.snapshot.line_rate_bps[hosts])
             sends = takes_part(sent, lines)
-            away = np.flatnonzero((structure.node == node) & structure.is_uplink)
+            away = structure.uplinks_of.get(node, peer[:0])
             left = without_nan(self.inputs.leaving(away, WINDOW_TICKS)[:, ticks]).mean(axis=1)
             if sends.any() and sent.sum() <= left.sum() / ACCOUNTED:
                 at = (peer != NONE) & (structure.node[peer] == node)
