@@ -32,6 +32,7 @@ from fabmon.analysis.evidence.sharing import (
     SLOWED_BELOW,
     closest_senders,
     last_ticks,
+    with_neighbours,
 )
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.thresholds import Share, Ticks
@@ -207,11 +208,12 @@ def _sending_nics(inputs: DetectorInput, balance: Rows, ticks: int) -> SendingNi
 
 
 def _without_pair(inputs: DetectorInput, rows: Rows, claims: Floats) -> Rows:
-    """Those of some receivers that no NIC at its line rate fills in most of the ticks in which they
-    are full, from a share of line rate `claims` [ports] on, while more NICs of their rail receive
-    nearly at line rate than send at it.
+    """Those of some receivers that no NIC at its line rate fills while they are full, from a share
+    of line rate `claims` [ports] on, and more NICs of their rail receive nearly at line rate than
+    send at it.
 
     They get more than each of those that hardly ever send more than they get. These may take turns.
+    The ticks beside those in which they are full count as well: not all are read at once.
     """
     if not len(rows):
         return rows
@@ -223,7 +225,9 @@ def _without_pair(inputs: DetectorInput, rows: Rows, claims: Floats) -> Rows:
         gets = without_nan(gets)
         ticks = last_ticks(gets >= claims[row] * lines[row])
         goes_elsewhere = (sent > gets + _OTHER * lines[row]).mean(axis=1) > _AT_TIMES
-        filled = sent[~goes_elsewhere][:, ticks].max(axis=0, initial=0) * _GETS_MORE >= gets[ticks]
+        near = with_neighbours(ticks)
+        alone = sent[~goes_elsewhere][:, near].max(axis=0, initial=0)
+        is_filled = alone.sum() * _GETS_MORE >= gets[near].sum()
         rail = structure.rails[structure.rail[row]]
         line = lines[rail][:, None]
         received, given = (
@@ -232,7 +236,7 @@ def _without_pair(inputs: DetectorInput, rows: Rows, claims: Floats) -> Rows:
         )
         receive = (received >= SLOWED_BELOW - _OTHER).sum(axis=0)
         more_receive = receive > (given >= SLOWED_BELOW).sum(axis=0)
-        found.append(2 * (more_receive & ~filled).sum() > ticks.sum())
+        found.append(not is_filled and 2 * more_receive.sum() > ticks.sum())
     return rows[np.array(found, np.bool_)]
 
 

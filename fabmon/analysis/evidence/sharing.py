@@ -55,6 +55,15 @@ def last_ticks(counts: Mask, most: int = MOST_FULL_TICKS) -> Mask:
     return last
 
 
+def with_neighbours(ticks: Mask) -> Mask:
+    """[ticks]: some ticks, and those beside them: of ports that are read at different moments, what
+    moves together is in these."""
+    wide = ticks.copy()
+    wide[1:] |= ticks[:-1]
+    wide[:-1] |= ticks[1:]
+    return wide
+
+
 def only_sender(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> int | None:
     """The place of the port that accounts for the load of a link alone; None without one. See
     `closest_senders`."""
@@ -72,9 +81,7 @@ def closest_senders(sent: Floats, load: Floats, ticks: Mask, may: Mask) -> tuple
     """
     if not may.any() or not ticks.any():
         return np.empty(0, np.intp), np.empty(0, np.float32)
-    wide = ticks.copy()
-    wide[1:] |= ticks[:-1]
-    wide[:-1] |= ticks[1:]
+    wide = with_neighbours(ticks)
     mean = max(float(load[wide].mean()), 1.0)
     # As a product of matrices: there may be thousands of ports.
     differs = np.abs(sent @ wide.astype(np.float32) / (wide.sum() * mean) - 1)
