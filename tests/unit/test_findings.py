@@ -219,6 +219,17 @@ def test_a_dead_member_is_not_an_idle_one() -> None:
     assert leaf.opened() == ["link_down leaf1/up2"]
 
 
+def test_a_cable_whose_ends_are_read_one_after_the_other_is_one_finding() -> None:
+    """The spine is read first once the cable is gone, then the leaf as well."""
+    leaf = Watched(LeafSpine())
+    leaf.seconds(5)
+    leaf.fabric.down.add("spine2/swp1")
+    leaf.seconds(1)
+    leaf.fabric.down.add("leaf1/up2")
+    leaf.seconds(20)
+    assert leaf.opened() == ["link_down leaf1/up2"]
+
+
 def test_a_cable_whose_two_ends_are_watched_is_reported_once() -> None:
     leaf = WatchedLeaf()
     leaf.seconds(3)

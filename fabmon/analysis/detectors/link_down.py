@@ -49,8 +49,11 @@ def links_down(inputs: DetectorInput) -> Iterator[Condition]:
         port = snapshot.fabric.ports[row]
         if row in reported or not port.node:
             continue
+        # A cable has one name, whichever end is read first.
         if port.peer is not None:
             reported.add(port.peer)
+            other = snapshot.fabric.ports[port.peer]
+            port = other if other.node and other.row < row else port
         yield _link(inputs, port)
 
 
