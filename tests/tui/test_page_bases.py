@@ -65,10 +65,11 @@ def test_the_rate_of_a_nic_is_shown_once_whatever_the_number_of_its_flows() -> N
             [Bundle(src, dst, 1, "job 1", (), 2) for dst in (one, other)],
         )
     ]
+    *said, first, second = lines
     rate = ctx.traffic(src, "tx")
-    assert rate in lines[0]
-    assert rate not in lines[1]
-    assert "all that it sends, to all its receivers" in " ".join(" ".join(lines[2:]).split())
+    assert rate in first
+    assert rate not in second
+    assert "all that it sends, to all its receivers" in " ".join(" ".join(said).split())
 
 
 def test_a_short_curve_fills_its_room_and_a_long_one_is_averaged() -> None:
