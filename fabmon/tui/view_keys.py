@@ -45,7 +45,7 @@ class ViewKeys(ScreenApp):
         self._views_before: list[str] = []
         self._name_index: NameIndex | None = None
         self._quits_anyway = False
-        """Whether the user was told, since saving last began, that a file is still being saved."""
+        """Whether a message since saving last began said that a file is still being saved."""
 
     @property
     def is_saving(self) -> bool:

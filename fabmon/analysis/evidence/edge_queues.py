@@ -79,22 +79,15 @@ class EdgeQueues:
         if self._group.is_inward:
             return np.zeros(len(self._host), np.float32)
         waits = self._signals.waiting[self._host]
-        is_queue = (waits >= self._t.waiting) & (self._share_of_time() >= ORDINARY)
+        is_queue = waits >= self._t.waiting
+        is_queue &= self._signals.of_all_time[self._host] >= ORDINARY
         waiting: Floats = np.where(self._has_host & is_queue, waits, np.float32(0))
         return waiting
 
     def wait_much(self) -> Mask:
         """[edges]: whether what is behind an edge port waits for a good part of all the time."""
-        much: Mask = (self._share_of_time() >= _MUCH) & (self.waiting() > 0)
+        much: Mask = (self._signals.of_all_time[self._host] >= _MUCH) & (self.waiting() > 0)
         return much
-
-    def _share_of_time(self) -> Floats:
-        """[edges]: share of the last ten ticks in which what is behind an edge port was paused or
-        without credits."""
-        inputs, hosts = self._inputs, self._host
-        waits = np.fmax(inputs.window("pause_rx")[hosts], inputs.window("stall")[hosts])
-        share: Floats = without_nan(waits).mean(axis=1)
-        return share
 
     def seen_at(self, edges: Rows) -> str:
         """How a queue is seen at the hosts behind some edge ports; empty where it is not."""

@@ -103,12 +103,12 @@ def others_wait_for(rates: GroupRates, known: Container[int]) -> Iterator[FullLi
     mean = rates.known_util[:, -TICKS:].mean(axis=1)
     member = int(mean.argmax())
     row, util = int(group.rows[member]), float(mean[member])
-    node = inputs.structure.node
-    own = np.flatnonzero(node == node[row])
-    next_busiest = float(inputs.mean_sent[own[own != row]].max(initial=0))
-    if row in known or util < _MOSTLY or next_busiest > _LESS_BUSY * util:
+    if row in known or util < _MOSTLY:
         return
-    if int(node[row]) not in pause_graph(inputs).roots:
+    if int(inputs.structure.node[row]) not in pause_graph(inputs).roots:
+        return
+    others = np.append(group.edges, group.rows[group.rows != row])
+    if float(inputs.mean_sent[others].max(initial=0)) > _LESS_BUSY * util:
         return
     active = min(1.0, util / rates.full_util)
     level: Floats = np.where(rates.is_up, np.fmin(mean / active, 1), np.nan)

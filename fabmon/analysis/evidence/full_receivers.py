@@ -62,9 +62,10 @@ _AS_MUCH, _MEANWHILE = 0.9, 0.4
 part of a ring or an all-to-all as well: something slows what it sends."""
 
 _GETS_MORE, _OTHER, _AT_TIMES = 1.03, 0.15, 0.1
-"""How many times what a NIC sends a receiver may get from it alone, for they are not read at once;
-and the share of line rate that a NIC which fills a receiver sends elsewhere, but for this share of
-the ticks: TCP sends some again."""
+"""A receiver has more than one sender if it gets more than this many times what the NIC sends that
+may fill it: the two are not read at once. A NIC that sends more than this share of line rate beyond
+what a receiver gets (TCP sends some again), for more than this share of the ticks, sends elsewhere.
+"""
 
 _MORE_RECEIVE, _MORE_SEND, _PAIRS = 1, -1, 0
 """How the full receivers of a rail compare with the NICs of it that send at line rate: a surplus of

@@ -57,6 +57,7 @@ class QueueSignals:
     `cnps` are CNPs handled per gigabit sent, `marks` ECN marks received (or CNPs sent, where marks
     are not counted) per gigabit received, `waiting` is the share of the time with traffic, 0 to 1,
     in which a port was paused or had no credits: 1 - rate / line rate of a sender that they slow.
+    `of_all_time` is the same as a share of all time, 0 to 1.
     `sends` are the rails that send enough to be judged, `slowed` those whose CNPs or waiting are
     raised as senders, `marked` those whose marks are raised as receivers.
     """
@@ -64,6 +65,7 @@ class QueueSignals:
     cnps: Floats
     marks: Floats
     waiting: Floats
+    of_all_time: Floats
     sends: Mask
     slowed: Mask
     marked: Mask
@@ -93,7 +95,7 @@ def _queue_signals(inputs: DetectorInput, t: QueueThresholds) -> QueueSignals:
     slowed |= (by_waiting | (rail & (waiting >= _ALWAYS))) & (waits >= ORDINARY)
     marked = _raised(marks, receives, t.marks_per_gbit, t.rise)
     marked |= _raised(acked, receives, t.cnps_per_gbit, t.rise)
-    return QueueSignals(cnps, np.fmax(marks, acked), waiting, sends, slowed, marked)
+    return QueueSignals(cnps, np.fmax(marks, acked), waiting, waits, sends, slowed, marked)
 
 
 def per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
