@@ -175,25 +175,7 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             shared.append((member, ticks, rate, possible))
         else:
             alone.add(lone)
-    # What is quick to compute first: of most full links that slow nothing it is enough.
-    likely: dict[int, tuple[Floats, float, str]] = {}
-    for member, ticks, rate, _ in shared:
-        level, slowed = rates.level(ticks), by_ticks[ticks.tobytes()][2]
-        least, load_bps = np.fmin.reduce(level), float(rates.load(member, ticks).mean())
-        has_room = least < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
-        if not has_room or rate[slowed].sum() < ACCOUNTED * load_bps:
-            continue
-        edges = rates.group.edges[slowed]
-        slowed_by = OWN_QUEUE if rates.has_queue[member] else rates.queues.seen_at(edges)
-        if not slowed_by and rates.holds_up[member]:
-            ports = rates.inputs.structure.fabric.ports
-            slowed_by = flow_control_of([ports[rates.group.rows[member]]])
-        if slowed_by in (CNPS_OR_MARKS, "") and rates.has_no_queue[member]:
-            continue  # The queue is elsewhere.
-        is_short = full[member].sum() < rates.thresholds.unseen_ticks
-        if not slowed_by and (is_short or rates.queues.are_calm(edges)):
-            continue
-        likely[member] = level, load_bps, slowed_by
+    likely = _likely(rates, shared, by_ticks, full)
     if not likely:
         return
     of_links = {
@@ -253,6 +235,36 @@ def _too_small(rates: GroupRates, hot: list[int], full: Mask) -> Iterator[FullLi
             slowed_by=slowed_by,
             active=int(is_big.sum()),
         )
+
+
+def _likely(
+    rates: GroupRates,
+    shared: list[tuple[int, Mask, Floats, Floats]],
+    by_ticks: dict[bytes, tuple[Floats, Floats, Mask]],
+    full: Mask,
+) -> dict[int, tuple[Floats, float, str]]:
+    """The full members beside others with room that may slow flows, by what is quick to
+    compute: of most of those that slow nothing it is enough. By member: the level of the group
+    [members], what the member carries, bits/s, and how a queue is seen, empty where it is not."""
+    likely = {}
+    for member, ticks, rate, _ in shared:
+        level, slowed = rates.level(ticks), by_ticks[ticks.tobytes()][2]
+        least, load_bps = np.fmin.reduce(level), float(rates.load(member, ticks).mean())
+        has_room = least < rates.thresholds.room_util and np.nanmean(level) < NO_ROOM
+        if not has_room or rate[slowed].sum() < ACCOUNTED * load_bps:
+            continue
+        edges = rates.group.edges[slowed]
+        slowed_by = OWN_QUEUE if rates.has_queue[member] else rates.queues.seen_at(edges)
+        if not slowed_by and rates.holds_up[member]:
+            ports = rates.inputs.structure.fabric.ports
+            slowed_by = flow_control_of([ports[rates.group.rows[member]]])
+        if slowed_by in (CNPS_OR_MARKS, "") and rates.has_no_queue[member]:
+            continue  # The queue is elsewhere.
+        is_short = full[member].sum() < rates.thresholds.unseen_ticks
+        if not slowed_by and (is_short or rates.queues.are_calm(edges)):
+            continue
+        likely[member] = level, load_bps, slowed_by
+    return likely
 
 
 def _ticks_with_room(rates: GroupRates, hot: list[int], full: Mask) -> dict[int, Mask]:
