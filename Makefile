@@ -199,6 +199,10 @@ score: setup ## how good the findings are, on random simulated fabrics: docs/sco
 	@$(BIN)/python -m tests.score --healthy $(HEALTHY) --faults $(FAULTS) --hours $(HOURS) \
 	  --first 10001 --out docs/score.md
 
+.PHONY: score-packets
+score-packets: setup ## the findings on the packet-level scenes in ../shared/scenes (ONLY=f_up,f_down)
+	@$(BIN)/python -m tests.packets --list $(if $(ONLY),--only "$(ONLY)")
+
 .PHONY: lab-scenarios
 lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table
 	@$(BIN)/python -m tests.lab.scenarios_table --runs $(RUNS)

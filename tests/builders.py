@@ -11,6 +11,9 @@ import msgspec
 
 from collectors import wire
 from collectors.wire import Object
+from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.causes import Thresholds
+from fabmon.analysis.evidence.detector_input import Detector
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
@@ -87,10 +90,21 @@ def up(*names: str) -> tuple[NodeStatus, ...]:
 
 
 def new_pipeline(
-    hosts: Sequence[Host], interval_s: float = 1.0, hints: JobHints | None = None
+    hosts: Sequence[Host],
+    interval_s: float = 1.0,
+    hints: JobHints | None = None,
+    judged_by: Callable[[Thresholds], Sequence[Detector]] | None = None,
 ) -> Pipeline:
-    """A pipeline from ticks to scenes with the default settings, whatever the user's file says."""
-    return Session(load(Path("/dev/null")), hints=hints).pipeline(hosts, interval_s)
+    """A pipeline from ticks to scenes with the default settings, whatever the user's file says.
+
+    `judged_by` makes the detectors to use instead of all, of the default thresholds.
+    """
+    session = Session(load(Path("/dev/null")), hints=hints)
+    if judged_by is None:
+        return session.pipeline(hosts, interval_s)
+    thresholds = session.settings.thresholds
+    analyst = Analyst(thresholds, hints, judged_by(thresholds))
+    return Pipeline(session.history(hosts, interval_s), analyst)
 
 
 class LeafSpine:

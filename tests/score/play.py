@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
 from fabmon.analysis.finding import CRITICAL, Change, Finding
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.tick import Tick
+from fabmon.session.session import Pipeline
 from tests.builders import new_pipeline
 from tests.world.plans import Plan
 from tests.world.runs import build, truths
@@ -95,10 +98,25 @@ def play(plan: Plan) -> Played:
     """Run a plan, as fast as it goes."""
     run = build(plan)
     pipeline = new_pipeline(run.sampler.hosts())
+    reported = reported_by(pipeline, (run.sampler.tick() for _ in range(plan.seconds)))
+    settings, view = run.world.transport.settings, run.sampler.view
+    shape = run.world.topology.shape
+    description = (
+        f"{shape.hosts} hosts x {shape.rails} rails, {shape.kind}, "
+        f"{'all switches watched' if view.visible else 'no switch watched'}, "
+        f"uplink ratio {shape.ratio:g}, {settings.transport}"
+        f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
+        f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
+    )
+    return Played(run.plan, truths(run), reported, description)
+
+
+def reported_by(pipeline: Pipeline, ticks: Iterable[Tick]) -> list[Reported]:
+    """The findings of a pipeline over ticks of one second, in the order in which they opened."""
     open_now: dict[str, Reported] = {}
     reported: list[Reported] = []
-    for second in range(plan.seconds):
-        scene = pipeline.accept(run.sampler.tick())
+    for second, tick in enumerate(ticks):
+        scene = pipeline.accept(tick)
         fabric = scene.snapshot.fabric
         for change, finding in scene.changes:
             if change is Change.CLOSE and finding.key in open_now:
@@ -112,16 +130,7 @@ def play(plan: Plan) -> Played:
                     reported.append(known)
                 open_now[finding.key] = known
             known.update(finding, fabric)
-    settings, view = run.world.transport.settings, run.sampler.view
-    shape = run.world.topology.shape
-    description = (
-        f"{shape.hosts} hosts x {shape.rails} rails, {shape.kind}, "
-        f"{'all switches watched' if view.visible else 'no switch watched'}, "
-        f"uplink ratio {shape.ratio:g}, {settings.transport}"
-        f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
-        f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
-    )
-    return Played(run.plan, truths(run), reported, description)
+    return reported
 
 
 def _renamed(open_now: dict[str, Reported], keys: set[str], finding: Finding) -> Reported | None:
