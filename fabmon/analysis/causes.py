@@ -44,6 +44,12 @@ from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThreshold
 from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import LOST_BANDWIDTH, Cause, Condition, Loss, Trait
+from fabmon.analysis.model.bottlenecks import BottleneckModel
+from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.model_detectors import ecmp_collision as model_ecmp_collision
+from fabmon.analysis.model_detectors import incast as model_incast
+from fabmon.analysis.model_detectors import oversubscription as model_oversubscription
+from fabmon.analysis.model_detectors import polarization as model_polarization
 from fabmon.analysis.tracker import FindingThresholds
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.wording import rounded_percent
@@ -97,6 +103,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     findings: FindingThresholds
     ecmp_groups: EcmpGroupThresholds
     queue: QueueThresholds
+    model: ModelThresholds
     congested_path: congested_path.CongestedPathThresholds
     packet_loss: packet_loss.PacketLossThresholds
     incast: IncastThresholds
@@ -144,6 +151,28 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         saturated_counter.saturated_counters,
         gpu_nic_numa.distant_gpus,
         miscabled.miscabled_links,
+    )
+
+
+def detectors_by_model(t: Thresholds) -> tuple[Detector, ...]:
+    """All detectors, those of links and receivers that NICs share by the bottleneck model."""
+    model = BottleneckModel(t.model)
+    replaced = {
+        ecmp_collision.ecmp_collisions,
+        polarization.polarization,
+        oversubscription.oversubscription,
+        incast.incasts,
+    }
+    return (
+        *(each for each in detectors(t) if getattr(each, "func", None) not in replaced),
+        partial(
+            model_ecmp_collision.ecmp_collisions,
+            model=model,
+            is_polarized=model_polarization.is_polarized,
+        ),
+        partial(model_polarization.polarization, model=model),
+        partial(model_oversubscription.oversubscription, model=model),
+        partial(model_incast.incasts, model=model),
     )
 
 

@@ -26,7 +26,7 @@ from fabmon.feeds.demo.faults import KINDS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
 THRESHOLDS = tomllib.loads((ROOT / "config" / "thresholds.toml").read_text(encoding="utf-8"))
-KEY = re.compile(r"`([a-z_]+)\.([a-z_]+)` ([0-9.]+)")
+KEY = re.compile(r"`([a-z_]+)\.([a-z_]+)` (-?[0-9.]+)")
 
 
 def section(cause: Cause) -> str:

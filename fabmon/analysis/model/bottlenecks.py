@@ -1,0 +1,257 @@
+"""Bottlenecks: the candidates whose evidence has added up, with what is known of their flows.
+
+Evidence accumulates by the sequential test of Page (1954): it never falls below 0, a link is a
+bottleneck from `flags` on, and one no more below `ends`. Of independent ticks without a queue, one
+in e^flags begins a false one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.flow_control import flow_control_of
+from fabmon.analysis.evidence.null_model import effective_flows
+from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
+from fabmon.analysis.model.candidates import Candidate, candidates
+from fabmon.analysis.model.evidence import judged
+from fabmon.analysis.model.shared_links import SharedLinks, shared_links
+from fabmon.analysis.model.signs import Signs, signs
+from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.fabric.snapshot import Floats
+
+OWN_QUEUE = "marks or drops of the link's own queue"
+VANISHES = "bytes that enter its switch and do not leave it"
+CNPS_OR_MARKS = "CNPs or marks"
+
+_SEEN, _BY_LOAD = 0.95, 0.85
+"""Confidence, 0 to 1, of a bottleneck whose queue is seen, and of one that only the load shows."""
+
+_USED = 0.1
+"""Share of the fullest link's load, 0 to 1, above which a link counts as used."""
+
+
+class Place(Enum):
+    """What a bottleneck is."""
+
+    LINK = "a link, while others of its group have room"
+    GROUP = "all links of a group"
+    LAST_HOP = "the link to a receiver"
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """A link that holds flows, or a group of which no link has room (then the fullest of it).
+
+    `link` is the candidate of this tick. `lost` is 1 - achieved / possible of the flows on it, 0
+    to 1: what they could have is limited by their NICs, and by an even share of the group. It is
+    at most so much where it `is_upper_bound`: nothing shows that the flows want more. `named`
+    [NICs] are known to share it; else at least `flows` of `link.sharers` do. `slowed_by` says how
+    a queue was seen, empty where it was not. `lasted_s` is the time since its evidence began,
+    `peak_util` its highest utilisation since then.
+    """
+
+    place: Place
+    link: Candidate
+    lost: float
+    is_upper_bound: bool
+    named: Rows
+    flows: int
+    slowed_by: str
+    lasted_s: float
+    peak_util: float
+    confidence: float
+
+    @property
+    def row(self) -> int:
+        """The port that sends into it; of a last hop the NIC that receives."""
+        return self.link.row if self.place is not Place.LAST_HOP else self.link.receiver
+
+    @property
+    def group(self) -> SharedLinks:
+        """The links beside it; not of a last hop."""
+        assert self.link.group is not None
+        return self.link.group
+
+    @property
+    def level(self) -> Floats:
+        """[links of the group] mean utilisation of the last ticks, NaN of those that are down."""
+        return self.link.level
+
+    @property
+    def links(self) -> int:
+        """Links of the group that are up."""
+        return int(np.isfinite(self.level).sum())
+
+    @property
+    def imbalance(self) -> float:
+        """1 - mean/max of the group, 0 to 1."""
+        return max(0.0, 1.0 - self.link.group_busy / float(np.nanmax(self.level)))
+
+    @property
+    def used(self) -> int:
+        """Links of the group that carry a notable part of the traffic."""
+        return int((self.level > _USED * float(np.nanmax(self.level))).sum())
+
+    @property
+    def effective_flows(self) -> float:
+        """The number of equal flows, hashed at random, that would be as uneven."""
+        return effective_flows(self.level[np.isfinite(self.level)])
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The evidence of a link up to now, and since when it is above 0."""
+
+    total: float = 0.0
+    since_ns: int = 0
+    peak_util: float = 0.0
+    is_open: bool = False
+
+
+class BottleneckModel:
+    """Accumulates the evidence of every link, tick by tick."""
+
+    def __init__(self, t: ModelThresholds) -> None:
+        self.t = t
+        self._structure: FabricStructure | None = None
+        self._links: tuple[SharedLinks, ...] = ()
+        self._sums: dict[str, _Sum] = {}
+
+    def candidates(self, inputs: DetectorInput) -> tuple[Candidate, ...]:
+        """All links that carry traffic and what is believed of each; computed once a tick."""
+        return inputs.once(self._step)[0]
+
+    def bottlenecks(self, inputs: DetectorInput) -> tuple[Bottleneck, ...]:
+        """The bottlenecks of a tick, those that lose most first; computed once."""
+        return inputs.once(self._step)[1]
+
+    def _step(self, inputs: DetectorInput) -> tuple[tuple[Candidate, ...], tuple[Bottleneck, ...]]:
+        structure, t = inputs.structure, self.t
+        if self._structure is None or self._structure.ports is not structure.ports:
+            self._links = shared_links(structure)
+        self._structure = structure
+        seen = signs(inputs, t)
+        found = candidates(inputs, self._links, seen, t)
+        ids = structure.ids([each.row for each in found])
+        before, self._sums = self._sums, {}
+        all_of_them, open_ones = [], []
+        for name, each in zip(ids, found, strict=True):
+            each = judged(inputs, each, seen, t)
+            key = name if each.receiver == NONE else f"{name} receiver"
+            own = before.pop(key, None) or _Sum(since_ns=inputs.snapshot.time_ns)
+            own.total = min(max(own.total + each.llr, 0.0), 2 * t.flags)
+            own.is_open = own.total >= (t.ends if own.is_open else t.flags)
+            own.peak_util = max(own.peak_util, float(each.util[-1]))
+            each = replace(each, evidence=own.total)
+            all_of_them.append(each)
+            if own.total > 0:
+                self._sums[key] = own
+            if own.is_open and each.ratio >= t.shared and each.llr > -t.veto:
+                open_ones.append((own, each))
+        for key, own in before.items():
+            own.total -= t.of_partial
+            if own.total > 0:
+                self._sums[key] = own
+        shared = Counter(
+            id(each.group) for each in all_of_them if each.alone == NONE and each.ratio >= t.shared
+        )
+        bottlenecks = _of_groups(inputs, seen, open_ones, shared, t)
+        return tuple(all_of_them), tuple(sorted(bottlenecks, key=lambda each: -each.lost))
+
+
+def _of_groups(
+    inputs: DetectorInput,
+    seen: Signs,
+    links: list[tuple[_Sum, Candidate]],
+    shared: Counter[int],
+    t: ModelThresholds,
+) -> Iterator[Bottleneck]:
+    """The bottlenecks; of a group that is full as a whole one. `shared` are the links of each group
+    that NICs share: where others are full of one NIC each, the group has no room, and no NIC of
+    most links is slowed."""
+    done: set[int] = set()
+    for own, each in sorted(links, key=lambda pair: -pair[1].busy):
+        place = Place.LAST_HOP
+        if each.group is not None:
+            is_whole = each.others_busy >= t.whole_group * each.busy
+            place = Place.GROUP if is_whole else Place.LINK
+            if is_whole and 2 * shared[id(each.group)] < np.isfinite(each.level).sum():
+                continue
+        if place is Place.GROUP and id(each.group) in done:
+            continue
+        made = _bottleneck(inputs, seen, own, each, place, t)
+        if made.lost >= (t.incast_lost_min if place is Place.LAST_HOP else t.lost_min):
+            done.add(id(each.group))
+            yield made
+
+
+def _bottleneck(
+    inputs: DetectorInput,
+    seen: Signs,
+    own: _Sum,
+    each: Candidate,
+    place: Place,
+    t: ModelThresholds,
+) -> Bottleneck:
+    is_inward = each.group is not None and each.group.is_inward
+    sign = (seen.receives if is_inward else seen.sends)[each.sharers]
+    named = _named(each, sign, (seen.receives if is_inward else seen.sends)[each.instead], t)
+    group = each.group_busy if place is Place.LINK else 0.0
+    lost = max(0.0, 1.0 - max(each.ends_busy, group) / each.busy)
+    total = float(each.rates.sum())
+    wants = each.load_bps * (1 + t.alone)
+    if each.vanishes and wants < total <= each.load_bps * 3:
+        # Senders that do not slow down show what they want; the rest of it is dropped.
+        lost = 1.0 - each.load_bps / total
+    slowed_by = _slowed_by(inputs, each, t)
+    brought = np.cumsum(np.sort(each.rates)[::-1])
+    flows = int(np.searchsorted(brought, t.accounts * each.load_bps)) + 1
+    return Bottleneck(
+        place=place,
+        link=each,
+        lost=lost,
+        is_upper_bound=not slowed_by,
+        named=named,
+        flows=max(2, min(flows, len(each.rates))),
+        slowed_by=slowed_by,
+        lasted_s=(inputs.snapshot.time_ns - own.since_ns) / 1e9,
+        peak_util=own.peak_util,
+        confidence=_SEEN if slowed_by else _BY_LOAD,
+    )
+
+
+def _named(each: Candidate, sign: Floats, instead: Floats, t: ModelThresholds) -> Rows:
+    """The NICs that are known to share a link: all that may, if they bring no more than it carries,
+    or if it would not be full without each; else those that show a queue, if these bring as much
+    as it carries; else none. None is known where another might be in its place: `sign` and
+    `instead` are the signs of the NICs that may share it, and of those."""
+    total, least = float(each.rates.sum()), float(each.rates.min(initial=np.inf))
+    shows = np.isfinite(sign) & (sign > 0)
+    is_clear = not len(instead) or (
+        bool(shows.all()) and np.nanmax(instead, initial=-np.inf) < sign.min(initial=np.inf)
+    )
+    are_all = total * t.accounts <= each.load_bps or total - least <= t.accounts * each.load_bps
+    if are_all and is_clear:
+        return each.sharers
+    brought = float(each.rates[shows].sum())
+    if t.accounts * each.load_bps <= brought <= each.load_bps / t.accounts:
+        shown = sign[shows]
+        if not len(instead) or np.nanmax(instead, initial=-np.inf) < shown.min(initial=np.inf):
+            return each.sharers[shows]
+    return each.sharers[:0]
+
+
+def _slowed_by(inputs: DetectorInput, each: Candidate, t: ModelThresholds) -> str:
+    """How a queue is seen, in words."""
+    if each.of_queue > 0:
+        return VANISHES if each.vanishes else OWN_QUEUE
+    if each.of_waiting > max(each.of_ends, 0) or (each.of_ends > 0 and each.are_waiting):
+        ports = inputs.structure.fabric.ports
+        return flow_control_of([ports[each.row]])
+    return CNPS_OR_MARKS if each.of_ends > 0 else ""

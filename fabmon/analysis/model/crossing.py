@@ -1,0 +1,60 @@
+"""Which NICs' bytes cross which link of a set of parallel ones.
+
+What is known (connections by forwarding tables) restricts the NICs. Of the others, a NIC whose rate
+is a link's has it for itself: pairs are matched, the closest first, each NIC up to what it sends.
+Links that no single NIC accounts for are shared by NICs that are on no other link alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabmon.analysis.fabric_structure import Mask, Rows
+from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.fabric.snapshot import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Of each link of a set [links]: the place of the NIC that accounts for it `alone`, -1 where
+    none does. `free` [NICs]: takes part, and is on no link alone; `left` [NICs] is what a NIC sends
+    beside what it sends alone, bits/s."""
+
+    alone: Rows
+    free: Mask
+    left: Floats
+
+
+def crossing(
+    load: Floats, rate: Floats, lines: Floats, sign: Floats, t: ModelThresholds
+) -> Crossing:
+    """Match links with `load` [links, ticks] with NICs with `rate` [NICs, ticks], bits/s.
+
+    Of NICs that fit as well, those that show least of a queue (`sign` [NICs], log-odds) are alone.
+    """
+    mean, of_nic = load.mean(axis=1), rate.mean(axis=1)
+    part = of_nic > np.fmax(t.takes_part * of_nic.max(initial=0), t.busy * lines)
+    alone = np.full(len(load), -1, np.intp)
+    left = of_nic.copy()
+    loaded = np.flatnonzero(mean > t.takes_part * mean.max(initial=0))
+    nics = np.flatnonzero(part)
+    if not len(loaded) or not len(nics):
+        return Crossing(alone, part, left)
+    less = load[loaded][:, None] - rate[nics][None]
+    carried = np.fmax(mean[loaded], 1.0)[:, None]
+    apart = np.abs(less).mean(axis=2) / carried
+    # A NIC that sends more than a link carries may send the rest elsewhere.
+    fits = np.fmax(less, 0).mean(axis=2) / carried <= t.alone
+    places = np.argwhere(fits)
+    shows = np.nan_to_num(sign[nics]) / t.clip
+    cost = apart + t.alone * shows[None]
+    order = np.argsort(cost[fits], kind="stable")
+    for link, nic in places[order].tolist():
+        row, which = int(loaded[link]), int(nics[nic])
+        if alone[row] < 0 and left[which] >= (1 - t.alone) * mean[row]:
+            alone[row] = which
+            left[which] = max(left[which] - float(mean[row]), 0.0)
+    free = part & (left > t.alone * of_nic) & (left > t.busy * lines)
+    return Crossing(alone, free, left)

@@ -1,0 +1,142 @@
+"""The evidence of one tick for a candidate: what the signs and its load say, as log-odds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
+from fabmon.analysis.fabric_structure import NONE
+from fabmon.analysis.model.candidates import Candidate
+from fabmon.analysis.model.signs import SIGN_TICKS, Signs
+from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.fabric.snapshot import Floats
+
+
+def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThresholds) -> Candidate:
+    """A candidate with the evidence of its tick, as the terms that it is the sum of."""
+    own, vanishes = _own_queue(inputs, each, seen, t)
+    is_inward = each.group is not None and each.group.is_inward
+    ends = _of_ends((seen.receives if is_inward else seen.sends)[each.sharers], each, t)
+    waits = 0.0
+    if each.group is not None and (is_inward or not each.group.is_leaf):
+        waits = _waiting_before(inputs, each.row, seen)
+    behind = max(ends, waits) if max(ends, waits) > 0 else min(ends, waits)
+    held = max(_known(seen.waits[each.row]), 0.0)
+    terms = list(_terms(each, own, behind, held, t))
+    total = sum(value for _, value in terms)
+    for name, most in _limits(each, own, behind, t):
+        if total > most:
+            terms.append((name, most - total))
+            total = most
+    within = max(min(total, t.clip), -t.clip)
+    # A tick with less traffic says less.
+    active = min(1.0, float(each.util[-1]) / max(float(each.util.max()), 1e-9))
+    terms.append(("limit of a tick", within - total))
+    terms.append(("less traffic now", within * (active - 1)))
+    return replace(
+        each,
+        of_queue=own,
+        of_ends=ends,
+        of_waiting=waits - held,
+        vanishes=vanishes,
+        are_waiting=not is_inward and bool((seen.waits[each.sharers] > 0).any()),
+        terms=tuple((name, value) for name, value in terms if value),
+        llr=within * active,
+    )
+
+
+def _own_queue(
+    inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThresholds
+) -> tuple[float, bool]:
+    """The sign of a link's own queue, and whether it is that bytes vanish in its switch."""
+    own = _known(seen.own[each.row])
+    if each.receiver != NONE and own == 0:
+        own = _known(seen.receives[each.receiver])
+    if each.util[-1] >= t.full_util:
+        vanishes = float(seen.vanishes[inputs.structure.node[each.row]])
+        if vanishes > max(own, 0.0):
+            return vanishes, True
+    return own, False
+
+
+def _terms(
+    each: Candidate, own: float, behind: float, held: float, t: ModelThresholds
+) -> Iterator[tuple[str, float]]:
+    """What the load and the signs of a link say, each with its log-odds."""
+    yield "base", t.base
+    if each.receiver != NONE:
+        yield "last hop", t.last_hop
+    if each.util[-1] >= t.full_util:
+        yield "full", t.of_full
+        if each.util.min() >= t.full_util:
+            yield "full throughout", t.of_full
+    elif each.util.max() < t.full_util:
+        yield "never full", -t.of_partial
+    if each.ratio > 0:
+        ratio = min(each.ratio, t.ratio_most)
+        yield "busier than its NICs", t.of_ratio * float(np.log(ratio))
+    if each.others_busy >= t.whole_group * each.busy:
+        yield "whole group", t.of_group  # Chance fills one link of a group, not all.
+    yield "own queue", t.of_queue * own
+    yield "NICs or ports before it", t.of_ends * behind
+    yield "waits itself", -t.of_ends * held
+
+
+def _limits(
+    each: Candidate, own: float, behind: float, t: ModelThresholds
+) -> Iterator[tuple[str, float]]:
+    """What rules a link out, or leaves it open, and the most that its evidence then is."""
+    is_full, queues = bool(each.util.max() >= t.full_util), own >= t.veto
+    if each.ratio < t.shared:
+        yield "no busier than its NICs", -t.veto
+    if each.alone != NONE and (not queues or each.receiver != NONE):
+        yield "one NIC accounts for it", -t.veto
+    if each.takes_turns:
+        yield "one NIC at a time", -t.veto
+    if each.brought_by != NONE and not queues:
+        yield "another link brings it", -t.veto
+    if each.as_busy < t.as_busy and not (queues and is_full):
+        yield "another link is busier", -t.veto
+    if own <= -2 * t.veto:
+        yield "it would mark", -t.veto
+    if behind <= -2 * t.veto and own <= 0:
+        yield "its NICs are not slowed", -t.veto
+    if not is_full and own <= 0 and behind <= 0:
+        yield "carries what it is given", -t.veto
+    if float(each.rates.sum()) < t.accounts * each.load_bps or not each.is_known:
+        yield "its senders are not known", 0.0
+
+
+def _of_ends(sign: Floats, each: Candidate, t: ModelThresholds) -> float:
+    """The sign of the NICs that may share a link and show most of a queue, as many as account for
+    its load; 0 where none counts one."""
+    known = np.isfinite(sign)
+    if not known.any():
+        return 0.0
+    order = np.argsort(-np.where(known, sign, -np.inf), kind="stable")
+    brought = np.cumsum(each.rates[order])
+    count = max(2, int(np.searchsorted(brought, t.accounts * each.load_bps)) + 1)
+    chosen = sign[order[:count]]
+    return float(chosen[np.isfinite(chosen)].mean())
+
+
+def _waiting_before(inputs: DetectorInput, row: int, seen: Signs) -> float:
+    """The sign of waiting of the ports that send into the switch before a link, by traffic."""
+    structure = inputs.structure
+    before = structure.peer[structure.node == structure.node[row]]
+    before = before[(before != NONE) & (before != structure.peer[row])]
+    sign = seen.waits[before]
+    known = np.isfinite(sign)
+    weight = (
+        inputs.sent[before[known], -SIGN_TICKS:].mean(axis=1)
+        * inputs.snapshot.line_rate_bps[before[known]]
+    )
+    weight = without_nan(weight)
+    return float((sign[known] * weight).sum() / weight.sum()) if weight.sum() > 0 else 0.0
+
+
+def _known(value: np.floating) -> float:
+    return float(value) if np.isfinite(value) else 0.0

@@ -1,0 +1,75 @@
+"""The links that several NICs may share, and the NICs whose traffic may cross each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
+from fabmon.fabric.model import MANAGEMENT
+from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
+
+_MAX_TIERS = 4
+"""Switches that a path climbs at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLinks:
+    """Parallel links out of a switch (`is_inward`: into it, from the tier above).
+
+    `rows` [links] are the ports that send into them, `ends` the NICs below the switch, or its ports
+    towards hosts that are not watched: what they send may leave by these links, what they receive
+    may arrive by them. `is_leaf`: the NICs are
+    cabled to the switch itself.
+    """
+
+    node: str
+    is_inward: bool
+    rows: Rows
+    ends: Rows
+    is_leaf: bool
+    routing: Routing = NOT_REPORTED
+
+
+def shared_links(structure: FabricStructure) -> tuple[SharedLinks, ...]:
+    """All sets of parallel links between tiers, in both directions."""
+    places = {node.name: place for place, node in enumerate(structure.fabric.nodes)}
+    below: dict[int, Rows] = {}
+    found: list[SharedLinks] = []
+    seen: set[tuple[int, ...]] = set()
+    for group in structure.fabric.groups:
+        place = places.get(group.node)
+        rows = np.array(sorted(group.rows), np.intp)
+        if place is None or not structure.is_uplink[rows].all():
+            continue
+        if place not in below:
+            below[place] = _nics_below(structure, place, _MAX_TIERS)
+        ends = below[place]
+        is_leaf = place in structure.edges_of or bool((structure.node[ends] == place).any())
+        found.append(SharedLinks(group.node, False, rows, ends, is_leaf, group.routing))
+        far = structure.peer[rows]
+        far = far[far != NONE]
+        key = tuple(sorted(far.tolist()))
+        if len(far) and key not in seen:
+            seen.add(key)
+            found.append(SharedLinks(group.node, True, far, ends, is_leaf, group.routing))
+    return tuple(found)
+
+
+def _nics_below(structure: FabricStructure, place: int, tiers: int) -> Rows:
+    """The NICs that are reached from a switch without climbing."""
+    own = np.flatnonzero((structure.node == place) & ~structure.is_uplink)
+    far = structure.peer[own]
+    far = far[far != NONE]
+    nics = far[structure.is_rail[far]]
+    if not len(nics):
+        # Hosts that are not watched: the ports towards them show what they send.
+        roles = structure.ports.has_role(MANAGEMENT)
+        nics = own[(structure.peer[own] == NONE) & ~roles[own]]
+    lower = np.unique(structure.node[far[structure.is_uplink[far]]])
+    if tiers > 1:
+        nics = np.concatenate(
+            [nics, *(_nics_below(structure, int(each), tiers - 1) for each in lower.tolist())]
+        )
+    return np.unique(nics)

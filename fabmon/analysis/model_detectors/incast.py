@@ -1,0 +1,78 @@
+"""Many senders, one receiver: the last hop to a host is full, and several senders share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fabmon.analysis.detectors.incast import CAUSE
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.pause_graph import pause_graph
+from fabmon.analysis.fabric_structure import NONE
+from fabmon.analysis.finding import Condition, Evidence, Trait
+from fabmon.analysis.model import causes
+from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.analysis.model.thresholds import ModelThresholds
+
+_QUEUES_BEFORE = (Trait.FULL_GROUP, Trait.FULL_LINK_OF_GROUP, Trait.OF_LINK)
+"""What marks the traffic of a receiver as well, where that fills no whole seconds."""
+
+
+def incasts(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Condition]:
+    """One condition for each receiver whose last hop holds several senders."""
+    for found in model.bottlenecks(inputs):
+        if found.place is Place.LAST_HOP:
+            yield _condition(inputs, found, model.t)
+
+
+def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
+    structure, row = inputs.structure, found.row
+    edge = int(structure.peer[row])
+    rows = [row] if edge == NONE else [edge, row]
+    waiting = _waiting(inputs, row)
+    senders = causes.how_many(found).replace("ports", "senders", 1)
+    return Condition(
+        cause=CAUSE.name,
+        severity=CAUSE.severity,
+        subject=structure.fabric.ports[row].id,
+        rows=(*rows, *(each for each in waiting if each not in rows)),
+        text=(
+            f"{structure.label(row)} receives at {causes.utilisation(found, t)} from {senders}"
+            f"{causes.names(structure, found)}, which lose {causes.loss(found)}"
+        ),
+        evidence=(
+            Evidence("received", round(found.link.busy * 100, 1), "%"),
+            Evidence("slowed senders", causes.sharers(found), "ports"),
+            causes.lost_evidence(found),
+            *causes.time_evidence(found),
+            *_events(inputs, row, edge),
+            causes.queue_evidence(found),
+            Evidence("ports that wait for it", len(waiting), "ports"),
+        ),
+        advice=CAUSE.advice,
+        confidence=found.confidence,
+        lost=round(found.lost, 3),
+        lost_is_upper_bound=found.is_upper_bound,
+        victims=tuple(dict.fromkeys(structure.ids([*found.named.tolist(), *waiting]))),
+        unseen=causes.unseen(found, "" if edge != NONE else "the switch in front of it"),
+        unless=(Trait.FULL_GROUP,) if found.peak_util >= t.full_util else _QUEUES_BEFORE,
+    )
+
+
+def _waiting(inputs: DetectorInput, row: int) -> list[int]:
+    """The ports that wait for a receiver: those that its switch pauses, unless that is paused."""
+    edge = int(inputs.structure.peer[row])
+    node = NONE if edge == NONE else int(inputs.structure.node[edge])
+    graph = pause_graph(inputs)
+    return [each for each in graph.victims(node) if each != row] if node in graph.roots else []
+
+
+def _events(inputs: DetectorInput, row: int, edge: int) -> Iterator[Evidence]:
+    """Evidence: what the receiver counts as marked, and its switch as dropped, in proportion."""
+    for name, column, bits, port in (
+        ("marks per Gbit", "ecn", "rx_bps", row),
+        ("drops per Gbit", "tx_drops", "tx_bps", edge),
+    ):
+        events = float(inputs.total(column)[port]) if port != NONE else 0.0
+        gbit = float(inputs.total(bits)[port]) / 1e9 if port != NONE else 0.0
+        if events > 0 and gbit > 0:
+            yield Evidence(name, round(events / gbit, 1))

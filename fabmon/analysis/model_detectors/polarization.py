@@ -1,0 +1,307 @@
+"""Many flows use few links of a group: the switch's hash distinguishes far fewer flows.
+
+The probability that so many flows, hashed independently, use so few links can be computed. Where it
+is tiny, the flows were not hashed independently: they have one UDP source port for all queue pairs,
+or two tiers use the same hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fabmon.analysis.detectors.polarization import CAUSE
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.flows_on_link import possible_ends
+from fabmon.analysis.evidence.null_model import occupied_at_most
+from fabmon.analysis.finding import WARNING, Condition, Evidence
+from fabmon.analysis.model import causes
+from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.fabric.names import natural
+from fabmon.fabric.topology.leaves import NONE, Rows
+from fabmon.fabric.wording import rounded_percent
+
+_CHANCE = 0.0001
+"""Probability, 0 to 1, below which random hashing does not explain how few links are used."""
+
+_MIN_FLOWS, _MIN_LINKS = 6, 4
+"""Flows and links below which random hashing often uses half of the links only."""
+
+_FULL = 0.9
+"""Share of a link's highest utilisation, 0 to 1, from which on it is full in a tick."""
+
+_EVEN = 0.85
+"""The least over the most that used links carry, 0 to 1, from which on they are evenly loaded."""
+
+_NO_ROOM = 0.8
+"""Utilisation, 0 to 1, from which on a link has no room: bursts fill it."""
+
+_NOTHING = 0.0001
+"""Share of line rate, 0 to 1, that the protocols of switches stay below."""
+
+_MOST_TRAFFIC = 0.97
+"""Share of the traffic, 0 to 1, that the used links must carry: smaller flows blur the count."""
+
+_OF_TRAFFIC = 0.98
+"""Share of what a group carries, 0 to 1, that the counted senders must account for: the two sums
+are of different counters."""
+
+_TAKES_PART = 0.02
+"""Share of the largest feeder's traffic, 0 to 1, from which on a port counts as a sender."""
+
+_NEVER = 1e-6
+"""Probability below which only a bound is printed: no model of hashing is exact so far out."""
+
+_WITHOUT_ROOM, _OF_QUEUE_PAIRS = 0.9, 0.8
+"""Confidence, 0 to 1, where no link is known to be full, and at most, where chance is only excluded
+if enough queue pairs carry traffic."""
+
+_SPORTS = 1 << 16
+"""UDP source ports are below this."""
+
+
+def polarization(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Condition]:
+    """One condition for each switch whose flows use too few links, one of which is full, or has no
+    room while it is certain that they use so few."""
+    done: set[str] = set()
+    for found in (*model.bottlenecks(inputs), *_without_room(inputs, model)):
+        is_link = found.place is Place.LINK and found.group.node not in done
+        if is_link and is_polarized(inputs, found):
+            done.add(found.group.node)
+            yield _condition(inputs, found, causes.is_loss_known(found, model.t))
+
+
+def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bottleneck]:
+    """The links of groups of uplinks that have no room in any of the last ticks.
+
+    Such a link may be full for nine tenths of every second, which no counter of TCP shows. So it is
+    not known what its flows lose. Several links that are evenly loaded, beside others that carry
+    nothing at all, may be all that are in service.
+    """
+    for each in model.candidates(inputs):
+        if each.group is None or each.group.is_inward or each.util.min() < _NO_ROOM:
+            continue
+        found = Bottleneck(
+            place=Place.LINK,
+            link=replace(each, sharers=each.sharers[:0], rates=each.rates[:0]),
+            lost=0.0,
+            is_upper_bound=False,
+            named=each.sharers[:0],
+            flows=0,
+            slowed_by="",
+            lasted_s=len(each.util) * inputs.snapshot.interval_s,
+            peak_util=float(each.util.max()),
+            confidence=_WITHOUT_ROOM,
+        )
+        level = np.sort(np.nan_to_num(found.level))
+        used, unused = level[-found.used :], level[: -found.used]
+        is_even = len(used) > 1 and used[0] > _EVEN * used[-1]
+        is_in_service = not is_even or unused.max(initial=0.0) > _NOTHING
+        if is_in_service and _is_improbable(found, _flows(inputs, found).senders):
+            yield found
+
+
+def is_polarized(inputs: DetectorInput, found: Bottleneck) -> bool:
+    """Whether random hashing does not explain how few links the flows of a link's group use.
+
+    Only of a leaf's uplinks, and where it hashes: forwarding tables may send many flows over few
+    links.
+    """
+    group = found.group
+    if group.is_inward or not group.is_leaf or not group.routing.may_hash:
+        return False
+    full = _when_full(inputs, found)
+    if full.links < _MIN_LINKS or 2 * full.used > full.links:
+        return False
+    level = np.nan_to_num(full.level)
+    if np.sort(level)[-full.used :].sum() < _MOST_TRAFFIC * level.sum():
+        return False
+    return _is_improbable(full, _flows(inputs, found).least)
+
+
+def _when_full(inputs: DetectorInput, found: Bottleneck) -> Bottleneck:
+    """A bottleneck with the utilisation of its group in the last tick in which it was full: a mean
+    over its begin or end counts links that are used before or after it."""
+    util, rows = found.link.util, found.group.rows
+    ago = int(np.argmax(util[::-1] >= _FULL * util.max())) + 1
+    bps = inputs.leaving(rows, ago)[:, 0]
+    lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
+    line = np.fmax(lines[rows], lines[inputs.structure.peer[rows]])
+    level = np.where(np.isfinite(found.level), np.nan_to_num(bps / line), np.float32(np.nan))
+    return replace(found, link=replace(found.link, level=level))
+
+
+def _is_improbable(found: Bottleneck, flows: int) -> bool:
+    """Whether so many flows, hashed at random, hardly ever use so few links of a group."""
+    return flows >= _MIN_FLOWS and occupied_at_most(found.used, flows, found.links) < _CHANCE
+
+
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """The flows in a group: `senders` with one each, `least` so many where enough of their queue
+    pairs carry traffic. `which` are the queue pairs that may be in it, places in the flow table."""
+
+    senders: int
+    least: int
+    which: Rows
+
+    @property
+    def queue_pairs(self) -> int:
+        """The number of queue pairs that may be in the group, idle ones among them."""
+        return len(self.which)
+
+
+@dataclass(frozen=True, slots=True)
+class _SourcePorts:
+    """The hash has `sports` UDP source ports of so many `queue_pairs`, and can distinguish
+    `distinct` of them: by NICs and ports. 0 where this is not known."""
+
+    queue_pairs: int
+    sports: int = 0
+    distinct: int = 0
+
+    @property
+    def has_one_sport(self) -> bool:
+        """Whether the hash has one UDP source port for all queue pairs."""
+        return self.sports == 1 and self.queue_pairs >= _MIN_FLOWS
+
+
+def _source_ports(inputs: DetectorInput, flows: _Flows) -> _SourcePorts:
+    table, which = inputs.snapshot.connections.flows_if_quick, flows.which
+    if not table or not (table.sport[which] > 0).all():
+        return _SourcePorts(len(which))
+    pair = table.src[which] * len(inputs.snapshot.fabric.ports) + table.dst[which]
+    distinct = len(np.unique(pair * _SPORTS + table.sport[which]))
+    return _SourcePorts(len(which), table.distinct_sports(which), distinct)
+
+
+def _flows(inputs: DetectorInput, found: Bottleneck) -> _Flows:
+    """The flows in a link's group, computed once a tick."""
+    computed = inputs.once(_computed)
+    key = id(found.group)
+    if key not in computed:
+        computed[key] = _flows_of(inputs, found)
+    return computed[key]
+
+
+def _computed(inputs: DetectorInput) -> dict[int, _Flows]:
+    """By identity of a group; empty at first."""
+    return {}
+
+
+def _flows_of(inputs: DetectorInput, found: Bottleneck) -> _Flows:
+    """The least number of flows in a group: those of as few NICs below it as could have sent what
+    it carries and what its switch drops, the biggest first, since the smaller ones may send within
+    their leaf.
+
+    A NIC has one flow; where it reports queue pairs, half of the fewest that it has to one NIC
+    elsewhere. Connections to some NICs may be idle, and half of those to one may only acknowledge.
+    """
+    node, nics = inputs.structure.node, found.group.ends
+    own = np.flatnonzero(node == node[found.row])
+    sent = np.nan_to_num(inputs.leaving(nics, TICKS)).sum(axis=1)
+    carried, enters, leaves = (
+        float(np.nan_to_num(of(rows, TICKS)).sum())
+        for of, rows in (
+            (inputs.leaving, found.group.rows),
+            (inputs.entering, own),
+            (inputs.leaving, own),
+        )
+    )
+    senders = sent > _TAKES_PART * sent.max(initial=0)
+    sent_bps = _OF_TRAFFIC * (carried + max(enters - leaves, 0.0))
+    least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), sent_bps)) + 1
+    least, nics = min(least, int(senders.sum())), nics[senders]
+    snapshot = inputs.snapshot
+    table = snapshot.connections.flows_if_quick
+    may = possible_ends(snapshot.connections, found.row, "tx") if table else None
+    if not table or may is None:
+        return _Flows(least, least, np.empty(0, np.intp))
+    over = may.src[table.src] & np.append(may.dst, False)[table.dst] & (table.dst != NONE)
+    over &= np.isin(table.src, nics)
+    ports = len(snapshot.fabric.ports)
+    pairs, count = np.unique(table.src[over] * ports + table.dst[over], return_counts=True)
+    fewest = np.full(ports, 1, np.intp)
+    src, first = np.unique(pairs // ports, return_index=True)
+    if len(src):
+        fewest[src] = (np.minimum.reduceat(count, first) + 1) // 2
+    return _Flows(least, int(np.sort(fewest[nics])[:least].sum()), np.flatnonzero(over))
+
+
+def _advice(flows: _SourcePorts) -> str:
+    """What to do: at the senders where their queue pairs have one UDP source port, at the switch
+    where they have many."""
+    if flows.has_one_sport:
+        return (
+            f"All {flows.queue_pairs} queue pairs have one UDP source port, as of NVSHMEM or old"
+            " drivers: give each a source port or flow label of its own, or use E-ECMP on the queue"
+            " pair."
+        )
+    if flows.distinct and 2 * flows.distinct >= flows.queue_pairs:
+        return (
+            f"The {flows.queue_pairs} queue pairs have {flows.sports} UDP source ports, so the"
+            " senders are not the reason: check that the switch hashes the source port, and give"
+            " the tiers different hash seeds, or use E-ECMP on the queue pair."
+        )
+    return CAUSE.advice
+
+
+def _in_service(found: Bottleneck) -> str:
+    """Why the unused links may carry nothing at all: a hash leaves them some small flows."""
+    unused = np.sort(np.nan_to_num(found.level))[: -found.used]
+    if unused.max(initial=0.0) > _NOTHING:
+        return ""
+    return " Or the unused uplinks are drained, or have no route."
+
+
+def _condition(inputs: DetectorInput, found: Bottleneck, is_known: bool) -> Condition:
+    node, rows = found.group.node, found.group.rows
+    full = _when_full(inputs, found)
+    order = rows[np.argsort(-np.nan_to_num(full.level), kind="stable")]
+    known = _flows(inputs, found)
+    ports = _source_ports(inputs, known)
+    flows = known.least
+    # Else it depends on how many of the queue pairs carry traffic.
+    is_sure = _is_improbable(full, known.senders)
+    odds = _odds(occupied_at_most(full.used, flows, found.links))
+    used = [inputs.structure.fabric.ports[row].label for row in order[: full.used].tolist()]
+    used.sort(key=natural)
+    lose = f" and lose {causes.loss(found)}"
+    if not is_known:
+        lose = f", uneven by {rounded_percent(found.imbalance)}, and what they lose is not known"
+    return Condition(
+        cause=CAUSE.name,
+        severity=CAUSE.severity if is_known and is_sure else WARNING,
+        subject=f"{node}/uplinks",
+        rows=tuple(order.tolist()),
+        text=(
+            f"{f'{flows} or more flows' if is_sure else f'up to {known.queue_pairs} queue pairs'}"
+            f" of {node} use {full.used} of {found.links} uplinks ({', '.join(used)}){lose}"
+            f" (chance{'' if is_sure else f' if {flows} of them send'}: {odds})"
+            f"{'; all queue pairs have one UDP source port' if ports.has_one_sport else ''}"
+        ),
+        evidence=(
+            Evidence("flows, at least", flows, "flows"),
+            Evidence("links used", full.used, f"of {found.links}"),
+            Evidence("chance", odds),
+            Evidence("group links", found.links, "links"),
+            *causes.hashing(inputs.snapshot, found, flows),
+            *causes.loss_evidence(found, is_known),
+            *causes.time_evidence(found),
+            causes.queue_evidence(found),
+            causes.routing_evidence(found.group.routing),
+        ),
+        advice=f"{_advice(ports)}{_in_service(full)}",
+        confidence=found.confidence if is_sure else min(found.confidence, _OF_QUEUE_PAIRS),
+        lost=round(found.lost, 3) if is_known else 0.0,
+        lost_is_upper_bound=is_known and found.is_upper_bound,
+        unseen="" if is_known else "which ports share the links, and what they lose",
+    )
+
+
+def _odds(probability: float) -> str:
+    """`1 in 12,345`."""
+    is_bound = probability < _NEVER
+    return f"{'under ' if is_bound else ''}1 in {round(1 / max(probability, _NEVER)):,}"
