@@ -47,6 +47,11 @@ from fabmon.session.errors import UsageError
     " --at, else the last (--to).",
 )
 @once_option
+@click.option(
+    "--model-at",
+    metavar="TIME",
+    help="Print what the bottleneck model believes at this time, and why: links, NICs, evidence.",
+)
 @color_option
 @theme_option
 @redact_option
@@ -61,6 +66,7 @@ def replay(
     follow: bool,
     style: str | None,
     once: bool,
+    model_at: str | None,
     color: str | None,
     theme: str | None,
     redact: bool,
@@ -80,12 +86,21 @@ def replay(
         style = style or "table"
     if at is not None and to is not None and style in ("table", "json"):
         raise UsageError(f"--at and --to both say which tick {style} is of: give only one of them")
+    if model_at is not None and (at or from_ or to or style or follow):
+        raise UsageError(
+            "--model-at prints one tick as text: remove --at, --from, --to, --follow, --format and"
+            " --once"
+        )
     pace = _speed(speed)
     from fabmon.session.replay_run import ReplayOptions
     from fabmon.session.replay_run import replay as run_replay
     from fabmon.session.session import Session
 
     session = Session.load(config, topologies)
+    if model_at is not None:
+        from fabmon.session.model_run import print_model
+
+        sys.exit(print_model(session, files, model_at, redact))
     options = ReplayOptions(files, at, from_, to, pace, follow, style, color, theme, redact)
     sys.exit(run_replay(session, options))
 

@@ -62,7 +62,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
     from fabmon.session.recording_access import ReplayedRecording
     from fabmon.tui.time.past_reader import ReplayStart
 
-    files = options.files or (_last_screen(session.settings.recording),)
+    files = options.files or (last_screen(session.settings.recording),)
     with open_recordings(files) as timeline:
         timeline.warm()
         session = session.for_recording(timeline, options.redact)
@@ -73,7 +73,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
         if style in ("table", "json") and options.at is not None and from_ns is not None:
             # The ticks before it are played, so that findings that began earlier are detected.
             from_ns, until_ns = max(timeline.start_ns, from_ns - _LEAD_NS), from_ns
-        is_demo = timeline.files[0].sessions[-1].title.startswith(DEMO_MARK)
+        is_demo = is_simulated(timeline)
         if is_demo and style is not None:
             warn_of_simulation()
         try:
@@ -107,6 +107,11 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
     return code
 
 
+def is_simulated(timeline: Timeline) -> bool:
+    """Whether a recording is of the demo."""
+    return timeline.files[0].sessions[-1].title.startswith(DEMO_MARK)
+
+
 def _with_notes(setup: ScreenSetup, notes: Sequence[str]) -> ScreenSetup:
     """The setup of a screen that shows these notes first: it hides standard error."""
     preferences = setup.preferences
@@ -123,10 +128,7 @@ def _start_and_end(
     Raises UsageError."""
     if options.at is None:
         return time_range(timeline, options.from_, options.to)
-    try:
-        at_ns = known_times(timeline).at("--at", options.at)
-    except TimeError as error:
-        raise UsageError(str(error)) from None
+    at_ns = time_at(timeline, "--at", options.at)
     _, until_ns, notes = time_range(timeline, None, options.to)
     if until_ns is not None and until_ns < at_ns:
         raise UsageError(f"--to {options.to} is before --at {options.at}")
@@ -184,7 +186,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _last_screen(config: RecordingConfig) -> Path:
+def last_screen(config: RecordingConfig) -> Path:
     """The ring of the screen that was shown last. Raises UsageError if there is none to trust."""
     try:
         ring = last_ring(config)
@@ -199,6 +201,14 @@ def known_times(timeline: Timeline) -> KnownTimes:
     """What times can mean in a timeline."""
     events_ns = [note.time_ns for note in timeline.notes() if note.change in ("", "open")]
     return KnownTimes(timeline.start_ns, timeline.until_ns, events_ns)
+
+
+def time_at(timeline: Timeline, option: str, text: str) -> int:
+    """The time (ns) that an option means in a timeline. Raises UsageError if it is not in it."""
+    try:
+        return known_times(timeline).at(option, text)
+    except TimeError as error:
+        raise UsageError(str(error)) from None
 
 
 def time_range(
