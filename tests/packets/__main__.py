@@ -10,15 +10,15 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.packets.play import MakeDetectors
 from tests.packets.scene import load
 from tests.packets.score import SceneScore, as_values, score
 from tests.packets.table import faults, table
+from tests.score.detector_sets import DETECTORS, MakeDetectors
 
 _SCENES = Path(__file__).parents[2] / "../shared/scenes"
 _USAGE_ERROR = 2
@@ -37,32 +37,35 @@ def main(words: Sequence[str] | None = None) -> int:
     ask.add_argument("--workers", type=int, default=2)
     ask.add_argument(
         "--judged-by",
-        metavar="MODULE:FUNCTION",
-        help="a function of the thresholds that returns the detectors to use instead of fabmon's",
+        action="append",
+        metavar="rules|model|MODULE:FUNCTION",
+        help="the detectors: those in use, those of the bottleneck model, or what a function of the"
+        " thresholds returns; may be given more than once (default: rules and model)",
     )
     ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
     ask.add_argument("--json", type=Path, metavar="FILE", help="also every figure, as JSON")
     given = ask.parse_args(words)
     try:
         paths = _paths(given.scenes, given.only)
-        if given.judged_by:
-            _detectors(given.judged_by)
+        judged_by = {name: _detectors(name) for name in given.judged_by or DETECTORS}
     except ValueError as error:
         print(error, file=sys.stderr)
         return _USAGE_ERROR
     began = time.monotonic()
-    one = partial(_score, judged_by=given.judged_by)
+    one = partial(_score, judged_by=judged_by)
     if given.workers > 1 and len(paths) > 1:
         with ProcessPoolExecutor(given.workers) as pool:
-            scores = list(pool.map(one, paths))
+            scenes = list(pool.map(one, paths))
     else:
-        scores = [one(path) for path in paths]
+        scenes = [one(path) for path in paths]
+    scores = {name: [scene[name] for scene in scenes] for name in judged_by}
     print(table(scores))
     print(f"{time.monotonic() - began:.0f} s")
     if given.list:
         print("\n".join(["", *faults(scores)]))
     if given.json is not None:
-        given.json.write_text(json.dumps(as_values(scores), indent=1))
+        values = {name: as_values(each) for name, each in scores.items()}
+        given.json.write_text(json.dumps(values, indent=1))
     return 0
 
 
@@ -82,17 +85,24 @@ def _paths(directory: Path, only: str | None) -> list[Path]:
     return [paths[name] for name in names]
 
 
-def _score(path: Path, judged_by: str | None) -> SceneScore:
-    return score(load(path), _detectors(judged_by) if judged_by else None)
+def _score(path: Path, judged_by: Mapping[str, MakeDetectors]) -> dict[str, SceneScore]:
+    """The score of a scene, by the name of the detectors."""
+    scene = load(path)
+    return {name: score(scene, make) for name, make in judged_by.items()}
 
 
 def _detectors(name: str) -> MakeDetectors:
-    """The function that a name stands for, `MODULE:FUNCTION`. Raises ValueError."""
+    """What makes the detectors with a name: `rules`, `model`, or the function that
+    `MODULE:FUNCTION` names. Raises ValueError."""
+    if name in DETECTORS:
+        return DETECTORS[name]
     module, _, function = name.partition(":")
     try:
         made: MakeDetectors = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"--judged-by {name}: {error}") from error
+        raise ValueError(
+            f"--judged-by {name}: {error}; it is {', '.join(DETECTORS)} or MODULE:FUNCTION"
+        ) from error
     return made
 
 

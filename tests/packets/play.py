@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from fabmon.analysis.causes import Thresholds
-from fabmon.analysis.evidence.detector_input import Detector
 from tests.builders import new_pipeline
 from tests.packets.scene import PacketScene
+from tests.score.detector_sets import MakeDetectors
 from tests.score.play import Reported, reported_by
-
-MakeDetectors = Callable[[Thresholds], Sequence[Detector]]
-"""Makes the detectors that judge a scene, from the default thresholds."""
 
 
 def play(scene: PacketScene, judged_by: MakeDetectors | None = None) -> list[Reported]:

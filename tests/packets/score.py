@@ -8,8 +8,9 @@ from statistics import median
 from typing import Any
 
 from tests.packets.judge import Judged, Judgement, Searched, Verdict, judge
-from tests.packets.play import MakeDetectors, play
+from tests.packets.play import play
 from tests.packets.scene import PacketScene
+from tests.score.detector_sets import MakeDetectors
 
 
 @dataclass(frozen=True)

@@ -2,53 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
 from tests.packets.judge import Verdict
-from tests.packets.score import SceneScore, totals
+from tests.packets.score import SceneScore, Totals, totals
+
+Scores = Mapping[str, Sequence[SceneScore]]
+"""The same scenes as each set of detectors judged them, by its name."""
+
+_FIGURES = "right  wrong  found  time"
+_TOTALS: dict[str, Callable[[Totals], str]] = {
+    "precision": lambda t: f"{_share(t.precision)} ({t.right} right, {t.wrong} wrong)",
+    "recall": lambda t: f"{_share(t.recall)} ({t.found} of {t.wanted})",
+    "healthy scenes disturbed": lambda t: f"{t.disturbed} of {t.healthy}",
+    "time to flag (median)": lambda t: f"{t.flag_s:.1f} s" if t.flag_s is not None else "-",
+}
 
 
-def table(scores: Sequence[SceneScore]) -> str:
-    """A row per scene, and the totals."""
-    width = max((len(each.name) for each in scores), default=5)
-    lines = [f"{'scene':{width}}  right  wrong  wanted  found  time   title"]
-    for each in scores:
-        times = each.flag_times_s
-        flag = f"{median(times):.0f} s" if times else "-"
-        lines.append(
-            f"{each.name:{width}}  {each.right:5}  {each.wrong:5}  {each.wanted:6}"
-            f"  {len(times):5}  {flag:5}  {each.title}"
+def table(scores: Scores) -> str:
+    """A row per scene, and the totals, with the figures of all sets of detectors side by side."""
+    names = list(scores)
+    rows = [["", "", *names, ""], ["scene", "wanted", *(_FIGURES for _ in names), "title"]]
+    for same in zip(*scores.values(), strict=True):
+        scene = same[0]
+        rows.append([scene.name, f"{scene.wanted:6}", *map(_figures, same), scene.title])
+    every = [totals(each) for each in scores.values()]
+    of_all = [[label, *map(write, every)] for label, write in _TOTALS.items()]
+    return "\n".join([*_aligned(rows), "", *_aligned([["", *names], *of_all])])
+
+
+def faults(scores: Scores) -> Iterator[str]:
+    """A line for each wrong finding, and for each that was missed, of every set of detectors."""
+    for same in zip(*scores.values(), strict=True):
+        for name, score in zip(scores, same, strict=True):
+            yield from _faults_of(name, score)
+
+
+def _faults_of(name: str, score: SceneScore) -> Iterator[str]:
+    for judged in score.judgement.findings:
+        if judged.verdict is not Verdict.WRONG:
+            continue
+        finding = judged.finding
+        bound = "up to " if finding.is_upper_bound else ""
+        yield (
+            f"WRONG  {name} {score.name} {finding.opened_s:.0f} s {finding.cause} {finding.subject}"
+            f" (confidence {finding.confidence:.2f}, lost {bound}{finding.lost:.0%};"
+            f" {judged.reason}): {finding.text}"
         )
-    every = totals(scores)
-    flag = f"{every.flag_s:.1f} s" if every.flag_s is not None else "-"
-    lines += [
-        "",
-        f"precision {_share(every.precision)} ({every.right} right, {every.wrong} wrong)",
-        f"recall {_share(every.recall)} ({every.found} of {every.wanted})",
-        f"healthy scenes disturbed: {every.disturbed} of {every.healthy}",
-        f"time to flag (median): {flag}",
-    ]
-    return "\n".join(lines)
+    for missed in score.missed:
+        wanted = missed.wanted
+        some = f", {wanted.need} of" if wanted.need < len(wanted.subjects) > 2 else ""
+        yield f"MISSED {name} {score.name} {wanted.cause}{some} {' '.join(wanted.subjects)}"
 
 
-def faults(scores: Sequence[SceneScore]) -> Iterator[str]:
-    """A line for each wrong finding, and for each that was missed."""
-    for score in scores:
-        for judged in score.judgement.findings:
-            if judged.verdict is not Verdict.WRONG:
-                continue
-            finding = judged.finding
-            bound = "up to " if finding.is_upper_bound else ""
-            yield (
-                f"WRONG  {score.name} {finding.opened_s:.0f} s {finding.cause} {finding.subject}"
-                f" (confidence {finding.confidence:.2f}, lost {bound}{finding.lost:.0%};"
-                f" {judged.reason}): {finding.text}"
-            )
-        for missed in score.missed:
-            wanted = missed.wanted
-            some = f", {wanted.need} of" if wanted.need < len(wanted.subjects) > 2 else ""
-            yield f"MISSED {score.name} {wanted.cause}{some} {' '.join(wanted.subjects)}"
+def _figures(score: SceneScore) -> str:
+    """The figures of a scene, below the words of _FIGURES."""
+    times = score.flag_times_s
+    flag = f"{median(times):.0f} s" if times else "-"
+    return f"{score.right:5}  {score.wrong:5}  {len(times):5}  {flag:>4}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows with as many cells each, below one another."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
+        yield "   ".join(cells).rstrip()
 
 
 def _share(value: float | None) -> str:

@@ -11,11 +11,14 @@ import json
 import pickle
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 
+from tests.score.detector_sets import DETECTORS
 from tests.score.match import Score, score
 from tests.score.play import Reported, play
 from tests.score.table import numbers, page, report
@@ -27,13 +30,15 @@ from tests.world.truth import Truth
 _HOUR_MARKS, _HOUR_SKEW_S = 0.01, 0.2
 """Background and skew of the hours of training, as healthy fabrics have them."""
 
+_BOTH = "both"
+
 _SHOWN = 3
 """Wrong findings of one cause and run that --list prints."""
 
 
-def one(plan: Plan) -> Score:
-    """The score of a plan."""
-    return score(play(plan))
+def one(plan: Plan, names: Sequence[str]) -> dict[str, Score]:
+    """The score of a plan, by the name of the detectors."""
+    return {name: score(played) for name, played in play(plan, names).items()}
 
 
 def code_digest() -> str:
@@ -48,20 +53,18 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def kept(directory: Path, plan: Plan) -> Score:
-    """The score of a plan, computed unless `directory` has it."""
+def kept(directory: Path, plan: Plan, names: Sequence[str]) -> dict[str, Score]:
+    """The score of a plan, by the name of the detectors, computed unless `directory` has it."""
     directory.mkdir(exist_ok=True)
     # --only makes another plan of a seed.
     digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:12]
-    path = directory / f"{_name(plan)}-{digest}.pickle"
-    if path.exists():
-        known: Score = pickle.loads(path.read_bytes())
-        return known
-    made = one(plan)
-    new = path.with_suffix(".new")
-    new.write_bytes(pickle.dumps(made))
-    new.replace(path)
-    return made
+    paths = {name: directory / f"{_name(plan)}-{digest}-{name}.pickle" for name in names}
+    missing = [name for name, path in paths.items() if not path.exists()]
+    for name, made in (one(plan, missing) if missing else {}).items():
+        new = paths[name].with_suffix(".new")
+        new.write_bytes(pickle.dumps(made))
+        new.replace(paths[name])
+    return {name: pickle.loads(path.read_bytes()) for name, path in paths.items()}
 
 
 def main() -> None:
@@ -90,6 +93,12 @@ def main() -> None:
     ask.add_argument(
         "--keep", type=Path, help="keep the score of each run here, and use those that it has"
     )
+    ask.add_argument(
+        "--judged-by",
+        choices=[*DETECTORS, _BOTH],
+        default=_BOTH,
+        help="the detectors: those in use, those of the bottleneck model, or both side by side",
+    )
     ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
     ask.add_argument("--explain", metavar="SEED", help="one run: 17 (a fault) or h17 (healthy)")
     ask.add_argument("--digest", action="store_true", help="print a name for this code, and exit")
@@ -97,8 +106,9 @@ def main() -> None:
     if given.digest:
         print(code_digest())
         return
+    names = tuple(DETECTORS) if given.judged_by == _BOTH else (given.judged_by,)
     if given.explain:
-        _explain(_plan(given.explain, given.only))
+        _explain(_plan(given.explain, given.only), names)
         return
     began = time.monotonic()
     seeds = range(given.first, given.first + max(given.healthy, given.faults))
@@ -117,14 +127,15 @@ def main() -> None:
     judge = partial(kept, given.keep / code_digest()) if given.keep is not None else one
     if given.workers > 1:
         with ProcessPoolExecutor(given.workers) as pool:
-            scores = list(pool.map(judge, plans))
+            runs = list(pool.map(judge, plans, repeat(names)))
     else:
-        scores = [judge(plan) for plan in plans]
-    text = report(scores)
-    print(text)
+        runs = [judge(plan, names) for plan in plans]
+    scores = {name: [run[name] for run in runs] for name in names}
+    print(report(scores))
     if given.list:
-        for each in scores:
-            _list(each)
+        for run in runs:
+            for name, each in run.items():
+                _list(name, each)
     print(f"{time.monotonic() - began:.0f} s")
     if given.json is not None:
         given.json.write_text(json.dumps(numbers(scores), indent=1))
@@ -148,7 +159,7 @@ def _name(plan: Plan) -> str:
     return f"{'' if plan.fault else 'h'}{plan.seed}"
 
 
-def _list(each: Score) -> None:
+def _list(name: str, each: Score) -> None:
     plan = each.played.plan
     about = f"{plan.topology}, {plan.workload}, marks {plan.marks:.1%}, skew {plan.skew_s:g} s"
     seen: Counter[str] = Counter()
@@ -157,15 +168,15 @@ def _list(each: Score) -> None:
         if seen[wrong.cause] > _SHOWN:
             continue
         print(
-            f"WRONG  {_name(plan):>5} {wrong.opened_s:5.0f} s {wrong.cause} {wrong.subject}"
+            f"WRONG  {name} {_name(plan):>5} {wrong.opened_s:5.0f} s {wrong.cause} {wrong.subject}"
             f" ({wrong.confidence:.2f}): {wrong.text}  [{about}]"
         )
     for cause, count in seen.items():
         if count > _SHOWN:
-            print(f"WRONG  {_name(plan):>5}         {cause}: {count - _SHOWN} more")
+            print(f"WRONG  {name} {_name(plan):>5}         {cause}: {count - _SHOWN} more")
     for truth in each.missed:
         print(
-            f"MISSED {_name(plan):>5} {truth.start_s:5.0f} s {truth.cause}"
+            f"MISSED {name} {_name(plan):>5} {truth.start_s:5.0f} s {truth.cause}"
             f" {_place(truth)} for {truth.active_s:.0f} s, lost {truth.lost:.0%}  [{about}]"
         )
 
@@ -175,9 +186,9 @@ def _place(truth: Truth) -> str:
     return " ".join(names[:4]) + (" ..." if len(names) > 4 else "")
 
 
-def _explain(plan: Plan) -> None:
-    result = one(plan)
-    played = result.played
+def _explain(plan: Plan, names: Sequence[str]) -> None:
+    results = one(plan, names)
+    played = results[names[0]].played
     print(
         f"run {_name(plan)}: {played.description}, workload {plan.workload},"
         f" marks {plan.marks:.1%}, skew {plan.skew_s:g} s, {plan.seconds} s,"
@@ -192,15 +203,21 @@ def _explain(plan: Plan) -> None:
             f" {_place(truth)}, showed for {truth.active_s:.1f} s, lost {truth.lost:.0%}, {state};"
             f" affects {' '.join(sorted(truth.affected)[:8])}"
         )
+    for name, result in results.items():
+        _print_result(name, result)
+
+
+def _print_result(name: str, result: Score) -> None:
+    played = result.played
     wrong = {id(r) for r in result.wrong}
-    print("\nreported:")
+    print(f"\nreported by {name}:")
     for reported in played.reported:
         _print_finding("WRONG" if id(reported) in wrong else "right", reported)
     for truth in result.missed:
         print(f"  MISSED {truth.cause} at {_place(truth)}")
-    print("\nsecond by second:")
+    print(f"\n{name}, second by second:")
     last = ""
-    for second in range(1, plan.seconds + 1):
+    for second in range(1, played.plan.seconds + 1):
         true = [
             f"{t.cause}@{next(iter(sorted(t.ports or t.nodes)), '')}"
             for t in played.truths

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
 from fabmon.analysis.causes import CAUSES
+from tests.score.detector_sets import DETECTORS, RULES
 from tests.score.figures import (
     AXES,
     CLOSE,
     Figures,
     Runs,
+    Scores,
     by_value,
     calibration,
     causes,
@@ -27,6 +29,7 @@ from tests.score.figures import (
     watched,
     with_rdma_counters,
 )
+from tests.score.size import files_of
 from tests.world.faults.registry import FAULTS
 
 VALUE, CASES_OF_VALUE = 0.95, 200
@@ -59,8 +62,8 @@ class Asked:
     is_reached: bool
 
 
-def asked(scores: Runs) -> list[Asked]:
-    """Every line that runs decide."""
+def asked(scores: Runs, name: str = RULES) -> list[Asked]:
+    """Every line, of the runs that a set of detectors judged."""
     return [
         *_healthy(scores),
         *_of_axes(watched(scores)),
@@ -69,7 +72,7 @@ def asked(scores: Runs) -> list[Asked]:
         *_alone(with_rdma_counters(hosts_alone(scores))),
         *_calibration(scores),
         _losses(scores),
-        _rules(),
+        _rules(name),
     ]
 
 
@@ -198,18 +201,20 @@ def _losses(scores: Runs) -> Asked:
     errors = loss_errors(scores)
     close = share(sum(error <= CLOSE for error in errors), len(errors))
     return Asked(
-        f"Lost bandwidth within {CLOSE * 100:.0f} points of the model's: {CLOSE_LOSSES:.0%} of"
+        f"Lost bandwidth within {CLOSE * 100:.0f} points of the simulator's: {CLOSE_LOSSES:.0%} of"
         " collisions",
         "-" if close is None else f"{close:.0%} of {len(errors)}",
         close is not None and close >= CLOSE_LOSSES and len(errors) >= ENOUGH,
     )
 
 
-def _rules() -> Asked:
+def _rules(name: str) -> Asked:
+    """Lines of the analysis without what only the other sets of detectors need."""
+    others = {path for other in DETECTORS if other != name for path in files_of(other)}
     lines = sum(
         len(path.read_text().splitlines())
         for path in sorted(_ANALYSIS.rglob("*.py"))
-        if path.relative_to(_ANALYSIS).parts[0] not in _NO_RULES
+        if path.relative_to(_ANALYSIS).parts[0] not in _NO_RULES and path not in others
     )
     return Asked(
         f"Fewer rules and lines than {RULES_BEFORE} and {LINES_BEFORE}",
@@ -218,8 +223,14 @@ def _rules() -> Asked:
     )
 
 
-def asked_table(lines: Iterable[Asked]) -> str:
-    """The lines as a Markdown table."""
-    out = ["| Asked | reached | |\n|---|---|---|"]
-    out += [f"| {a.text} | {a.reached} | {'yes' if a.is_reached else 'no'} |" for a in lines]
+def asked_table(scores: Scores) -> str:
+    """The lines as a Markdown table, with what each set of detectors reaches."""
+    columns = [asked(runs, name) for name, runs in scores.items()]
+    out = [
+        "| Asked |" + "".join(f" {name} | |" for name in scores),
+        "|---|" + "---|---|" * len(scores),
+    ]
+    for line in zip(*columns, strict=True):
+        cells = [f" {a.reached} | {'yes' if a.is_reached else 'no'} |" for a in line]
+        out.append(f"| {line[0].text} |{''.join(cells)}")
     return "\n".join(out) + "\n"

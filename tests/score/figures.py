@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import mean, median
@@ -17,9 +17,12 @@ COLLISION = "ecmp_collision"
 SURE = 0.9
 """The confidence from which on a finding has to be right nine times in ten."""
 CLOSE = 0.1
-"""How far a collision's lost bandwidth may be from the model's."""
+"""How far a collision's lost bandwidth may be from the simulator's."""
 
 Runs = Sequence[Score]
+
+Scores = Mapping[str, Runs]
+"""The same runs as each set of detectors judged them, by its name."""
 
 AXES: dict[str, Callable[[Score], str]] = {
     "Topology": lambda s: s.played.plan.topology,
@@ -160,6 +163,20 @@ def calibration(scores: Runs) -> Calibration:
     return Calibration(sure_right + sum(c >= SURE for c in wrong), sure_right, len(right))
 
 
+def confidences(scores: Runs) -> list[tuple[float, bool]]:
+    """The confidence of each finding, and whether it is right."""
+    right = [(finding.confidence, True) for s in scores for finding, _ in s.right]
+    return right + [(finding.confidence, False) for s in scores for finding in s.wrong]
+
+
+def brier_score(pairs: Sequence[tuple[float, bool]]) -> float | None:
+    """The mean of the squares of confidence less outcome (1: right, 0: wrong), 0 to 1; 0 is best.
+
+    Brier, Verification of forecasts expressed in terms of probability, 1950.
+    """
+    return mean((confidence - right) ** 2 for confidence, right in pairs) if pairs else None
+
+
 @dataclass(frozen=True)
 class Health:
     """What was reported in runs in which nothing was wrong."""
@@ -196,7 +213,7 @@ def is_training_hour(run: Score) -> bool:
 
 
 def loss_errors(scores: Runs) -> list[float]:
-    """How far the lost bandwidth of each right collision is from the model's."""
+    """How far the lost bandwidth of each right collision is from the simulator's."""
     return [
         abs(finding.lost - truth.lost)
         for s in scores
@@ -206,7 +223,7 @@ def loss_errors(scores: Runs) -> list[float]:
 
 
 def bound_excesses(scores: Runs) -> list[float]:
-    """How much more the model loses than each right collision that says an upper bound; below 0
+    """How much more the simulator loses than each right collision that says an upper bound; below 0
     where it loses less."""
     return [
         truth.lost - finding.lost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -12,6 +12,7 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import Tick
 from fabmon.session.session import Pipeline
 from tests.builders import new_pipeline
+from tests.score.detector_sets import DETECTORS
 from tests.world.plans import Plan
 from tests.world.runs import build, truths
 from tests.world.truth import Truth
@@ -94,11 +95,15 @@ class Played:
     description: str
 
 
-def play(plan: Plan) -> Played:
-    """Run a plan, as fast as it goes."""
+def play(plan: Plan, names: Sequence[str] = tuple(DETECTORS)) -> dict[str, Played]:
+    """Run a plan once, as fast as it goes: what each set of detectors reports, by its name."""
     run = build(plan)
-    pipeline = new_pipeline(run.sampler.hosts())
-    reported = reported_by(pipeline, (run.sampler.tick() for _ in range(plan.seconds)))
+    hosts = run.sampler.hosts()
+    logs = {name: FindingLog(new_pipeline(hosts, judged_by=DETECTORS[name])) for name in names}
+    for _ in range(plan.seconds):
+        tick = run.sampler.tick()
+        for log in logs.values():
+            log.accept(tick)
     settings, view = run.world.transport.settings, run.sampler.view
     shape = run.world.topology.shape
     description = (
@@ -108,29 +113,48 @@ def play(plan: Plan) -> Played:
         f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
         f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
     )
-    return Played(run.plan, truths(run), reported, description)
+    true = truths(run)
+    return {name: Played(run.plan, true, log.reported, description) for name, log in logs.items()}
+
+
+class FindingLog:
+    """The findings of a pipeline that gets ticks of one second.
+
+    `reported` has them in the order in which they opened.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._open: dict[str, Reported] = {}
+        self._second = 0
+        self.reported: list[Reported] = []
+
+    def accept(self, tick: Tick) -> None:
+        """One more tick."""
+        self._second += 1
+        scene = self._pipeline.accept(tick)
+        fabric = scene.snapshot.fabric
+        for change, finding in scene.changes:
+            if change is Change.CLOSE and finding.key in self._open:
+                self._open.pop(finding.key).closed_s = self._second
+        keys = {finding.key for finding in scene.findings}
+        for finding in scene.findings:
+            known = self._open.get(finding.key)
+            if known is None:
+                known = _renamed(self._open, keys, finding)
+                if known is None:
+                    known = Reported(self._second, finding.subject)
+                    self.reported.append(known)
+                self._open[finding.key] = known
+            known.update(finding, fabric)
 
 
 def reported_by(pipeline: Pipeline, ticks: Iterable[Tick]) -> list[Reported]:
     """The findings of a pipeline over ticks of one second, in the order in which they opened."""
-    open_now: dict[str, Reported] = {}
-    reported: list[Reported] = []
-    for second, tick in enumerate(ticks):
-        scene = pipeline.accept(tick)
-        fabric = scene.snapshot.fabric
-        for change, finding in scene.changes:
-            if change is Change.CLOSE and finding.key in open_now:
-                open_now.pop(finding.key).closed_s = second + 1
-        keys = {finding.key for finding in scene.findings}
-        for finding in scene.findings:
-            known = open_now.get(finding.key)
-            if known is None:
-                known = _renamed(open_now, keys, finding) or Reported(second + 1, finding.subject)
-                if not known.causes:
-                    reported.append(known)
-                open_now[finding.key] = known
-            known.update(finding, fabric)
-    return reported
+    log = FindingLog(pipeline)
+    for tick in ticks:
+        log.accept(tick)
+    return log.reported
 
 
 def _renamed(open_now: dict[str, Reported], keys: set[str], finding: Finding) -> Reported | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
+from typing import TypeVar
 
 from fabmon.analysis.causes import CAUSES
 from tests.score.asked import asked, asked_table
@@ -13,11 +14,15 @@ from tests.score.figures import (
     AXES,
     CLOSE,
     COLLISION,
+    Figures,
     Runs,
+    Scores,
     bound_excesses,
+    brier_score,
     by_value,
     calibration,
     causes,
+    confidences,
     figures,
     health,
     hosts_alone,
@@ -28,9 +33,13 @@ from tests.score.figures import (
     watched,
     workload,
 )
+from tests.score.match import Score
+from tests.score.size import Size, size
 from tests.world.faults.registry import FAULTS
 
-Line = tuple[str, Runs]
+_Judged = TypeVar("_Judged")
+Line = tuple[str, Mapping[str, _Judged]]
+"""A name, and what a line is of, by the name of the set of detectors."""
 
 _HEAD = """# How good the findings are
 
@@ -63,7 +72,11 @@ hierarchical collectives, FSDP, all-to-all, pipelines, parameter servers, infere
 with checkpoints and loading of data, jobs that stop and hosts that join, elephants, leaves at 1:1
 that are full, idle fabrics.
 
-**What is true.** Injected faults, and what the queues of the model show: a link is in collision
+**Which detectors.** Each run is simulated once; every set of detectors gets the same ticks. *rules*
+are those in use. *model* are the same, except that the bottleneck model (`fabmon/analysis/model`)
+decides about `ecmp_collision`, `polarization`, `oversubscription` and `incast`.
+
+**What is true.** Injected faults, and what the queues of the simulator show: a link is in collision
 when its demand, what its senders could send, exceeds it for more than 3 s while the other links of
 its group have room, and at least two senders that share it are each below what they could send
 (`docs/decisions/0009-what-a-collision-is.md`). Its loss is 1 - achieved / what the slowed flows
@@ -86,70 +99,76 @@ looks the same.
 **What the columns are.** *Precision* is right findings of all, *recall* is faults found of all that
 must be. *Recall by run* is the mean over the runs of the share of their faults that was found: a
 run with a dozen collisions counts as one. *Time* is from when a fault first showed. Per cause,
-findings count by what they say, faults by what is true.
+findings count by what they say, faults by what is true. The *Brier score* is the mean square of
+confidence less outcome (1 for a right finding, 0 for a wrong one): 0 is best.
 
 """
 
 
-def page(scores: Runs, first: int, digest: str) -> str:
+def page(scores: Scores, first: int, digest: str) -> str:
     """docs/score.md."""
-    plans = [score.played.plan for score in scores]
-    hours = sum(map(is_training_hour, scores))
-    faults = sum(bool(plan.fault) for plan in plans)
+    runs = next(iter(scores.values()))
+    hours = sum(map(is_training_hour, runs))
+    faults = sum(bool(score.played.plan.fault) for score in runs)
     head = _HEAD.format(
-        healthy=len(plans) - hours - faults, faults=faults, hours=hours, first=first, digest=digest
+        healthy=len(runs) - hours - faults, faults=faults, hours=hours, first=first, digest=digest
     )
     return head + "\n" + report(scores)
 
 
-def report(scores: Runs) -> str:
-    """All tables."""
-    seen, alone = watched(scores), hosts_alone(scores)
+def report(scores: Scores) -> str:
+    """All tables, with a row for each set of detectors."""
+    seen, alone = _each(scores, watched), _each(scores, hosts_alone)
     places = [("switches watched", seen), ("hosts alone", alone)]
     lengths = [
-        ("runs of minutes", [s for s in scores if not is_training_hour(s)]),
-        ("hours of training", [s for s in scores if is_training_hour(s)]),
+        ("runs of minutes", _those(scores, lambda s: not is_training_hour(s))),
+        ("hours of training", _those(scores, is_training_hour)),
     ]
     on_axes = [
         (f"{title.lower()} {value}", runs)
         for title, of in AXES.items()
-        for value, runs in by_value(scores, of).items()
+        for value, runs in _by_value(scores, of)
     ]
-    parts = ["## Asked and reached", asked_table(asked(scores)), "## All runs"]
+    parts = ["## Asked and reached", asked_table(scores), "## All runs"]
     parts.append(
-        _table(
+        _runs(
             "Runs",
             [
                 ("all", scores),
-                ("healthy", [s for s in scores if s.healthy]),
-                ("with a fault", [s for s in scores if not s.healthy]),
+                ("healthy", _those(scores, lambda s: s.healthy)),
+                ("with a fault", _those(scores, lambda s: not s.healthy)),
                 *places,
             ],
         )
     )
     parts.append("## Switches watched")
     for title, of in (*AXES.items(), ("Workload", workload)):
-        parts.append(_table(title, by_value(seen, of).items()))
+        parts.append(_runs(title, _by_value(seen, of)))
     parts += [_causes(seen), "## Hosts alone"]
     for title, of in AXES.items():
         if title != "Topology":
-            parts.append(_table(title, by_value(alone, of).items()))
+            parts.append(_runs(title, _by_value(alone, of)))
     parts += [_causes(alone), "## Time to flag", _times([*places, ("all", scores)])]
     parts += ["## Healthy runs", _healthy([*lengths, *places, *on_axes])]
-    parts += ["## Confidence", _calibration(scores)]
+    parts += ["## Confidence", _reliability(scores)]
     parts.append(_calibrated([("all", scores), *places, *on_axes]))
-    transports = by_value(scores, AXES["Transport"])
-    parts += ["## Lost bandwidth of collisions", _losses([("all", scores), *transports.items()])]
-    parts += [_unqueued(scores), _not_injected()]
+    transports = _by_value(scores, AXES["Transport"])
+    parts += ["## Lost bandwidth of collisions", _losses([("all", scores), *transports])]
+    parts += [_unqueued(scores), _not_injected(), "## Size", _sizes(scores)]
     return "\n".join(f"{part}\n" if part.startswith("## ") else part for part in parts)
 
 
-def numbers(scores: Runs) -> dict[str, object]:
-    """The figures of a set of runs, for JSON."""
-    sets = {"all": scores, "switches watched": watched(scores), "hosts alone": hosts_alone(scores)}
+def numbers(scores: Scores) -> dict[str, object]:
+    """The figures of a set of runs, for JSON, by the name of the set of detectors."""
+    return {name: _numbers_of(name, runs) for name, runs in scores.items()}
+
+
+def _numbers_of(name: str, runs: Runs) -> dict[str, object]:
+    sets = {"all": runs, "switches watched": watched(runs), "hosts alone": hosts_alone(runs)}
     return {
-        "asked": [asdict(line) for line in asked(scores)],
-        **{name: _figures_of(runs) for name, runs in sets.items()},
+        "asked": [asdict(line) for line in asked(runs, name)],
+        "size": asdict(size(name)),
+        **{of: _figures_of(some) for of, some in sets.items()},
     }
 
 
@@ -161,123 +180,157 @@ def _figures_of(runs: Runs) -> dict[str, object]:
         "recall": mine.recall,
         "health": asdict(health(runs)),
         "calibration": asdict(calibration(runs)),
+        "brier_score": brier_score(confidences(runs)),
     }
 
 
-def _table(title: str, lines: Iterable[Line]) -> str:
-    out = [
-        _header(
-            title,
-            *("runs", "findings", "precision", "faults", "recall", "recall by run"),
-            *("median time", "p90"),
-        )
+def _each(scores: Scores, select: Callable[[Runs], Runs]) -> Scores:
+    """Some of the runs, of each set of detectors."""
+    return {name: select(runs) for name, runs in scores.items()}
+
+
+def _those(scores: Scores, is_one: Callable[[Score], bool]) -> Scores:
+    return _each(scores, lambda runs: [run for run in runs if is_one(run)])
+
+
+def _by_value(scores: Scores, of: Callable[[Score], str]) -> list[Line[Runs]]:
+    """The runs with each value of an axis."""
+    values = {name: by_value(runs, of) for name, runs in scores.items()}
+    return [
+        (value, {name: values[name][value] for name in scores})
+        for value in next(iter(values.values()))
     ]
-    for value, runs in lines:
+
+
+def _runs(title: str, lines: Iterable[Line[Runs]]) -> str:
+    columns = ("runs", "findings", "precision", "faults", "recall", "recall by run")
+
+    def cells(runs: Runs) -> list[str]:
         f = figures(runs)
-        out.append(
-            f"| {value} | {f.runs} | {f.findings} | {_share(f.precision)} | {f.faults} |"
-            f" {_share(f.recall)} | {_share(f.by_run)} | {_seconds(f.median_s)} |"
-            f" {_seconds(f.p90_s)} |"
-        )
-    return "\n".join(out) + "\n"
+        return [f"{f.runs}", f"{f.findings}", _share(f.precision), *_of_faults(f)]
+
+    return _table((title, *columns, "median time", "p90"), lines, cells)
 
 
-def _causes(scores: Runs) -> str:
-    out = [
-        _header(
-            "Cause",
-            *("findings", "right", "precision", "faults", "recall", "recall by run"),
-            *("median time", "p90"),
-        )
+def _causes(scores: Scores) -> str:
+    columns = ("findings", "right", "precision", "faults", "recall", "recall by run")
+
+    def cells(f: Figures) -> list[str]:
+        return [f"{f.findings}", f"{f.right}", _share(f.precision), *_of_faults(f)]
+
+    lines = [
+        (cause, {name: figures(runs, cause) for name, runs in scores.items()})
+        for cause in sorted({cause for runs in scores.values() for cause in causes(runs)})
     ]
-    for cause in causes(scores):
-        f = figures(scores, cause)
-        out.append(
-            f"| {cause} | {f.findings} | {f.right} | {_share(f.precision)} | {f.faults} |"
-            f" {_share(f.recall)} | {_share(f.by_run)} | {_seconds(f.median_s)} |"
-            f" {_seconds(f.p90_s)} |"
-        )
-    return "\n".join(out) + "\n"
+    return _table(("Cause", *columns, "median time", "p90"), lines, cells)
 
 
-def _times(lines: Iterable[Line]) -> str:
-    out = [_header("Skew", "injected, found", "median time", "p90", "all found", "median time")]
-    for name, runs in lines:
-        for skew, mine in by_value(runs, AXES["Skew"]).items():
-            f, times = figures(mine), injected(mine)
-            middle, late = (median(times), times[int(len(times) * 0.9)]) if times else (None, None)
-            out.append(
-                f"| {skew}, {name} | {len(times)} | {_seconds(middle)} | {_seconds(late)}"
-                f" | {f.found} | {_seconds(f.median_s)} |"
-            )
-    return "\n".join(out) + "\n"
-
-
-def _healthy(lines: Iterable[Line]) -> str:
-    out = [
-        _header(
-            "Healthy",
-            *("runs", "hours", "with a wrong finding", "wrong findings", "per fabric-hour"),
-            "with a critical finding",
-        )
+def _of_faults(f: Figures) -> list[str]:
+    return [
+        *(f"{f.faults}", _share(f.recall), _share(f.by_run)),
+        *(_seconds(f.median_s), _seconds(f.p90_s)),
     ]
-    for name, runs in lines:
+
+
+def _times(lines: Iterable[Line[Runs]]) -> str:
+    def cells(runs: Runs) -> list[str]:
+        f, times = figures(runs), injected(runs)
+        middle, late = (median(times), times[int(len(times) * 0.9)]) if times else (None, None)
+        found = [f"{f.found}", _seconds(f.median_s)]
+        return [f"{len(times)}", _seconds(middle), _seconds(late), *found]
+
+    columns = ("Skew", "injected, found", "median time", "p90", "all found", "median time")
+    of_skews = [
+        (f"{skew}, {name}", mine)
+        for name, scores in lines
+        for skew, mine in _by_value(scores, AXES["Skew"])
+    ]
+    return _table(columns, of_skews, cells)
+
+
+def _healthy(lines: Iterable[Line[Runs]]) -> str:
+    columns = ("runs", "hours", "with a wrong finding", "wrong findings", "per fabric-hour")
+
+    def cells(runs: Runs) -> list[str]:
         h = health(runs)
-        out.append(
-            f"| {name} | {h.runs} | {h.hours:.1f} | {h.alarmed} | {h.false} |"
-            f" {'-' if h.per_hour is None else f'{h.per_hour:.2f}'} | {h.critical_runs} |"
-        )
-    return "\n".join(out) + "\n"
+        per_hour = "-" if h.per_hour is None else f"{h.per_hour:.2f}"
+        alarms = [f"{h.alarmed}", f"{h.false}", per_hour, f"{h.critical_runs}"]
+        return [f"{h.runs}", f"{h.hours:.1f}", *alarms]
+
+    return _table(("Healthy", *columns, "with a critical finding"), lines, cells)
 
 
-def _calibration(scores: Runs) -> str:
-    pairs = [(r.confidence, True) for s in scores for r, _ in s.right]
-    pairs += [(r.confidence, False) for s in scores for r in s.wrong]
-    out = [_header("Confidence", "findings", "right")]
+def _reliability(scores: Scores) -> str:
+    """How often findings of a confidence are right."""
+    every = {name: confidences(runs) for name, runs in scores.items()}
     edges = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
-    for low, high in pairwise(edges):
-        inside = [ok for confidence, ok in pairs if low <= confidence < high]
-        right = _percent(share(sum(inside), len(inside)))
-        out.append(f"| {low:.1f} to {min(high, 1.0):.1f} | {len(inside)} | {right} |")
-    return "\n".join(out) + "\n"
-
-
-def _calibrated(lines: Iterable[Line]) -> str:
-    out = [
-        _header("Confidence of 0.9 or more", "findings", "right of these", "of all right findings")
+    lines = [
+        (
+            f"{low:.1f} to {min(high, 1.0):.1f}",
+            {name: [p for p in pairs if low <= p[0] < high] for name, pairs in every.items()},
+        )
+        for low, high in pairwise(edges)
     ]
-    for name, runs in lines:
+
+    def cells(pairs: Sequence[tuple[float, bool]]) -> list[str]:
+        said = f"{mean(confidence for confidence, _ in pairs):.2f}" if pairs else "-"
+        right = _percent(share(sum(is_right for _, is_right in pairs), len(pairs)))
+        return [f"{len(pairs)}", said, right, _share(brier_score(pairs))]
+
+    columns = ("Confidence", "findings", "mean confidence", "right", "Brier score")
+    return _table(columns, [*lines, ("all", every)], cells)
+
+
+def _calibrated(lines: Iterable[Line[Runs]]) -> str:
+    columns = ("Confidence of 0.9 or more", "findings", "right of these", "of all right findings")
+
+    def cells(runs: Runs) -> list[str]:
         c = calibration(runs)
-        out.append(f"| {name} | {c.sure} | {_percent(c.kept)} | {_percent(c.said)} |")
-    return "\n".join(out) + "\n"
+        return [f"{c.sure}", _percent(c.kept), _percent(c.said)]
+
+    return _table(columns, lines, cells)
 
 
-def _losses(lines: Iterable[Line]) -> str:
+def _losses(lines: Iterable[Line[Runs]]) -> str:
     head = ("Transport", "right collisions", "within 10 points", "median error")
-    out = [_header(*head, "that say *up to*", "not more than that and 10 points")]
-    for name, runs in lines:
+
+    def cells(runs: Runs) -> list[str]:
         errors, excesses = loss_errors(runs), bound_excesses(runs)
         close = share(sum(error <= CLOSE for error in errors), len(errors))
         bounded = share(sum(excess <= CLOSE for excess in excesses), len(excesses))
         middle = f"{median(errors) * 100:.0f} points" if errors else "-"
-        out.append(
-            f"| {name} | {len(errors)} | {_percent(close)} | {middle} | {len(excesses)} |"
-            f" {_percent(bounded)} |"
-        )
-    return "\n".join(out) + "\n"
+        return [
+            *(f"{len(errors)}", _percent(close), middle),
+            *(f"{len(excesses)}", _percent(bounded)),
+        ]
+
+    columns = (*head, "that say *up to*", "not more than that and 10 points")
+    return _table(columns, lines, cells)
 
 
-def _unqueued(scores: Runs) -> str:
-    unqueued = [
-        s.played.plan.seed
-        for s in scores
-        for _, t in s.right
-        if t.cause == COLLISION and t.natural and not t.queued_s
-    ]
+def _unqueued(scores: Scores) -> str:
+    counts = []
+    for name, runs in scores.items():
+        unqueued = [
+            s.played.plan.seed
+            for s in runs
+            for _, t in s.right
+            if t.cause == COLLISION and t.natural and not t.queued_s
+        ]
+        counts.append(f"{len(unqueued)}, in {len(set(unqueued))} runs ({name})")
     return (
         "Right collisions at links without a queue of their own, which the definition includes:"
-        f" {len(unqueued)}, in {len(set(unqueued))} runs.\n"
+        f" {'; '.join(counts)}.\n"
     )
+
+
+def _sizes(scores: Scores) -> str:
+    def cells(of: Size) -> list[str]:
+        return [f"{of.lines}", f"{of.thresholds}", f"{of.settings}"]
+
+    columns = ("What decides about", "lines of Python", "thresholds", "of these in thresholds.toml")
+    what = "shared links and receivers"
+    return _table(columns, [(what, {name: size(name) for name in scores})], cells)
 
 
 def _not_injected() -> str:
@@ -290,8 +343,18 @@ def _not_injected() -> str:
     )
 
 
-def _header(*columns: str) -> str:
-    return f"| {' | '.join(columns)} |\n|---|" + "---:|" * (len(columns) - 1)
+def _table(
+    columns: Sequence[str], lines: Iterable[Line[_Judged]], cells: Callable[[_Judged], list[str]]
+) -> str:
+    """A Markdown table: of each line a row for every set of detectors, under one another."""
+    first, *others = columns
+    out = [
+        f"| {' | '.join((first, 'detectors', *others))} |",
+        "|---|---|" + "---:|" * len(others),
+    ]
+    for title, judged in lines:
+        out += [f"| {' | '.join((title, n, *cells(of)))} |" for n, of in judged.items()]
+    return "\n".join(out) + "\n"
 
 
 def _share(value: float | None) -> str:

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.score.asked import CASES_OF_CAUSE, Asked, asked
-from tests.score.figures import bound_excesses, calibration, figures, health, injected, loss_errors
+from tests.score.detector_sets import MODEL, RULES
+from tests.score.figures import (
+    bound_excesses,
+    brier_score,
+    calibration,
+    confidences,
+    figures,
+    health,
+    injected,
+    loss_errors,
+)
 from tests.score.match import Score
 from tests.score.play import Played, Reported
 from tests.score.table import report
@@ -99,6 +111,13 @@ def test_calibration_is_of_the_findings_that_are_sure() -> None:
     assert (c.kept, c.said) == (0.5, 0.5)
 
 
+def test_the_brier_score_is_of_all_findings() -> None:
+    pairs = confidences([run(found=1), run(wrong=1)])
+    assert pairs == [(0.95, True), (0.95, False)]
+    assert brier_score(pairs) == pytest.approx((0.05**2 + 0.95**2) / 2)
+    assert brier_score([]) is None
+
+
 def test_the_loss_of_a_collision_is_held_against_the_models() -> None:
     collision = run(found=1, cause="ecmp_collision")
     collision.right = [(finding("ecmp_collision", lost=0.3), truth("ecmp_collision", lost=0.5))]
@@ -142,8 +161,25 @@ def test_a_cause_without_cases_is_not_reached() -> None:
 
 def test_hosts_alone_are_in_no_table_of_fabrics_whose_switches_are_watched() -> None:
     alone = replace(PLAN, topology=HOSTS_ONLY)
-    text = report([run(found=3), run(missed=2, plan=alone)])
+    text = report({RULES: [run(found=3), run(missed=2, plan=alone)]})
     seen, hosts = text.split("## Switches watched")[1].split("## Time to flag")[0].split("## Hosts")
-    assert "| roce | 1 | 3 | 1.000 | 3 | 1.000 |" in seen
-    assert "| roce | 1 | 0 | - | 2 | 0.000 |" in hosts
+    assert "| roce | rules | 1 | 3 | 1.000 | 3 | 1.000 |" in seen
+    assert "| roce | rules | 1 | 0 | - | 2 | 0.000 |" in hosts
     assert "Topology" not in hosts
+
+
+def test_sets_of_detectors_are_under_one_another_and_side_by_side() -> None:
+    text = report({RULES: [run(found=2)], MODEL: [run(found=1, missed=1, wrong=1)]})
+    rows = text.splitlines()
+    at = rows.index("| clos | rules | 1 | 2 | 1.000 | 2 | 1.000 | 1.000 | 2.0 s | 2.0 s |")
+    assert rows[at + 1] == "| clos | model | 1 | 2 | 0.500 | 2 | 0.500 | 0.500 | 2.0 s | 2.0 s |"
+    assert "| incast | model | 2 | 1 | 0.500 | 2 | 0.500 |" in text
+    assert "| Asked | rules | | model | |" in text
+    assert "faults or more | 2 (topology clos)" in text
+    assert "| 0.9 to 1.0 | model | 2 | 0.95 | 50% | 0.453 |" in text
+
+
+def test_a_cause_that_one_set_reports_has_a_row_of_each() -> None:
+    text = report({RULES: [run(found=1)], MODEL: [run(missed=1), run(wrong=1, cause="straggler")]})
+    assert "| straggler | rules | 0 | 0 | - | 0 | - |" in text
+    assert "| straggler | model | 1 | 0 | 0.000 | 0 | - |" in text
