@@ -63,6 +63,9 @@ def link(port: str = "leaf1/up1", *sharers: str, **changes: object) -> Candidate
         group=uplinks(),
         receiver=NONE,
         util=np.array([0.9, 0.96, 0.96, 0.98, 1.0], np.float32),
+        busy=0.96,
+        group_busy=0.39,
+        others_busy=0.2,
         load_bps=96e6,
         level=level,
         sharers=nics(*(sharers or ("gpu001", "gpu002"))),
@@ -219,7 +222,7 @@ def test_bottlenecks_of_groups_and_of_last_hops() -> None:
 def test_the_most_evidence_comes_first_and_the_rest_is_counted() -> None:
     idle = np.full(5, 0.3, np.float32)
     many = [link(evidence=each / 10) for each in range(1, 26)]
-    quiet = link("leaf1/up2", evidence=0.0, util=idle)
+    quiet = link("leaf1/up2", evidence=0.0, util=idle, busy=0.3)
     text = model_table(tick(*many, quiet, link("leaf1/up3", evidence=0.0)))
     blocks = [line for line in text.splitlines() if line.startswith("    evidence")]
     assert len(blocks) == 20

@@ -155,7 +155,7 @@ class BottleneckModel:
             if own.is_open and each.ratio >= t.shared and each.llr > -t.veto:
                 open_ones.append((own, each))
         for key, own in before.items():
-            own.total -= t.of_partial
+            own.total -= t.forgets  # Without traffic nothing is learned.
             if own.total > 0:
                 self._sums[key] = own
         shared = Counter(
@@ -206,7 +206,7 @@ def _bottleneck(
     lost = max(0.0, 1.0 - max(each.ends_busy, group) / each.busy)
     total = float(each.rates.sum())
     wants = each.load_bps * (1 + t.alone)
-    if each.vanishes and wants < total <= each.load_bps * 3:
+    if each.vanishes and total > wants:
         # Senders that do not slow down show what they want; the rest of it is dropped.
         lost = 1.0 - each.load_bps / total
     slowed_by = _slowed_by(inputs, each, t)

@@ -22,7 +22,7 @@ from fabmon.analysis.model.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
 _MAX_RECEIVERS = 32
-"""Last hops that are looked at in a tick, the busiest first: it bounds the time that it takes."""
+"""Last hops that are looked at in a tick: it bounds the time that this takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +32,31 @@ class Candidate:
     `row` is the port that sends into it; of a last hop whose switch is not watched, the NIC.
     `group` are the links beside it, None of a last hop (`receiver`, else NONE). `util` [ticks] is
     its utilisation, `busy` the mean; `level` [links of the group] is that of all of them, NaN of
-    those that are down. `sharers` [NICs] may share it, `rates` [NICs] is what they send (into a
-    switch: receive), bits/s; `ends_busy` is their utilisation. `instead` [NICs] are taken to be on
-    another link alone, and might be in the place of a sharer, as fast as they are. `alone` is the
-    NIC that accounts for the link, else NONE; `brought_by` a link into its switch that carries as
-    much, else NONE. `takes_turns`: in each tick one NIC sends nearly all of it, or it holds no two.
-    `is_known`: all that it carries may come from watched NICs. `as_busy` is how busy it is beside
-    the busiest link that NICs as busy share, 0 to 1. `of_queue`, `of_ends` and `of_waiting` are the
-    signs of its own queue, of its NICs, and of the ports before it less that of itself; `terms` are
-    the parts of `llr`, the evidence of the tick; `evidence` is their sum over time.
+    those that are down, `group_busy` their mean, and `others_busy` that of the others. `sharers`
+    [NICs] may share it, `rates` [NICs] is what they send (into a switch: receive), bits/s;
+    `ends_busy` is their utilisation. `instead` [NICs] are taken to be on another link alone, and
+    might be in the place of a sharer, as fast as they are. `alone` is the NIC that accounts for the
+    link, else NONE; `brought_by` a link into its switch that carries as much, else NONE.
+    `takes_turns`: in each tick one NIC sends nearly all of it, or it holds no two. `is_known`: all
+    that it carries may come from watched NICs. `as_busy` is how busy it is beside the busiest link
+    that NICs as busy share, 0 to 1. `of_queue`, `of_ends` and `of_waiting` are the signs of its own
+    queue, of its NICs, and of the ports before it less that of itself; `terms` are the parts of
+    `llr`, the evidence of the tick; `evidence` is their sum over time.
     """
 
     row: int
     group: SharedLinks | None
     receiver: int
     util: Floats
+    busy: float
     load_bps: float
     level: Floats
     sharers: Rows
     rates: Floats
     ends_busy: float
     alone: int
+    group_busy: float = 0.0
+    others_busy: float = 0.0
     is_known: bool = True
     takes_turns: bool = False
     instead: Rows = field(default_factory=lambda: np.empty(0, np.intp))
@@ -68,26 +72,9 @@ class Candidate:
     evidence: float = 0.0
 
     @property
-    def busy(self) -> float:
-        """Its mean utilisation, 0 to 1."""
-        return float(self.util.mean())
-
-    @property
     def ratio(self) -> float:
         """How many times as busy as the NICs that share it; 0 where these are not known."""
         return self.busy / self.ends_busy if self.ends_busy > 0 else 0.0
-
-    @property
-    def others_busy(self) -> float:
-        """Mean utilisation of the other links of its group that are up; 0 without any."""
-        up = self.level[np.isfinite(self.level)]
-        return float((up.sum() - self.busy) / (len(up) - 1)) if len(up) > 1 else 0.0
-
-    @property
-    def group_busy(self) -> float:
-        """Mean utilisation of its group."""
-        up = self.level[np.isfinite(self.level)]
-        return float(up.mean()) if len(up) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +112,12 @@ def candidates(
     sending = _Ends(rows, sent, line, seen.sends[rows])
     receiving = _Ends(rows, received, line, seen.receives[rows])
     found: list[Candidate] = []
-    for group in links:
+    loads = _Loads(inputs, links, t)
+    waiting = bool((seen.waits > 0).any())
+    for number, group in enumerate(links):
         ends = (receiving if group.is_inward else sending).of(group.ends, place)
-        found += _of_group(inputs, group, ends, t)
+        if loads.may_hold(number, ends, waiting or bool((seen.own[group.rows] > 0).any()), t):
+            found += _of_group(inputs, group, ends, *loads.of(number), t)
     found += _last_hops(inputs, receiving.of(rail, place), sending.of(rail, place), t)
     return _compared(_brought(structure, found, t), t)
 
@@ -153,28 +143,72 @@ def _could_send(
     return line
 
 
+class _Loads:
+    """The loads of the links of all groups over the window."""
+
+    def __init__(
+        self, inputs: DetectorInput, links: Sequence[SharedLinks], t: ModelThresholds
+    ) -> None:
+        rows = np.concatenate([*(group.rows for group in links), np.empty(0, np.intp)])
+        self._ends = np.cumsum([0, *(len(group.rows) for group in links)])
+        self._load = without_nan(inputs.leaving(rows, t.window))
+        # NONE is the last one.
+        lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
+        line = np.fmax(lines[rows], lines[inputs.structure.peer[rows]])
+        self._up: Mask = (inputs.snapshot.up[rows] != 0) & (line > 0)
+        util = self._load / np.where(self._up, line, np.float32(1))[:, None]
+        self._util = np.where(self._up[:, None], util, np.float32(0))
+        self._busy = self._util.mean(axis=1)
+        self._peak = self._util.max(axis=1, initial=0)
+
+    def may_hold(self, number: int, ends: _Ends, queues: bool, t: ModelThresholds) -> bool:
+        """Whether some link of a group may hold its ends: it is busier than some of them, and full
+        at times, or a queue is seen (`queues`: elsewhere than at the ends)."""
+        own = slice(self._ends[number], self._ends[number + 1])
+        busy = self._busy[own].max(initial=0)
+        if not len(ends.rows) or busy < t.loaded:
+            return False
+        shows = queues or bool((ends.sign > 0).any())
+        if not shows and self._peak[own].max(initial=0) < t.full_util:
+            return False
+        of_ends = ends.rate.mean(axis=1) / np.fmax(ends.line, 1)
+        part = of_ends[of_ends > t.takes_part * of_ends.max()]
+        return bool(busy >= t.shared * part.min(initial=np.inf))
+
+    def of(self, number: int) -> tuple[Floats, Floats, Floats]:
+        """[links, ticks] the loads of a group, bits/s, and utilisations, 0 of a link that is down;
+        [links] their means, NaN of those."""
+        own = slice(self._ends[number], self._ends[number + 1])
+        level = np.where(self._up[own], self._busy[own], np.float32(np.nan))
+        return self._load[own], self._util[own], level
+
+
 def _of_group(
-    inputs: DetectorInput, group: SharedLinks, ends: _Ends, t: ModelThresholds
+    inputs: DetectorInput,
+    group: SharedLinks,
+    ends: _Ends,
+    load: Floats,
+    util: Floats,
+    level: Floats,
+    t: ModelThresholds,
 ) -> Iterator[Candidate]:
     """The links of a group that carry traffic."""
-    load = without_nan(inputs.leaving(group.rows, t.window))
-    # NONE is the last one.
-    lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
-    line = np.fmax(lines[group.rows], lines[inputs.structure.peer[group.rows]])
-    up = (inputs.snapshot.up[group.rows] != 0) & (line > 0)
-    util = np.where(up[:, None], load / np.where(up, line, 1)[:, None], 0).astype(np.float32)
-    busy = util.mean(axis=1)
-    loaded = np.flatnonzero(busy >= t.loaded)
-    if not len(loaded) or not len(ends.rows):
-        return
-    level = np.where(up, busy, np.float32(np.nan))
     ends = _crossing_ends(ends, load, t)
     matched = crossing(load, ends.rate, ends.line, ends.sign, t)
-    for member in loaded.tolist():
-        row = int(group.rows[member])
-        may = _known_to_cross(inputs, row, group, ends, load[member], t)
-        shared = _sharers(ends, load[member], matched, member, may, t)
-        yield replace(shared, row=row, group=group, util=util[member], level=level)
+    up = level[np.isfinite(level)]
+    for member in np.flatnonzero(level >= t.loaded).tolist():
+        row, busy = int(group.rows[member]), float(level[member])
+        known = _known_to_cross(inputs, row, group, ends, load[member], t)
+        yield replace(
+            _sharers(ends, load[member], matched, member, t, known),
+            row=row,
+            group=group,
+            util=util[member],
+            busy=busy,
+            level=level,
+            group_busy=float(up.mean()),
+            others_busy=float((up.sum() - busy) / (len(up) - 1)) if len(up) > 1 else 0.0,
+        )
 
 
 def _crossing_ends(ends: _Ends, load: Floats, t: ModelThresholds) -> _Ends:
@@ -189,13 +223,17 @@ def _crossing_ends(ends: _Ends, load: Floats, t: ModelThresholds) -> _Ends:
 def _last_hops(
     inputs: DetectorInput, receivers: _Ends, senders: _Ends, t: ModelThresholds
 ) -> Iterator[Candidate]:
-    """The links to the NICs that receive most."""
+    """The links to the NICs that receive most, those with marks first."""
     structure = inputs.structure
     line = without_nan(inputs.snapshot.line_rate_bps[receivers.rows])
     util = (receivers.rate / np.fmax(line, 1)[:, None]).astype(np.float32)
     busy = util.mean(axis=1)
-    most = np.argsort(-busy, kind="stable")[:_MAX_RECEIVERS]
+    is_marked = receivers.sign > 0
+    most = np.lexsort((-busy, ~is_marked))[:_MAX_RECEIVERS]
     most = most[busy[most] >= t.loaded]
+    may_hold = (util[most].max(axis=1, initial=0) >= t.full_util) | is_marked[most]
+    if not may_hold.any() and not (senders.sign > 0).any():
+        return
     if not len(most):
         return
     load = receivers.rate[most]
@@ -205,12 +243,12 @@ def _last_hops(
     for place, nic in enumerate(most.tolist()):
         row = int(receivers.rows[nic])
         edge = int(structure.peer[row])
-        may = structure.node[senders.rows] != structure.node[row]
         yield replace(
-            _sharers(senders, load[place], matched, place, may, t),
+            _sharers(senders, load[place], matched, place, t, but=row),
             row=edge if edge != NONE else row,
             receiver=row,
             util=util[nic],
+            busy=float(busy[nic]),
             is_known=from_elsewhere <= t.alone * float(load[place].mean()),
         )
 
@@ -222,47 +260,54 @@ def _known_to_cross(
     ends: _Ends,
     load: Floats,
     t: ModelThresholds,
-) -> Mask:
+) -> Mask | None:
     """[ends]: those whose traffic forwarding tables send over a link, where these account for it;
-    else all."""
+    else None."""
     known = inputs.snapshot.connections.known_on_link(row)
-    if known is not None:
-        crosses = np.isin(ends.rows, known.dst if group.is_inward else known.src)
-        if float(ends.rate[crosses].sum()) >= t.accounts * float(load.sum()):
-            return crosses
-    return np.ones(len(ends.rows), np.bool_)
+    if known is None:
+        return None
+    crosses = np.isin(ends.rows, known.dst if group.is_inward else known.src)
+    brought = float(ends.rate[crosses].sum())
+    return crosses if brought >= t.accounts * float(load.sum()) else None
 
 
 def _sharers(
-    ends: _Ends, load: Floats, matched: Crossing, place: int, may: Mask, t: ModelThresholds
+    ends: _Ends,
+    load: Floats,
+    matched: Crossing,
+    place: int,
+    t: ModelThresholds,
+    known: Mask | None = None,
+    but: int = NONE,
 ) -> Candidate:
-    """A link with what is known of the ends that may share it, as a candidate without a place.
+    """A link with what is known of the ends that may share it, as a candidate without a place:
+    those that are `known` to; else those that are on no link alone, except the row `but`.
 
     It holds those that send half as much as the fastest or more; the others have less to send.
     """
     mean, of_nic = float(load.mean()), ends.rate.mean(axis=1)
-    is_free = matched.free & (matched.left <= mean)
-    if float(of_nic[may & is_free].sum()) < t.accounts * mean and not may.all():
-        is_free = of_nic <= mean  # What is known decides.
-    shares = may & is_free
-    rates = np.fmin(matched.left, of_nic)[shares]
+    alone, rates = int(matched.alone[place]), np.fmin(matched.left, of_nic)
+    shares = matched.free & (matched.left <= mean) & (ends.rows != but)
+    elsewhere = np.unique(matched.alone[matched.alone >= 0])
+    if known is not None and known.sum() > 1:
+        shares, rates, alone, elsewhere = known, of_nic, NONE, elsewhere[:0]
+    rates = rates[shares]
     held = rates >= t.held * rates.max(initial=0)
-    alone = int(ends.rows[matched.alone[place]]) if matched.alone[place] >= 0 else NONE
     largest = ends.rate[shares].max(axis=0, initial=0)
     takes_turns = bool(np.fmax(load - largest, 0).sum() <= t.alone * load.sum())
-    elsewhere = np.unique(matched.alone[matched.alone >= 0])
     similar = np.abs(of_nic[elsewhere][:, None] - rates[None]) <= t.alone * rates[None]
     return Candidate(
         row=NONE,
         group=None,
         receiver=NONE,
         util=load,
+        busy=0.0,
         load_bps=mean,
         level=np.empty(0, np.float32),
         sharers=ends.rows[shares],
         rates=rates,
         ends_busy=_busy(rates[held], of_nic[shares][held], ends.line[shares][held]),
-        alone=alone,
+        alone=int(ends.rows[alone]) if alone >= 0 else NONE,
         takes_turns=takes_turns or int(held.sum()) < 2,
         instead=ends.rows[elsewhere[similar.any(axis=1)]],
     )

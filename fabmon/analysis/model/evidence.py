@@ -102,7 +102,7 @@ def _limits(
         yield "another link is busier", -t.veto
     if own <= -2 * t.veto:
         yield "it would mark", -t.veto
-    if behind <= -2 * t.veto and own <= 0:
+    if behind <= -2 * t.veto and (own <= 0 or each.receiver != NONE):
         yield "its NICs are not slowed", -t.veto
     if not is_full and own <= 0 and behind <= 0:
         yield "carries what it is given", -t.veto

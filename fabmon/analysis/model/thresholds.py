@@ -47,5 +47,6 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     whole_group: Share
     flags: float
     ends: float
+    forgets: float
     lost_min: Share
     incast_lost_min: Share
