@@ -243,8 +243,9 @@ def _last_hops(
     for place, nic in enumerate(most.tolist()):
         row = int(receivers.rows[nic])
         edge = int(structure.peer[row])
+        known = _with_connections(inputs, row, senders, load[place], t)
         yield replace(
-            _sharers(senders, load[place], matched, place, t, but=row),
+            _sharers(senders, load[place], matched, place, t, known, but=row),
             row=edge if edge != NONE else row,
             receiver=row,
             util=util[nic],
@@ -269,6 +270,24 @@ def _known_to_cross(
     crosses = np.isin(ends.rows, known.dst if group.is_inward else known.src)
     brought = float(ends.rate[crosses].sum())
     return crosses if brought >= t.accounts * float(load.sum()) else None
+
+
+def _with_connections(
+    inputs: DetectorInput, row: int, senders: _Ends, load: Floats, t: ModelThresholds
+) -> Mask | None:
+    """[senders]: those with queue pairs to a receiver's, where all of these are known and account
+    for what it gets; else None."""
+    table = inputs.snapshot.connections.flows_if_quick
+    node = inputs.structure.fabric.ports[row].node
+    if not table or table.left_out or node not in table.reporting:
+        return None
+    own = table.src == row
+    # A far end without a candidate is not watched, thus none of these.
+    if not own.any() or ((table.dst[own] == NONE) & (table.candidates[own] > 0)).any():
+        return None
+    connected = np.isin(senders.rows, table.dst[own])
+    brought = float(senders.rate[connected].sum())
+    return connected if brought >= t.accounts * float(load.sum()) else None
 
 
 def _sharers(
