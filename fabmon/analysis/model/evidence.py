@@ -81,7 +81,7 @@ def _terms(
     if each.others_busy >= t.whole_group * each.busy:
         yield "whole group", t.of_group  # Chance fills one link of a group, not all.
     yield "own queue", t.of_queue * own
-    yield "NICs or ports before it", t.of_ends * behind
+    yield "NICs or ports before it", t.of_ends * max(behind, -t.veto)
     yield "waits itself", -t.of_ends * held
 
 
@@ -90,9 +90,12 @@ def _limits(
 ) -> Iterator[tuple[str, float]]:
     """What rules a link out, or leaves it open, and the most that its evidence then is."""
     is_full, queues = bool(each.util.max() >= t.full_util), own >= t.veto
+    if each.receiver != NONE:
+        # One of many NICs may be as fast by chance: both ends must show it.
+        queues = min(own, behind) > 2 * t.veto
     if each.ratio < t.shared:
         yield "no busier than its NICs", -t.veto
-    if each.alone != NONE and (not queues or each.receiver != NONE):
+    if each.alone != NONE and not queues:
         yield "one NIC accounts for it", -t.veto
     if each.takes_turns:
         yield "one NIC at a time", -t.veto
