@@ -21,7 +21,8 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
     is_inward = each.group is not None and each.group.is_inward
     ends = _of_ends((seen.receives if is_inward else seen.sends)[each.sharers], each, t)
     waits = 0.0
-    if each.group is not None and (is_inward or not each.group.is_leaf):
+    is_used = each.util.max() >= t.waited_for  # Else what waits there waits for another link.
+    if is_used and each.group is not None and (is_inward or not each.group.is_leaf):
         waits = _waiting_before(inputs, each.row, seen)
     behind = max(ends, waits) if max(ends, waits) > 0 else min(ends, waits)
     held = max(_known(seen.waits[each.row]), 0.0)

@@ -33,6 +33,7 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of_group: float
     of_queue: float
     of_ends: float
+    waited_for: Share
     base: float
     last_hop: float
     veto: float
