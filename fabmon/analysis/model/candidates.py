@@ -372,7 +372,7 @@ def _compared(found: list[Candidate], t: ModelThresholds) -> list[Candidate]:
     result = []
     for each in found:
         if each.ends_busy > 0 and len(shared):
-            near = np.abs(np.log(ends / each.ends_busy)) < t.alike
+            near = np.abs(np.log(ends / each.ends_busy)) < t.similar
             most = float(busy[near].max(initial=each.busy))
             each = replace(each, as_busy=each.busy / max(most, 1e-9))
         result.append(each)

@@ -44,7 +44,7 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     held: Share
     shared: float
     as_busy: Share
-    alike: Share
+    similar: Share
     whole_group: Share
     flags: float
     ends: float
