@@ -13,6 +13,7 @@ from fabmon.analysis.fabric_structure import NONE, FabricStructure
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
 from fabmon.analysis.model.candidates import Candidate
 from fabmon.analysis.model.causes import how_many, loss
+from fabmon.analysis.model.evidence import ANOTHER_LINK, ONE_NIC
 from fabmon.analysis.model.shared_links import shared_links
 from fabmon.analysis.model.signs import Signs, signs
 from fabmon.analysis.model.thresholds import ModelThresholds
@@ -30,7 +31,7 @@ from fabmon.fabric.wording import (
 _MOST_LINKS = 20
 _MOST_NICS = 4
 _BUSY = 0.5
-"""Utilisation, 0 to 1, above which a link is listed whatever its evidence."""
+"""Utilisation, 0 to 1, above which a link that may hold NICs is listed without evidence."""
 
 _COLUMNS = 80
 _LABEL = 10
@@ -63,7 +64,7 @@ class ModelTick:
     """What the model believes at a tick, and from what.
 
     `links` is the number of links between switches that it looks at, each direction as one;
-    `candidates` are those that carry traffic, with last hops.
+    `candidates` are those that may hold NICs, with last hops.
     """
 
     time_ns: int
@@ -123,7 +124,7 @@ def _lines(tick: ModelTick) -> Iterator[str]:
     last_hops = len(tick.candidates) - between
     yield from _wrapped(
         f"{date_time(tick.time_ns)}  bottleneck model: {plural(tick.links, 'link')} between"
-        f" switches, {between} with traffic; {plural(last_hops, 'last hop')} with traffic;"
+        f" switches, {between} of them and {plural(last_hops, 'last hop')} may hold NICs;"
         f" {plural(len(tick.bottlenecks), 'bottleneck')}",
         22,
     )
@@ -137,7 +138,7 @@ def _lines(tick: ModelTick) -> Iterator[str]:
     if len(listed) > _MOST_LINKS:
         yield f"and {plural(len(listed) - _MOST_LINKS, 'link')} with no more evidence"
     if not listed:
-        yield f"No link has evidence of a queue, or is over {rounded_percent(_BUSY)} busy."
+        yield "No link may hold NICs: none is busier than they are and full, or shows a queue."
     for text in (*_not_observable(tick.counters), *([_LEGEND] if listed else [])):
         yield from _wrapped(text, 2)
 
@@ -212,8 +213,7 @@ def _nics(tick: ModelTick, each: Candidate, found: Bottleneck | None) -> str:
     if each.brought_by != NONE:
         parts.append(f"{structure.label(each.brought_by)} brings what it carries")
     if parts:
-        # A receiver that one sender fills may mark as well.
-        if each.receiver != NONE or each.of_queue < t.veto:
+        if ONE_NIC in each.limits or ANOTHER_LINK in each.limits:
             return "; ".join(parts)
         parts.append("but it shows a queue")
     parts.append(_sharers(structure, each, found))

@@ -16,6 +16,7 @@ from fabmon.analysis.fabric_structure import NONE, FabricStructure, build_struct
 from fabmon.analysis.finding import Condition
 from fabmon.analysis.model.bottlenecks import OWN_QUEUE, Bottleneck, BottleneckModel, Place
 from fabmon.analysis.model.candidates import Candidate
+from fabmon.analysis.model.evidence import ANOTHER_LINK, ONE_NIC
 from fabmon.analysis.model.shared_links import SharedLinks, shared_links
 from fabmon.analysis.model.signs import Signs
 from fabmon.analysis.model.thresholds import ModelThresholds
@@ -135,8 +136,8 @@ def test_a_link_is_described_with_its_evidence() -> None:
     seen = signs(own={"leaf1/up1": own}, sends={"gpu001/eth0": ends}, waits={"leaf1/up1": 0.0})
     found = bottleneck(one, named=("gpu001", "gpu002"))
     text = text_of(tick(one, bottlenecks=[found], seen=seen))
-    assert "2025-11-21 04:40:00Z bottleneck model: 8 links between switches, 1 with" in text
-    assert "0 last hops with traffic; 1 bottleneck " in text
+    assert "2025-11-21 04:40:00Z bottleneck model: 8 links between switches, 1 of them" in text
+    assert "0 last hops may hold NICs; 1 bottleneck " in text
     assert "leaf1 up1 (leaf1/up1)" not in text  # One name is enough where both are the same.
     for part in (
         "leaf1 up1 to spine1",
@@ -170,7 +171,7 @@ def test_what_is_not_observable_is_not_zero() -> None:
 
 
 def test_a_link_that_one_nic_accounts_for() -> None:
-    text = text_of(tick(link(alone=row("gpu003/eth0"), llr=-3.0)))
+    text = text_of(tick(link(alone=row("gpu003/eth0"), limits=(ONE_NIC,), llr=-3.0)))
     assert "NICs gpu003 r0 alone accounts for it signs" in text
     # Its own queue weighs more than the rates of NICs.
     queue = thresholds().veto
@@ -179,7 +180,7 @@ def test_a_link_that_one_nic_accounts_for() -> None:
 
 
 def test_a_link_that_another_one_brings_or_is_busier_than() -> None:
-    text = text_of(tick(link(brought_by=row("leaf1/up2"))))
+    text = text_of(tick(link(brought_by=row("leaf1/up2"), limits=(ANOTHER_LINK,))))
     assert "NICs leaf1 up2 brings what it carries signs" in text
     text = text_of(tick(link(as_busy=0.6)))
     assert "another link that NICs as busy share is busier: this one is 60 % as busy" in text
@@ -214,7 +215,7 @@ def test_bottlenecks_of_groups_and_of_last_hops() -> None:
     assert "2 may share it (gpu001 r0, gpu002 r0); 2 do; 48 % busy" in text
     hop = link("leaf1/down3", group=None, receiver=row("gpu003/eth0"), level=np.empty(0))
     text = text_of(tick(hop))
-    assert "1 last hop with traffic" in text
+    assert "1 last hop may hold NICs" in text
     assert "to gpu003 r0, last hop evidence" in text
     assert "of its group" not in text
 
@@ -233,7 +234,7 @@ def test_the_most_evidence_comes_first_and_the_rest_is_counted() -> None:
 
 
 def test_an_idle_fabric() -> None:
-    assert "No link has evidence of a queue, or is over 50 % busy." in text_of(tick())
+    assert "No link may hold NICs: none is busier than they are and full" in text_of(tick())
 
 
 class Recorder:

@@ -1,8 +1,8 @@
 """Bottlenecks: the candidates whose evidence has added up, with what is known of their flows.
 
 Evidence accumulates by the sequential test of Page (1954): it never falls below 0, a link is a
-bottleneck from `flags` on, and one no more below `ends`. Of independent ticks without a queue, one
-in e^flags begins a false one.
+bottleneck from `flags` on, and one no more below `ends`. The terms are weights, not measured
+likelihoods: how often a link without a queue is flagged is what the score measures.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class BottleneckModel:
         self._sums: dict[str, _Sum] = {}
 
     def candidates(self, inputs: DetectorInput) -> tuple[Candidate, ...]:
-        """All links that carry traffic and what is believed of each; computed once a tick."""
+        """The links that may hold NICs and what is believed of each; computed once a tick."""
         return inputs.once(self._step)[0]
 
     def bottlenecks(self, inputs: DetectorInput) -> tuple[Bottleneck, ...]:
@@ -187,7 +187,8 @@ def _of_groups(
             continue
         made = _bottleneck(inputs, seen, own, each, place, t)
         if made.lost >= (t.incast_lost_min if place is Place.LAST_HOP else t.lost_min):
-            done.add(id(each.group))
+            if place is Place.GROUP:
+                done.add(id(each.group))
             yield made
 
 

@@ -41,7 +41,8 @@ class Candidate:
     that it carries may come from watched NICs. `as_busy` is how busy it is beside the busiest link
     that NICs as busy share, 0 to 1. `of_queue`, `of_ends` and `of_waiting` are the signs of its own
     queue, of its NICs, and of the ports before it less that of itself; `terms` are the parts of
-    `llr`, the evidence of the tick; `evidence` is their sum over time.
+    `llr`, the evidence of the tick, `limits` what rules the link out or leaves it open; `evidence`
+    is the sum over time.
     """
 
     row: int
@@ -68,6 +69,7 @@ class Candidate:
     are_waiting: bool = False
     as_busy: float = 1.0
     terms: tuple[tuple[str, float], ...] = ()
+    limits: tuple[str, ...] = ()
     llr: float = 0.0
     evidence: float = 0.0
 
@@ -99,15 +101,13 @@ class _Ends:
 def candidates(
     inputs: DetectorInput, links: Sequence[SharedLinks], seen: Signs, t: ModelThresholds
 ) -> list[Candidate]:
-    """The candidates of a tick."""
+    """The candidates of a tick: of the groups whose links may hold some of their ends."""
     structure = inputs.structure
     rail = np.flatnonzero(structure.is_rail)
     rows = np.unique(np.concatenate([rail, *(group.ends for group in links)]))
     place = np.full(len(structure.peer), NONE, np.intp)
     place[rows] = np.arange(len(rows))
-    is_nic = structure.is_rail[rows][:, None]
-    away, here = (without_nan(of(rows, t.window)) for of in (inputs.leaving, inputs.entering))
-    sent, received = np.where(is_nic, away, here), np.where(is_nic, here, away)
+    sent, received = sent_and_received(inputs, rows, t.window)
     line = _could_send(inputs, rows, sent, received, seen, t)
     sending = _Ends(rows, sent, line, seen.sends[rows])
     receiving = _Ends(rows, received, line, seen.receives[rows])
@@ -120,6 +120,14 @@ def candidates(
             found += _of_group(inputs, group, ends, *loads.of(number), t)
     found += _last_hops(inputs, receiving.of(rail, place), sending.of(rail, place), t)
     return _compared(_brought(structure, found, t), t)
+
+
+def sent_and_received(inputs: DetectorInput, rows: Rows, ticks: int) -> tuple[Floats, Floats]:
+    """[rows, ticks] bits/s that hosts send and receive at some ends, 0 where not known: what leaves
+    a NIC enters the port of the switch towards it."""
+    is_nic = inputs.structure.is_rail[rows][:, None]
+    away, here = (without_nan(of(rows, ticks)) for of in (inputs.leaving, inputs.entering))
+    return np.where(is_nic, away, here), np.where(is_nic, here, away)
 
 
 def _could_send(
@@ -232,9 +240,7 @@ def _last_hops(
     most = np.lexsort((-busy, ~is_marked))[:_MAX_RECEIVERS]
     most = most[busy[most] >= t.loaded]
     may_hold = (util[most].max(axis=1, initial=0) >= t.full_util) | is_marked[most]
-    if not may_hold.any() and not (senders.sign > 0).any():
-        return
-    if not len(most):
+    if not len(most) or not (may_hold.any() or (senders.sign > 0).any()):
         return
     load = receivers.rate[most]
     matched = crossing(load, senders.rate, senders.line, senders.sign, t)

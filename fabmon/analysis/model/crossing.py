@@ -1,7 +1,7 @@
 """Which NICs' bytes cross which link of a set of parallel ones.
 
-What is known (connections by forwarding tables) restricts the NICs. Of the others, a NIC whose rate
-is a link's has it for itself: pairs are matched, the closest first, each NIC up to what it sends.
+A NIC whose rate is a link's has it for itself: pairs are matched, the closest first, each NIC up to
+what it sends.
 Links that no single NIC accounts for are shared by NICs that are on no other link alone.
 """
 

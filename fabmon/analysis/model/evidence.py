@@ -14,6 +14,9 @@ from fabmon.analysis.model.signs import SIGN_TICKS, Signs
 from fabmon.analysis.model.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
+ONE_NIC, ANOTHER_LINK = "one NIC accounts for it", "another link brings it"
+"""Limits of the evidence of a link that nobody else shares."""
+
 
 def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThresholds) -> Candidate:
     """A candidate with the evidence of its tick, as the terms that it is the sum of."""
@@ -25,10 +28,11 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
     if is_used and each.group is not None and (is_inward or not each.group.is_leaf):
         waits = _waiting_before(inputs, each.row, seen)
     behind = max(ends, waits) if max(ends, waits) > 0 else min(ends, waits)
-    held = max(_known(seen.waits[each.row]), 0.0)
-    terms = list(_terms(each, own, behind, held, t))
+    own_wait = max(_known(seen.waits[each.row]), 0.0)
+    terms = list(_terms(each, own, behind, own_wait, t))
     total = sum(value for _, value in terms)
-    for name, most in _limits(each, own, behind, t):
+    limits = list(_limits(each, own, behind, t))
+    for name, most in limits:
         if total > most:
             terms.append((name, most - total))
             total = most
@@ -41,10 +45,11 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
         each,
         of_queue=own,
         of_ends=ends,
-        of_waiting=waits - held,
+        of_waiting=waits - own_wait,
         vanishes=vanishes,
         are_waiting=not is_inward and bool((seen.waits[each.sharers] > 0).any()),
         terms=tuple((name, value) for name, value in terms if value),
+        limits=tuple(name for name, _ in limits),
         llr=within * active,
     )
 
@@ -64,7 +69,7 @@ def _own_queue(
 
 
 def _terms(
-    each: Candidate, own: float, behind: float, held: float, t: ModelThresholds
+    each: Candidate, own: float, behind: float, own_wait: float, t: ModelThresholds
 ) -> Iterator[tuple[str, float]]:
     """What the load and the signs of a link say, each with its log-odds."""
     yield "base", t.base
@@ -83,7 +88,7 @@ def _terms(
         yield "whole group", t.of_group  # Chance fills one link of a group, not all.
     yield "own queue", t.of_queue * own
     yield "NICs or ports before it", t.of_ends * max(behind, -t.veto)
-    yield "waits itself", -t.of_ends * held
+    yield "waits itself", -t.of_ends * own_wait
 
 
 def _limits(
@@ -97,11 +102,11 @@ def _limits(
     if each.ratio < t.shared:
         yield "no busier than its NICs", -t.veto
     if each.alone != NONE and not queues:
-        yield "one NIC accounts for it", -t.veto
+        yield ONE_NIC, -t.veto
     if each.takes_turns:
         yield "one NIC at a time", -t.veto
     if each.brought_by != NONE and not queues:
-        yield "another link brings it", -t.veto
+        yield ANOTHER_LINK, -t.veto
     if each.as_busy < t.as_busy and not (queues and is_full):
         yield "another link is busier", -t.veto
     if own <= -2 * t.veto:

@@ -20,8 +20,7 @@ class SharedLinks:
 
     `rows` [links] are the ports that send into them, `ends` the NICs below the switch, or its ports
     towards hosts that are not watched: what they send may leave by these links, what they receive
-    may arrive by them. `is_leaf`: the NICs are
-    cabled to the switch itself.
+    may arrive by them. `is_leaf`: the NICs are cabled to the switch itself.
     """
 
     node: str

@@ -19,6 +19,7 @@ from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import WARNING, Condition, Evidence
 from fabmon.analysis.model import causes
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.analysis.model.candidates import sent_and_received
 from fabmon.fabric.names import natural
 from fabmon.fabric.topology.leaves import NONE, Rows
 from fabmon.fabric.wording import rounded_percent
@@ -201,7 +202,7 @@ def _flows_of(inputs: DetectorInput, found: Bottleneck) -> _Flows:
     """
     node, nics = inputs.structure.node, found.group.ends
     own = np.flatnonzero(node == node[found.row])
-    sent = np.nan_to_num(inputs.leaving(nics, TICKS)).sum(axis=1)
+    sent = sent_and_received(inputs, nics, TICKS)[0].sum(axis=1)
     carried, enters, leaves = (
         float(np.nan_to_num(of(rows, TICKS)).sum())
         for of, rows in (
