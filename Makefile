@@ -196,9 +196,9 @@ fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is 
 	FABMON_FUZZ_S=$(FUZZ_S) FABMON_FUZZ_SEED=$(SEED) $(BIN)/pytest -q -s tests/unit/recording/test_fuzz.py
 
 .PHONY: score
-score: setup ## how good the findings are, on random simulated fabrics: docs/score.md (JUDGED_BY=rules)
+score: setup ## how good the findings are, on random simulated fabrics: docs/score.md (JUDGED_BY=MODULE:FUNCTION)
 	@$(BIN)/python -m tests.score --healthy $(HEALTHY) --faults $(FAULTS) --hours $(HOURS) \
-	  --first 10001 --out docs/score.md $(if $(JUDGED_BY),--judged-by $(JUDGED_BY))
+	  --first 10001 --out docs/score.md $(foreach each,$(JUDGED_BY),--judged-by $(each))
 
 .PHONY: score-packets
 score-packets: setup ## the findings on the packet-level scenes in ../shared/scenes (ONLY=f_up,f_down)

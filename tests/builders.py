@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import msgspec
 from collectors import wire
 from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.causes import Thresholds, detectors_by_model
+from fabmon.analysis.causes import Thresholds
 from fabmon.analysis.evidence.detector_input import Detector
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.model_arithmetic import JobHints
@@ -98,12 +97,8 @@ def new_pipeline(
 ) -> Pipeline:
     """A pipeline from ticks to scenes with the default settings, whatever the user's file says.
 
-    `judged_by` makes the detectors to use instead of all, of the default thresholds; with
-    FABMON_JUDGE=model in the environment those of the bottleneck model are used, to see of any test
-    of a situation what that says.
+    `judged_by` makes the detectors to use instead of all, of the default thresholds.
     """
-    if judged_by is None and os.environ.get("FABMON_JUDGE") == "model":
-        judged_by = detectors_by_model
     session = Session(load(Path("/dev/null")), hints=hints)
     if judged_by is None:
         return session.pipeline(hosts, interval_s)
@@ -234,18 +229,12 @@ class LeafSpine:
 class Watched:
     """A fabric that is watched second by second; `changes` are those of findings, with the tick."""
 
-    def __init__(
-        self,
-        fabric: LeafSpine,
-        seen: Collection[str] = ("",),
-        judged_by: Callable[[Thresholds], Sequence[Detector]] | None = None,
-    ) -> None:
-        """`seen` are beginnings of the names of the nodes that are watched; `judged_by` is as of
-        `new_pipeline`."""
+    def __init__(self, fabric: LeafSpine, seen: Collection[str] = ("",)) -> None:
+        """`seen` are beginnings of the names of the nodes that are watched."""
         self.fabric = fabric
         self._seen = tuple(seen)
         watched = [each for each in fabric.hosts if self._sees(each.name)]
-        self.pipeline = new_pipeline(watched, judged_by=judged_by)
+        self.pipeline = new_pipeline(watched)
         self.changes: list[tuple[int, Change, Finding]] = []
 
     def _sees(self, node: str) -> bool:

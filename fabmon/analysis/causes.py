@@ -1,6 +1,6 @@
 """Every cause and every detector.
 
-A new detector is a module in fabmon/analysis/detectors. Here it is listed in `CAUSES`, made in
+A new detector is a module in fabmon/analysis/detectors. Here it is listed in `SECTIONS`, made in
 `detectors`, and, when it has thresholds of its own, its table is added to `Thresholds`.
 """
 
@@ -38,25 +38,19 @@ from fabmon.analysis.detectors import (
 )
 from fabmon.analysis.evidence.detector_input import Detector
 from fabmon.analysis.evidence.flow_control import TIME_WITHOUT_CREDITS
-from fabmon.analysis.evidence.full_link import ROUTING, EcmpGroupThresholds
-from fabmon.analysis.evidence.full_receivers import IncastThresholds
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
 from fabmon.analysis.evidence.pause_graph import HostPauses
-from fabmon.analysis.evidence.queue_signals import QueueThresholds
-from fabmon.analysis.finding import LOST_BANDWIDTH, Cause, Condition, Loss, Trait
+from fabmon.analysis.evidence.senders_place import LastSeen
+from fabmon.analysis.finding import LOST_BANDWIDTH, Cause, Condition, Loss, OtherTitle, Trait
 from fabmon.analysis.model.bottlenecks import BottleneckModel
+from fabmon.analysis.model.causes import ROUTING
 from fabmon.analysis.model.thresholds import ModelThresholds
-from fabmon.analysis.model_detectors import ecmp_collision as model_ecmp_collision
-from fabmon.analysis.model_detectors import incast as model_incast
-from fabmon.analysis.model_detectors import oversubscription as model_oversubscription
-from fabmon.analysis.model_detectors import polarization as model_polarization
 from fabmon.analysis.tracker import FindingThresholds
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.wording import rounded_percent
 
-CAUSES: dict[str, Cause] = {
-    each.name: each
-    for each in (
+SECTIONS: dict[str, tuple[Cause, ...]] = {
+    "Links and nodes": (
         node_lost.CAUSE,
         driver_failed.CAUSE,
         link_down.CAUSE,
@@ -65,12 +59,19 @@ CAUSES: dict[str, Cause] = {
         flapping_link.CAUSE,
         degraded_link.CAUSE,
         error_burst.CAUSE,
+        saturated_counter.CAUSE,
+        gpu_nic_numa.CAUSE,
+        miscabled.CAUSE,
+    ),
+    "Traffic between switches": (
         ecmp_collision.CAUSE,
         polarization.CAUSE,
         oversubscription.CAUSE,
-        incast.CAUSE,
         congested_path.CAUSE,
         packet_loss.CAUSE,
+    ),
+    "The last hop, and hosts": (
+        incast.CAUSE,
         slow_receiver.CAUSE,
         pause_storm.CAUSE,
         host_pcie_limit.CAUSE,
@@ -78,35 +79,20 @@ CAUSES: dict[str, Cause] = {
         uneven_rails.CAUSE,
         straggler.CAUSE,
         job_stalled.CAUSE,
-        saturated_counter.CAUSE,
-        gpu_nic_numa.CAUSE,
-        miscabled.CAUSE,
-    )
+    ),
 }
-"""Every cause that a finding can have, by name."""
+"""Every cause that a finding can have, by its section of docs/findings.md."""
 
-
-OVERLOADED_LINK = "Overloaded link"
-"""Title of an ECMP collision where forwarding tables or adaptive routing select the links."""
-
-
-CREDIT_TITLES = {
-    pause_storm.CAUSE.name: "Credit starvation",
-    pause_deadlock.CAUSE.name: "Credit loop",
-}
-"""Titles of causes that are named after pause, on InfiniBand, which has credits instead."""
+CAUSES = {cause.name: cause for causes in SECTIONS.values() for cause in causes}
+"""Every cause, by name."""
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All tables of config/thresholds.toml; the comments there explain every key."""
 
     findings: FindingThresholds
-    ecmp_groups: EcmpGroupThresholds
-    queue: QueueThresholds
     model: ModelThresholds
-    congested_path: congested_path.CongestedPathThresholds
     packet_loss: packet_loss.PacketLossThresholds
-    incast: IncastThresholds
     link_health: LinkHealthThresholds
     uneven_rails: uneven_rails.UnevenRailsThresholds
     straggler: straggler.StragglerThresholds
@@ -117,10 +103,12 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def detectors(t: Thresholds) -> tuple[Detector, ...]:
     """A new instance of every detector, in the order in which they are called.
 
-    Of the three that report unhealthy links, the first one reports a cable.
+    Of the three that report unhealthy links, the first one reports a cable. One model finds the
+    links and receivers that NICs share, for the four that report them.
     """
     damage = LinkDamage(t.link_health, degraded_link.CAUSE)
     pauses = HostPauses(pause_storm.CAUSE)
+    model = BottleneckModel(t.model)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
         driver_failed.FailedDrivers(),
@@ -131,48 +119,23 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         degraded_link.DegradedLinks(t.link_health, damage),
         partial(error_burst.error_bursts, damage=damage),
         partial(
-            ecmp_collision.ecmp_collisions,
-            t=t.ecmp_groups,
-            queue=t.queue,
-            is_polarized=polarization.is_polarized,
+            ecmp_collision.ecmp_collisions, model=model, is_polarized=polarization.is_polarized
         ),
-        partial(polarization.polarization, t=t.ecmp_groups, queue=t.queue),
-        partial(oversubscription.oversubscription, t=t.ecmp_groups, queue=t.queue),
-        partial(incast.incasts, t=t.incast, queue=t.queue),
-        partial(congested_path.congested_paths, t=t.congested_path, queue=t.queue),
-        partial(packet_loss.packet_losses, t=t.packet_loss, queue=t.queue),
+        partial(polarization.polarization, model=model),
+        partial(oversubscription.oversubscription, model=model),
+        partial(incast.incasts, model=model),
+        congested_path.CongestedPaths(model),
+        partial(packet_loss.packet_losses, t=t.packet_loss, seen=LastSeen()),
         partial(slow_receiver.slow_receivers, pauses=pauses),
         partial(pause_storm.pause_storms, pauses=pauses),
         partial(host_pcie_limit.host_pcie_limits, t=t.bus),
-        pause_deadlock.pause_deadlocks,
+        partial(pause_deadlock.pause_deadlocks, seen=LastSeen()),
         uneven_rails.UnevenRails(t.uneven_rails),
         partial(straggler.stragglers, t=t.straggler),
         job_stalled.StalledJobs(),
         saturated_counter.saturated_counters,
         gpu_nic_numa.distant_gpus,
         miscabled.miscabled_links,
-    )
-
-
-def detectors_by_model(t: Thresholds) -> tuple[Detector, ...]:
-    """All detectors, those of links and receivers that NICs share by the bottleneck model."""
-    model = BottleneckModel(t.model)
-    replaced = {
-        ecmp_collision.ecmp_collisions,
-        polarization.polarization,
-        oversubscription.oversubscription,
-        incast.incasts,
-    }
-    return (
-        *(each for each in detectors(t) if getattr(each, "func", None) not in replaced),
-        partial(
-            model_ecmp_collision.ecmp_collisions,
-            model=model,
-            is_polarized=model_polarization.is_polarized,
-        ),
-        partial(model_polarization.polarization, model=model),
-        partial(model_oversubscription.oversubscription, model=model),
-        partial(model_incast.incasts, model=model),
     )
 
 
@@ -198,11 +161,15 @@ def finding_title(finding: Condition) -> str:
 def title_at(cause: str, mode: str, has_credits: bool) -> str:
     """The title of a cause on a switch with a routing mode, and at a port with credits, as of
     InfiniBand; an unknown mode counts as hashed."""
-    if has_credits and cause in CREDIT_TITLES:
-        return CREDIT_TITLES[cause]
-    if cause == ecmp_collision.CAUSE.name and mode in (STATIC, ADAPTIVE):
-        return OVERLOADED_LINK
+    other = other_title(cause)
+    if other and (has_credits if other.of_credits else mode in (STATIC, ADAPTIVE)):
+        return other.title
     return title(cause)
+
+
+def other_title(cause: str) -> OtherTitle | None:
+    """The title that a cause has elsewhere, if it has one."""
+    return CAUSES[cause].other_title if cause in CAUSES else None
 
 
 def measured_loss(finding: Condition) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from fabmon.fabric.model import (
     HOST,
-    MANAGEMENT,
     MEMBER,
     RAIL,
     SWITCH,
@@ -21,7 +20,6 @@ from fabmon.fabric.model import (
     Port,
 )
 from fabmon.fabric.port_arrays import PortArrays, port_arrays
-from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.topology.leaves import NONE as NONE
 from fabmon.fabric.topology.leaves import Mask as Mask
@@ -33,54 +31,19 @@ U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
-class LinkGroup:
-    """Parallel links out of a switch, or into one.
-
-    `node` is the switch that they leave or enter, `rows` the ports that send into them. `edges` are
-    that switch's other ports, whose traffic they carry, and `hosts` the NICs behind those. Traffic
-    of the switch's management port is not among it. `is_inward` groups are the far ends of an ECMP
-    group: the links into a switch, loaded by the hashes of other switches. `routing` is how the
-    switches select a link for a flow; only where it `may_hash` can flows have been hashed unevenly.
-    """
-
-    node: str
-    is_inward: bool
-    rows: Rows
-    edges: Rows
-    hosts: Rows
-    routing: Routing = NOT_REPORTED
-
-
-@dataclass(frozen=True, slots=True)
-class PortSets:
-    """Sets of ports, as parallel arrays of `rows` and of the place of the set that each is in."""
-
-    rows: Rows
-    place: Rows
-    count: int
-
-    def touched(self, ports: Mask) -> Mask:
-        """[sets]: whether one of some ports [ports] is in a set."""
-        found = np.zeros(self.count, np.bool_)
-        found[self.place[ports[self.rows]]] = True
-        return found
-
-
-@dataclass(frozen=True, slots=True)
 class FabricStructure:
     """What does not change from tick to tick. All arrays are [ports].
 
     `peer` is the row at the other end, `node` the place of the port's node in `fabric.nodes`,
     `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports towards a host.
-    `edges_of` and `uplinks_of` are those, and the uplinks, of each node that has any, by its place.
+    `edges_of` are those of each node that has any, by its place. `groups` are sets of parallel
+    links: the ports of ECMP groups, and those at the far ends of the groups of leaves.
     `rails` are the rows of the hosts' ports by rail index: they carry the same in a collective.
     `rails_of_hosts` are those of each host that has any; `rail_tables` are the same as
     [hosts, rails] for each number of rails, with the hosts' places in `rails_of_hosts`. `leaf` is
     the place in `leaves` of the switch that a rail is cabled to, watched or not; NONE where no
     cable is known. `pcie_bps` is what a NIC's PCIe link carries one way, bits/s; NaN unknown.
-    `ports` are the arrays that these are from. `group_links` are the rows of each group,
-    `group_ends` the ports at the far ends of its edges: NICs, or links of the tier below;
-    `group_is_inward` [groups] is that of each group.
+    `ports` are the arrays that these are from.
     """
 
     fabric: Fabric
@@ -93,11 +56,7 @@ class FabricStructure:
     is_edge: Mask
     is_switch: Mask
     edges_of: dict[int, Rows]
-    uplinks_of: dict[int, Rows]
-    groups: tuple[LinkGroup, ...]
-    group_links: PortSets
-    group_ends: PortSets
-    group_is_inward: Mask
+    groups: tuple[Rows, ...]
     rails: dict[int, Rows]
     rails_of_hosts: list[Rows]
     rail_tables: list[tuple[Rows, Rows]]
@@ -182,11 +141,8 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
     leaves = sorted((name_of[far], far) for far in np.unique(behind[behind != NONE]).tolist())
     leaf_place = np.full(len(name_of) + 1, NONE, np.intp)
     leaf_place[[far for _, far in leaves]] = np.arange(len(leaves))
-    # Ports of the management network forward nothing.
-    forwards = np.where(ports.has_role(MANAGEMENT), NONE, node)
-    place = {name: number for number, name in enumerate(names)}
-    groups = _groups(fabric.groups, forwards, peer, is_rail, place)
-    far_ends = [peer[each.edges] for each in groups]
+    before_nics = np.append(is_rail, False)[peer] & (peer != NONE) & exists
+    with_nics = {names[place] for place in np.unique(node[before_nics]).tolist()}
     is_edge: Mask = is_switch & peer_is_rail
     return FabricStructure(
         fabric=fabric,
@@ -199,11 +155,7 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
         is_edge=is_edge,
         is_switch=is_switch,
         edges_of=_of_nodes(is_edge, node),
-        uplinks_of=_of_nodes(ports.has_role(UPLINK), node),
-        groups=tuple(groups),
-        group_links=_port_sets([each.rows for each in groups]),
-        group_ends=_port_sets([each[each != NONE] for each in far_ends]),
-        group_is_inward=np.array([each.is_inward for each in groups], np.bool_),
+        groups=tuple(_groups(fabric.groups, peer, with_nics)),
         rails=rails,
         rails_of_hosts=of_hosts,
         rail_tables=[
@@ -232,12 +184,6 @@ def _is_same(before: FabricStructure, fabric: Fabric, ports: PortArrays) -> bool
     )
 
 
-def _port_sets(sets: list[Rows]) -> PortSets:
-    rows = np.concatenate([*sets, np.empty(0, np.intp)])
-    sizes = np.array([len(each) for each in sets], np.intp)
-    return PortSets(rows, np.repeat(np.arange(len(sets)), sizes), len(sets))
-
-
 def _of_nodes(ports: Mask, node: Rows) -> dict[int, Rows]:
     """Some ports [ports] of each node that has any, by its place."""
     return {int(node[rows[0]]): rows for rows in _by_node(np.flatnonzero(ports), node)}
@@ -249,32 +195,18 @@ def _by_node(rows: Rows, node: Rows) -> list[Rows]:
     return [each for each in np.split(order, starts) if len(each)]
 
 
-def _groups(
-    groups: Iterable[EcmpGroup], node: Rows, peer: Rows, is_rail: Mask, place: dict[str, int]
-) -> list[LinkGroup]:
-    """The groups of the fabric, and the far ends of those that hosts are behind.
+def _groups(groups: Sequence[EcmpGroup], peer: Rows, leaves: Collection[str]) -> list[Rows]:
+    """The ports of the groups of the fabric, and those at the far ends of the groups of leaves.
 
-    A spine's links to one leaf are among the links into that leaf, and are judged there.
+    A spine's links to one leaf are among the links into that leaf, and are compared there.
     """
-    outward, inward = [], {}
-    order: Rows = np.argsort(node, kind="stable")
-    first = np.searchsorted(node[order], np.arange(len(place) + 1))
-    for group in groups:
-        rows = np.array(group.rows, np.intp)
-        at = place.get(group.node)
-        own = order[:0] if at is None else order[first[at] : first[at + 1]]
-        edges = own[~np.isin(own, rows)]
-        behind = peer[edges]
-        behind = behind[behind != NONE]
-        hosts = behind[is_rail[behind]]
-        outward.append(LinkGroup(group.node, False, rows, edges, hosts, group.routing))
-        far = peer[rows]
-        far = far[far != NONE]
-        if len(hosts) and len(far) > 1:
-            inward[frozenset(far.tolist())] = LinkGroup(
-                group.node, True, far, edges, hosts, group.routing
-            )
-    return [
-        *(each for each in outward if not any(set(each.rows.tolist()) <= own for own in inward)),
-        *inward.values(),
+    far_ends = dict.fromkeys(
+        frozenset(peer[list(each.rows)].tolist()) - {NONE} for each in groups if each.node in leaves
+    )
+    inward = [each for each in far_ends if len(each) > 1]
+    outward = [
+        rows
+        for rows in map(frozenset, (each.rows for each in groups))
+        if not any(rows <= far for far in inward)
     ]
+    return [np.array(sorted(each), np.intp) for each in (*outward, *inward)]

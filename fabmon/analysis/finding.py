@@ -55,27 +55,51 @@ LOST_LINE_RATE = Loss("below its usual line rate", "slower")
 """The link can carry less; its traffic has lost nothing as long as it fits."""
 
 
+class OtherTitle(msgspec.Struct, frozen=True):
+    """What a cause is called where ports wait for credits; else, not `of_credits`, where traffic
+    is not hashed."""
+
+    title: str
+    of_credits: bool = True
+
+    @property
+    def where(self) -> str:
+        """Where it is called so, in words."""
+        if self.of_credits:
+            return "on InfiniBand, where ports wait for credits"
+        return (
+            "where forwarding tables (InfiniBand) or adaptive routing select the link, not a hash"
+        )
+
+
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """The declaration of a cause; its detector's module has it as `CAUSE`.
 
     `name` is used in jsonl, recordings and scenarios, `title` everywhere a person reads; `meaning`
-    explains it in the glossary of help. `loss` is what a finding's `lost` is a share of.
-    `severity` and `advice` are what its conditions usually have. `picture` names the drawing on the
-    finding's page (fabmon/tui/text/picture). `tables` are the tables of config/thresholds.toml that
-    its rule reads. Causes of one `family` are names of one trouble at different moments: an open
-    finding may change between them, and stays one finding.
+    explains it in the glossary of help. `rule` says when it is reported, in five sentences at most,
+    with thresholds as `table.key`; `inputs` is what that needs, `not_observable` what it cannot
+    see: plain text, of which docs/findings.md is made. `loss` is what a finding's `lost` is a share
+    of. `severity` and `advice` are what its conditions usually have. `picture` names the drawing on
+    the finding's page (fabmon/tui/text/picture). `tables` are the tables of config/thresholds.toml
+    that its rule reads. Causes of one `family` are names of one trouble at different moments: an
+    open finding may change between them, and stays one finding.
     """
 
     name: str
     title: str
     meaning: str
     severity: str
+    other_severity: str = ""
+    rule: str
+    inputs: str
+    not_observable: str
     picture: str
     advice: str = ""
     loss: Loss = LOST_BANDWIDTH
     tables: tuple[str, ...] = ()
     traits: tuple[Trait, ...] = ()
     family: str = ""
+    other_title: OtherTitle | None = None
 
     @property
     def documentation(self) -> str:

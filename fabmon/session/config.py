@@ -243,22 +243,19 @@ def _numbers(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, fl
 
 
 def _hint(message: str) -> str:
-    """What to add to an error: the most similar known key, or the range of the value."""
+    """What to add to an error: the most similar key of the table, or the range of the value."""
     _, _, rest = message.partition("unknown field `")
     unknown = rest.partition("`")[0]
     if not unknown:
         return _range(message)
-    near = difflib.get_close_matches(unknown, sorted(_keys(Config)), n=1)
+    keys = [each.name for each in _fields(_kind_at(_path_of(message)[:-1]))]
+    near = difflib.get_close_matches(unknown, sorted(keys), n=1)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _range(message: str) -> str:
     """The permitted values of the key that the message names; empty if unknown."""
-    place = re.search(r"at `\$\.([a-z0-9_.]+)`", message)
-    kind: Any = Config
-    for key in place[1].split(".") if place else ():
-        kind = msgspec.structs.fields(kind) if isinstance(kind, type) else ()
-        kind = next((field.type for field in kind if field.name == key), None)
+    kind = _kind_at(_path_of(message))
     # An optional key is a union of its annotated type and None.
     said = [
         meta.description
@@ -269,10 +266,15 @@ def _range(message: str) -> str:
     return f": write {said[0]}" if said else ""
 
 
-def _keys(struct: type[msgspec.Struct]) -> set[str]:
-    keys: set[str] = set()
-    for field in msgspec.structs.fields(struct):
-        keys.add(field.name)
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            keys |= _keys(field.type)
-    return keys
+def _kind_at(path: Sequence[str]) -> Any:
+    """The type of the value that is at some keys; None if unknown."""
+    kind: Any = Config
+    for key in path:
+        kind = next((each.type for each in _fields(kind) if each.name == key), None)
+    return kind
+
+
+def _fields(kind: Any) -> Sequence[msgspec.structs.FieldInfo]:
+    """The keys of a table; none of another type."""
+    is_table = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return msgspec.structs.fields(kind) if is_table else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabmon.analysis.causes import CAUSES, CREDIT_TITLES, OVERLOADED_LINK
+from fabmon.analysis.causes import CAUSES
 from fabmon.tui.metrics import HEAT_METRICS
 
 _TEXT = """
@@ -113,7 +113,9 @@ Gb/s
 group
     the leaf or rack that a node is listed under.
 group mean
-    mean utilisation of the links of a group while one of them was full.
+    mean utilisation of the links of a group, over the last seconds.
+highest util
+    highest utilisation of a finding's link since its evidence began.
 host
     a machine with GPUs; its ports are rails, storage and frontend ports.
 idle
@@ -146,7 +148,7 @@ link
 link subnet
     the /31 or /30 in which ports of two watched nodes have addresses: a cable connects them.
 link util
-    mean utilisation of a finding's link while it was full.
+    mean utilisation of a finding's link, over the last seconds.
 LIVE
     the screen follows the newest tick; the time shown is that of the tick, in UTC. CONNECTING: no
     node sends data yet; NO NODE UP: none does, and all have failed or are lost.
@@ -254,6 +256,8 @@ routing
 scale
     to line rate: the top of a chart is the line rate and stays. To greatest seen: the line rate is
     not known, the top is the largest value so far.
+seen for
+    time since the evidence of a finding's link or receiver began.
 selected ◉
     a link, host or switch of the selected finding, and the time of that finding on the timeline.
     The cursor in a list of findings selects it; esc clears it. In cells too small for two marks,
@@ -281,8 +285,6 @@ switch
     a node that forwards traffic of others.
 tick
     one round of samples, one per second by default.
-time full
-    seconds in which a link was full, of those that are compared.
 time stalled
     share of time in which a NIC waits for its PCIe link.
 time without credits
@@ -339,12 +341,9 @@ _WORDS = (
     _entries(_TEXT)
     | {cause.title: f"finding: {cause.meaning}." for cause in CAUSES.values()}
     | {
-        OVERLOADED_LINK: "finding: as ECMP collision, where forwarding tables (InfiniBand) or"
-        " adaptive routing select the link, not a hash."
-    }
-    | {
-        title: f"finding: as {CAUSES[name].title}, on InfiniBand, where ports wait for credits."
-        for name, title in CREDIT_TITLES.items()
+        other.title: f"finding: as {cause.title}, {other.where}."
+        for cause in CAUSES.values()
+        if (other := cause.other_title)
     }
 )
 GLOSSARY = dict(sorted(_WORDS.items(), key=lambda entry: entry[0].lower()))

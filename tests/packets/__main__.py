@@ -6,7 +6,6 @@ python -m tests.packets --scenes DIR --only f_up,f_down --list --json score.json
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from tests.packets.scene import load
 from tests.packets.score import SceneScore, as_values, score
 from tests.packets.table import faults, table
-from tests.score.detector_sets import DETECTORS, MakeDetectors
+from tests.score.detector_sets import JUDGED_BY, MakeDetectors, detectors_of, sets_of
 
 _SCENES = Path(__file__).parents[2] / "../shared/scenes"
 _USAGE_ERROR = 2
@@ -35,19 +34,13 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     ask.add_argument("--only", metavar="NAME[,NAME]", help="only these scenes")
     ask.add_argument("--workers", type=int, default=2)
-    ask.add_argument(
-        "--judged-by",
-        action="append",
-        metavar="rules|model|MODULE:FUNCTION",
-        help="the detectors: those in use, those of the bottleneck model, or what a function of the"
-        " thresholds returns; may be given more than once (default: rules and model)",
-    )
+    ask.add_argument("--judged-by", action="append", metavar="MODULE:FUNCTION", help=JUDGED_BY)
     ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
     ask.add_argument("--json", type=Path, metavar="FILE", help="also every figure, as JSON")
     given = ask.parse_args(words)
     try:
         paths = _paths(given.scenes, given.only)
-        judged_by = {name: _detectors(name) for name in given.judged_by or DETECTORS}
+        judged_by = {name: detectors_of(name) for name in sets_of(given.judged_by)}
     except ValueError as error:
         print(error, file=sys.stderr)
         return _USAGE_ERROR
@@ -89,21 +82,6 @@ def _score(path: Path, judged_by: Mapping[str, MakeDetectors]) -> dict[str, Scen
     """The score of a scene, by the name of the detectors."""
     scene = load(path)
     return {name: score(scene, make) for name, make in judged_by.items()}
-
-
-def _detectors(name: str) -> MakeDetectors:
-    """What makes the detectors with a name: `rules`, `model`, or the function that
-    `MODULE:FUNCTION` names. Raises ValueError."""
-    if name in DETECTORS:
-        return DETECTORS[name]
-    module, _, function = name.partition(":")
-    try:
-        made: MakeDetectors = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"--judged-by {name}: {error}; it is {', '.join(DETECTORS)} or MODULE:FUNCTION"
-        ) from error
-    return made
 
 
 if __name__ == "__main__":

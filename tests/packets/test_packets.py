@@ -158,7 +158,7 @@ def test_the_command_prints_a_row_per_scene(
     assert main([*words, *nothing]) == 0
     printed = capsys.readouterr().out
     assert "two flows share an uplink" in printed
-    assert re.search(r"^recall +0\.000 \(0 of 1\)$", printed, re.MULTILINE)
+    assert re.search(r"^recall +1\.000 \(1 of 1\) +0\.000 \(0 of 1\)$", printed, re.MULTILINE)
     name = nothing[1]
     assert f"MISSED {name} collision ecmp_collision {FULL_LINK}" in printed
     assert json.loads(figures.read_text())[name]["totals"]["wanted"] == 1
@@ -171,9 +171,9 @@ def test_the_command_prints_what_the_sets_of_detectors_find_side_by_side(
     figures = tmp_path / "figures.json"
     words = ["--scenes", str(tmp_path), "--workers", "1", "--json", str(figures)]
     nothing = "tests.packets.test_packets:no_detectors"
-    assert main([*words, "--judged-by", "rules", "--judged-by", nothing]) == 0
+    assert main([*words, "--judged-by", nothing]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["rules", nothing]
+    assert printed[0].split() == ["fabmon", nothing]
     assert printed[1].count("right  wrong  found  time") == 2
     row = printed[2].split()
     assert row[:5] == ["collision", "1", "1", "0", "1"]
@@ -181,15 +181,7 @@ def test_the_command_prints_what_the_sets_of_detectors_find_side_by_side(
     [recall] = [line for line in printed if line.startswith("recall")]
     assert recall.split("  ")[-1].strip() == "0.000 (0 of 1)"
     assert "1.000 (1 of 1)" in recall
-    assert list(json.loads(figures.read_text())) == ["rules", nothing]
-
-
-def test_rules_and_model_judge_unless_others_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "collision.npz", meta())
-    assert main(["--scenes", str(tmp_path), "--workers", "1"]) == 0
-    assert capsys.readouterr().out.split()[:2] == ["rules", "model"]
+    assert list(json.loads(figures.read_text())) == ["fabmon", nothing]
 
 
 def no_detectors(thresholds: Thresholds) -> list[Detector]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from fabmon.analysis.causes import CAUSES, detectors
 from fabmon.analysis.detectors.link_down import links_down
 from fabmon.analysis.detectors.pause_deadlock import pause_deadlocks
 from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Change, Condition
 from fabmon.analysis.root_cause import keep_root_causes
@@ -110,7 +112,9 @@ def test_a_detector_that_fails_is_logged_once_and_the_others_continue(
     scenario, expected = read(HERE / "pause_deadlock.toml")
     feed = DemoFeed(scenario)
     history = History(feed.hosts)
-    analyst = Analyst(THRESHOLDS, judged_by=[links_down, broken, pause_deadlocks])
+    analyst = Analyst(
+        THRESHOLDS, judged_by=[links_down, broken, partial(pause_deadlocks, seen=LastSeen())]
+    )
     opened = []
     for _ in range(expected.seconds):
         for change, finding in analyst.accept(history.accept(feed.step())).changes:

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 
-from tests.score.detector_sets import DETECTORS
+from tests.score.detector_sets import JUDGED_BY, sets_of
 from tests.score.match import Score, score
 from tests.score.play import Reported, play
 from tests.score.table import numbers, page, report
@@ -29,8 +29,6 @@ from tests.world.truth import Truth
 
 _HOUR_MARKS, _HOUR_SKEW_S = 0.01, 0.2
 """Background and skew of the hours of training, as healthy fabrics have them."""
-
-_BOTH = "both"
 
 _SHOWN = 3
 """Wrong findings of one cause and run that --list prints."""
@@ -91,14 +89,12 @@ def main() -> None:
     ask.add_argument("--json", type=Path, help="also the figures, as JSON")
     ask.add_argument("--only", help="only this cause (as a fault) or this workload")
     ask.add_argument(
-        "--keep", type=Path, help="keep the score of each run here, and use those that it has"
+        "--keep",
+        type=Path,
+        help="keep the score of each run here, and use those that it has, of the same code of"
+        " fabmon and of the score",
     )
-    ask.add_argument(
-        "--judged-by",
-        choices=[*DETECTORS, _BOTH],
-        default=_BOTH,
-        help="the detectors: those in use, those of the bottleneck model, or both side by side",
-    )
+    ask.add_argument("--judged-by", action="append", metavar="MODULE:FUNCTION", help=JUDGED_BY)
     ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
     ask.add_argument("--explain", metavar="SEED", help="one run: 17 (a fault) or h17 (healthy)")
     ask.add_argument("--digest", action="store_true", help="print a name for this code, and exit")
@@ -106,7 +102,10 @@ def main() -> None:
     if given.digest:
         print(code_digest())
         return
-    names = tuple(DETECTORS) if given.judged_by == _BOTH else (given.judged_by,)
+    try:
+        names = sets_of(given.judged_by)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     if given.explain:
         _explain(_plan(given.explain, given.only), names)
         return

@@ -8,27 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.score.detector_sets import MODEL, RULES
-
 _ROOT = Path(__file__).parents[2]
 _ANALYSIS = _ROOT / "fabmon/analysis"
-_EVIDENCE = (
-    *("group_load", "group_rates", "full_in_bursts", "full_link", "full_receivers"),
-    *("sharing", "downstream_links", "edge_queues", "link_queues"),
-)
 _CAUSES = ("ecmp_collision", "polarization", "oversubscription", "incast")
-_TABLES = {RULES: ("queue", "ecmp_groups", "incast"), MODEL: ("model",)}
-"""Tables of config/thresholds.toml that each set of detectors reads for these causes."""
+_TABLE = "model"
+"""The table of config/thresholds.toml that is read for these causes."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What decides about these causes in one set of detectors."""
+    """What decides about these causes."""
 
     lines: int
     """Of Python, with comments and docstrings."""
     settings: int
-    """Keys of the tables in config/thresholds.toml."""
+    """Keys of the table in config/thresholds.toml."""
     constants: int
     """Numbers with a name in a module."""
 
@@ -38,23 +32,17 @@ class Size:
         return self.settings + self.constants
 
 
-def files_of(name: str) -> list[Path]:
-    """The files of Python that decide about these causes in the set `name`."""
-    if name == MODEL:
-        return sorted((*_ANALYSIS.glob("model/*.py"), *_ANALYSIS.glob("model_detectors/*.py")))
-    return [
-        *(_ANALYSIS / f"evidence/{module}.py" for module in _EVIDENCE),
-        *(_ANALYSIS / f"detectors/{module}.py" for module in _CAUSES),
+def size() -> Size:
+    """That of the detectors in use."""
+    files = [
+        *sorted(_ANALYSIS.glob("model/*.py")),
+        *(_ANALYSIS / f"detectors/{name}.py" for name in _CAUSES),
     ]
-
-
-def size(name: str) -> Size:
-    """That of the set `name`."""
-    sources = [path.read_text() for path in files_of(name)]
+    sources = [path.read_text() for path in files]
     tables = tomllib.loads((_ROOT / "config/thresholds.toml").read_text())
     return Size(
         lines=sum(len(source.splitlines()) for source in sources),
-        settings=sum(len(tables[table]) for table in _TABLES[name]),
+        settings=len(tables[_TABLE]),
         constants=sum(numeric_constants(source) for source in sources),
     )
 

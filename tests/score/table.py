@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from fabmon.analysis.causes import CAUSES
 from tests.score.asked import asked, asked_table
+from tests.score.detector_sets import IN_USE
 from tests.score.figures import (
     AXES,
     CLOSE,
@@ -72,9 +73,8 @@ hierarchical collectives, FSDP, all-to-all, pipelines, parameter servers, infere
 with checkpoints and loading of data, jobs that stop and hosts that join, elephants, leaves at 1:1
 that are full, idle fabrics.
 
-**Which detectors.** Each run is simulated once; every set of detectors gets the same ticks. *rules*
-are those in use. *model* are the same, except that the bottleneck model (`fabmon/analysis/model`)
-decides about `ecmp_collision`, `polarization`, `oversubscription` and `incast`.
+**Which detectors.** *fabmon* are those in use. With `--judged-by` others are beside them: each run
+is simulated once, and every set of detectors gets the same ticks.
 
 **What is true.** Injected faults, and what the queues of the simulator show: a link is in collision
 when its demand, what its senders could send, exceeds it for more than 3 s while the other links of
@@ -154,20 +154,19 @@ def report(scores: Scores) -> str:
     parts.append(_calibrated([("all", scores), *places, *on_axes]))
     transports = _by_value(scores, AXES["Transport"])
     parts += ["## Lost bandwidth of collisions", _losses([("all", scores), *transports])]
-    parts += [_unqueued(scores), _not_injected(), "## Size", _sizes(scores)]
+    parts += [_unqueued(scores), _not_injected(), "## Size", _sizes()]
     return "\n".join(f"{part}\n" if part.startswith("## ") else part for part in parts)
 
 
 def numbers(scores: Scores) -> dict[str, object]:
     """The figures of a set of runs, for JSON, by the name of the set of detectors."""
-    return {name: _numbers_of(name, runs) for name, runs in scores.items()}
+    return {name: _numbers_of(runs) for name, runs in scores.items()}
 
 
-def _numbers_of(name: str, runs: Runs) -> dict[str, object]:
+def _numbers_of(runs: Runs) -> dict[str, object]:
     sets = {"all": runs, "switches watched": watched(runs), "hosts alone": hosts_alone(runs)}
     return {
-        "asked": [asdict(line) for line in asked(runs, name)],
-        "size": asdict(size(name)),
+        "asked": [asdict(line) for line in asked(runs)],
         **{of: _figures_of(some) for of, some in sets.items()},
     }
 
@@ -324,13 +323,13 @@ def _unqueued(scores: Scores) -> str:
     )
 
 
-def _sizes(scores: Scores) -> str:
+def _sizes() -> str:
     def cells(of: Size) -> list[str]:
         return [f"{of.lines}", f"{of.thresholds}", f"{of.settings}"]
 
     columns = ("What decides about", "lines of Python", "thresholds", "of these in thresholds.toml")
     what = "shared links and receivers"
-    return _table(columns, [(what, {name: size(name) for name in scores})], cells)
+    return _table(columns, [(what, {IN_USE: size()})], cells)
 
 
 def _not_injected() -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.score.asked import CASES_OF_CAUSE, Asked, asked
-from tests.score.detector_sets import MODEL, RULES
+from tests.score.detector_sets import IN_USE
 from tests.score.figures import (
     bound_excesses,
     brier_score,
@@ -161,25 +161,27 @@ def test_a_cause_without_cases_is_not_reached() -> None:
 
 def test_hosts_alone_are_in_no_table_of_fabrics_whose_switches_are_watched() -> None:
     alone = replace(PLAN, topology=HOSTS_ONLY)
-    text = report({RULES: [run(found=3), run(missed=2, plan=alone)]})
+    text = report({IN_USE: [run(found=3), run(missed=2, plan=alone)]})
     seen, hosts = text.split("## Switches watched")[1].split("## Time to flag")[0].split("## Hosts")
-    assert "| roce | rules | 1 | 3 | 1.000 | 3 | 1.000 |" in seen
-    assert "| roce | rules | 1 | 0 | - | 2 | 0.000 |" in hosts
+    assert "| roce | fabmon | 1 | 3 | 1.000 | 3 | 1.000 |" in seen
+    assert "| roce | fabmon | 1 | 0 | - | 2 | 0.000 |" in hosts
     assert "Topology" not in hosts
 
 
 def test_sets_of_detectors_are_under_one_another_and_side_by_side() -> None:
-    text = report({RULES: [run(found=2)], MODEL: [run(found=1, missed=1, wrong=1)]})
+    text = report({IN_USE: [run(found=2)], "other": [run(found=1, missed=1, wrong=1)]})
     rows = text.splitlines()
-    at = rows.index("| clos | rules | 1 | 2 | 1.000 | 2 | 1.000 | 1.000 | 2.0 s | 2.0 s |")
-    assert rows[at + 1] == "| clos | model | 1 | 2 | 0.500 | 2 | 0.500 | 0.500 | 2.0 s | 2.0 s |"
-    assert "| incast | model | 2 | 1 | 0.500 | 2 | 0.500 |" in text
-    assert "| Asked | rules | | model | |" in text
+    at = rows.index("| clos | fabmon | 1 | 2 | 1.000 | 2 | 1.000 | 1.000 | 2.0 s | 2.0 s |")
+    assert rows[at + 1] == "| clos | other | 1 | 2 | 0.500 | 2 | 0.500 | 0.500 | 2.0 s | 2.0 s |"
+    assert "| incast | other | 2 | 1 | 0.500 | 2 | 0.500 |" in text
+    assert "| Asked | fabmon | | other | |" in text
     assert "faults or more | 2 (topology clos)" in text
-    assert "| 0.9 to 1.0 | model | 2 | 0.95 | 50% | 0.453 |" in text
+    assert "| 0.9 to 1.0 | other | 2 | 0.95 | 50% | 0.453 |" in text
 
 
 def test_a_cause_that_one_set_reports_has_a_row_of_each() -> None:
-    text = report({RULES: [run(found=1)], MODEL: [run(missed=1), run(wrong=1, cause="straggler")]})
-    assert "| straggler | rules | 0 | 0 | - | 0 | - |" in text
-    assert "| straggler | model | 1 | 0 | 0.000 | 0 | - |" in text
+    text = report(
+        {IN_USE: [run(found=1)], "other": [run(missed=1), run(wrong=1, cause="straggler")]}
+    )
+    assert "| straggler | fabmon | 0 | 0 | - | 0 | - |" in text
+    assert "| straggler | other | 1 | 0 | 0.000 | 0 | - |" in text

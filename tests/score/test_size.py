@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.score.detector_sets import DETECTORS, MODEL, RULES
-from tests.score.size import files_of, numeric_constants, size
+from tests.score.size import numeric_constants, size
 
 
 @pytest.mark.parametrize(
@@ -23,13 +22,8 @@ def test_constants_are_names_of_a_module_bound_to_numbers(source: str, count: in
     assert numeric_constants(source) == count
 
 
-def test_no_file_decides_in_two_sets() -> None:
-    assert set(files_of(RULES)).isdisjoint(files_of(MODEL))
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_the_size_is_of_files_that_exist_and_tables_that_are_read(name: str) -> None:
-    of = size(name)
+def test_the_size_is_of_files_that_exist_and_a_table_that_is_read() -> None:
+    of = size()
     assert of.lines > 500
     assert of.settings > 10
     assert of.thresholds == of.settings + of.constants

@@ -13,7 +13,6 @@ import pytest
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.finding import Condition, Finding
-from fabmon.analysis.rule_texts import RULES
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import GPU, RAIL
 from fabmon.feeds.demo.feed import DemoFeed
@@ -163,7 +162,7 @@ def test_every_cause_is_explained(
     if cause in SHOWN:
         golden.check(f"explained/{cause}", text.partition("\n Rule: ")[0])
     flat = " ".join(text.split())
-    assert " ".join(RULES[cause].rule.split()) in flat
+    assert " ".join(CAUSES[cause].rule.split()) in flat
     assert ".md" not in flat
     for said in (finding.text, finding.advice, finding.unseen):
         assert said in flat
@@ -393,7 +392,7 @@ def test_the_picture_of_a_finding_that_does_not_hold_is_of_the_time_at_which_it_
 
 def test_the_bars_of_a_collision_are_of_seconds_in_which_its_link_was_full() -> None:
     """Its rule holds for ten seconds after the last full second, while the traffic is even again,
-    and what it says then is of the full ones."""
+    and what the bars show then is of the full ones; the sentence is of five seconds."""
     scenario, _ = read(HERE / "collision.toml")
     feed = DemoFeed(scenario)
     pipeline = new_pipeline(feed.hosts)
@@ -417,13 +416,12 @@ def test_the_bars_of_a_collision_are_of_seconds_in_which_its_link_was_full() -> 
         }
         text = next(text for text in lines if "sends at" in text)
         said = float(text.partition("sends at ")[2].partition(" %")[0])
-        assert sent["up3"] / 4 == pytest.approx(said, abs=3)
+        assert sent["up3"] / 4 == pytest.approx(said, abs=16)
         assert max(bps for name, bps in sent.items() if name != "up3") < 170
     texts = {second: " ".join(" ".join(lines).split()) for second, lines in shown.items()}
     passed = [text for second, text in texts.items() if second > ended_s + 3]
     pattern = r"mean of (5 s|. s when full,) until"
     assert all(re.search(pattern, each) for each in passed)
-    assert any("mean of 3 s when full" in each for each in texts.values())
     assert any("mean of 5 s random" in each for each in texts.values())
 
 

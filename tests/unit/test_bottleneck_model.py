@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from collectors.wire import Object
-from fabmon.analysis.causes import detectors_by_model
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, build_structure
 from fabmon.analysis.finding import Condition, Finding
@@ -35,10 +34,6 @@ def thresholds() -> ModelThresholds:
     return load(Path("/dev/null")).thresholds.model
 
 
-def watched(fabric: LeafSpine) -> Watched:
-    return Watched(fabric, judged_by=detectors_by_model)
-
-
 def host(number: int) -> str:
     return f"gpu{number:03}/eth0"
 
@@ -51,7 +46,7 @@ def send(fabric: LeafSpine, number: int, uplink: int, bps: float, cnps_per_gbit:
 
 def found(fabric: LeafSpine) -> tuple[Finding, ...]:
     """The findings that are open after some seconds."""
-    return watched(fabric).seconds(SECONDS).findings
+    return Watched(fabric).seconds(SECONDS).findings
 
 
 def udp_senders(third_bps: float) -> LeafSpine:
@@ -71,7 +66,7 @@ def test_equally_fast_udp_senders_on_a_full_uplink() -> None:
     fabric = udp_senders(61.8e6)
     flows = dict(fabric.sent), dict(fabric.received)
     fabric.silence()
-    watch = watched(fabric)
+    watch = Watched(fabric)
     watch.seconds(8)
     fabric.sent, fabric.received = flows
     watch.seconds(5)
@@ -186,7 +181,7 @@ def test_twice_as_many_senders_as_a_group_carries() -> None:
     fabric = LeafSpine(uplinks=4, hosts=8, metrics=(CNPS,))
     for number in range(1, 9):
         send(fabric, number, 1 + number % 4, 0.49 * LINE, cnps_per_gbit=100)
-    watch = watched(fabric)
+    watch = Watched(fabric)
     (finding,) = watch.seconds(SECONDS).findings
     assert watch.opened() == ["oversubscription leaf1/uplinks"]
     assert finding.lost == pytest.approx(0.5, abs=0.02)
@@ -220,7 +215,7 @@ def test_the_sums_of_a_group() -> None:
         receiver=NONE,
         util=np.ones(5, np.float32),
         busy=1.0,
-        group_busy=0.4375,
+        group_util=np.full(5, 0.4375, np.float32),
         load_bps=4 * LINE,
         level=np.array([1, 0.25, 0.25, 0.25], np.float32),
         sharers=uplinks.ends[:5],
@@ -230,7 +225,17 @@ def test_the_sums_of_a_group() -> None:
     )
     assert link.ratio == pytest.approx(1.25)
     bottleneck = Bottleneck(
-        Place.LINK, link, 0.2, False, link.sharers, 5, "", lasted_s=9, peak_util=1, confidence=0.9
+        place=Place.LINK,
+        link=link,
+        lost=0.2,
+        is_upper_bound=False,
+        named=link.sharers,
+        flows=5,
+        slowed_by="",
+        lasted_s=9,
+        peak_util=1,
+        confidence=0.9,
+        ticks=5,
     )
     assert bottleneck.imbalance == pytest.approx(0.5625)
     assert (bottleneck.links, bottleneck.used) == (4, 4)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fabmon.session.config import load
@@ -241,10 +242,17 @@ def test_a_mistake_in_the_hosts_file_has_its_place(tmp_path: Path) -> None:
 
 def test_an_unknown_key_of_the_configuration_is_refused_with_the_nearest(tmp_path: Path) -> None:
     path = tmp_path / "fabmon.toml"
-    path.write_text("[thresholds.ecmp_groups]\nfull_utli = 0.9\n")
+    path.write_text("[thresholds.model]\nfull_utli = 0.9\n")
     with pytest.raises(
         UsageError, match=r"fabmon.toml:2: .*`full_utli`.* did you mean `full_util`"
     ):
+        load(path)
+
+
+def test_a_table_of_thresholds_that_is_gone_is_named_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "fabmon.toml"
+    path.write_text("[thresholds.ecmp_groups]\nfull_util = 0.9\n")
+    with pytest.raises(UsageError, match=r"fabmon.toml:1: .*`ecmp_groups` - at `\$.thresholds`$"):
         load(path)
 
 
@@ -262,7 +270,7 @@ def test_a_wrong_type_in_the_configuration_is_refused_with_its_place(tmp_path: P
         ("interval_s = nan", r"\$\.interval_s`: write 0\.1 to 3600 seconds"),
         ('color = "blue"', r"\$\.color`: write auto, truecolor, 256, 16 or none"),
         ("[prometheus]\nhistory_minutes = -1", r"history_minutes`: write 0 to 1440 minutes"),
-        ("[thresholds.ecmp_groups]\nfull_util = 80", r"full_util`: write 0 to 1, a share"),
+        ("[thresholds.model]\nfull_util = 80", r"full_util`: write 0 to 1, a share"),
         ("[thresholds.node_lost]\nafter_s = -1.0", r"after_s`: write 0 to 86400 seconds"),
         ('[roles]\n"eno1" = "front"', r'\[roles\] "eno1" = "front": write one of rail, storage'),
         ('[roles]\n"gpu1/" = "rail"', r'\[roles\] "gpu1/": write "host/port"'),
@@ -280,9 +288,10 @@ def test_a_value_out_of_its_range_is_refused_with_the_range(
 
 def test_thresholds_may_be_given_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "fabmon.toml"
-    path.write_text("[thresholds.ecmp_groups]\nfull_util = 0.9\n")
-    thresholds = load(path).thresholds.ecmp_groups
-    assert (thresholds.full_util, thresholds.full_ticks) == (0.9, 3)
+    path.write_text("[thresholds.model]\nfull_util = 0.9\n")
+    thresholds = load(path).thresholds.model
+    defaults = load(Path("/dev/null")).thresholds.model
+    assert thresholds == msgspec.structs.replace(defaults, full_util=0.9)
 
 
 def test_roles_are_given_by_host_and_port_or_by_port(tmp_path: Path) -> None:

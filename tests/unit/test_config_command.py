@@ -52,7 +52,7 @@ def test_without_a_file_everything_is_default_or_of_the_environment(tmp_path: Pa
     assert found.pop("recording.directory") == (ring, "environment XDG_RUNTIME_DIR")
     assert {origin for _, origin in found.values()} == {"default"}
     assert found["interval_s"] == (1.0, "default")
-    assert found["thresholds.ecmp_groups.full_util"] == (0.94, "default")
+    assert found["thresholds.model.full_util"] == (0.93, "default")
     head = run().splitlines()[0]
     path = tmp_path / "CONFIG_HOME" / "fabmon" / "fabmon.toml"
     assert head == f"file: {path} (does not exist; fabmon config --init writes it)"
@@ -63,7 +63,7 @@ def test_every_origin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path.write_text(
         'interval_s = 2.0\n[screen]\npalette = "grey"\n\n[roles]\n"gpu*/mlx5_8" = "storage"\n'
         'mgmt9 = "rail"\n[keys]\nfreeze = [\n  "f4",\n  "f2",\n]\n'
-        "[thresholds.ecmp_groups]\nfull_util = 0.9\n"
+        "[thresholds.model]\nfull_util = 0.9\n"
     )
     monkeypatch.setenv("NO_COLOR", "1")
     keep({"palette": "cividis", "digits": True, "metric": "no such metric"})
@@ -77,7 +77,7 @@ def test_every_origin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found["color"] == ("none", "environment NO_COLOR")
     assert found['roles."gpu*/mlx5_8"'] == ("storage", "mine.toml:6")
     assert found["keys.freeze"] == (["f4", "f2"], "mine.toml:9")
-    assert found["thresholds.ecmp_groups.full_util"] == (0.9, "mine.toml:14")
+    assert found["thresholds.model.full_util"] == (0.9, "mine.toml:14")
     assert origins("--config", str(path), "--interval", "5")["interval_s"] == (
         5.0,
         "option --interval",
@@ -149,10 +149,8 @@ def test_every_setting_is_in_the_example_with_its_default() -> None:
         if _default(defaults, name, key) not in (each, None, [], {})
     }
     # These have a default that no file can say, or none: the example shows what they look like.
-    assert differing - {"keys.freeze", "keys.units"} == {"thresholds.ecmp_groups"}
-    assert (
-        said["thresholds"]["ecmp_groups"].items() <= defaults["thresholds"]["ecmp_groups"].items()
-    )
+    assert differing - {"keys.freeze", "keys.units"} == {"thresholds.model"}
+    assert said["thresholds"]["model"].items() <= defaults["thresholds"]["model"].items()
 
 
 def _default(defaults: dict[str, Any], name: str, key: str) -> Any:

@@ -81,9 +81,9 @@ class WatchedHosts(Watched):
 
 
 def test_cnps_that_every_host_has_are_background() -> None:
-    """40,000 a second at every NIC are 143 per gigabit: as many as everywhere."""
+    """30,000 a second at every NIC are 107 per gigabit: as many as everywhere."""
     hosts = WatchedHosts()
-    hosts.cnps(*range(1, 17), per_s=40_000)
+    hosts.cnps(*range(1, 17), per_s=30_000)
     hosts.seconds(30)
     assert hosts.changes == []
 
@@ -201,11 +201,11 @@ def test_a_sender_whose_receiver_is_not_watched_may_wait_for_it() -> None:
     assert hosts.changes == []
 
 
-def test_a_sender_that_waits_about_as_long_as_opens_a_finding_has_one() -> None:
+def test_a_sender_that_waits_less_for_a_while_has_one_finding() -> None:
     hosts = WatchedHosts(util=0.4, metrics=("ib_ext_tx_wait",))
     hosts.seconds(12)
     for second in range(60):
-        without_credits(hosts, 0.08 if second // 15 % 2 == 0 else 0.067, 3)
+        without_credits(hosts, 0.15 if second // 15 % 2 == 0 else 0.067, 3)
         hosts.seconds(1)
     assert len(hosts.opened()) == 1
 

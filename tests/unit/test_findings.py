@@ -126,10 +126,12 @@ def leaf_of(
 ) -> list[str]:
     """What is reported of three uplinks with these utilisations from second `busy_from` on.
 
-    Nothing is known of the ports below. With `silent_from`, up2 cannot be read from that second on.
+    Two hosts that are not watched send half of each. With `silent_from`, up2 cannot be read from
+    that second on.
     """
     ports = [port(f"up{i}") for i in range(3)]
-    text = hello(*ports, *objects)
+    below = [port(f"down{i}") for i in range(2)]
+    text = hello(*ports, *below, *objects)
     pipeline = new_pipeline([Host(name="leaf", role=SWITCH, speeds=(("*", RATE),))])
     sent, texts = [0.0] * 3, []
     for second in range(seconds):
@@ -138,6 +140,7 @@ def leaf_of(
             sent[i] += util * RATE / 8
             is_silent = i == 2 and silent_from is not None and second >= silent_from
             values += [1, None if is_silent else int(sent[i]), 0, 0]
+        values += [1, 0, int(sum(sent) / 2), 0] * 2
         heard = tick(
             second,
             {"leaf": frame(second, *values)},

@@ -68,7 +68,7 @@ def test_hosts_that_wait_as_much_as_its_senders_are_not_named() -> None:
         fabric.counted[f"gpu{sender:03}/eth0", "ib_ext_tx_wait"] = 0.6 * 400 * GBPS / 64
     (finding,) = watched.seconds(SECONDS).findings
     assert (finding.cause, finding.victims) == ("incast", ())
-    assert "cannot be distinguished from ports that wait for them" in finding.text
+    assert "from at least 3 of 6 senders" in finding.text
 
 
 class WithQueuePairs(LeafSpine):
@@ -103,11 +103,11 @@ def in_step(watched: Watched) -> Watched:
 
 def test_the_senders_of_an_incast_have_connections_to_the_receiver() -> None:
     (finding,) = in_step(below_one_leaf(hosts=11)).seconds(SECONDS).findings
-    assert "cannot be distinguished" in finding.text
+    assert "from at least 3 of 6 senders" in finding.text
     pairs = ((1, 8), (2, 8), (3, 8), (4, 9), (5, 10), (6, 11))
     (finding,) = in_step(Watched(WithQueuePairs(11, *pairs))).seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("incast", "gpu008/eth0")
-    assert "3 senders or more (gpu001 r0, gpu002 r0, gpu003 r0)" in finding.text
+    assert "from 3 senders (gpu001 r0, gpu002 r0, gpu003 r0)" in finding.text
 
 
 def test_of_senders_with_idle_connections_to_two_full_receivers_nobody_is_named() -> None:
@@ -125,13 +125,13 @@ def test_of_senders_with_idle_connections_to_two_full_receivers_nobody_is_named(
         watched.fabric.counted[f"gpu{receiver:03}/eth0", "rdma_ecn_marked"] = 2e6
     found = watched.seconds(SECONDS).findings
     assert {each.subject for each in found} == {"gpu009/eth0", "gpu010/eth0"}
-    assert all("cannot be distinguished" in each.text for each in found)
+    assert all("from at least 4 of 8 senders" in each.text for each in found)
 
 
 def test_connections_that_do_not_explain_what_a_receiver_gets_decide_nothing() -> None:
     (finding,) = in_step(Watched(WithQueuePairs(11, (4, 8), (5, 10)))).seconds(SECONDS).findings
     assert finding.subject == "gpu008/eth0"
-    assert "cannot be distinguished" in finding.text
+    assert "from at least 3 of 6 senders" in finding.text
 
 
 def test_a_ring_at_full_rate_is_no_incast() -> None:
@@ -231,15 +231,15 @@ def test_an_elephant_elsewhere_hides_no_incast(elephant_gbps: float) -> None:
     assert watched.opened() == ["incast gpu012/eth0"]
 
 
-def test_a_sender_at_line_rate_is_not_the_only_one_of_a_receiver_that_gets_more() -> None:
-    """TCP: as many send at line rate as receive at it; the receiver of the elephant, a tenth of
-    which goes elsewhere, is not full."""
+def test_a_receiver_may_get_all_from_a_sender_that_is_as_fast() -> None:
+    """TCP: whether the elephant goes to gpu002 and the others to gpu012, or the other way round,
+    bytes alone do not say."""
     watched = below_one_leaf(hosts=12)
     send(watched, 1, 2, 335)
     for sender in (1, 4, 5, 6, 7, 8, 9, 10, 11):
         send(watched, sender, 12, 44)
     watched.seconds(SECONDS)
-    assert watched.opened() == ["incast gpu012/eth0"]
+    assert watched.opened() == []
 
 
 def test_a_sender_that_takes_turns_is_the_only_one_of_its_receivers() -> None:
@@ -291,7 +291,7 @@ def test_senders_that_do_not_slow_down_lose_what_is_dropped() -> None:
     watched.fabric.sent["leaf1/down6"] = watched.fabric.received["gpu006/eth0"] = 400 * GBPS
     (finding,) = watched.seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("incast", "gpu006/eth0")
-    assert finding.lost == pytest.approx(0.67, abs=0.02)
+    assert finding.lost == pytest.approx(1 - 400 / 960, abs=0.02)
 
 
 def test_a_ring_of_many_hosts_hides_no_incast() -> None:
@@ -316,16 +316,15 @@ def test_a_receiver_that_is_always_full_has_several_senders_whoever_they_are() -
         send(watched, number, 8, 57)
     (finding,) = watched.seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("incast", "gpu008/eth0")
-    assert "cannot be distinguished" in finding.text
-    fastest_gbps = max(JOB_GBPS) + 57
-    assert finding.lost == pytest.approx(1 - fastest_gbps / 400, abs=0.02)
+    assert "from at least 2 of 7 senders, which lose up to 42 %" in finding.text
 
 
-@pytest.mark.parametrize(("full_s", "is_found"), [(3, True), (2, False)])
-def test_over_tcp_a_receiver_that_is_full_for_half_of_the_time_has_several_senders(
+@pytest.mark.parametrize(("full_s", "is_found"), [(5, True), (3, False)])
+def test_senders_that_send_most_elsewhere_lose_little_to_a_receiver_that_is_full_at_times(
     full_s: int, is_found: bool
 ) -> None:
-    """In each five seconds it is full for some, and its senders slow down in the others."""
+    """In each five seconds it is full for some. Of three, they are as busy with others for nearly
+    as long."""
     watched = below_one_leaf(hosts=15)
 
     def traffic(second: int) -> None:
@@ -399,7 +398,8 @@ def test_bursts_that_fill_no_whole_second_are_an_incast_where_the_last_hop_drops
     found = watched.seconds(SECONDS).findings
     assert [each.subject for each in found] == (["gpu008/eth0"] if is_found else [])
     for each in found:
-        assert {item.name: item.value for item in each.evidence}["drops per Gbit"] == 100
+        values = [item.value for item in each.evidence]
+        assert "marks or drops of the link's own queue" in values
 
 
 def test_drops_of_what_storage_sends_to_a_host_are_no_incast_of_those_that_write_there() -> None:

@@ -13,6 +13,7 @@ from fabmon.analysis.detectors.pause_deadlock import pause_deadlocks
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flow_control import TIME_WITHOUT_CREDITS
 from fabmon.analysis.evidence.pause_graph import PauseGraph
+from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.finding import Condition
 from tests.builders import LeafSpine, Watched
 
@@ -65,10 +66,10 @@ def test_a_cycle_of_ports_that_are_stuck_is_found_beside_a_shorter_one_of_others
 
 
 def deadlocks(
-    *waits: tuple[str, str], kind: str = "ethernet", before: Sequence[Condition] = ()
+    *waits: tuple[str, str], kind: str = "ethernet", seen: LastSeen | None = None
 ) -> list[Condition]:
     """What is reported where each first switch waits for the second one, and nothing moves; the
-    port that waits is named after both. The findings of `before` are open."""
+    port that waits is named after both. `seen` is what was reported before."""
     nodes = sorted({node for pair in waits for node in pair})
     by_pauser: dict[int, list[int]] = {}
     for row, (_, pauser) in enumerate(waits):
@@ -95,9 +96,9 @@ def deadlocks(
         sent=np.zeros((len(waits), 10)),
         once=lambda _: graph,
         window=lambda _: np.ones((len(waits), 10)),
-        open_of=lambda _: before,
+        snapshot=SimpleNamespace(seq=0),
     )
-    return list(pause_deadlocks(cast("DetectorInput", inputs)))
+    return list(pause_deadlocks(cast("DetectorInput", inputs), seen or LastSeen()))
 
 
 def test_cycles_that_wait_for_each_other_are_one_deadlock_at_a_leaf() -> None:
@@ -110,8 +111,9 @@ def test_cycles_that_wait_for_each_other_are_one_deadlock_at_a_leaf() -> None:
 
 def test_an_open_deadlock_stays_one_when_a_cycle_at_a_leaf_is_seen_later() -> None:
     at_core, at_leaf = ("core1", "agg1"), ("leaf1", "agg1")
-    before = deadlocks(at_core, at_core[::-1])
-    (found,) = deadlocks(at_core, at_core[::-1], at_leaf, at_leaf[::-1], before=before)
+    seen = LastSeen()
+    before = deadlocks(at_core, at_core[::-1], seen=seen)
+    (found,) = deadlocks(at_core, at_core[::-1], at_leaf, at_leaf[::-1], seen=seen)
     assert found.key == before[0].key
 
 

@@ -23,7 +23,12 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "jsonl.schema.json"
 def scenes() -> list[Scene]:
     """A collision on a small fabric; one node fails, one is lost."""
     fabric = LeafSpine(uplinks=2, hosts=2)
-    fabric.sent |= {"leaf1/up1": 99e6, "leaf1/up2": 20e6, "gpu001/eth0": 61.5e6}
+    fabric.sent |= {
+        "leaf1/up1": 99e6,
+        "leaf1/up2": 20e6,
+        "gpu001/eth0": 61.5e6,
+        "gpu002/eth0": 57.5e6,
+    }
     pipeline = new_pipeline(fabric.hosts)
     made = [pipeline.accept(fabric.step()) for _ in range(6)]
     trouble = [

@@ -75,9 +75,9 @@ def test_a_leaf_could_send_what_its_hosts_could() -> None:
 
 
 @pytest.mark.parametrize("other_gbps", [310, 200])
-def test_leaves_could_send_what_others_leave_of_the_group(other_gbps: float) -> None:
+def test_an_exchange_takes_as_long_as_its_group_on_average(other_gbps: float) -> None:
     """Six hosts of two leaves share one of four links; of the other three each carries the flow of
-    a host of a third leaf."""
+    a host of a third leaf, which waits for the exchange too."""
     pod = Pod(hosts=6, leaves=3)
     for server in range(1, 13):
         pod.send_up(390 / 12, server)
@@ -87,8 +87,7 @@ def test_leaves_could_send_what_others_leave_of_the_group(other_gbps: float) -> 
         pod.counted[f"leaf{leaf}/up1", WAIT] = 0.3 * 800 * GBPS / 64
     (finding,) = Watched(pod).seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("ecmp_collision", "spine1/up1")
-    left_gbps = 4 * 390 - 3 * other_gbps
-    assert finding.lost == pytest.approx(1 - 390 / left_gbps, abs=0.04)
+    assert finding.lost == pytest.approx(1 - (390 + 3 * other_gbps) / (4 * 390), abs=0.02)
 
 
 @pytest.mark.parametrize(("leaf2_gbps", "waits"), [(100, 0.2), (55, 0.2), (20, 0.08)])
@@ -107,7 +106,7 @@ def test_a_leaf_that_waits_a_little_beside_an_elephant_is_no_collision(
 
 
 @pytest.mark.parametrize("waits", [0.6, 0.0])
-def test_a_leaf_that_waits_shares_the_link_however_little_it_sends(waits: float) -> None:
+def test_a_leaf_shares_the_link_however_little_it_sends(waits: float) -> None:
     """Three hosts of one leaf and one of the other share it: what the second leaf sends is a third
     of what the first does, and slowed all the same. The first could send 800 Gb/s."""
     pod = Pod(hosts=3)
@@ -116,35 +115,36 @@ def test_a_leaf_that_waits_shares_the_link_however_little_it_sends(waits: float)
     pod.counted["leaf2/up1", WAIT] = waits * 800 * GBPS / 64
     watched = Watched(pod)
     found = watched.seconds(SECONDS).findings
-    assert [each.subject for each in found] == (["spine1/up1"] if waits else [])
-    for each in found:
-        assert each.lost == pytest.approx(1 - 390 / (800 + 400), abs=0.03)
+    (finding,) = found
+    assert finding.subject == "spine1/up1"
+    assert finding.lost == pytest.approx(1 - 390 / (800 + 400), abs=0.08)
 
 
 @pytest.mark.parametrize(
     ("waits", "down_gbps", "is_found"),
     [
-        pytest.param(0.5, 0, True, id="leaf2 waits"),
+        pytest.param(0.5, 0, True, id="both leaves wait"),
         pytest.param(0.0, 0, False, id="nobody waits"),
-        pytest.param(0.5, 560, False, id="it may wait for another port"),
+        pytest.param(0.5, 560, False, id="they may wait for another port"),
     ],
 )
 def test_a_link_that_is_full_for_parts_of_seconds_is_the_busy_one_that_others_wait_for(
     waits: float, down_gbps: float, is_found: bool
 ) -> None:
-    """Four hosts of two leaves send 280 Gb/s over a link of 400G, and one leaf waits."""
+    """Four hosts of two leaves send 280 Gb/s over a link of 400G."""
     pod = Pod(hosts=2)
     for server in (1, 2, 3, 4):
         pod.send_up(70, server)
     pod.send(down_gbps * GBPS, "spine1/swp1")
-    pod.counted["leaf2/up1", WAIT] = waits * 800 * GBPS / 64
+    for leaf in (1, 2):
+        pod.counted[f"leaf{leaf}/up1", WAIT] = waits * 800 * GBPS / 64
     watched = Watched(pod)
     watched.seconds(SECONDS)
     assert watched.opened() == (["ecmp_collision spine1/up1"] if is_found else [])
 
 
 @pytest.mark.parametrize(
-    ("metrics", "lost"), [((), 0.5), (("rdma_cnp_handled",), 0.25)], ids=["UDP", "RDMA"]
+    ("metrics", "lost"), [((), 1 / 3), (("rdma_cnp_handled",), 0.25)], ids=["UDP", "RDMA"]
 )
 def test_what_a_spine_drops_is_not_achieved_but_of_rdma_which_loses_nothing(
     metrics: tuple[str, ...], lost: float

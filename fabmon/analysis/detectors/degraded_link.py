@@ -25,6 +25,18 @@ CAUSE = Cause(
     title="Degraded link",
     meaning="a link is slower than its peers, or loses much of its traffic to damaged packets",
     severity=WARNING,
+    rule=(
+        "A port that is up runs below link_health.slower_than_peers of the best line rate that it"
+        " had, or of the median of its peers: of a rail those of the same rail and those of its"
+        " host, both; of an uplink its group. More than 64 such ports are how the fabric was built,"
+        " and none is reported. Or a port has the damage of an error burst, and its damaged packets"
+        " (of 4 kB) are worth link_health.lossy of its line rate; more than 32 such ports are one"
+        " finding."
+    ),
+    inputs=(
+        "Line rates of three ports of a rail, host or group; error counters of the receiving port"
+    ),
+    not_observable="A slower link whose peers are all as slow, and that was never faster",
     picture="link_ends",
     advice=CHECK_CABLE,
     loss=LOST_LINE_RATE,
@@ -53,9 +65,7 @@ _MAX_CABLES = 32
 class DegradedLinks:
     """Judges every port by its line rate, and by the damage that `damage` measures.
 
-    A port is slow when it runs below what it ran at before, or below all that it can be compared
-    with: its rail on other hosts and the other rails of its host, or the other links of its group.
-    Hosts or leaves of another generation are no fault.
+    A rail is compared in two ways: hosts or leaves of another generation are no fault.
     """
 
     def __init__(self, thresholds: LinkHealthThresholds, damage: LinkDamage) -> None:
@@ -107,7 +117,7 @@ class DegradedLinks:
             self._best = _kept(self._best, len(rates))
         rails = _medians(rates, (rows[None] for rows in structure.rails.values()))
         hosts = _medians(rates, (rows for _, rows in structure.rail_tables))
-        groups = _medians(rates, (group.rows[None] for group in structure.groups))
+        groups = _medians(rates, (rows[None] for rows in structure.groups))
         self._best = np.fmax(self._best, rates)
         # A rail must be slower than both; NaN where one of them is not known.
         compared = np.where(structure.is_rail, np.minimum(rails, hosts), groups)

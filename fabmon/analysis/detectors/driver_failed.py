@@ -1,9 +1,7 @@
 """A NIC, a GPU or an NVSwitch that its driver gave up, by the kernel log.
 
-The counters of such a device stand still or cannot be read: nothing in them says why. What ends
-the condition is a message that the driver has started the device again, or a reboot of the node. A
-reset of a GPU (nvidia-smi --gpu-reset) logs nothing before R550: it shows as counters that cannot
-be read for some seconds, and then can.
+The counters of such a device stand still or cannot be read: nothing in them says why. A reset of a
+GPU (nvidia-smi --gpu-reset) logs nothing before R550: it shows in what can be read.
 """
 
 from __future__ import annotations
@@ -25,6 +23,21 @@ CAUSE = Cause(
     title="Driver failed",
     meaning="by the kernel log the driver of a NIC or GPU gave it up, whatever its counters say",
     severity=CRITICAL,
+    other_severity="warning for management ports",
+    rule=(
+        "The kernel logged that a NIC, GPU or NVSwitch does not work until it is reset: mlx5"
+        " firmware that does not answer, fails or does not recover; a GPU that amdgpu lost or could"
+        " not reset; Xid 46, 62, 79, 95, 119, 120, 143, or 154 with a reset or reboot required; a"
+        " fatal SXid. It ends when the driver starts the device again, or with a reboot. For a GPU"
+        " it also ends when its counters could not be read for 5 s while others of its node could,"
+        " and then could for 60 s with no link down. It explains links of the device that are down"
+        " or missing."
+    ),
+    inputs="The kernel log (kernel_log), from the start of the probe on",
+    not_observable=(
+        "What was logged before fabmon was started. A GPU that was reset without a message, and"
+        " whose counters could be read all the while"
+    ),
     picture="kernel_messages",
     advice=(
         "Drain the node and save its kernel log; reload the driver or reset the device, else"

@@ -7,18 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
-from fabmon.analysis.evidence.full_link import (
-    LINK_UTIL,
-    EcmpGroupThresholds,
-    FullLink,
-    loss_evidence,
-    routing_evidence,
-)
-from fabmon.analysis.evidence.group_load import group_loads
-from fabmon.analysis.evidence.null_model import hashing_evidence
-from fabmon.analysis.evidence.queue_signals import QueueThresholds
-from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, OtherTitle, Trait
+from fabmon.analysis.model import causes
+from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.analysis.model.thresholds import ModelThresholds
 from fabmon.fabric.names import natural
 from fabmon.fabric.routing_mode import (
     ADAPTIVE,
@@ -34,15 +26,38 @@ CAUSE = Cause(
     title="ECMP collision",
     meaning="a link is full while others of its group have room, and slows the flows on it",
     severity=WARNING,
+    other_severity="critical from 55 % lost bandwidth on, where that is not an upper bound",
+    rule=(
+        "A link between switches is model.shared times as busy as the NICs that share it, and they"
+        " lose model.lost_min, while the others of its group are on average less than"
+        " model.whole_group as busy. Evidence adds up tick by tick until it reaches model.flags:"
+        " how much busier and how full the link is, and what its own queue (marks, drops, bytes"
+        " that vanish in its switch), its NICs and the ports before it (CNPs, marks, waiting) show."
+        " A link that one NIC or another link accounts for, or whose NICs share a busier one, holds"
+        " nobody unless its own queue shows that it does. Nor does one on which NICs take turns, or"
+        " one without any sign of a queue that is never full (model.full_util) or whose switch"
+        " counts marks, or NICs CNPs."
+    ),
+    inputs=(
+        "Byte counters of the switch and of the NICs below it, or of its ports towards them; where"
+        " counted, marks and drops of switches, and CNPs, marks, pause and waiting for credits of"
+        " NICs: the confidence is higher where they show a queue"
+    ),
+    not_observable=(
+        "Links whose NICs, and the ports towards them, are not watched. Where nothing shows a"
+        " queue: links that are full for less than a second at a time, which of several equally"
+        " fast NICs share one, and whether a sender has more to send"
+    ),
     picture="link_group",
     advice=hot_link_advice(Routing(HASHED)),
-    tables=("ecmp_groups", "queue"),
+    tables=("model",),
     traits=(
         Trait.NEEDS_TRAFFIC,
         Trait.OF_HASHING,
         Trait.FULL_LINK_OF_GROUP,
         Trait.HAS_SENDERS,
     ),
+    other_title=OtherTitle("Overloaded link", of_credits=False),
 )
 
 _CRITICAL_LOST = 0.55
@@ -62,10 +77,6 @@ IMPOSSIBLE_UTIL = 1.05
 """Share of line rate above which the line rate must be wrong: counters are read up to a few per
 cent earlier or later than a second apart."""
 
-_FULL, _INFERRED, _UNKNOWN, _QUEUE = 0.85, 0.8, 0.5, 0.11
-"""Confidence, 0 to 1: of a full link whose feeders are slowed, of one that is inferred from their
-queue, of one whose feeders are not known, and how much a queue at the hosts adds to it."""
-
 _ADVICE_UNKNOWN = (
     "A single flow at its sender's line rate may fill this link, which is no fault. Watch all ports"
     " of {node}, or its hosts, to see which ports share it and what they lose."
@@ -76,132 +87,99 @@ nothing."""
 
 def ecmp_collisions(
     inputs: DetectorInput,
-    t: EcmpGroupThresholds,
-    queue: QueueThresholds,
-    is_polarized: Callable[[DetectorInput, FullLink], bool],
+    model: BottleneckModel,
+    is_polarized: Callable[[DetectorInput, Bottleneck], bool],
 ) -> Iterator[Condition]:
-    """One condition for each full link that slows its flows while its group has room.
+    """One condition for each link that holds flows while its group has room.
 
-    Links for which `is_polarized` is true are left to the detector of polarization. A link has a
-    group for each set of destinations; the group that loses most is reported.
+    Links for which `is_polarized` is true are left to the detector of polarization. A link may have
+    a group for each set of destinations; the group that loses most is reported.
     """
-    worst: dict[int, FullLink] = {}
-    for link in group_loads(inputs, t, queue).links:
-        before = worst.get(link.row)
-        is_worse = before is None or before.severity_order < link.severity_order
-        if is_worse and not is_polarized(inputs, link):
-            worst[link.row] = link
-    for link in worst.values():
-        yield _condition(inputs, link)
+    done: set[int] = set()
+    for found in model.bottlenecks(inputs):
+        if found.place is Place.LINK and found.row not in done and not is_polarized(inputs, found):
+            done.add(found.row)
+            yield _condition(inputs, found, model.t)
 
 
-def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
-    structure, level, group, row = inputs.structure, link.level, link.group, link.row
+def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
+    is_known = causes.is_loss_known(found, t)
+    structure, group, row = inputs.structure, found.group, found.row
     ports = structure.fabric.ports
     idle = [
         structure.label(each) if group.is_inward else ports[each].label
-        for each, util in zip(group.rows.tolist(), level, strict=True)
+        for each, util in zip(group.rows.tolist(), found.level, strict=True)
         if util < _IDLE_UTIL
     ]
     idle.sort(key=natural)
     peer = int(structure.peer[row])
     towards = f" to {ports[peer].node}" if peer >= 0 else ""
     links = (
-        f"the {link.links} links into {group.node}"
+        f"the {found.links} links into {group.node}"
         if group.is_inward
-        else f"the {link.links} links of its group"
+        else f"the {found.links} links of its group"
     )
-    is_wrong = float(np.nanmax(level)) > IMPOSSIBLE_UTIL
-    pairs, are_of_named = _pairs(inputs, link)
-    slowed_ports: tuple[Evidence, ...] = ()
-    if link.is_loss_known:
-        does = "receive" if link.slows_receivers else "send"
-        of = f"of {link.active} that {does}"
-        slowed_ports = (Evidence("slowed ports", len(link.feeders), of),)
-    sure = _INFERRED if link.is_inferred else _FULL if link.is_loss_known else _UNKNOWN
-    confidence = sure + (_QUEUE if link.slowed_by else 0)
-    is_critical = link.lost >= _CRITICAL_LOST and not link.is_upper_bound
-    in_bursts = f" in bursts, {rounded_percent(link.busy)} of the time," if link.busy < 1 else ""
+    is_wrong = float(np.nanmax(found.level)) > IMPOSSIBLE_UTIL
+    pairs, are_of_named = _pairs(inputs, found)
+    who = f" ({name_list(pairs, _MAX_PAIRS_IN_TEXT)})" if are_of_named else ""
+    who = who or causes.names(structure, found)
+    does = "receive" if group.is_inward else "send"
+    lost = f"{causes.how_many(found)} share it{who} and lose {causes.loss(found)}"
+    if not is_known:
+        uneven = rounded_percent(found.imbalance)
+        lost = f"uneven by {uneven}, and it is not known who shares it"
+    slowed = Evidence(
+        "slowed ports", causes.sharers(found), f"of {causes.may_share(found)} that {does}"
+    )
+    is_critical = is_known and found.lost >= _CRITICAL_LOST and not found.is_upper_bound
     return Condition(
         cause=CAUSE.name,
         severity=CRITICAL if is_critical else CAUSE.severity,
         subject=ports[row].id,
         rows=(row, *(int(each) for each in group.rows if each != row)),
         text=(
-            f"{structure.label(row)}{towards} sends at {rounded_percent(link.util)} of line rate"
-            f"{in_bursts} while {links} average {rounded_percent(link.mean)}: {_loss(link)}"
-            f"{f' ({name_list(pairs, _MAX_PAIRS_IN_TEXT)})' if are_of_named else ''}"
+            f"{structure.label(row)}{towards} sends at {causes.utilisation(found, t)}"
+            f" while {links} average {rounded_percent(found.group_busy)}: {lost}"
             f"{f'; idle: {name_list(idle, _MAX_IDLE_NAMED)}' if idle else ''}"
             f"{_by_routing(group.routing)}"
             f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"
         ),
         evidence=(
-            Evidence(LINK_UTIL, round(link.util * 100, 1), "%"),
-            Evidence("group mean", round(link.mean * 100, 1), "%"),
-            *loss_evidence(link),
-            *slowed_ports,
-            Evidence("group links", link.links, "links"),
+            Evidence(causes.LINK_UTIL, round(found.busy * 100, 1), "%"),
+            Evidence("group mean", round(found.group_busy * 100, 1), "%"),
+            *causes.loss_evidence(found, is_known),
+            *([slowed] if is_known else []),
+            Evidence("group links", found.links, "links"),
             Evidence("idle links", len(idle), "links"),
-            Evidence("time full", round(link.full_ticks * inputs.snapshot.interval_s, 1), "s"),
-            *_hashing(inputs, link),
-            Evidence("queue", link.slowed_by or "not seen at the hosts"),
+            *causes.time_evidence(found),
+            *causes.hashing(inputs.snapshot, found),
+            causes.queue_evidence(found),
             *([Evidence("pairs on the link", name_list(pairs, _MAX_PAIRS))] if pairs else []),
-            routing_evidence(group.routing),
+            causes.routing_evidence(group.routing),
         ),
         advice=(
-            hot_link_advice(group.routing)
-            if link.is_loss_known
-            else _ADVICE_UNKNOWN.format(node=group.node)
+            hot_link_advice(group.routing) if is_known else _ADVICE_UNKNOWN.format(node=group.node)
         ),
-        confidence=round(confidence, 2),
-        lost=round(link.lost, 3),
-        lost_is_upper_bound=link.is_upper_bound,
-        victims=tuple(ports[each].id for each in link.named.tolist()),
-        unseen=_unseen(link),
+        confidence=found.confidence,
+        lost=round(found.lost, 3) if is_known else 0.0,
+        lost_is_upper_bound=is_known and found.is_upper_bound,
+        victims=causes.victims(structure, found.named),
+        unseen=causes.unseen(found, "" if is_known else "what they lose"),
     )
 
 
-def _pairs(inputs: DetectorInput, link: FullLink) -> tuple[list[str], bool]:
+def _pairs(inputs: DetectorInput, found: Bottleneck) -> tuple[list[str], bool]:
     """`gpu001 r0 to gpu005 r0`: the connections over a full link that forwarding tables and queue
-    pairs show exactly; whether they are those of the ports that are named, which all have some."""
-    known = inputs.snapshot.connections.known_on_link(link.row)
+    pairs show exactly; whether they are those of the NICs that are named, which all have some."""
+    known = inputs.snapshot.connections.known_on_link(found.row)
     if known is None or not known.are_connections:
         return [], False
-    structure = inputs.structure
-    named = structure.peer[link.named]
-    ends = known.dst if link.slows_receivers else known.src
+    structure, named = inputs.structure, found.named
+    ends = known.dst if found.group.is_inward else known.src
     are_of_named = len(named) > 0 and bool(np.isin(named, ends).all())
     shown = np.isin(ends, named) | (not are_of_named)
     pairs = zip(known.src[shown].tolist(), known.dst[shown].tolist(), strict=True)
     return [f"{structure.label(src)} to {structure.label(dst)}" for src, dst in pairs], are_of_named
-
-
-def _hashing(inputs: DetectorInput, link: FullLink) -> tuple[Evidence, ...]:
-    """Evidence: the group beside random hashing; none where no hash selects its links."""
-    if not link.group.routing.may_hash:
-        return ()
-    flows = round(min(link.effective_flows, 1e6))
-    seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
-    return seen, *effective_flows_on_link(inputs.snapshot, link.row, flows), usual
-
-
-def _loss(link: FullLink) -> str:
-    if not link.is_loss_known:
-        return f"uneven by {rounded_percent(link.imbalance)}, and it is not known who shares it"
-    lost = f"{'up to ' if link.is_upper_bound else ''}{rounded_percent(link.lost)}"
-    if not len(link.named):
-        return f"ports that share it, or wait for those that do, lose {lost}"
-    return f"{len(link.named)} ports that share it lose {lost}"
-
-
-def _unseen(link: FullLink) -> str:
-    """What is not visible of a full link, in words."""
-    queue = "" if link.slowed_by else "a queue at the hosts that share it"
-    sharers = "" if len(link.named) else "which ports share it"
-    if not link.is_loss_known:
-        sharers = "which ports share it, and what they lose"
-    how_long = "for how much of each second it is full" if link.is_upper_bound else ""
-    return "; ".join(filter(None, (queue, sharers, how_long)))
 
 
 def _by_routing(routing: Routing) -> str:

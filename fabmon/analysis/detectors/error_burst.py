@@ -13,6 +13,14 @@ CAUSE = Cause(
     title="Error burst",
     meaning="a port receives damaged data, without losing much of its line rate to it",
     severity=WARNING,
+    rule=(
+        "A port received link_health.burst_per_s damaged packets, symbols or blocks in one of the"
+        " last three seconds, or link_health.errors_per_s in link_health.lasting_ticks of ten, or"
+        " one of its error counters has just reached its maximum. It is no degraded link. More than"
+        " 32 such ports are one finding: cables do not fail together."
+    ),
+    inputs="Error counters of the receiving port",
+    not_observable="How fast a saturated counter grows",
     picture="link_ends",
     advice=CHECK_CABLE,
     tables=("link_health",),

@@ -26,6 +26,14 @@ CAUSE = Cause(
     title="Flapping link",
     meaning="a link goes down and up again and again",
     severity=CRITICAL,
+    rule=(
+        "A port changed its carrier link_health.flaps times in two minutes, by its counter or as"
+        " was seen, whichever is more; going down and coming up again are two changes. Of the"
+        " causes of an unhealthy cable (flapping, degraded, error burst) the first that holds is"
+        " reported. A lost node explains it if several of its links flap."
+    ),
+    inputs="Port state or carrier counters of either end",
+    not_observable="Flaps between two samples of a port that does not count them",
     picture="link_ends",
     advice=f"{CHECK_CABLE} {_UNTIL_FIXED}",
     tables=("link_health",),

@@ -15,6 +15,9 @@ CAUSE = Cause(
     title="GPU far from its NIC",
     meaning="the nearest NIC of a GPU is attached to the other CPU of the host",
     severity=WARNING,
+    rule="A GPU has no rail on its own NUMA node: the nearest one is behind the other CPU (SYS).",
+    inputs="GPU topology of the host (NVML)",
+    not_observable="What the job sends from these GPUs",
     picture="numa_nodes",
     advice=(
         "Move a NIC to the other CPU's slots, or give these GPUs to jobs inside the node; "

@@ -26,6 +26,13 @@ CAUSE = Cause(
     title="Host PCIe limit",
     meaning="the PCIe link of a NIC limits it: it stalls, or is slower than the other rails",
     severity=WARNING,
+    rule=(
+        "The PCIe of a rail stalls for bus.stalled of the time in bus.ticks of bus.of_ticks"
+        " seconds. Or it carries less than bus.narrow of the NIC's line rate and of the median of"
+        " all rails, of three or more, and the NIC is in use (bus.busy_util)."
+    ),
+    inputs="PCIe counters of ethtool (mlx5), or PCIe facts of three NICs or more",
+    not_observable="What waits for it, where its switch is not watched",
     picture="pcie_links",
     advice=(
         "Look at the NIC's PCIe: lanes and speed (lspci -vv), MaxReadReq, ATS and IOMMU, NUMA node"

@@ -1,9 +1,4 @@
-"""A job that iterated exchanges nothing any more, and has not ended.
-
-A job that ends destroys its queue pairs; one that hangs keeps them. Where hosts report none, as
-with TCP, Slurm must report the job as running when it has been silent for some seconds. Where
-neither is known, a hung job and one that has ended look the same, and no finding is reported.
-"""
+"""A job that iterated exchanges nothing any more, and has not ended."""
 
 from __future__ import annotations
 
@@ -27,6 +22,19 @@ CAUSE = Cause(
     title="Job stalled",
     meaning="a job exchanges nothing any more, and has not ended",
     severity=WARNING,
+    other_severity="critical after five minutes, where queue pairs are open",
+    rule=(
+        "A job whose iterations were found exchanges nothing for 30 seconds and for four of its"
+        " steps, and at least half of the queue pairs of its last exchange are open: a job that"
+        " ends destroys them. Where the hosts report none, as with TCP, Slurm must report the same"
+        " job as running ten seconds or more after its last exchange. A host is named that moved"
+        " nothing of the last exchange, which all others had begun."
+    ),
+    inputs="The hosts, with their queue pairs; else squeue, asked every 30 seconds",
+    not_observable=(
+        "Which rank stopped first, where all had begun the exchange. Of jobs with neither queue"
+        " pairs nor Slurm, one that hangs and one that has ended look the same"
+    ),
     picture="last_traffic",
     advice=(
         "Look at the ranks: a crashed or stopped process, a collective that one rank did not enter"

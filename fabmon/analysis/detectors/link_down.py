@@ -16,6 +16,13 @@ CAUSE = Cause(
     title="Link down",
     meaning="a port that was up is down",
     severity=CRITICAL,
+    other_severity="warning for management ports",
+    rule=(
+        "A port that was up is down. It is one finding for each cable, or for a host all of whose"
+        " rails are down. A lost node, a failed driver and a flapping link explain it."
+    ),
+    inputs="Port state of either end",
+    not_observable="The other end, where it is not watched. Ports that were down from the start",
     picture="link_ends",
     advice="Check the cable and the optics, then the switch's log for this port.",
     traits=(Trait.OF_LINK, Trait.MAKES_QUEUES, Trait.STOPS_PAUSE_FRAMES, Trait.GONE),

@@ -18,6 +18,13 @@ CAUSE = Cause(
     title="Miscabled link",
     meaning="two sources name different far ends of a port: the cable or the plan is wrong",
     severity=WARNING,
+    rule=(
+        "Two sources name different far ends for one port: the plan, LLDP or the discovery of"
+        " InfiniBand, learned MAC addresses. Contradictions that share a port, or are about the"
+        " same two nodes, are one finding."
+    ),
+    inputs="Two of: a topology file, LLDP or discovery, neighbours",
+    not_observable="Which of the two is wrong, the cable or the plan",
     picture="cabling",
     advice="Look at the two ends of the cable; move it, or correct the plan.",
     traits=(Trait.OF_LINK,),

@@ -2,7 +2,6 @@
 
 A GPU that lost a link at boot, or whose link was switched off, has one link less in
 `nvidia-smi topo -m` (NV17 among NV18). Collectives over NVLink run at the speed of the slowest GPU.
-A link that goes down while it is watched is a finding of `link_down` and is not repeated here.
 """
 
 from __future__ import annotations
@@ -24,6 +23,13 @@ CAUSE = Cause(
     title="Missing NVLinks",
     meaning="a GPU has fewer active NVLinks than others of its model",
     severity=CRITICAL,
+    rule=(
+        "A GPU has fewer active NVLinks than two thirds of the GPUs of its model have (NV17 among"
+        " NV18); at least four of that model must be known. A link that was up and went down is a"
+        " link down."
+    ),
+    inputs="State of every NVLink (NVML)",
+    not_observable="A link that is missing on all GPUs",
     picture="nvlinks",
     advice=(
         "Look at nvidia-smi nvlink -s, at the fabric manager's log and at the kernel's log for"

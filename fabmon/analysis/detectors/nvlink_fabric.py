@@ -1,9 +1,7 @@
 """GPUs whose registration with the NVLink fabric failed or is unhealthy, while links are active.
 
 A GPU behind NVSwitches may use its NVLinks only after the fabric manager has registered it; until
-then CUDA does not start on it. The links of such a GPU are up and count no error. A GPU without
-active links, or whose fabric was never started on its whole node (no NVSwitch, no IMEX domain),
-lacks nothing. GPUs of a node may be in different cliques: partitions that were made on purpose.
+then CUDA does not start on it. The links of such a GPU are up and count no error.
 """
 
 from __future__ import annotations
@@ -24,6 +22,16 @@ CAUSE = Cause(
     title="NVLink fabric incomplete",
     meaning="a GPU has not joined its NVLink fabric, or joined it unhealthy, or another one",
     severity=CRITICAL,
+    other_severity="warning where only its health is degraded",
+    rule=(
+        "A GPU with active NVLinks joined the fabric with an error, or reports degraded bandwidth,"
+        " bad or recovering routes, access timeouts or a wrong configuration in its health mask. Or"
+        " it is in another cluster than most GPUs of its node. Or it has been joining for a minute,"
+        " or has not begun for a minute while others of its node have joined. GPUs of a node none"
+        " of which has begun, as without NVSwitch or with an idle IMEX domain, are not reported."
+    ),
+    inputs="nvmlDeviceGetGpuFabricInfoV (driver R535 or later), state of NVLinks",
+    not_observable="Whether cliques of one cluster are the wanted ones",
     picture="nvlinks",
     advice=(
         "Look at nvidia-smi -q (section Fabric) and at the log of the fabric manager or of NMX;"

@@ -7,14 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.full_link import (
-    EcmpGroupThresholds,
-    FullGroup,
-    routing_evidence,
-)
-from fabmon.analysis.evidence.group_load import group_loads
-from fabmon.analysis.evidence.queue_signals import QueueThresholds
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
+from fabmon.analysis.model import causes
+from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
 from fabmon.fabric.wording import number, rounded_percent
 
 CAUSE = Cause(
@@ -22,59 +17,72 @@ CAUSE = Cause(
     title="Oversubscription",
     meaning="a whole ECMP group is full: its hosts send more than its links can carry",
     severity=WARNING,
+    rule=(
+        "A link holds NICs, as in an ECMP collision, but the others of its group are on average"
+        " model.whole_group as busy or more. NICs share at least half of the links, and lose"
+        " model.lost_min. A leaf with as many uplinks as hosts may be full: its hosts send all they"
+        " can. A link of the group that flaps explains it."
+    ),
+    inputs="As for an ECMP collision",
+    not_observable="How much more the hosts would send",
     picture="link_group",
     advice=(
         "No hash or other routing can help: place the job under fewer leaves, or add uplinks; check"
         " that no uplink is down."
     ),
-    tables=("ecmp_groups", "queue"),
+    tables=("model",),
     traits=(Trait.NEEDS_TRAFFIC, Trait.FULL_GROUP, Trait.HAS_SENDERS),
     family="group",
 )
 
-_CONFIDENCE, _QUEUE = 0.9, 0.06
-"""Confidence, 0 to 1, and what a queue at the hosts adds to it."""
 
-
-def oversubscription(
-    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds
-) -> Iterator[Condition]:
+def oversubscription(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Condition]:
     """One condition for each switch whose links, in one direction or both, are all full."""
-    worst: dict[str, FullGroup] = {}
-    for each in group_loads(inputs, t, queue).groups:
-        before = worst.get(each.group.node)
-        if before is None or before.lost < each.lost:
-            worst[each.group.node] = each
-    for each in worst.values():
-        yield _condition(inputs, each)
+    done: set[str] = set()
+    for found in model.bottlenecks(inputs):
+        if found.place is Place.GROUP and found.group.node not in done:
+            done.add(found.group.node)
+            yield _condition(inputs, found)
 
 
-def _condition(inputs: DetectorInput, full: FullGroup) -> Condition:
-    node, links = full.group.node, int(np.isfinite(full.level).sum())
-    mean = float(np.nanmean(full.level))
-    which = f"links into {node}" if full.group.is_inward else f"uplinks of {node}"
-    ports = inputs.structure.fabric.ports
+def _condition(inputs: DetectorInput, found: Bottleneck) -> Condition:
+    structure, group = inputs.structure, found.group
+    which = f"links into {group.node}" if group.is_inward else f"uplinks of {group.node}"
+    in_bursts = ""
+    if causes.is_in_bursts(found):
+        in_bursts = f" in bursts, {rounded_percent(found.busy / found.peak_util)} of the time"
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
-        subject=f"{node}/uplinks",
-        rows=tuple(int(row) for row in full.group.rows[np.argsort(-np.nan_to_num(full.level))]),
+        subject=f"{group.node}/uplinks",
+        rows=tuple(group.rows[np.argsort(-np.nan_to_num(found.level), kind="stable")].tolist()),
         text=(
-            f"all {links} {which} are full: {rounded_percent(mean)} of line rate on average;"
-            f" {len(full.feeders)} ports below lose up to {rounded_percent(full.lost)}"
+            f"all {found.links} {which} are full{in_bursts}:"
+            f" {rounded_percent(found.group_busy)} of line rate on average;"
+            f" {len(found.link.sharers)} ports below lose {causes.loss(found)}"
         ),
         evidence=(
-            Evidence("group mean", round(mean * 100, 1), "%"),
-            Evidence("group links", links, "links"),
-            Evidence("capacity below to above", number(full.ratio, 2)),
-            Evidence("lost bandwidth", round(full.lost * 100, 1), "%"),
-            Evidence("slowed ports", len(full.feeders), "ports"),
-            Evidence("queue", full.slowed_by or "not seen at the hosts"),
-            routing_evidence(full.group.routing),
+            Evidence("group mean", round(found.group_busy * 100, 1), "%"),
+            Evidence("group links", found.links, "links"),
+            Evidence("capacity below to above", number(_below_to_above(inputs, found), 2)),
+            causes.lost_evidence(found),
+            Evidence("slowed ports", len(found.link.sharers), "ports"),
+            *causes.time_evidence(found),
+            causes.queue_evidence(found),
+            causes.routing_evidence(group.routing),
         ),
         advice=CAUSE.advice,
-        confidence=round(_CONFIDENCE + (_QUEUE if full.slowed_by else 0), 2),
-        lost=round(full.lost, 3),
-        victims=tuple(ports[each].id for each in full.feeders.tolist()),
-        unseen="" if full.slowed_by else "a queue at the hosts that share it",
+        confidence=found.confidence,
+        lost=round(found.lost, 3),
+        lost_is_upper_bound=found.is_upper_bound,
+        victims=causes.victims(structure, found.link.sharers),
+        unseen="" if found.slowed_by else "a queue at the hosts that share it",
     )
+
+
+def _below_to_above(inputs: DetectorInput, found: Bottleneck) -> float:
+    """The line rate of the NICs below a group over that of its links that are up."""
+    lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
+    up = found.group.rows[np.isfinite(found.level)]
+    above = float(np.nansum(np.fmax(lines[up], lines[inputs.structure.peer[up]])))
+    return float(np.nansum(lines[found.group.ends])) / above if above > 0 else 0.0

@@ -13,21 +13,15 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, count_ticks
 from fabmon.analysis.evidence.flow_control import uses_credits
-from fabmon.analysis.evidence.queue_signals import (
-    BUSY_UTIL,
-    QueueThresholds,
-    per_gbit,
-    queue_signals,
-    raised_from,
-)
 from fabmon.analysis.evidence.senders_place import (
     MAX_VICTIMS,
-    open_subject,
+    LastSeen,
     senders_place,
     share_at_one_node,
 )
+from fabmon.analysis.evidence.usual_level import per_gbit, raised_from
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Ticks
 from fabmon.fabric.routing_mode import ADAPTIVE
@@ -54,11 +48,32 @@ CAUSE = Cause(
     title="Packet loss",
     meaning="RDMA packets are lost on the way, and are sent again",
     severity=WARNING,
+    rule=(
+        "Of each Gbit that a rail sends, packet_loss.naks_per_gbit NAKs for missing packets come"
+        " back (five times as many where fewer than eight rails are busy), and packet_loss.rise"
+        " times what the quieter quarter of them has. They come in packet_loss.ticks of ten"
+        " seconds and in all with traffic, to fewer than half of the rails that send. One host or"
+        " leaf sends or receives nine tenths of these packets: a cable has one place, packets that"
+        " overtake each other have many. No node is known to route adaptively. An unhealthy link,"
+        " a full link or a full receiver on the way explains it."
+    ),
+    inputs=(
+        "RDMA counters of the hosts: packet_seq_err of senders; out_of_sequence shows the receivers"
+    ),
+    not_observable=(
+        "The link; whether packets are damaged, dropped or overtaken; what bandwidth is lost."
+        " Losses of half of the rails, at several places, or in both directions between the only"
+        " two leaves; those of responses to RDMA reads"
+    ),
     picture="resending_ports",
     advice=loss_advice(has_credits=False),
-    tables=("packet_loss", "queue"),
+    tables=("packet_loss",),
     traits=(Trait.NEEDS_TRAFFIC, Trait.HAS_SENDERS),
 )
+
+_BUSY_UTIL = 0.03
+"""Mean share of line rate, 0 to 1, from which on a rail is busy: too little is sent below it to
+count events per gigabit."""
 
 _STILL, _NONE = 0.8, 0.2
 """Share of the threshold, 0 to 1, at which the senders of an open finding still lose packets, and
@@ -77,10 +92,11 @@ class PacketLossThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
     naks_per_gbit: float
     ticks: Ticks
+    rise: float
 
 
 def packet_losses(
-    inputs: DetectorInput, t: PacketLossThresholds, queue: QueueThresholds
+    inputs: DetectorInput, t: PacketLossThresholds, seen: LastSeen
 ) -> Iterator[Condition]:
     """At most one condition: the senders that get NAKs for lost packets, far more than others.
 
@@ -91,20 +107,21 @@ def packet_losses(
     routing = inputs.structure.fabric.routing
     if not inputs.total("naks").any() or any(each.mode == ADAPTIVE for each in routing.values()):
         return
-    signals = queue_signals(inputs, queue)
+    lines = inputs.snapshot.line_rate_bps
+    line = np.where(np.isnan(lines), np.float32(np.inf), lines)
+    sends = inputs.structure.is_rail & (inputs.total("tx_bps") / TICKS > _BUSY_UTIL * line)
     naks, sent = inputs.filled("naks"), inputs.filled("tx_bps")
-    level = per_gbit(inputs.total("naks"), inputs.total("tx_bps"), signals.sends)
-    raised = raised_from(level[signals.sends], t.naks_per_gbit, queue.rise)
+    level = per_gbit(inputs.total("naks"), inputs.total("tx_bps"), sends)
+    raised = raised_from(level[sends], t.naks_per_gbit, t.rise)
     least = np.full(len(level), raised, np.float32)
-    for finding in inputs.open_of(CAUSE):
-        least[list(finding.rows)] *= _STILL
+    least[seen.rows(inputs)] *= _STILL
     losses = np.float32(t.naks_per_gbit / 1e9) * sent
     with_losses = naks > _STILL * losses
     # One reading of a counter that is read every few seconds is in as many ticks.
-    without = (naks < _NONE * losses) & (inputs.sent > BUSY_UTIL)
+    without = (naks < _NONE * losses) & (inputs.sent > _BUSY_UTIL)
     lasting = (count_ticks(with_losses) >= t.ticks) & ~without.any(axis=1)
-    senders = np.flatnonzero(signals.sends & lasting & (level >= least))
-    if not 0 < 2 * len(senders) < np.count_nonzero(signals.sends):
+    senders = np.flatnonzero(sends & lasting & (level >= least))
+    if not 0 < 2 * len(senders) < np.count_nonzero(sends):
         return
     # Receivers count every packet that comes after a gap; only this tick's rates are kept.
     received = inputs.filled("rx_bps")[:, -1]
@@ -113,7 +130,7 @@ def packet_losses(
     receivers = np.flatnonzero(misses >= raised)
     # Others that lose nearly as much count as well: levels vary around the threshold.
     least_similar = _SIMILAR * raised
-    lost = np.where(signals.sends & (level >= least_similar), inputs.total("naks"), 0)
+    lost = np.where(sends & (level >= least_similar), inputs.total("naks"), 0)
     missed = np.where(misses >= least_similar, missed, 0)
     if share_at_one_node(inputs, lost, missed) < _AT_ONE_NODE:
         return
@@ -125,7 +142,7 @@ def packet_losses(
     yield Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
-        subject=open_subject(inputs, CAUSE, senders) or subject,
+        subject=seen.subject(inputs, senders, subject),
         rows=tuple(senders.tolist()),
         text=(
             f"packets of {structure.labels(senders, 3)} are lost {where}, and sent again: up to"
@@ -133,7 +150,7 @@ def packet_losses(
             " known"
         ),
         evidence=(
-            Evidence("senders with NAKs", len(senders), f"of {signals.sends.sum()}"),
+            Evidence("senders with NAKs", len(senders), f"of {sends.sum()}"),
             Evidence("NAKs per Gbit, at most", round(worst, 1)),
             Evidence("receivers of packets out of order", len(receivers), "ports"),
         ),

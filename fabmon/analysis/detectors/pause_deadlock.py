@@ -9,21 +9,33 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flow_control import time_waiting, uses_credits
 from fabmon.analysis.evidence.pause_graph import pause_graph
-from fabmon.analysis.evidence.senders_place import open_subject
+from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.fabric_structure import NONE
-from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, Trait
+from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, OtherTitle, Trait
 
 CAUSE = Cause(
     name="pause_deadlock",
     title="Pause deadlock",
     meaning="ports of switches pause each other in a cycle, and nothing moves",
     severity=CRITICAL,
+    rule=(
+        "Ports of switches pause each other in a cycle, each for more than 90 % of the time in"
+        " three seconds running, and send less than 0.3 % of line rate. Cycles whose ports wait for"
+        " each other are one finding, which opens at the shortest at a leaf. A pause storm whose"
+        " ports it shares explains it."
+    ),
+    inputs="Pause counters of all switches in the cycle",
+    not_observable=(
+        "Cycles through a switch that is not watched. Which of several cycles was the first: pause"
+        " spreads within milliseconds"
+    ),
     picture="pause_cycle",
     advice=(
         "Turn the PFC watchdog on, and find the route that goes down to a leaf and up to a spine"
         " again."
     ),
     traits=(Trait.MAKES_QUEUES,),
+    other_title=OtherTitle("Credit loop"),
 )
 
 _ADVICE_CREDITS = (
@@ -42,7 +54,7 @@ _SENDS = 0.003
 in which the traffic stopped."""
 
 
-def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
+def pause_deadlocks(inputs: DetectorInput, seen: LastSeen) -> Iterator[Condition]:
     """One condition for all switches that wait for a cycle in which nothing moves.
 
     Pause spreads from a cycle within milliseconds and makes further cycles of ports that wait for
@@ -77,7 +89,7 @@ def pause_deadlocks(inputs: DetectorInput) -> Iterator[Condition]:
         yield Condition(
             cause=CAUSE.name,
             severity=CAUSE.severity,
-            subject=open_subject(inputs, CAUSE, np.array(waiting, np.intp)) or port.id,
+            subject=seen.subject(inputs, np.array(waiting, np.intp), port.id),
             rows=tuple(cycle),
             text=f"{len(cycle)} ports {waits} in a cycle, and nothing moves: {names}",
             evidence=(

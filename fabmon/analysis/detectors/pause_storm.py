@@ -6,13 +6,19 @@ from collections.abc import Iterator
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.pause_graph import HostPauses
-from fabmon.analysis.finding import CRITICAL, Cause, Condition, Trait
+from fabmon.analysis.finding import CRITICAL, Cause, Condition, OtherTitle, Trait
 
 CAUSE = Cause(
     name="pause_storm",
     title="Pause storm",
     meaning="a host pauses its switch nearly all the time (InfiniBand: gives it no credits)",
     severity=CRITICAL,
+    rule=(
+        "As a slow receiver, but for more than 80 % of the time in two seconds running, or its"
+        " NIC's storm guard counts an error."
+    ),
+    inputs="Pause counters at either end; on InfiniBand ib_tx_wait of the switch port",
+    not_observable="What waits for it, where its switch is not watched",
     picture="pause_tree",
     advice=(
         "Take the host out (drain it, then reset the NIC), and check that the switch's PFC watchdog"
@@ -25,6 +31,7 @@ CAUSE = Cause(
         Trait.HAS_SENDERS,
     ),
     family="host port",
+    other_title=OtherTitle("Credit starvation"),
 )
 
 

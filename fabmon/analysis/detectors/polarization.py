@@ -8,24 +8,17 @@ or two tiers use the same hash.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
-from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link, possible_ends
-from fabmon.analysis.evidence.full_link import (
-    EcmpGroupThresholds,
-    FullLink,
-    loss_evidence,
-    routing_evidence,
-)
-from fabmon.analysis.evidence.group_load import group_loads
-from fabmon.analysis.evidence.group_rates import rates_of_group
-from fabmon.analysis.evidence.null_model import hashing_evidence, occupied_at_most
-from fabmon.analysis.evidence.queue_signals import QueueThresholds
-from fabmon.analysis.evidence.sharing import last_ticks
+from fabmon.analysis.evidence.flows_on_link import possible_ends
+from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.analysis.model import causes
+from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.analysis.model.ends import sent_and_received
 from fabmon.fabric.names import natural
 from fabmon.fabric.topology.leaves import NONE, Rows
 from fabmon.fabric.wording import rounded_percent
@@ -35,12 +28,33 @@ CAUSE = Cause(
     title="Polarization",
     meaning="many flows use few links of a group: the hash of the switch sees few differences",
     severity=CRITICAL,
+    other_severity=(
+        "warning where it is not known who shares the links, or where only queue pairs exclude"
+        " chance"
+    ),
+    rule=(
+        "At most half of the uplinks of a leaf, of four or more, carry 97 % of what goes up, and"
+        " random hashing of as many flows, at least six, uses as few with a probability below"
+        " 0.01 %."
+        " The flows are the fewest senders, the biggest first, that could have sent what the group"
+        " carries; one that reports queue pairs counts as half of those to the peer with the"
+        " fewest. One of the links holds NICs as in an ECMP collision, or has had no room"
+        " (model.no_room) for model.window seconds while one flow of each sender excludes chance."
+        " Several links without room do not count where they are evenly loaded beside others that"
+        " carry nothing, which may be out of service."
+    ),
+    inputs="As for an ECMP collision; queue pairs of the hosts, where they report them",
+    not_observable=(
+        "Which header fields the switch hashes, and which queue pairs carry traffic. Uplinks that"
+        " are drained or have no route, which the advice names where they carry nothing."
+        " InfiniBand, which does not hash"
+    ),
     picture="link_group",
     advice=(
         "Look for one UDP source port for all queue pairs (NVSHMEM, old drivers); then give the"
         " tiers different hash seeds, or use E-ECMP on the queue pair."
     ),
-    tables=("ecmp_groups", "queue"),
+    tables=("model",),
     traits=(Trait.NEEDS_TRAFFIC, Trait.OF_HASHING, Trait.FULL_GROUP, Trait.HAS_SENDERS),
     family="group",
 )
@@ -51,8 +65,8 @@ _CHANCE = 0.0001
 _MIN_FLOWS, _MIN_LINKS = 6, 4
 """Flows and links below which random hashing often uses half of the links only."""
 
-_USED = 0.1
-"""Share of the fullest link's load, 0 to 1, above which a link counts as used."""
+_FULL = 0.9
+"""Share of a link's highest utilisation, 0 to 1, from which on it is full in a tick."""
 
 _EVEN = 0.85
 """The least over the most that used links carry, 0 to 1, from which on they are evenly loaded."""
@@ -73,94 +87,105 @@ _TAKES_PART = 0.02
 _NEVER = 1e-6
 """Probability below which only a bound is printed: no model of hashing is exact so far out."""
 
-_MAX_CONFIDENCE, _OF_QUEUE_PAIRS = 0.98, 0.8
-"""Confidence, 0 to 1, where chance is all but excluded, and where it is only if enough queue pairs
-carry traffic."""
+_WITHOUT_ROOM, _OF_QUEUE_PAIRS = 0.9, 0.8
+"""Confidence, 0 to 1, where no link is known to be full, and at most, where chance is only excluded
+if enough queue pairs carry traffic."""
 
 _SPORTS = 1 << 16
 """UDP source ports are below this."""
 
 
-def polarization(
-    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds
-) -> Iterator[Condition]:
+def polarization(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Condition]:
     """One condition for each switch whose flows use too few links, one of which is full, or has no
     room while it is certain that they use so few."""
-    worst: dict[str, FullLink] = {}
-    for link in group_loads(inputs, t, queue).links:
-        before = worst.get(link.group.node)
-        is_worse = before is None or before.severity_order < link.severity_order
-        if is_worse and is_polarized(inputs, link):
-            worst[link.group.node] = link
-    for link in _without_room(inputs, t, queue):
-        is_new = link.group.node not in worst and is_polarized(inputs, link)
-        if is_new and _is_improbable(link, _flows(inputs, link).senders):
-            worst[link.group.node] = link
-    for link in worst.values():
-        yield _condition(inputs, link)
+    done: set[str] = set()
+    for found in (*model.bottlenecks(inputs), *_without_room(inputs, model)):
+        is_link = found.place is Place.LINK and found.group.node not in done
+        if is_link and is_polarized(inputs, found):
+            done.add(found.group.node)
+            yield _condition(inputs, found, causes.is_loss_known(found, model.t))
 
 
-def _without_room(
-    inputs: DetectorInput, t: EcmpGroupThresholds, queue: QueueThresholds
-) -> Iterator[FullLink]:
-    """The busiest link of each group of uplinks, where it has no room in enough seconds.
+def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bottleneck]:
+    """The links of groups of uplinks that have no room in any of the last ticks.
 
-    It may be full for nine tenths of every second, which no counter of TCP shows. So it is not
-    known who shares it, nor what they lose. Several links that are evenly loaded, beside others
-    that carry nothing at all, may be all that are in service.
+    Such a link may be full for nine tenths of every second, which no counter of TCP shows. So it is
+    not known what its flows lose. Several links that are evenly loaded, beside others that carry
+    nothing at all, may be all that are in service.
     """
-    structure = inputs.structure
-    is_busy = structure.group_links.touched(inputs.peak_sent >= t.room_util)
-    for place in np.flatnonzero(is_busy).tolist():
-        group = structure.groups[place]
-        if group.is_inward or len(group.rows) < _MIN_LINKS or len(group.edges) < _MIN_FLOWS:
+    for each in model.candidates(inputs):
+        if each.group is None or each.group.is_inward or each.util.min() < model.t.no_room:
             continue
-        sent = inputs.sent[group.rows, -t.unseen_ticks :].sum(axis=1)
-        if 2 * np.count_nonzero(sent > _USED * sent.max()) > len(sent):
-            continue
-        rates = rates_of_group(inputs, t, queue, place)
-        has_none = rates.known_util >= t.room_util
-        member = int(has_none.sum(axis=1).argmax())
-        ticks = last_ticks(has_none[member])
-        if ticks.sum() < t.unseen_ticks or not ticks[-TICKS:].any():
-            continue
-        level = rates.level(ticks)
-        is_used = level > _USED * level[member]
-        used, unused = level[is_used], np.nan_to_num(level[~is_used])
-        is_even = len(used) > 1 and used.min() > _EVEN * used.max()
-        if is_even and unused.max(initial=0) <= _NOTHING:
-            continue
-        yield FullLink(
-            row=int(group.rows[member]),
-            group=group,
-            level=level,
-            full_ticks=int(ticks.sum()),
-            feeders=group.edges[:0],
-            named=group.edges[:0],
+        found = Bottleneck(
+            place=Place.LINK,
+            link=replace(each, sharers=each.sharers[:0], rates=each.rates[:0]),
             lost=0.0,
+            is_upper_bound=False,
+            named=each.sharers[:0],
+            flows=0,
             slowed_by="",
-            active=0,
+            lasted_s=len(each.util) * inputs.snapshot.interval_s,
+            peak_util=float(each.util.max()),
+            confidence=_WITHOUT_ROOM,
+            ticks=len(each.util),
         )
+        level = np.sort(np.nan_to_num(found.level))
+        used, unused = level[-found.used :], level[: -found.used]
+        is_even = len(used) > 1 and used[0] > _EVEN * used[-1]
+        is_in_service = not is_even or unused.max(initial=0.0) > _NOTHING
+        if is_in_service and _is_improbable(found, _flows(inputs, found).senders):
+            yield found
 
 
-def is_polarized(inputs: DetectorInput, link: FullLink) -> bool:
+def is_polarized(inputs: DetectorInput, found: Bottleneck) -> bool:
     """Whether random hashing does not explain how few links the flows of a link's group use.
 
-    Only where the switch hashes: forwarding tables may send many flows over few links.
+    Only of a leaf's uplinks, and where it hashes: forwarding tables may send many flows over few
+    links.
     """
-    group = link.group
-    if group.is_inward or link.links < _MIN_LINKS or 2 * link.used > link.links:
+    group = found.group
+    if group.is_inward or not group.is_leaf or not group.routing.may_hash:
         return False
-    level = np.nan_to_num(link.level)
-    used = level > _USED * level.max()
-    if not group.routing.may_hash or level[used].sum() < _MOST_TRAFFIC * level.sum():
+    full = _when_full(inputs, found)
+    lines = inputs.snapshot.line_rate_bps[group.rows]
+    lately = inputs.leaving(group.rows, TICKS).mean(axis=1) / lines
+    over_all = replace(found, link=replace(found.link, level=lately))
+    if full.links < _MIN_LINKS or 2 * max(full.used, found.used) > full.links:
         return False
-    return _is_improbable(link, _flows(inputs, link).least)
+    level = np.nan_to_num(full.level)
+    if np.sort(level)[-full.used :].sum() < _MOST_TRAFFIC * level.sum():
+        return False
+    flows = _flows(inputs, found)
+    # Those that wait for the others send nothing while a link is full.
+    now = sent_and_received(inputs, group.ends, _ticks_since_full(found))[0][:, 0]
+    senders = min(flows.senders, int((now > _TAKES_PART * now.max(initial=0)).sum()))
+    if _is_improbable(full, senders):
+        return True
+    # Most queue pairs may be silent, and those of another job may have used other links before.
+    some = flows.least * senders // (2 * max(flows.senders, 1))
+    return _is_improbable(full, some) and _is_improbable(over_all, some)
 
 
-def _is_improbable(link: FullLink, flows: int) -> bool:
+def _when_full(inputs: DetectorInput, found: Bottleneck) -> Bottleneck:
+    """A bottleneck with the utilisation of its group in the last tick in which it was full: a mean
+    over its begin or end counts links that are used before or after it."""
+    rows = found.group.rows
+    bps = inputs.leaving(rows, _ticks_since_full(found))[:, 0]
+    lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
+    line = np.fmax(lines[rows], lines[inputs.structure.peer[rows]])
+    level = np.where(np.isfinite(found.level), np.nan_to_num(bps / line), np.float32(np.nan))
+    return replace(found, link=replace(found.link, level=level))
+
+
+def _ticks_since_full(found: Bottleneck) -> int:
+    """The ticks since a link was as full as it ever was, that one included."""
+    util = found.link.util
+    return int(np.argmax(util[::-1] >= _FULL * util.max())) + 1
+
+
+def _is_improbable(found: Bottleneck, flows: int) -> bool:
     """Whether so many flows, hashed at random, hardly ever use so few links of a group."""
-    return flows >= _MIN_FLOWS and occupied_at_most(link.used, flows, link.links) < _CHANCE
+    return flows >= _MIN_FLOWS and occupied_at_most(found.used, flows, found.links) < _CHANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,55 +227,57 @@ def _source_ports(inputs: DetectorInput, flows: _Flows) -> _SourcePorts:
     return _SourcePorts(len(which), table.distinct_sports(which), distinct)
 
 
-def _flows(inputs: DetectorInput, link: FullLink) -> _Flows:
+def _flows(inputs: DetectorInput, found: Bottleneck) -> _Flows:
     """The flows in a link's group, computed once a tick."""
     computed = inputs.once(_computed)
-    if link.row not in computed:
-        computed[link.row] = _flows_of(inputs, link)
-    return computed[link.row]
+    key = id(found.group)
+    if key not in computed:
+        computed[key] = _flows_of(inputs, found)
+    return computed[key]
 
 
 def _computed(inputs: DetectorInput) -> dict[int, _Flows]:
-    """By row of a full link; empty at first."""
+    """By identity of a group; empty at first."""
     return {}
 
 
-def _flows_of(inputs: DetectorInput, link: FullLink) -> _Flows:
-    """The least number of flows in a group: those of as few senders as could have sent what it
-    carries and what its switch drops, the biggest first, since the smaller ones may send within
+def _flows_of(inputs: DetectorInput, found: Bottleneck) -> _Flows:
+    """The least number of flows in a group: those of as few NICs below it as could have sent what
+    it carries and what its switch drops, the biggest first, since the smaller ones may send within
     their leaf.
 
-    A sender has one flow; where it reports queue pairs, half of the fewest that it has to one NIC
+    A NIC has one flow; where it reports queue pairs, half of the fewest that it has to one NIC
     elsewhere. Connections to some NICs may be idle, and half of those to one may only acknowledge.
     """
-    sent = np.nan_to_num(inputs.entering(link.group.edges, TICKS)).sum(axis=1)
-    carried = float(np.nan_to_num(inputs.leaving(link.group.rows, TICKS)).sum())
-    senders = sent > _TAKES_PART * sent.max(initial=0)
-    node = inputs.structure.node
-    own = np.flatnonzero(node == node[link.row])
-    enters, leaves = (
-        float(np.nan_to_num(of(own, TICKS)).sum()) for of in (inputs.entering, inputs.leaving)
+    node, nics = inputs.structure.node, found.group.ends
+    own = np.flatnonzero(node == node[found.row])
+    sent = sent_and_received(inputs, nics, TICKS)[0].sum(axis=1)
+    carried, enters, leaves = (
+        float(np.nan_to_num(of(rows, TICKS)).sum())
+        for of, rows in (
+            (inputs.leaving, found.group.rows),
+            (inputs.entering, own),
+            (inputs.leaving, own),
+        )
     )
+    senders = sent > _TAKES_PART * sent.max(initial=0)
     sent_bps = _OF_TRAFFIC * (carried + max(enters - leaves, 0.0))
     least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), sent_bps)) + 1
-    least = min(least, int(senders.sum()))
-    snapshot, nics = inputs.snapshot, inputs.structure.peer[link.group.edges[senders]]
+    least, nics = min(least, int(senders.sum())), nics[senders]
+    snapshot = inputs.snapshot
     table = snapshot.connections.flows_if_quick
-    may = possible_ends(snapshot.connections, link.row, "tx") if table else None
+    may = possible_ends(snapshot.connections, found.row, "tx") if table else None
     if not table or may is None:
         return _Flows(least, least, np.empty(0, np.intp))
     over = may.src[table.src] & np.append(may.dst, False)[table.dst] & (table.dst != NONE)
     over &= np.isin(table.src, nics)
     ports = len(snapshot.fabric.ports)
     pairs, count = np.unique(table.src[over] * ports + table.dst[over], return_counts=True)
-    fewest = np.full(ports + 1, 1, np.intp)
+    fewest = np.full(ports, 1, np.intp)
     src, first = np.unique(pairs // ports, return_index=True)
     if len(src):
         fewest[src] = (np.minimum.reduceat(count, first) + 1) // 2
-    of_senders = np.sort(fewest[nics])[:least]
-    # More may have sent it than are counted as senders.
-    flows = int(of_senders.sum()) + least - len(of_senders)
-    return _Flows(least, flows, np.flatnonzero(over))
+    return _Flows(least, int(np.sort(fewest[nics])[:least].sum()), np.flatnonzero(over))
 
 
 def _advice(flows: _SourcePorts) -> str:
@@ -271,63 +298,57 @@ def _advice(flows: _SourcePorts) -> str:
     return CAUSE.advice
 
 
-def _in_service(link: FullLink) -> str:
+def _in_service(found: Bottleneck) -> str:
     """Why the unused links may carry nothing at all: a hash leaves them some small flows."""
-    unused = np.sort(np.nan_to_num(link.level))[: -link.used]
+    unused = np.sort(np.nan_to_num(found.level))[: -found.used]
     if unused.max(initial=0.0) > _NOTHING:
         return ""
     return " Or the unused uplinks are drained, or have no route."
 
 
-def _condition(inputs: DetectorInput, link: FullLink) -> Condition:
-    structure, rows = inputs.structure, link.group.rows
-    order = rows[np.argsort(-np.nan_to_num(link.level))]
-    node = link.group.node
-    known = _flows(inputs, link)
+def _condition(inputs: DetectorInput, found: Bottleneck, is_known: bool) -> Condition:
+    node, rows = found.group.node, found.group.rows
+    full = _when_full(inputs, found)
+    order = rows[np.argsort(-np.nan_to_num(full.level), kind="stable")]
+    known = _flows(inputs, found)
     ports = _source_ports(inputs, known)
     flows = known.least
     # Else it depends on how many of the queue pairs carry traffic.
-    is_sure = _is_improbable(link, known.senders)
-    probability = occupied_at_most(link.used, flows, link.links)
-    seen, usual = hashing_evidence(link.util / link.mean, flows, link.links)
-    used = [structure.fabric.ports[int(row)].label for row in order[: link.used]]
+    is_sure = _is_improbable(full, known.senders)
+    odds = _odds(occupied_at_most(full.used, flows, found.links))
+    used = [inputs.structure.fabric.ports[row].label for row in order[: full.used].tolist()]
     used.sort(key=natural)
+    lose = f" and lose {causes.loss(found)}"
+    if not is_known:
+        lose = f", uneven by {rounded_percent(found.imbalance)}, and what they lose is not known"
     return Condition(
         cause=CAUSE.name,
-        severity=CAUSE.severity if link.is_loss_known and is_sure else WARNING,
+        severity=CAUSE.severity if is_known and is_sure else WARNING,
         subject=f"{node}/uplinks",
-        rows=tuple(int(row) for row in order),
+        rows=tuple(order.tolist()),
         text=(
             f"{f'{flows} or more flows' if is_sure else f'up to {known.queue_pairs} queue pairs'}"
-            f" of {node} use {link.used} of {link.links} uplinks"
-            f" ({', '.join(used)}){_loss(link)}"
-            f" (chance{'' if is_sure else f' if {flows} of them send'}: {_odds(probability)})"
+            f" of {node} use {full.used} of {found.links} uplinks ({', '.join(used)}){lose}"
+            f" (chance{'' if is_sure else f' if {flows} of them send'}: {odds})"
             f"{'; all queue pairs have one UDP source port' if ports.has_one_sport else ''}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
-            Evidence("links used", link.used, f"of {link.links}"),
-            Evidence("chance", _odds(probability)),
-            Evidence("group links", link.links, "links"),
-            seen,
-            usual,
-            *effective_flows_on_link(inputs.snapshot, int(rows[0]), round(link.effective_flows, 1)),
-            *loss_evidence(link),
-            routing_evidence(link.group.routing),
+            Evidence("links used", full.used, f"of {found.links}"),
+            Evidence("chance", odds),
+            Evidence("group links", found.links, "links"),
+            *causes.hashing(inputs.snapshot, found, flows),
+            *causes.loss_evidence(found, is_known),
+            *causes.time_evidence(found),
+            causes.queue_evidence(found),
+            causes.routing_evidence(found.group.routing),
         ),
-        advice=f"{_advice(ports)}{_in_service(link)}",
-        confidence=round(
-            min(_MAX_CONFIDENCE if is_sure else _OF_QUEUE_PAIRS, 1 - probability * 10), 2
-        ),
-        lost=round(link.lost, 3),
-        unseen="" if link.is_loss_known else "which ports share the links, and what they lose",
+        advice=f"{_advice(ports)}{_in_service(full)}",
+        confidence=found.confidence if is_sure else min(found.confidence, _OF_QUEUE_PAIRS),
+        lost=round(found.lost, 3) if is_known else 0.0,
+        lost_is_upper_bound=is_known and found.is_upper_bound,
+        unseen="" if is_known else "which ports share the links, and what they lose",
     )
-
-
-def _loss(link: FullLink) -> str:
-    if not link.is_loss_known:
-        return f", uneven by {rounded_percent(link.imbalance)}, and what they lose is not known"
-    return f" and lose {rounded_percent(link.lost)}"
 
 
 def _odds(probability: float) -> str:

@@ -15,6 +15,13 @@ CAUSE = Cause(
     title="Saturated counter",
     meaning="a counter that other findings need is stuck at its maximum",
     severity=NOTE,
+    rule=(
+        "A counter that other findings need is at its maximum: ib_tx_wait, ib_symbol_errors,"
+        " ib_link_downed or ib_tx_discards. It is one finding for each counter. Damage at all of"
+        " its ports explains it."
+    ),
+    inputs="The counters of InfiniBand ports",
+    not_observable="What the counter counts, until it is reset",
     picture="affected_ports",
     advice="Reset it on these ports when nothing else needs its value: perfquery -R.",
 )

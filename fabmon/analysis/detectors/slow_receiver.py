@@ -16,6 +16,19 @@ CAUSE = Cause(
         " too few credits)"
     ),
     severity=WARNING,
+    rule=(
+        "A host pauses its switch for more than 15 % of three of five seconds, and for three times"
+        " what the quieter quarter of the busy ports has or half of the time, while it receives"
+        " less than 85 % of line rate. On InfiniBand its switch also waits for credits for a"
+        " quarter of these five seconds, or for 15 % of ten and ten times the median of eight ports"
+        " towards hosts that send half as much. A host PCIe limit of the same NIC explains it."
+    ),
+    inputs="Pause counters at either end; on InfiniBand ib_tx_wait of the switch port",
+    not_observable=(
+        "What waits for it, where its switch is not watched. Why it is slow: PCIe, IOMMU or memory."
+        " On InfiniBand a receiver whose switch is not watched or whose ib_tx_wait is at its"
+        " maximum, as after 0.7 s of waiting at 400 Gb/s"
+    ),
     picture="pause_tree",
     advice=(
         "The network is not the cause. Look at the host: PCIe (width, speed, relaxed ordering,"

@@ -38,6 +38,21 @@ CAUSE = Cause(
     title="Straggler",
     meaning="a host begins its exchanges late, and the hosts of its job wait for it",
     severity=WARNING,
+    rule=(
+        "Hosts that move the same in 40 seconds, within 35 %, and at the same times are a job, of"
+        " at least four beside the late one. Where they go on without it, it is late by how many"
+        " bytes it is behind on average over their rate (Little's law), from straggler.late_s on."
+        " Where they wait, it is late by the seconds, two or more, that it is silent before it"
+        " begins. It is a straggler when that is so straggler.times times in these 40 seconds and"
+        " for straggler.in_all_s in all, the last time in the last ten. At most an eighth of the"
+        " hosts may be as late meanwhile: more are another job, or a stage of a pipeline."
+    ),
+    inputs="Byte counters of the hosts",
+    not_observable=(
+        "Why the host is late. Which hosts exchange data: it is inferred. Hosts that move less than"
+        " straggler.busy_util of a second of line rate before they wait, or are never silent for a"
+        " second"
+    ),
     picture="host_peers",
     advice=(
         "Look at the host: GPU clocks and throttling, CPU contention, data loading, ECC"

@@ -38,6 +38,21 @@ CAUSE = Cause(
     title="Uneven rails",
     meaning="hosts send over some of their rails only: a collective is as fast as its busiest rail",
     severity=WARNING,
+    rule=(
+        "Over uneven_rails.of_ticks, and in each half of them, rails of a host carry less than"
+        " uneven_rails.low of its busiest one, which is above uneven_rails.busy_util in"
+        " uneven_rails.ticks. They are at most half of its rails (half only if the host used them"
+        " before, or they carry less than a tenth), and leave uneven_rails.lost_min of the host"
+        " unused or carry less than a tenth; always that where no counter would show a queue. The"
+        " host used them before, or most hosts (of its job, where known) use them, or four hosts"
+        " and nine in ten that send leave them out; all receive as they send. A queue, what slows"
+        " one of these rails anywhere, and an incast on the only busy rail explain it."
+    ),
+    inputs="All rails of the host",
+    not_observable=(
+        "Whether the job wants it so, and what it loses. A next job on fewer GPUs that begins"
+        " without a pause, where jobs are not known"
+    ),
     picture="rails",
     advice=(
         "Check which NICs NCCL uses (NCCL_DEBUG=INFO, NCCL_IB_HCA, NCCL_CROSS_NIC) and that"

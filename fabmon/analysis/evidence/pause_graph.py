@@ -22,7 +22,7 @@ from fabmon.analysis.evidence.detector_input import (
     without_nan,
 )
 from fabmon.analysis.evidence.flow_control import time_waiting, uses_credits
-from fabmon.analysis.evidence.queue_signals import usual_level
+from fabmon.analysis.evidence.usual_level import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.median import median

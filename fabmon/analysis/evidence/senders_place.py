@@ -6,8 +6,11 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Rows
-from fabmon.analysis.finding import Cause
 from fabmon.fabric.snapshot import Floats
+
+_KEPT_TICKS = 40
+"""Ticks for which a detector knows what it said: longer than a finding without its condition stays
+open."""
 
 MAX_VICTIMS = 64
 """Receivers listed in a finding."""
@@ -84,10 +87,30 @@ def _shares(numbers: Rows, events: Floats) -> Floats:
     return share
 
 
-def open_subject(inputs: DetectorInput, cause: Cause, rows: Rows) -> str:
-    """The subject of the open finding about some of the same ports; empty without one."""
-    mine = set(rows.tolist())
-    for finding in inputs.open_of(cause):
-        if mine & set(finding.rows):
-            return finding.subject
-    return ""
+class LastSeen:
+    """What a detector has said of some ports lately: it keeps its name, and less is needed."""
+
+    def __init__(self) -> None:
+        self._said: list[tuple[int, frozenset[str], str]] = []
+
+    def rows(self, inputs: DetectorInput) -> Rows:
+        """The ports of what was said in the last ticks."""
+        structure = inputs.structure
+        ids = set().union(*(ids for _, ids, _ in self._recent(inputs)))
+        places = {each.id: row for row, each in enumerate(structure.fabric.ports)} if ids else {}
+        return np.array([places[each] for each in sorted(ids & places.keys())], np.intp)
+
+    def subject(self, inputs: DetectorInput, rows: Rows, subject: str) -> str:
+        """The subject of what was said of some of the same ports; else the given one."""
+        ids = frozenset(inputs.structure.ids(rows.tolist()))
+        for each in self._recent(inputs):
+            if ids & each[1]:
+                subject = each[2]
+                self._said.remove(each)
+                break
+        self._said.append((inputs.snapshot.seq, ids, subject))
+        return subject
+
+    def _recent(self, inputs: DetectorInput) -> list[tuple[int, frozenset[str], str]]:
+        self._said = [each for each in self._said if inputs.snapshot.seq - each[0] <= _KEPT_TICKS]
+        return list(self._said)

@@ -66,6 +66,17 @@ class Bottleneck:
     lasted_s: float
     peak_util: float
     confidence: float
+    ticks: int
+
+    @property
+    def busy(self) -> float:
+        """Its mean utilisation of the last ticks, since its evidence began."""
+        return float(self.link.util[-self.ticks :].mean())
+
+    @property
+    def group_busy(self) -> float:
+        """The mean of its group in that time; 0 of a last hop."""
+        return float(self.link.group_util[-self.ticks :].mean())
 
     @property
     def row(self) -> int:
@@ -91,7 +102,7 @@ class Bottleneck:
     @property
     def imbalance(self) -> float:
         """1 - mean/max of the group, 0 to 1."""
-        return max(0.0, 1.0 - self.link.group_busy / float(np.nanmax(self.level)))
+        return max(0.0, 1.0 - float(np.nanmean(self.level)) / float(np.nanmax(self.level)))
 
     @property
     def used(self) -> int:
@@ -121,7 +132,8 @@ class BottleneckModel:
         self.t = t
         self._structure: FabricStructure | None = None
         self._links: tuple[SharedLinks, ...] = ()
-        self._sums: dict[str, _Sum] = {}
+        self._ends: Rows = np.empty(0, np.intp)
+        self._sums: dict[tuple[object, ...], _Sum] = {}
 
     def candidates(self, inputs: DetectorInput) -> tuple[Candidate, ...]:
         """The links that may hold NICs and what is believed of each; computed once a tick."""
@@ -135,15 +147,17 @@ class BottleneckModel:
         structure, t = inputs.structure, self.t
         if self._structure is None or self._structure.ports is not structure.ports:
             self._links = shared_links(structure)
+            nics = np.flatnonzero(structure.is_rail)
+            self._ends = np.unique(np.concatenate([nics, *(each.ends for each in self._links)]))
         self._structure = structure
         seen = signs(inputs, t)
-        found = candidates(inputs, self._links, seen, t)
+        found = candidates(inputs, self._links, self._ends, seen, t)
         ids = structure.ids([each.row for each in found])
         before, self._sums = self._sums, {}
         all_of_them, open_ones = [], []
         for name, each in zip(ids, found, strict=True):
             each = judged(inputs, each, seen, t)
-            key = name if each.receiver == NONE else f"{name} receiver"
+            key = _key(name, each)
             own = before.pop(key, None) or _Sum(since_ns=inputs.snapshot.time_ns)
             own.total = min(max(own.total + each.llr, 0.0), 2 * t.flags)
             own.is_open = own.total >= (t.ends if own.is_open else t.flags)
@@ -165,6 +179,12 @@ class BottleneckModel:
         return tuple(all_of_them), tuple(sorted(bottlenecks, key=lambda each: -each.lost))
 
 
+def _key(name: str, each: Candidate) -> tuple[object, ...]:
+    """What the evidence of a link is kept by: it may be in several groups, and a last hop."""
+    group = each.group
+    return (name,) if group is None else (name, group.node, group.is_inward, len(group.rows))
+
+
 def _of_groups(
     inputs: DetectorInput,
     seen: Signs,
@@ -172,24 +192,58 @@ def _of_groups(
     shared: Counter[int],
     t: ModelThresholds,
 ) -> Iterator[Bottleneck]:
-    """The bottlenecks; of a group that is full as a whole one. `shared` are the links of each group
-    that NICs share: where others are full of one NIC each, the group has no room, and no NIC of
-    most links is slowed."""
+    """The bottlenecks; of a group that is full as a whole one. What NICs show of a queue is that of
+    the full links on their path, else of one that is full for parts of seconds.
+
+    `shared` are the links of each group that NICs share: where others are full of one NIC each, the
+    group has no room, and no NIC of most links is slowed.
+    """
     done: set[int] = set()
+    explained = _Explained([])
     for own, each in sorted(links, key=lambda pair: -pair[1].busy):
         place = Place.LAST_HOP
         if each.group is not None:
-            is_whole = each.others_busy >= t.whole_group * each.busy
+            is_whole = each.is_of_whole_group(t)
             place = Place.GROUP if is_whole else Place.LINK
             if is_whole and 2 * shared[id(each.group)] < np.isfinite(each.level).sum():
                 continue
         if place is Place.GROUP and id(each.group) in done:
             continue
+        is_full = each.util.max() >= t.full_util
+        if not is_full and explained.has(inputs.structure, each, t):
+            continue
         made = _bottleneck(inputs, seen, own, each, place, t)
         if made.lost >= (t.incast_lost_min if place is Place.LAST_HOP else t.lost_min):
             if place is Place.GROUP:
                 done.add(id(each.group))
+            if is_full:
+                explained.links.append(each)
             yield made
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """The full `links` that explain what NICs show of a queue."""
+
+    links: list[Candidate]
+
+    def has(self, structure: FabricStructure, each: Candidate, t: ModelThresholds) -> bool:
+        """Whether they hold most of the NICs of another link, or bring what it carries."""
+        is_inward = _is_inward(each)
+        held = [full.sharers for full in self.links if is_inward == _is_inward(full)]
+        mine = np.isin(each.sharers, np.concatenate([*held, np.empty(0, np.intp)]))
+        node = structure.node[each.row]
+        brought = sum(
+            full.load_bps
+            for full in self.links
+            if structure.peer[full.row] != NONE and structure.node[structure.peer[full.row]] == node
+        )
+        most = max(float(each.rates[mine].sum()), brought)
+        return most >= t.accounts * each.load_bps
+
+
+def _is_inward(link: Candidate) -> bool:
+    return link.group is not None and link.group.is_inward
 
 
 def _bottleneck(
@@ -200,7 +254,7 @@ def _bottleneck(
     place: Place,
     t: ModelThresholds,
 ) -> Bottleneck:
-    is_inward = each.group is not None and each.group.is_inward
+    is_inward = _is_inward(each)
     sign = (seen.receives if is_inward else seen.sends)[each.sharers]
     named = _named(each, sign, (seen.receives if is_inward else seen.sends)[each.instead], t)
     group = each.group_busy if place is Place.LINK else 0.0
@@ -211,29 +265,35 @@ def _bottleneck(
         # Senders that do not slow down show what they want; the rest of it is dropped.
         lost = 1.0 - each.load_bps / total
     slowed_by = _slowed_by(inputs, each, t)
+    lasted_s = (inputs.snapshot.time_ns - own.since_ns) / 1e9
     brought = np.cumsum(np.sort(each.rates)[::-1])
     flows = int(np.searchsorted(brought, t.accounts * each.load_bps)) + 1
     return Bottleneck(
         place=place,
         link=each,
         lost=lost,
-        is_upper_bound=not slowed_by,
+        # The marks of a link do not say for how long it is full.
+        is_upper_bound=not (each.of_ends > 0 or (slowed_by and each.util.max() >= t.full_util)),
         named=named,
         flows=max(2, min(flows, len(each.rates))),
         slowed_by=slowed_by,
-        lasted_s=(inputs.snapshot.time_ns - own.since_ns) / 1e9,
+        lasted_s=lasted_s,
         peak_util=own.peak_util,
         confidence=_SEEN if slowed_by else _BY_LOAD,
+        ticks=min(round(lasted_s / inputs.snapshot.interval_s) + 1, len(each.util)),
     )
 
 
 def _named(each: Candidate, sign: Floats, instead: Floats, t: ModelThresholds) -> Rows:
     """The NICs that are known to share a link: all that may, if they bring no more than it carries,
-    or if it would not be full without each; else those that show a queue, if these bring as much
-    as it carries; else none. None is known where another might be in its place: `sign` and
-    `instead` are the signs of the NICs that may share it, and of those."""
+    or if it would not be full without each; else those that clearly show a queue, if these bring
+    half of what it carries; else none.
+
+    None is known where another might be in its place: `sign` and `instead` are the signs of the
+    NICs that may share it, and of those.
+    """
     total, least = float(each.rates.sum()), float(each.rates.min(initial=np.inf))
-    shows = np.isfinite(sign) & (sign > 0)
+    shows = np.isfinite(sign) & (sign >= t.veto)
     is_clear = not len(instead) or (
         bool(shows.all()) and np.nanmax(instead, initial=-np.inf) < sign.min(initial=np.inf)
     )
@@ -241,7 +301,7 @@ def _named(each: Candidate, sign: Floats, instead: Floats, t: ModelThresholds) -
     if are_all and is_clear:
         return each.sharers
     brought = float(each.rates[shows].sum())
-    if t.accounts * each.load_bps <= brought <= each.load_bps / t.accounts:
+    if t.held * each.load_bps <= brought <= each.load_bps / t.accounts and shows.sum() > 1:
         shown = sign[shows]
         if not len(instead) or np.nanmax(instead, initial=-np.inf) < shown.min(initial=np.inf):
             return each.sharers[shows]

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
-from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
+from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.model.crossing import Crossing, crossing
+from fabmon.analysis.model.ends import Ends, could_send, sent_and_received
+from fabmon.analysis.model.loads import Loads
 from fabmon.analysis.model.shared_links import SharedLinks
 from fabmon.analysis.model.signs import Signs
 from fabmon.analysis.model.thresholds import ModelThresholds
@@ -32,17 +34,17 @@ class Candidate:
     `row` is the port that sends into it; of a last hop whose switch is not watched, the NIC.
     `group` are the links beside it, None of a last hop (`receiver`, else NONE). `util` [ticks] is
     its utilisation, `busy` the mean; `level` [links of the group] is that of all of them, NaN of
-    those that are down, `group_busy` their mean, and `others_busy` that of the others. `sharers`
-    [NICs] may share it, `rates` [NICs] is what they send (into a switch: receive), bits/s;
-    `ends_busy` is their utilisation. `instead` [NICs] are taken to be on another link alone, and
-    might be in the place of a sharer, as fast as they are. `alone` is the NIC that accounts for the
-    link, else NONE; `brought_by` a link into its switch that carries as much, else NONE.
-    `takes_turns`: in each tick one NIC sends nearly all of it, or it holds no two. `is_known`: all
-    that it carries may come from watched NICs. `as_busy` is how busy it is beside the busiest link
-    that NICs as busy share, 0 to 1. `of_queue`, `of_ends` and `of_waiting` are the signs of its own
-    queue, of its NICs, and of the ports before it less that of itself; `terms` are the parts of
-    `llr`, the evidence of the tick, `limits` what rules the link out or leaves it open; `evidence`
-    is the sum over time.
+    those that are down, `group_util` [ticks] their mean, `others_busy` that of the others.
+    `sharers` [NICs] may share it, `rates` [NICs] is what they send (into a switch: receive),
+    bits/s; `ends_busy` is their utilisation. `instead` [NICs] are taken to be on another link
+    alone, and might be in the place of a sharer, as fast as they are. `alone` is the NIC that
+    accounts for the link, else NONE; `brought_by` a link into its switch that carries as much, else
+    NONE. `takes_turns`: in each tick one NIC sends nearly all of it, or it holds no two.
+    `is_known`: all that it carries may come from watched NICs. `as_busy` is how busy it is beside
+    the busiest link that NICs as busy share, 0 to 1. `of_queue`, `of_ends` and `of_waiting` are the
+    signs of its own queue, of its NICs, and of the ports before it less that of itself; `terms` are
+    the parts of `llr`, the evidence of the tick, `limits` what rules the link out or leaves it
+    open; `evidence` is the sum over time.
     """
 
     row: int
@@ -56,7 +58,7 @@ class Candidate:
     rates: Floats
     ends_busy: float
     alone: int
-    group_busy: float = 0.0
+    group_util: Floats = field(default_factory=lambda: np.zeros(1, np.float32))
     others_busy: float = 0.0
     is_known: bool = True
     takes_turns: bool = False
@@ -74,197 +76,159 @@ class Candidate:
     evidence: float = 0.0
 
     @property
+    def group_busy(self) -> float:
+        """The mean utilisation of its group; 0 of a last hop."""
+        return float(self.group_util.mean())
+
+    def may_hold(self, t: ModelThresholds) -> bool:
+        """Whether several NICs share it, and it is busier than they are."""
+        return self.alone == NONE and not self.takes_turns and self.ratio >= t.shared
+
+    def is_of_whole_group(self, t: ModelThresholds) -> bool:
+        """Whether the other links of its group are as busy."""
+        return self.group is not None and self.others_busy >= t.whole_group * self.busy
+
+    @property
     def ratio(self) -> float:
         """How many times as busy as the NICs that share it; 0 where these are not known."""
         return self.busy / self.ends_busy if self.ends_busy > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """Where flows begin or end: NICs, or ports of a switch towards hosts that are not watched.
-
-    `rate` [ends, ticks] is what they send (or receive), bits/s, `line` [ends] the most that they
-    could, `sign` [ends] what they show of a queue.
-    """
-
-    rows: Rows
-    rate: Floats
-    line: Floats
-    sign: Floats
-
-    def of(self, rows: Rows, place: Rows) -> _Ends:
-        """Those with some rows; `place` [ports] is where each is."""
-        at = place[rows]
-        return _Ends(rows, self.rate[at], self.line[at], self.sign[at])
-
-
 def candidates(
-    inputs: DetectorInput, links: Sequence[SharedLinks], seen: Signs, t: ModelThresholds
+    inputs: DetectorInput, links: Sequence[SharedLinks], ends: Rows, seen: Signs, t: ModelThresholds
 ) -> list[Candidate]:
-    """The candidates of a tick: of the groups whose links may hold some of their ends."""
+    """The candidates of a tick, of the groups whose links may hold some of their ends; `ends` are
+    those of all groups, and all NICs."""
     structure = inputs.structure
-    rail = np.flatnonzero(structure.is_rail)
-    rows = np.unique(np.concatenate([rail, *(group.ends for group in links)]))
     place = np.full(len(structure.peer), NONE, np.intp)
-    place[rows] = np.arange(len(rows))
-    sent, received = sent_and_received(inputs, rows, t.window)
-    line = _could_send(inputs, rows, sent, received, seen, t)
-    sending = _Ends(rows, sent, line, seen.sends[rows])
-    receiving = _Ends(rows, received, line, seen.receives[rows])
+    place[ends] = np.arange(len(ends))
+    sent, received = sent_and_received(inputs, ends, t.window)
+    line = could_send(inputs, ends, sent, received, seen, t)
+    sending = Ends(ends, sent, line, seen.sends[ends])
+    receiving = Ends(ends, received, line, seen.receives[ends])
     found: list[Candidate] = []
-    loads = _Loads(inputs, links, t)
-    waiting = bool((seen.waits > 0).any())
+    loads = Loads(inputs, links, seen, t)
     for number, group in enumerate(links):
-        ends = (receiving if group.is_inward else sending).of(group.ends, place)
-        if loads.may_hold(number, ends, waiting or bool((seen.own[group.rows] > 0).any()), t):
-            found += _of_group(inputs, group, ends, *loads.of(number), t)
-    found += _last_hops(inputs, receiving.of(rail, place), sending.of(rail, place), t)
-    return _compared(_brought(structure, found, t), t)
-
-
-def sent_and_received(inputs: DetectorInput, rows: Rows, ticks: int) -> tuple[Floats, Floats]:
-    """[rows, ticks] bits/s that hosts send and receive at some ends, 0 where not known: what leaves
-    a NIC enters the port of the switch towards it."""
-    is_nic = inputs.structure.is_rail[rows][:, None]
-    away, here = (without_nan(of(rows, ticks)) for of in (inputs.leaving, inputs.entering))
-    return np.where(is_nic, away, here), np.where(is_nic, here, away)
-
-
-def _could_send(
-    inputs: DetectorInput,
-    rows: Rows,
-    sent: Floats,
-    received: Floats,
-    seen: Signs,
-    t: ModelThresholds,
-) -> Floats:
-    """[rows] bits/s that ends could send: their line rates, or those of slower ones that are full
-    and that they may wait for, as they are no faster and show no queue."""
-    line = without_nan(inputs.snapshot.line_rate_bps[rows])
-    speeds = np.unique(line[line > 0])
-    full = np.fmax(sent, received).max(axis=1, initial=0) >= t.full_util * line
-    for slower in speeds[:-1][::-1]:
-        if full[line == slower].any():
-            is_no_faster = sent.max(axis=1) <= slower * (1 + t.same)
-            is_no_faster &= ~(seen.sends[rows] > 0)
-            line = np.where(is_no_faster, np.fmin(line, slower), line)
-    return line
-
-
-class _Loads:
-    """The loads of the links of all groups over the window."""
-
-    def __init__(
-        self, inputs: DetectorInput, links: Sequence[SharedLinks], t: ModelThresholds
-    ) -> None:
-        rows = np.concatenate([*(group.rows for group in links), np.empty(0, np.intp)])
-        self._ends = np.cumsum([0, *(len(group.rows) for group in links)])
-        self._load = without_nan(inputs.leaving(rows, t.window))
-        # NONE is the last one.
-        lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
-        line = np.fmax(lines[rows], lines[inputs.structure.peer[rows]])
-        self._up: Mask = (inputs.snapshot.up[rows] != 0) & (line > 0)
-        util = self._load / np.where(self._up, line, np.float32(1))[:, None]
-        self._util = np.where(self._up[:, None], util, np.float32(0))
-        self._busy = self._util.mean(axis=1)
-        self._peak = self._util.max(axis=1, initial=0)
-
-    def may_hold(self, number: int, ends: _Ends, queues: bool, t: ModelThresholds) -> bool:
-        """Whether some link of a group may hold its ends: it is busier than some of them, and full
-        at times, or a queue is seen (`queues`: elsewhere than at the ends)."""
-        own = slice(self._ends[number], self._ends[number + 1])
-        busy = self._busy[own].max(initial=0)
-        if not len(ends.rows) or busy < t.loaded:
-            return False
-        shows = queues or bool((ends.sign > 0).any())
-        if not shows and self._peak[own].max(initial=0) < t.full_util:
-            return False
-        of_ends = ends.rate.mean(axis=1) / np.fmax(ends.line, 1)
-        part = of_ends[of_ends > t.takes_part * of_ends.max()]
-        return bool(busy >= t.shared * part.min(initial=np.inf))
-
-    def of(self, number: int) -> tuple[Floats, Floats, Floats]:
-        """[links, ticks] the loads of a group, bits/s, and utilisations, 0 of a link that is down;
-        [links] their means, NaN of those."""
-        own = slice(self._ends[number], self._ends[number + 1])
-        level = np.where(self._up[own], self._busy[own], np.float32(np.nan))
-        return self._load[own], self._util[own], level
+        if loads.is_busy(number):
+            own = (receiving if group.is_inward else sending).of(group.ends, place)
+            if loads.may_hold(number, own):
+                found += _of_group(inputs, group, own, loads, number, t)
+    rail = np.flatnonzero(structure.is_rail)
+    found += _last_hops(inputs, receiving.of(rail, place), sending.of(rail, place), seen, t)
+    return _compared(found, t)
 
 
 def _of_group(
     inputs: DetectorInput,
     group: SharedLinks,
-    ends: _Ends,
-    load: Floats,
-    util: Floats,
-    level: Floats,
+    ends: Ends,
+    loads: Loads,
+    number: int,
     t: ModelThresholds,
 ) -> Iterator[Candidate]:
-    """The links of a group that carry traffic."""
+    """The links of a group that carry traffic: those that show a queue, and the busiest ones that
+    no NIC accounts for."""
+    load, util, level, shows = loads.of(number)
     ends = _crossing_ends(ends, load, t)
     matched = crossing(load, ends.rate, ends.line, ends.sign, t)
     up = level[np.isfinite(level)]
-    for member in np.flatnonzero(level >= t.loaded).tolist():
+    shared = matched.alone == NONE
+    least = max(t.loaded, t.as_busy * float(np.fmax.reduce(level, where=shared, initial=0)))
+    for member in np.flatnonzero(shows | (shared & (level >= least))).tolist():
         row, busy = int(group.rows[member]), float(level[member])
         known = _known_to_cross(inputs, row, group, ends, load[member], t)
+        has_links_before = group.is_inward or not group.is_leaf
         yield replace(
-            _sharers(ends, load[member], matched, member, t, known),
+            _sharers(ends, load[member], matched, member, util[member] >= t.full_util, t, known),
             row=row,
             group=group,
             util=util[member],
             busy=busy,
             level=level,
-            group_busy=float(up.mean()),
+            group_util=util[np.isfinite(level)].mean(axis=0),
             others_busy=float((up.sum() - busy) / (len(up) - 1)) if len(up) > 1 else 0.0,
+            brought_by=loads.brings(inputs, row, util[member], goes_up=not group.is_inward)
+            if has_links_before
+            else NONE,
         )
 
 
-def _crossing_ends(ends: _Ends, load: Floats, t: ModelThresholds) -> _Ends:
+def _crossing_ends(ends: Ends, load: Floats, t: ModelThresholds) -> Ends:
     """Those whose traffic may cross a group: where those that show a queue account for all of it,
     the others send to each other."""
     shows = ends.sign > 0
     if float(ends.rate[shows].sum()) < t.accounts * float(load.sum()):
         return ends
-    return _Ends(ends.rows[shows], ends.rate[shows], ends.line[shows], ends.sign[shows])
+    return ends.those(shows)
 
 
 def _last_hops(
-    inputs: DetectorInput, receivers: _Ends, senders: _Ends, t: ModelThresholds
+    inputs: DetectorInput, receivers: Ends, senders: Ends, seen: Signs, t: ModelThresholds
 ) -> Iterator[Candidate]:
-    """The links to the NICs that receive most, those with marks first."""
+    """The links to the NICs that receive most, those with marks or drops first."""
     structure = inputs.structure
-    line = without_nan(inputs.snapshot.line_rate_bps[receivers.rows])
-    util = (receivers.rate / np.fmax(line, 1)[:, None]).astype(np.float32)
-    busy = util.mean(axis=1)
-    is_marked = receivers.sign > 0
-    most = np.lexsort((-busy, ~is_marked))[:_MAX_RECEIVERS]
-    most = most[busy[most] >= t.loaded]
-    may_hold = (util[most].max(axis=1, initial=0) >= t.full_util) | is_marked[most]
-    if not len(most) or not (may_hold.any() or (senders.sign > 0).any()):
+    line = np.fmax(without_nan(inputs.snapshot.line_rate_bps[receivers.rows]), 1)
+    util = (receivers.rate / line[:, None]).astype(np.float32)
+    busy, sends = util.mean(axis=1), senders.rate.mean(axis=1) / line
+    edges = structure.peer[receivers.rows]
+    drops = np.append(seen.own, np.float32(np.nan))[edges]
+    shows = (receivers.sign > 0) | (drops > 0)
+    # Nobody is relieved by a receiver that takes as long to send.
+    may_hold = (busy >= t.loaded) & (busy >= t.shared * sends)
+    may_hold &= shows | (util.max(axis=1, initial=0) >= t.full_util) | (senders.sign > 0).any()
+    if not may_hold.any():
         return
+    most = np.lexsort((-busy, ~shows, ~may_hold))[:_MAX_RECEIVERS]
+    most = most[may_hold[most]]
     load = receivers.rate[most]
+    # What enters the NICs and left none of them comes from elsewhere: storage, the frontend. Hosts
+    # alone do not show who sends what where most of it leaves them.
+    sent, received = float(senders.rate.sum()), float(receivers.rate.sum())
+    from_elsewhere = (received - sent) / t.window
+    if (edges[most] == NONE).all() and received < t.held * sent:
+        from_elsewhere = np.inf
+    leaves = np.append(structure.node, NONE)[edges[most]]
+    may_reach = {leaf: _may_reach(inputs, leaf, senders, t) for leaf in set(leaves.tolist())}
+    # NICs that send as much as they receive exchange it with each other.
+    others = np.abs(busy - sends) > t.alone * np.fmax(busy, sends)
+    if float(senders.rate[others].sum()) >= t.accounts * float(load.sum()):
+        senders = senders.those(others)
     matched = crossing(load, senders.rate, senders.line, senders.sign, t)
-    # What enters the NICs and left none of them comes from elsewhere: storage, the frontend.
-    from_elsewhere = float(receivers.rate.sum() - senders.rate.sum()) / t.window
     for place, nic in enumerate(most.tolist()):
-        row = int(receivers.rows[nic])
-        edge = int(structure.peer[row])
+        row, edge = int(receivers.rows[nic]), int(edges[nic])
         known = _with_connections(inputs, row, senders, load[place], t)
+        found = _sharers(
+            senders, load[place], matched, place, util[nic] >= t.full_util, t, known, but=row
+        )
         yield replace(
-            _sharers(senders, load[place], matched, place, t, known, but=row),
+            found,
             row=edge if edge != NONE else row,
             receiver=row,
             util=util[nic],
             busy=float(busy[nic]),
-            is_known=from_elsewhere <= t.alone * float(load[place].mean()),
+            ends_busy=max(found.ends_busy, float(sends[nic])) if found.ends_busy > 0 else 0.0,
+            is_known=from_elsewhere <= t.alone * float(load[place].mean())
+            and may_reach[int(leaves[place])] >= t.accounts * float(load[place].mean()),
         )
+
+
+def _may_reach(inputs: DetectorInput, leaf: int, senders: Ends, t: ModelThresholds) -> float:
+    """What NICs send that may arrive at a leaf, bits/s: what leaves it does not come back."""
+    structure = inputs.structure
+    sent = senders.rate.mean(axis=1)
+    uplinks = np.flatnonzero((structure.node == leaf) & structure.is_uplink)
+    if leaf == NONE or not len(uplinks):
+        return float(sent.sum())
+    below = np.append(structure.node, NONE)[structure.peer[senders.rows]] == leaf
+    own, away = float(sent[below].sum()), without_nan(inputs.leaving(uplinks, t.window))
+    return float(sent[~below].sum()) + max(own - float(away.mean(axis=1).sum()), 0.0)
 
 
 def _known_to_cross(
     inputs: DetectorInput,
     row: int,
     group: SharedLinks,
-    ends: _Ends,
+    ends: Ends,
     load: Floats,
     t: ModelThresholds,
 ) -> Mask | None:
@@ -279,7 +243,7 @@ def _known_to_cross(
 
 
 def _with_connections(
-    inputs: DetectorInput, row: int, senders: _Ends, load: Floats, t: ModelThresholds
+    inputs: DetectorInput, row: int, senders: Ends, load: Floats, t: ModelThresholds
 ) -> Mask | None:
     """[senders]: those with queue pairs to a receiver's, where all of these are known and account
     for what it gets; else None."""
@@ -297,10 +261,11 @@ def _with_connections(
 
 
 def _sharers(
-    ends: _Ends,
+    ends: Ends,
     load: Floats,
     matched: Crossing,
     place: int,
+    full: Mask,
     t: ModelThresholds,
     known: Mask | None = None,
     but: int = NONE,
@@ -316,10 +281,21 @@ def _sharers(
     elsewhere = np.unique(matched.alone[matched.alone >= 0])
     if known is not None and known.sum() > 1:
         shares, rates, alone, elsewhere = known, of_nic, NONE, elsewhere[:0]
-    rates = rates[shares]
-    held = rates >= t.held * rates.max(initial=0)
+    elif alone == NONE and full.any():
+        # A NIC that sends at line rate while the link is full is held by nobody.
+        slowed = shares & (ends.rate[:, full].mean(axis=1) < t.full_util * ends.line)
+        if float(rates[slowed].sum()) >= t.accounts * mean:
+            shares = slowed
     largest = ends.rate[shares].max(axis=0, initial=0)
-    takes_turns = bool(np.fmax(load - largest, 0).sum() <= t.alone * load.sum())
+    if but != NONE and alone == NONE and _held(rates[shares], mean, t).sum() < 2:
+        takes_part = (of_nic > t.takes_part * of_nic.max(initial=0)) & (ends.rows != but)
+        fastest = ends.rate[takes_part].max(axis=0, initial=0)
+        if not _accounts(fastest, load, t):
+            # No NIC is as fast: it has several, whoever they are.
+            shares, rates, largest = takes_part, of_nic, fastest
+    rates = rates[shares]
+    held = _held(rates, mean, t)
+    takes_turns = _accounts(largest, load, t)
     similar = np.abs(of_nic[elsewhere][:, None] - rates[None]) <= t.alone * rates[None]
     return Candidate(
         row=NONE,
@@ -338,30 +314,16 @@ def _sharers(
     )
 
 
-def _brought(
-    structure: FabricStructure, found: list[Candidate], t: ModelThresholds
-) -> list[Candidate]:
-    """The candidates, each with the link before it that brings what it carries."""
-    into: dict[int, list[Candidate]] = {}
-    for each in found:
-        if each.group is not None and structure.peer[each.row] != NONE:
-            into.setdefault(int(structure.node[structure.peer[each.row]]), []).append(each)
-    result = []
-    for each in found:
-        group = each.group
-        # What goes down does not go up again.
-        goes_up = group is not None and not group.is_inward
-        if group is None or (goes_up and group.is_leaf):
-            result.append(each)
-            continue
-        for before in into.get(int(structure.node[each.row]), ()):
-            if goes_up and before.group is not None and before.group.is_inward:
-                continue
-            apart = float(np.abs(before.util - each.util).mean())
-            if apart <= t.same * each.busy and before.row != structure.peer[each.row]:
-                each = replace(each, brought_by=before.row)
-        result.append(each)
-    return result
+def _held(rates: Floats, load: float, t: ModelThresholds) -> Mask:
+    """[NICs] those that a link holds: they send half as much as the fastest or more, if these bring
+    half of what it carries, bits/s; else all."""
+    held: Mask = rates >= t.held * rates.max(initial=0)
+    return held if rates[held].sum() >= t.held * load else rates > 0
+
+
+def _accounts(rate: Floats, load: Floats, t: ModelThresholds) -> bool:
+    """Whether some traffic [ticks] is all of a link's, or nearly."""
+    return bool(np.fmax(load - rate, 0).sum() <= t.alone * load.sum())
 
 
 def _busy(weight: Floats, rate: Floats, line: Floats) -> float:
@@ -379,7 +341,7 @@ def _compared(found: list[Candidate], t: ModelThresholds) -> list[Candidate]:
     for each in found:
         if each.ends_busy > 0 and len(shared):
             near = np.abs(np.log(ends / each.ends_busy)) < t.similar
-            most = float(busy[near].max(initial=each.busy))
-            each = replace(each, as_busy=each.busy / max(most, 1e-9))
+            most = float(busy[near].max(initial=0))
+            each = replace(each, as_busy=each.busy / most) if most > each.busy else each
         result.append(each)
     return result

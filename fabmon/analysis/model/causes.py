@@ -32,18 +32,18 @@ _MOST_FLOWS = 1e6
 
 def is_in_bursts(found: Bottleneck) -> bool:
     """Whether a link is full for a part of the time only."""
-    return found.link.busy < _IN_BURSTS * found.peak_util
+    return found.busy < _IN_BURSTS * found.peak_util
 
 
 def utilisation(found: Bottleneck, t: ModelThresholds) -> str:
     """`97 % of line rate`; `97 % of line rate in bursts, 64 % of the time,`; of a link that no tick
     shows as full `50 % of line rate on average, in bursts within each second,`."""
-    busy = rounded_percent(found.link.busy)
+    busy = rounded_percent(found.busy)
     if found.peak_util < t.full_util:
         return f"{busy} of line rate on average, in bursts within each second,"
     if not is_in_bursts(found):
         return f"{busy} of line rate"
-    share = rounded_percent(found.link.busy / found.peak_util)
+    share = rounded_percent(found.busy / found.peak_util)
     return f"{rounded_percent(found.peak_util)} of line rate in bursts, {share} of the time,"
 
 
@@ -130,6 +130,6 @@ def hashing(snapshot: Snapshot, found: Bottleneck, flows: float = 0) -> tuple[Ev
     effective = min(found.effective_flows, _MOST_FLOWS)
     shown = round(effective, 1) if flows else round(effective)
     seen, usual = hashing_evidence(
-        found.link.busy / found.link.group_busy, round(flows or effective), found.links
+        found.busy / found.group_busy, round(flows or effective), found.links
     )
     return seen, *effective_flows_on_link(snapshot, found.row, shown), usual

@@ -22,16 +22,21 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
     """A candidate with the evidence of its tick, as the terms that it is the sum of."""
     own, vanishes = _own_queue(inputs, each, seen, t)
     is_inward = each.group is not None and each.group.is_inward
+    are_waiting = not is_inward and bool((seen.waits[each.sharers] > 0).any())
+    waits_elsewhere = are_waiting and own <= 0 and not _is_waited_for(each, seen, t)
     ends = _of_ends((seen.receives if is_inward else seen.sends)[each.sharers], each, t)
     waits = 0.0
-    is_used = each.util.max() >= t.waited_for  # Else what waits there waits for another link.
-    if is_used and each.group is not None and (is_inward or not each.group.is_leaf):
+    if (
+        _may_be_waited_for(inputs, each, t)
+        and each.group is not None
+        and (is_inward or not each.group.is_leaf)
+    ):
         waits = _waiting_before(inputs, each.row, seen)
     behind = max(ends, waits) if max(ends, waits) > 0 else min(ends, waits)
     own_wait = max(_known(seen.waits[each.row]), 0.0)
     terms = list(_terms(each, own, behind, own_wait, t))
     total = sum(value for _, value in terms)
-    limits = list(_limits(each, own, behind, t))
+    limits = list(_limits(each, own, behind, waits_elsewhere, t))
     for name, most in limits:
         if total > most:
             terms.append((name, most - total))
@@ -47,7 +52,7 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
         of_ends=ends,
         of_waiting=waits - own_wait,
         vanishes=vanishes,
-        are_waiting=not is_inward and bool((seen.waits[each.sharers] > 0).any()),
+        are_waiting=are_waiting,
         terms=tuple((name, value) for name, value in terms if value),
         limits=tuple(name for name, _ in limits),
         llr=within * active,
@@ -84,7 +89,7 @@ def _terms(
     if each.ratio > 0:
         ratio = min(each.ratio, t.ratio_most)
         yield "busier than its NICs", t.of_ratio * float(np.log(ratio))
-    if each.others_busy >= t.whole_group * each.busy:
+    if each.is_of_whole_group(t):
         yield "whole group", t.of_group  # Chance fills one link of a group, not all.
     yield "own queue", t.of_queue * own
     yield "NICs or ports before it", t.of_ends * max(behind, -t.veto)
@@ -92,7 +97,7 @@ def _terms(
 
 
 def _limits(
-    each: Candidate, own: float, behind: float, t: ModelThresholds
+    each: Candidate, own: float, behind: float, waits_elsewhere: bool, t: ModelThresholds
 ) -> Iterator[tuple[str, float]]:
     """What rules a link out, or leaves it open, and the most that its evidence then is."""
     is_full, queues = bool(each.util.max() >= t.full_util), own >= t.veto
@@ -111,25 +116,45 @@ def _limits(
         yield "another link is busier", -t.veto
     if own <= -2 * t.veto:
         yield "it would mark", -t.veto
-    if behind <= -2 * t.veto and (own <= 0 or each.receiver != NONE):
-        yield "its NICs are not slowed", -t.veto
+    if behind <= -2 * t.veto:
+        # A full link that marks or drops may still hold them: they count what comes back.
+        is_open = own > 0 and is_full and each.receiver == NONE
+        yield "its NICs are not slowed", t.veto if is_open else -t.veto
+    if waits_elsewhere and not is_full:
+        yield "it is not what they wait for", -t.veto
     if not is_full and own <= 0 and behind <= 0:
         yield "carries what it is given", -t.veto
     if float(each.rates.sum()) < t.accounts * each.load_bps or not each.is_known:
         yield "its senders are not known", 0.0
 
 
+def _may_be_waited_for(inputs: DetectorInput, each: Candidate, t: ModelThresholds) -> bool:
+    """Whether a link is full at times, or no other of its switch is as busy: what waits before the
+    switch may wait for any of them."""
+    node = inputs.structure.node
+    others = np.flatnonzero(node == node[each.row])
+    most = inputs.mean_sent[others[others != each.row]].max(initial=0)
+    return bool(each.util.max() >= t.full_util or inputs.mean_sent[each.row] > most)
+
+
+def _is_waited_for(each: Candidate, seen: Signs, t: ModelThresholds) -> bool:
+    """Whether NICs wait for about as long as a link is busy with what others send."""
+    waited = _mean(seen.waited[each.sharers], each.rates)
+    return t.waits_for * (each.busy - each.ends_busy) <= waited <= each.busy
+
+
 def _of_ends(sign: Floats, each: Candidate, t: ModelThresholds) -> float:
     """The sign of the NICs that may share a link and show most of a queue, as many as account for
-    its load; 0 where none counts one."""
-    known = np.isfinite(sign)
-    if not known.any():
+    its load, or for that of its group if this is as busy. One that is not known, as its counter is
+    stuck at its most, may be slowed: 0."""
+    if not len(sign):
         return 0.0
-    order = np.argsort(-np.where(known, sign, -np.inf), kind="stable")
+    links = np.isfinite(each.level).sum() if each.is_of_whole_group(t) else 1
+    sign = np.nan_to_num(sign)
+    order = np.argsort(-sign, kind="stable")
     brought = np.cumsum(each.rates[order])
-    count = max(2, int(np.searchsorted(brought, t.accounts * each.load_bps)) + 1)
-    chosen = sign[order[:count]]
-    return float(chosen[np.isfinite(chosen)].mean())
+    count = max(2, int(np.searchsorted(brought, t.accounts * links * each.load_bps)) + 1)
+    return float(sign[order[:count]].mean())
 
 
 def _waiting_before(inputs: DetectorInput, row: int, seen: Signs) -> float:
@@ -137,14 +162,15 @@ def _waiting_before(inputs: DetectorInput, row: int, seen: Signs) -> float:
     structure = inputs.structure
     before = structure.peer[structure.node == structure.node[row]]
     before = before[(before != NONE) & (before != structure.peer[row])]
-    sign = seen.waits[before]
-    known = np.isfinite(sign)
-    weight = (
-        inputs.sent[before[known], -SIGN_TICKS:].mean(axis=1)
-        * inputs.snapshot.line_rate_bps[before[known]]
-    )
-    weight = without_nan(weight)
-    return float((sign[known] * weight).sum() / weight.sum()) if weight.sum() > 0 else 0.0
+    sent = inputs.sent[before, -SIGN_TICKS:].mean(axis=1)
+    return _mean(seen.waits[before], without_nan(sent * inputs.snapshot.line_rate_bps[before]))
+
+
+def _mean(values: Floats, weight: Floats) -> float:
+    """The weighted mean of those that are known; 0 where none is."""
+    known = np.isfinite(values)
+    total = float(weight[known].sum())
+    return float((values[known] * weight[known]).sum() / total) if total > 0 else 0.0
 
 
 def _known(value: np.floating) -> float:

@@ -1,10 +1,10 @@
 """Signs of a queue: what each counter that exists says about one, as log-odds.
 
 There is one rule. A level (events in proportion to traffic, or a share of time) is compared with
-`rise` times what the quieter quarter of the busy ports of its kind has in this fabric now, at least
-with what no healthy fabric has; the logarithm of their ratio, times a slope, is the sign. A counter
-of switches that no port of the fabric moves says nothing, nor does one that is absent: that is not
-calm. A NIC that counts CNPs and has none is.
+`rise` times the median of the busy ports of its kind in this fabric now, at least with what no
+healthy fabric has; the logarithm of their ratio, times a slope, is the sign. A counter of switches
+that no port of the fabric moves says nothing, nor does one that is absent: that is not calm. A NIC
+that counts CNPs and has none is, but where ports are paused and no NIC has any: without DCQCN.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import DetectorInput, total_of, without_nan
 from fabmon.analysis.fabric_structure import NONE, Mask
-from fabmon.analysis.median import quantile
+from fabmon.analysis.median import median
 from fabmon.analysis.model.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
-_QUIET_SHARE, _MIN_PORTS = 0.25, 8
-"""The quantile of the busy ports of a kind that is their usual level, and so many ports that have
-one: two of four may well share a queue."""
+_MIN_PORTS = 8
+"""Busy ports of a kind that have a usual level: two of four may well share a queue."""
 
 SIGN_TICKS = 3
 """Ticks that a sign is of: counters that are read a moment apart differ in single ones."""
@@ -33,13 +32,15 @@ class Signs:
 
     `own`: the port's own queue marks or drops. `sends`: it is slowed as a sender (CNPs handled,
     paused, without credits). `receives`: what arrives was marked. `waits`: it is paused or has no
-    credits. `vanishes` [nodes]: packets enter the switch and do not leave it.
+    credits, `waited` for what share of time. `vanishes` [nodes]: packets enter the switch and do
+    not leave it.
     """
 
     own: Floats
     sends: Floats
     receives: Floats
     waits: Floats
+    waited: Floats
     vanishes: Floats
 
 
@@ -49,24 +50,42 @@ class Gauge:
     def __init__(self, inputs: DetectorInput, t: ModelThresholds) -> None:
         self._inputs, self._t = inputs, t
         lines = inputs.snapshot.line_rate_bps
-        self._line = np.where(np.isfinite(lines), lines, np.float32(np.inf))
+        line = np.where(np.isfinite(lines), lines, np.float32(np.inf))
+        self._bits: dict[str, Floats] = {}
+        self._busy: dict[str, Mask] = {}
+        for column in ("tx_bps", "rx_bps"):
+            bits = total_of(inputs.filled(column)[:, -SIGN_TICKS:])
+            self._bits[column] = bits
+            self._busy[column] = bits > t.busy * SIGN_TICKS * line
 
     def per_gbit(
         self, column: str, bits: str, kind: Mask, floor: float, most: float = np.inf
     ) -> Floats:
         """[ports] the sign of events in proportion to traffic."""
-        window = self._inputs.window(column)
-        bps = self._inputs.filled(bits)[:, -SIGN_TICKS:]
-        busy = kind & (bps.mean(axis=1) > self._t.busy * self._line)
-        busy &= np.isfinite(window[:, -SIGN_TICKS:]).any(axis=1)
-        sign: Floats = np.full(len(kind), np.nan, np.float32)
-        is_nic = bool((kind & self._inputs.structure.is_rail).any())
+        return self.signs(self.levels(column, bits, kind), floor, most)
+
+    def levels(self, column: str, bits: str, kind: Mask) -> Floats:
+        """[ports] events per gigabit of busy ports of a kind; NaN of others."""
+        inputs = self._inputs
+        level: Floats = np.full(len(kind), np.nan, np.float32)
+        rows = np.flatnonzero(kind & self._busy[bits])
+        is_nic = len(rows) and bool(inputs.structure.is_rail[rows[0]])
         # A switch that counts nothing may count nowhere; a NIC that has the counter uses it.
-        if not busy.any() or not (is_nic or self._inputs.total(column).any()):
-            return sign
-        events = np.fmax(window[busy, -SIGN_TICKS:], 0)
-        level = np.nansum(events, axis=1) / (bps[busy].sum(axis=1) / np.float32(1e9))
-        sign[busy] = self.log_odds(level, floor, most)
+        if not len(rows) or not (is_nic or inputs.total(column).any()):
+            return level
+        window = inputs.window(column)[rows, -SIGN_TICKS:]
+        known = np.isfinite(window).any(axis=1)
+        events = without_nan(window[known]).sum(axis=1)
+        rows = rows[known]
+        level[rows] = events / (self._bits[bits][rows] / np.float32(1e9))
+        return level
+
+    def signs(self, level: Floats, floor: float, most: float) -> Floats:
+        """[ports] the signs of levels of one kind; NaN where there is none."""
+        sign: Floats = np.full(len(level), np.nan, np.float32)
+        known = np.isfinite(level)
+        if known.any():
+            sign[known] = self.log_odds(level[known], floor, most)
         return sign
 
     def log_odds(self, level: Floats, floor: float, most: float) -> Floats:
@@ -74,7 +93,7 @@ class Gauge:
         t, raised = self._t, floor
         if len(level) >= _MIN_PORTS:
             # Where most ports show more than any healthy fabric has, most have a queue.
-            raised = min(max(floor, t.rise * quantile(level, _QUIET_SHARE)), most)
+            raised = min(max(floor, t.rise * median(level)), most)
         level = np.fmax(level, np.float32(1e-6))
         odds = np.fmax(np.log(level / raised), 0) + np.fmin(np.log(level / floor), 0)
         sign: Floats = np.clip(t.slope * odds, -t.clip, t.clip).astype(np.float32)
@@ -101,38 +120,110 @@ def _signs(inputs: DetectorInput, t: ModelThresholds) -> Signs:
         )
     )
     rail = structure.is_rail
-    waits = _waiting(inputs, t, gauge)
+    waited = _waited(inputs)
+    waits = _waiting(inputs, waited, t, gauge)
     cnps = gauge.per_gbit("cnp", "tx_bps", rail, t.cnps_per_gbit, t.cap * t.cnps_per_gbit)
     marked = gauge.per_gbit("ecn", "rx_bps", rail, t.marks_per_gbit, t.cap * t.marks_per_gbit)
     answered = gauge.per_gbit("cnp_sent", "rx_bps", rail, t.cnps_per_gbit, t.cap * t.cnps_per_gbit)
+    if (waits > 0).any() and not inputs.total("cnp").any():
+        # Pause without a single CNP: DCQCN is not used, so none is not calm.
+        cnps, marked, answered = (np.where(of > 0, of, np.nan) for of in (cnps, marked, answered))
     return Signs(
         own=np.fmax(marks, drops),
         sends=np.fmax(cnps, np.where(rail, waits, np.float32(np.nan))),
         receives=np.fmax(marked, answered),
         waits=waits,
+        waited=waited,
         vanishes=_vanishing(inputs, t),
     )
 
 
-def _waiting(inputs: DetectorInput, t: ModelThresholds, gauge: Gauge) -> Floats:
+@dataclass(frozen=True, slots=True)
+class HostSigns:
+    """What NICs alone show of a queue, beside the usual level of all of them, [ports].
+
+    `sends`, `receives` and `waits` are as in `Signs`, NaN where a port is idle or counts nothing;
+    `cnps` handled and `marks` received are per gigabit, `waiting` is the share of the time in which
+    a NIC sends or waits, 0 to 1.
+    """
+
+    sends: Floats
+    receives: Floats
+    waits: Floats
+    cnps: Floats
+    marks: Floats
+    waiting: Floats
+
+
+def host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
+    """Those of a tick, computed once. However many all NICs have, only more than most is a sign;
+    but where most get more marks than any background has, all are slowed."""
+    return inputs.once(_host_signs, t)
+
+
+def _host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
+    rail, gauge = inputs.structure.is_rail, Gauge(inputs, t)
+    marks, answers = (gauge.levels(column, "rx_bps", rail) for column in ("ecn", "cnp_sent"))
+    cnps = gauge.levels("cnp", "tx_bps", rail)
+    known = marks[np.isfinite(marks)]
+    are_all = len(known) >= t.min_senders and median(known) >= t.marks_of_all
+    most = (t.cnps_per_gbit, t.marks_per_gbit) if are_all else (np.inf, np.inf)
+    seen = signs(inputs, t)
+    waits = np.where(rail, seen.waits, np.float32(np.nan))
+    sent = _mean_sent(inputs)
+    waiting = seen.waited / np.fmax(seen.waited + sent, np.float32(t.busy))
+    receives = np.fmax(
+        gauge.signs(marks, t.marks_per_gbit, most[1]),
+        gauge.signs(answers, t.cnps_per_gbit, most[0]),
+    )
+    return HostSigns(
+        sends=np.fmax(gauge.signs(cnps, t.cnps_per_gbit, most[0]), waits),
+        receives=receives,
+        waits=waits,
+        cnps=cnps,
+        marks=np.fmax(marks, answers),
+        waiting=waiting,
+    )
+
+
+def _waited(inputs: DetectorInput) -> Floats:
+    """[ports] the share of time paused or without credits, 0 to 1, by what both ends count; NaN
+    where neither does."""
+    total = np.zeros(len(inputs.structure.peer), np.float32)
+    known = np.zeros(len(total), np.bool_)
+    columns = (inputs.window(each) for each in ("pause_rx", "stall", "pause_tx"))
+    for paused, stalled, pauses in zip(*(each[:, -SIGN_TICKS:].T for each in columns), strict=True):
+        far = np.append(pauses, np.float32(np.nan))[inputs.structure.peer]
+        waits = np.fmax(np.fmax(paused, stalled), far)
+        known |= np.isfinite(waits)
+        total += without_nan(waits)
+    return np.where(known, total / np.float32(SIGN_TICKS), np.float32(np.nan))
+
+
+def _mean_sent(inputs: DetectorInput) -> Floats:
+    """[ports] the share of line rate sent in the ticks of a sign."""
+    sent: Floats = total_of(inputs.sent[:, -SIGN_TICKS:]) / np.float32(SIGN_TICKS)
+    return sent
+
+
+def _waiting(inputs: DetectorInput, waited: Floats, t: ModelThresholds, gauge: Gauge) -> Floats:
     """[ports] the sign of waiting: as a share of the time in which a port sends or waits."""
-    paused, stalled = (inputs.window(each)[:, -SIGN_TICKS:] for each in ("pause_rx", "stall"))
-    sign: Floats = np.full(len(paused), np.nan, np.float32)
-    both = np.fmax(paused, stalled)
-    known = np.isfinite(both).any(axis=1)
+    sign: Floats = np.full(len(waited), np.nan, np.float32)
+    known = np.isfinite(waited)
     if not known.any():
         return sign
-    waits = np.nansum(both, axis=1) / np.float32(SIGN_TICKS)
+    waits = without_nan(waited)
+    has_credits = np.isfinite(inputs.window("stall")[:, -SIGN_TICKS:]).any(axis=1)
     if not (waits > 0).any():
-        return sign
-    sent = inputs.sent[:, -SIGN_TICKS:].mean(axis=1)
+        return sign  # A counter that nobody moves may not be supported.
+    sent = _mean_sent(inputs)
     active = known & (waits + sent > t.busy)
     share = waits / np.fmax(waits + sent, np.float32(t.busy))
-    has_credits = np.isfinite(stalled).any(axis=1)
     for kind in (inputs.structure.is_rail, ~inputs.structure.is_rail):
         chosen = active & kind
         if chosen.any():
             sign[chosen] = gauge.log_odds(share[chosen], t.waiting, t.cap * t.waiting)
+    sign[(sign > 0) & (waits < t.busy)] = 0
     # Pause that does not come says nothing: DCQCN keeps queues short of it.
     sign[~has_credits & (sign < 0)] = np.nan
     return sign

@@ -26,6 +26,7 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loaded: Share
     window: Ticks
     full_util: Share
+    no_room: Share
     of_ratio: float
     ratio_most: float
     of_full: float
@@ -33,11 +34,12 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of_group: float
     of_queue: float
     of_ends: float
-    waited_for: Share
+    waits_for: Share
     base: float
     last_hop: float
     veto: float
     alone: Share
+    one_of_several: Share
     same: Share
     takes_part: Share
     accounts: Share
@@ -49,5 +51,9 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flags: float
     ends: float
     forgets: float
+    marks_of_all: float
+    held_up: Share
+    min_senders: int
+    stalled: Share
     lost_min: Share
     incast_lost_min: Share

@@ -6,7 +6,6 @@ import math
 
 from fabmon.analysis import causes
 from fabmon.analysis.recent_load import RECENT_S
-from fabmon.analysis.rule_texts import RULES
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration, event_time
 from fabmon.fabric.wording import bit_rate, evidence_value, name_list, percent, plural
@@ -85,14 +84,14 @@ def _labelled(name: str, text: str) -> Markup | None:
 
 def _rule(cause: str) -> Markup | None:
     """The rule of a cause and its limits, shown on request."""
-    rule = RULES.get(cause)
-    if rule is None:
+    declared = causes.CAUSES.get(cause)
+    if declared is None:
         return None
     return tag(
         "details",
         tag("summary", "Rule and limits"),
-        tag("p", rule.rule),
-        tag("p", tag("b", "Not observable: "), rule.limits),
+        tag("p", declared.rule),
+        tag("p", tag("b", "Not observable: "), declared.not_observable),
     )
 
 

@@ -56,7 +56,8 @@ def _title_at(parts: Sequence[str], fabric: Fabric) -> str:
     cause, subject = (*parts, "", "")[:2]
     node = subject.partition("/")[0]
     routing = fabric.routing.get(node, NOT_REPORTED)
-    has_credits = cause in causes.CREDIT_TITLES and any(
+    other = causes.other_title(cause)
+    has_credits = bool(other and other.of_credits) and any(
         port.id == subject and uses_credits(port)
         for each in fabric.nodes
         if each.name == node

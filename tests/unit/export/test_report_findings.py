@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
+from fabmon.analysis.causes import CAUSES
 from fabmon.fabric.wording import bit_rate
 from fabmon.report.page.digest import Bins, digest
 from fabmon.report.page.findings import findings
@@ -50,5 +51,5 @@ def test_a_picture_in_a_pause_of_the_traffic_is_of_the_seconds_before() -> None:
 def test_the_rule_is_on_the_page_and_not_the_name_of_a_file() -> None:
     """Who gets the page has no documentation."""
     html = str(findings(digest([WORLD.scene(49)], Bins(START_NS, START_NS + 60 * 10**9, 1.0))))
-    assert "A link was full (full_util)" in html
+    assert CAUSES["ecmp_collision"].rule.partition("(")[0] in html
     assert ".md" not in html

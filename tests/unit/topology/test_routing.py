@@ -9,6 +9,7 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.fabric_structure import build_structure
+from fabmon.analysis.model.shared_links import shared_links
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.redaction import Redactor
@@ -96,7 +97,7 @@ def test_the_first_fact_that_applies_decides(given: dict[str, Any], mode: str, r
     fabric = fabric_of(**given)
     (group,) = fabric.groups
     assert (group.routing.mode, group.routing.reason) == (mode, reason)
-    (links,) = [each for each in build_structure(fabric).groups if not each.is_inward]
+    (links,) = [each for each in shared_links(build_structure(fabric)) if not each.is_inward]
     assert links.routing == group.routing
     assert fabric.routing_of(group.rows[0]) == group.routing
 

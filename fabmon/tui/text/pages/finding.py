@@ -8,10 +8,9 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from fabmon.analysis.affected_ports import AffectedPort, affected_ports
-from fabmon.analysis.causes import loss_and_confidence
+from fabmon.analysis.causes import CAUSES, loss_and_confidence
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
 from fabmon.analysis.finding import Finding, last_held_ns, sentence
-from fabmon.analysis.rule_texts import RULES, RuleText
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
@@ -34,7 +33,7 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         advice = _section(ctx, "Advice", finding.advice) + flows.next_step(ctx, finding)
     else:
         advice = _section(ctx, "If it happens again", finding.advice)
-    rule = RULES.get(finding.cause, RuleText("", ""))
+    declared = CAUSES.get(finding.cause)
     room = max(_LEAST_PICTURE, ctx.height - len(title) - len(advice))
     return [
         *title,
@@ -45,8 +44,8 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         *_victims(ctx, finding),
         *flows.of_finding(ctx, finding),
         *_section(ctx, "Not observable", finding.unseen),
-        *_section(ctx, "Rule", rule.rule),
-        *_section(ctx, "Limits of the rule", rule.limits),
+        *_section(ctx, "Rule", declared.rule if declared else ""),
+        *_section(ctx, "Limits of the rule", declared.not_observable if declared else ""),
     ]
 
 
