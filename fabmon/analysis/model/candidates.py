@@ -15,7 +15,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
-from fabmon.analysis.model.crossing import Crossing, crossing
+from fabmon.analysis.model.crossing import Crossing, crossing, take_part
 from fabmon.analysis.model.ends import Ends, could_send, sent_and_received
 from fabmon.analysis.model.loads import Loads
 from fabmon.analysis.model.shared_links import SharedLinks
@@ -282,13 +282,17 @@ def _sharers(
     if known is not None and known.sum() > 1:
         shares, rates, alone, elsewhere = known, of_nic, NONE, elsewhere[:0]
     elif alone == NONE and full.any():
+        if matched.are_all and float(rates[shares].sum()) < t.accounts * mean:
+            # Too few are left: NICs that are as fast as the other links matched by chance.
+            shares, rates = take_part(of_nic, t) & (ends.rows != but), of_nic
+            elsewhere = elsewhere[:0]
         # A NIC that sends at line rate while the link is full is held by nobody.
         slowed = shares & (ends.rate[:, full].mean(axis=1) < t.full_util * ends.line)
         if float(rates[slowed].sum()) >= t.accounts * mean:
             shares = slowed
     largest = ends.rate[shares].max(axis=0, initial=0)
     if but != NONE and alone == NONE and _held(rates[shares], mean, t).sum() < 2:
-        takes_part = (of_nic > t.takes_part * of_nic.max(initial=0)) & (ends.rows != but)
+        takes_part = take_part(of_nic, t) & (ends.rows != but)
         fastest = ends.rate[takes_part].max(axis=0, initial=0)
         if not _accounts(fastest, load, t):
             # No NIC is as fast: it has several, whoever they are.

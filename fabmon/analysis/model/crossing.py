@@ -23,11 +23,18 @@ _PAIRS = 256
 class Crossing:
     """Of each link of a set [links]: the place of the NIC that accounts for it `alone`, -1 where
     none does. `free` [NICs]: takes part, and is on no link alone; `left` [NICs] is what a NIC sends
-    beside what it sends alone, bits/s."""
+    beside what it sends alone, bits/s. `are_all`: the NICs send all that the links carry."""
 
     alone: Rows
     free: Mask
     left: Floats
+    are_all: bool
+
+
+def take_part(rate: Floats, t: ModelThresholds) -> Mask:
+    """[NICs] those whose traffic is a notable part of that of the busiest one."""
+    taking: Mask = rate > t.takes_part * rate.max(initial=0)
+    return taking
 
 
 def crossing(
@@ -38,21 +45,21 @@ def crossing(
     Of NICs that fit as well, those that show least of a queue (`sign` [NICs], log-odds) are alone.
     """
     mean, of_nic = load.mean(axis=1), rate.mean(axis=1)
-    part = of_nic > t.takes_part * of_nic.max(initial=0)
+    part = take_part(of_nic, t)
     alone = np.full(len(load), -1, np.intp)
     left = of_nic.copy()
     loaded = np.flatnonzero(mean > t.takes_part * mean.max(initial=0))
     nics = np.flatnonzero(part)
     if not len(loaded) or not len(nics):
-        return Crossing(alone, part, left)
+        return Crossing(alone, part, left, False)
     # [ticks, links, NICs]: sums over the first axis are several times as fast.
     less = load[loaded].T[:, :, None] - rate[nics].T[:, None, :]
-    carried = np.fmax(mean[loaded], 1.0)[:, None] * len(less)
-    apart = np.abs(less).sum(axis=0) / carried
+    of_link = np.fmax(mean[loaded], 1.0)[:, None] * len(less)
+    apart = np.abs(less).sum(axis=0) / of_link
     # A NIC that sends much more than a link carries may send the rest elsewhere; one that sends a
     # little more spreads all over several links.
     several = mean[loaded][:, None] <= t.one_of_several * of_nic[nics][None]
-    fits = (apart <= t.alone) | (several & (np.fmax(less, 0).sum(axis=0) / carried <= t.alone))
+    fits = (apart <= t.alone) | (several & (np.fmax(less, 0).sum(axis=0) / of_link <= t.alone))
     places = np.argwhere(fits)
     shows = np.nan_to_num(sign[nics]) / t.clip
     cost = apart + t.alone * shows[None]
@@ -69,4 +76,4 @@ def crossing(
             break
     left[:] = rest
     free = part & (left > t.alone * of_nic) & (left > t.busy * lines)
-    return Crossing(alone, free, left)
+    return Crossing(alone, free, left, bool(of_nic.sum() >= t.accounts * mean.sum()))

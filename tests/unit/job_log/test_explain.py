@@ -190,7 +190,7 @@ def test_findings_that_closed_in_that_time_have_an_end(tmp_path: Path, recording
     seen = explained(path, "--recording", recording)["recording"]
     ended = {each["subject"]: each["until"] for each in seen["findings"]}
     assert ended == {
-        "leaf1/swp37": "2026-05-04T20:00:38Z",
+        "leaf1/swp37": "2026-05-04T20:00:34Z",
         "gpu006/mlx5_3": "2026-05-04T20:00:57Z",
         "gpu014": "2026-05-04T20:01:07Z",
     }

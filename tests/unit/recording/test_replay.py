@@ -36,14 +36,16 @@ async def lines_of(ticks: AsyncIterator[Tick], hosts: Sequence[Host]) -> list[by
 
 
 def collision_ticks() -> list[Tick]:
-    """Eventful ticks, then one busy uplink for a while."""
+    """Eventful ticks, then one uplink that both hosts fill for a while."""
     ticks = eventful_ticks()
     fabric = LeafSpine()
     for _ in ticks:
         fabric.step()
     hellos = tuple(fabric.hellos().items())
     for seq in range(40, 90):
-        fabric.sent["leaf1/up1"] = 95e6 if 50 < seq < 70 else 10e6
+        fabric.silence()
+        for host in fabric.servers:
+            fabric.send(48e6 if 50 < seq < 70 else 5e6, f"{host}/eth0", "leaf1/up1")
         tick = fabric.step()
         ticks.append(msgspec.structs.replace(tick, hellos=hellos if seq == 40 else ()))
     return ticks
