@@ -22,6 +22,7 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.model.signs import HostSigns, host_signs
+from fabmon.analysis.model.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
 
@@ -96,7 +97,7 @@ class CongestedPaths:
         self._is_open = self._sums >= np.where(self._is_open, t.ends, t.flags)
         senders = np.flatnonzero(self._is_open & structure.is_rail)
         by_pause = bool(len(senders)) and bool((seen.waits[senders] > 0).mean() > 0.5)
-        are_enough = by_pause or (len(senders) >= t.min_senders and len(receivers))
+        are_enough = by_pause or (len(senders) > 1 and len(receivers))
         if not len(senders) or not are_enough:
             self._subject = self._subject if len(senders) else ""
             return
@@ -128,7 +129,7 @@ class CongestedPaths:
             few = int(waits.sum()) < t.min_senders
             if explained.any() or (few and self._may_wait_elsewhere(inputs, waits)):
                 sends[waits] = -t.veto
-        elif int(marked.sum()) < t.min_senders:
+        elif not _are_enough(sends[marked], t):
             sends[marked] = -t.veto
         return sends, np.flatnonzero(unexplained)
 
@@ -162,6 +163,11 @@ class CongestedPaths:
         # receives nothing.
         found |= (inputs.snapshot.seq - self._down <= _FLAPS_TICKS) & (inputs.total("rx_bps") > 0)
         return found & ~inputs.structure.is_switch
+
+
+def _are_enough(signs: Floats, t: ModelThresholds) -> bool:
+    """Whether senders with CNPs are more than the background of one: many, or two that are clear."""
+    return len(signs) >= t.min_senders or int((signs >= 2 * t.veto).sum()) > 1
 
 
 def _condition(

@@ -85,7 +85,7 @@ def _terms(
         if each.util.min() >= t.full_util:
             yield "full throughout", t.of_full
     elif each.util.max() < t.full_util:
-        yield "never full", -t.of_partial
+        yield "never full", -t.of_partial * (1 - float(each.util.max()) / t.full_util)
     if each.ratio > 0:
         ratio = min(each.ratio, t.ratio_most)
         yield "busier than its NICs", t.of_ratio * float(np.log(ratio))

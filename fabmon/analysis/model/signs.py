@@ -127,7 +127,9 @@ def _signs(inputs: DetectorInput, t: ModelThresholds) -> Signs:
     answered = gauge.per_gbit("cnp_sent", "rx_bps", rail, t.cnps_per_gbit, t.cap * t.cnps_per_gbit)
     if (waits > 0).any() and not inputs.total("cnp").any():
         # Pause without a single CNP: DCQCN is not used, so none is not calm.
-        cnps, marked, answered = (np.where(of > 0, of, np.nan) for of in (cnps, marked, answered))
+        marks, cnps, marked, answered = (
+            np.where(of > 0, of, np.nan) for of in (marks, cnps, marked, answered)
+        )
     return Signs(
         own=np.fmax(marks, drops),
         sends=np.fmax(cnps, np.where(rail, waits, np.float32(np.nan))),
