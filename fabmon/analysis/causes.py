@@ -131,7 +131,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         partial(host_pcie_limit.host_pcie_limits, t=t.bus),
         partial(pause_deadlock.pause_deadlocks, seen=LastSeen()),
         uneven_rails.UnevenRails(t.uneven_rails),
-        partial(straggler.stragglers, t=t.straggler),
+        straggler.Stragglers(t.straggler),
         job_stalled.StalledJobs(),
         saturated_counter.saturated_counters,
         gpu_nic_numa.distant_gpus,

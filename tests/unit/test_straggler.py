@@ -127,6 +127,22 @@ def test_a_host_that_is_done_before_the_others_is_not_late() -> None:
     assert watched.changes == []
 
 
+def test_a_host_that_seems_to_end_early_and_to_begin_late_is_not_late() -> None:
+    """The others are sampled between its samples: parts of their bursts are in the ticks around."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        of_most, of_one = (0.2, 0.8, 0.8, 0.5, 0.1), (0.0, 0.85, 0.85, 0.7, 0.0)
+        into = second % 7
+        for number in range(1, HOSTS + 1):
+            util = (of_one if number == 3 else of_most)[into] if into < 5 else 0.0
+            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+
+    watched.seconds(60, traffic)
+    assert watched.changes == []
+
+
 def test_half_a_job_that_is_late_together_is_none() -> None:
     """They are another job, or a stage of a pipeline."""
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
