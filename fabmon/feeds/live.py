@@ -252,7 +252,7 @@ class LiveFeed(TickFeed):
                     # What the nodes sent meanwhile still waits in the pipes.
                     watch.resume(now_s)
                 watch.check(now_s)
-            self._log_digest.flush()
+            self._log_digest.flush(wait_for_more=True)
 
     async def _wait(self) -> None:
         """Return when the next tick is due, or the feed is closed."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 import logging
 
 from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.node_failures import common_reason
 from fabmon.fabric.redaction import Redactor
 
 NODES_LOG = "fabmon.feeds.nodes"
 """The logger of lost and recovered nodes."""
 
+SSH_LOG = "fabmon.feeds.ssh"
+"""The logger of what is wrong with the user's SSH settings, and concerns no single node."""
+
 _LOG = logging.getLogger(NODES_LOG)
+_MOST_WAITS = 6
+"""How often a line waits for more nodes with the same cause."""
 
 
 class LogDigest:
@@ -23,6 +29,7 @@ class LogDigest:
     def __init__(self) -> None:
         self.redactor: Redactor | None = None
         self._lost: dict[str, dict[str, str]] = {}
+        self._waits: dict[str, list[int]] = {}
         self._recovered: list[str] = []
 
     def lost(self, node: str, cause: str, reason: str) -> None:
@@ -37,15 +44,20 @@ class LogDigest:
         """Note that a node whose loss was logged can be watched again."""
         self._recovered.append(node if self.redactor is None else self.redactor.node(node))
 
-    def flush(self) -> None:
-        """Log what was noted since the last call."""
-        for cause, nodes in self._lost.items():
-            reasons = list(dict.fromkeys(nodes.values()))
-            if len(reasons) == 1:
-                _LOG.warning("%s: %s", fold(nodes), reasons[0])
-            else:
-                _LOG.warning("%s: %s, for example: %s", fold(nodes), cause, reasons[0])
+    def flush(self, *, wait_for_more: bool = False) -> None:
+        """Log what was noted since the last call.
+
+        With `wait_for_more` a cause that got further nodes since then is not logged yet: a thousand
+        nodes that fail for one reason do so within seconds, and are one line.
+        """
+        for cause, nodes in list(self._lost.items()):
+            counts = self._waits.setdefault(cause, [])
+            is_growing = not counts or len(nodes) > counts[-1]
+            counts.append(len(nodes))
+            if wait_for_more and is_growing and len(counts) <= _MOST_WAITS:
+                continue
+            del self._lost[cause], self._waits[cause]
+            _LOG.warning("%s: %s", fold(nodes), common_reason(nodes.values(), cause))
         if self._recovered:
             _LOG.info("%s: recovered", fold(self._recovered))
-        self._lost = {}
         self._recovered = []

@@ -15,6 +15,7 @@ from fabmon.analysis.audit.sources import ABSENT, WORKS, SourceState, source_sta
 from fabmon.analysis.audit.survey import FIX, Problem, Survey
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import GPU, NVLINK, ROLE_ORDER, SWITCH, Node
+from fabmon.fabric.node_failures import common_reason
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import Coverage
@@ -195,8 +196,7 @@ def _nodes(record: DoctorRecord) -> Iterator[str]:
         first = nodes[0]
         yield ""
         count = f"  ({len(nodes)} nodes)" if len(nodes) > 1 else ""
-        same = all(node.reason == first.reason for node in nodes)
-        reason = first.reason if same else f"{first.cause}, for example: {first.reason}"
+        reason = common_reason((node.reason for node in nodes), first.cause)
         state = "" if first.state is NodeState.UP else f"  {first.state}: {reason}"
         yield f"{fold(node.node for node in nodes)}{count}{state}"
         for place, source in enumerate(first.sources):

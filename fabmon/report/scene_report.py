@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -11,8 +12,10 @@ from fabmon.analysis.finding import Change, sentence
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
+from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.node_failures import common_reason
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.tick import NodeState
+from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import date_time, interval, utc
 from fabmon.fabric.wording import bit_rate, number, percent, plural
 from fabmon.report.json_records import (
@@ -202,9 +205,15 @@ def _findings(scene: Scene) -> Iterator[str]:
 
 
 def _missing(snapshot: Snapshot) -> Iterator[str]:
+    """A line for all nodes that do not send data for one reason."""
+    similar: defaultdict[tuple[NodeState, str], list[NodeStatus]] = defaultdict(list)
     for status in snapshot.statuses.values():
         if status.state is not NodeState.UP:
-            yield f"x {status.node} {status.state}: {status.reason or 'no data from it yet'}"
+            similar[status.state, status.cause or status.reason].append(status)
+    for (state, cause), nodes in similar.items():
+        count = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
+        reason = common_reason((node.reason for node in nodes), cause) or "no data from it yet"
+        yield f"x {fold(node.node for node in nodes)}{count} {state}: {reason}"
 
 
 def _links(scene: Scene) -> Iterator[str]:

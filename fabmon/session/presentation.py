@@ -225,7 +225,7 @@ async def show_screen(
     setup.signals.on_end(lambda status: app.exit(return_code=status))
     if duration_s is not None:
         asyncio.get_running_loop().call_later(duration_s, app.exit)
-    with printing.alerts_log_to(app.warn):
+    with printing.screen_log_to(app.warn):
         await app.run_async()
     problem = setup.keep(app.screen_state.choices) if setup.keep is not None else ""
     if problem:

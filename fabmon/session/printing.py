@@ -25,7 +25,7 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration
 from fabmon.fabric.wording import byte_count, file_error
-from fabmon.feeds.log_digest import NODES_LOG
+from fabmon.feeds.log_digest import NODES_LOG, SSH_LOG
 from fabmon.report.output import folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
@@ -201,15 +201,17 @@ class _LinesTo(logging.Handler):
 
 
 @contextmanager
-def alerts_log_to(say: Callable[[str], None]) -> Iterator[None]:
-    """Within it lines on receivers of alerts are passed to `say`, in the event loop of the caller:
-    what is printed while the screen is shown is lost."""
-    log, handler = logging.getLogger(ALERTS_LOG), _LinesTo(say)
-    log.addHandler(handler)
+def screen_log_to(say: Callable[[str], None]) -> Iterator[None]:
+    """Within it lines on receivers of alerts and on the user's SSH settings are passed to `say`, in
+    the event loop of the caller: what is printed while the screen is shown is lost."""
+    logs, handler = [logging.getLogger(name) for name in (ALERTS_LOG, SSH_LOG)], _LinesTo(say)
+    for log in logs:
+        log.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        for log in logs:
+            log.removeHandler(handler)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.wording import file_error
 from fabmon.feeds.kubectl import Kubectl
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.squeue import Squeue
@@ -78,6 +79,7 @@ class Session:
         settings = load(config)
         topology = load_topology(settings, config, topologies)
         if ssh_config is not None:
+            _check_readable(ssh_config, "--ssh-config")
             settings = msgspec.structs.replace(settings, ssh_config=str(ssh_config))
         return cls(settings, topology, hints)
 
@@ -100,9 +102,11 @@ class Session:
         """A feed that connects to some nodes, with the SSH settings of the configuration.
 
         `sflow` is where to receive sFlow, `[HOST]:PORT`. Raises UsageError where that is not
-        possible.
+        possible, or the ssh_config cannot be read.
         """
         ssh_config = self.settings.ssh_config
+        if ssh_config is not None:
+            _check_readable(Path(ssh_config), "ssh_config in fabmon.toml:")
         try:
             return LiveFeed(hosts, interval_s=interval_s, ssh_config=ssh_config, sflow=sflow)
         except ValueError as error:
@@ -192,6 +196,13 @@ class Session:
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
         """A new pipeline for the ticks of a recording."""
         return Pipeline(self.recorded_history(timeline), self.analyst())
+
+
+def _check_readable(path: Path, what: str) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UsageError(f"{what} {path}: {file_error(error)}") from None
 
 
 class AnalysisTime:

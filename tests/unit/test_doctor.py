@@ -276,7 +276,7 @@ def test_nodes_that_fail_for_one_cause_are_one_block() -> None:
     )
     surveyor.accept(heard)
     said = doctor_table(examine(surveyor.survey(history.accept(heard))))
-    assert "gpu[1-3]  (3 nodes)  failed: unknown, for example: no address for gpu1\n" in said
+    assert "gpu[1-3]  (3 nodes)  failed: no address for gpu[1-3]\n" in said
     assert "gpu4  failed: refused by 10.0.0.4:22\n" in said
 
 

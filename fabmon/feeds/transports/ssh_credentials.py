@@ -55,11 +55,11 @@ class Credentials:
         self._last: asyncio.Task[State] | None = None
         self._last_s = 0.0
 
-    def note(self, options: asyncssh.SSHClientConnectionOptions) -> None:
-        """Watch the key files and the agent of a login, too."""
+    def note(self, options: asyncssh.SSHClientConnectionOptions, agent: str | None) -> None:
+        """Watch the key files of a login and its agent, too."""
         named = options.config.get("IdentityFile", ())
         files = set(named) if isinstance(named, list) else set()
-        agents = {str(options.agent_path)} if options.agent_path else set()
+        agents = {agent} if agent else set()
         if not (files <= self._files and agents <= self._agents):
             self._files |= files
             self._agents |= agents

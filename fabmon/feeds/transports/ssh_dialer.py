@@ -18,13 +18,11 @@ import asyncssh
 
 from fabmon.fabric.time_wording import interval
 from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable, connect_error, with_check
+from fabmon.feeds.log_digest import SSH_LOG
 from fabmon.feeds.transports.ssh_credentials import Credentials, State, config_files
-from fabmon.feeds.transports.ssh_login import (
-    KnownHosts,
-    LoginObserver,
-    SshTimeouts,
-    TrustedKeys,
-)
+from fabmon.feeds.transports.ssh_identities import Identities, KeyFiles
+from fabmon.feeds.transports.ssh_known_hosts import AcceptCommand, KnownHosts, TrustedKeys
+from fabmon.feeds.transports.ssh_login import LoginObserver, SshTimeouts
 
 _KEEPALIVE_S = 5.0
 _RESOLVER_THREADS = 32
@@ -36,6 +34,7 @@ _JUMP_REFUSAL_S = 900.0
 
 # asyncssh logs each packet and each connection, which does not belong into fabmon's log.
 logging.getLogger("asyncssh").setLevel(logging.ERROR)
+_LOG = logging.getLogger(SSH_LOG)
 
 Connection = asyncssh.SSHClientConnection
 
@@ -64,9 +63,12 @@ class Dialer:
     """
 
     def __init__(self, config: str | None, timeouts: SshTimeouts) -> None:
+        self._named_config = config
         self._config = config_files(config)
         self._timeouts = timeouts
         self._known_hosts = KnownHosts()
+        self._key_files = KeyFiles()
+        self._skipped: set[str] = set()
         # Name lookups have threads of their own: a dead name server would occupy all others.
         self._resolver = ThreadPoolExecutor(_RESOLVER_THREADS, "fabmon-resolve")
         self._reader = ThreadPoolExecutor(2, "fabmon-ssh-config")
@@ -90,13 +92,14 @@ class Dialer:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     async def _dial(
-        self, target: SshTarget, tunnel: Connection | None, seen: tuple[str, ...]
+        self, target: SshTarget, tunnel: Connection | None, seen: tuple[str, ...], via: str = ""
     ) -> Connection:
-        """Log in through `tunnel`, or as ssh_config says. `seen` are the ProxyJumps so far."""
-        options, trusted = await asyncio.get_running_loop().run_in_executor(
+        """Log in through `tunnel`, which is at the jump hosts `via`, or as ssh_config says. `seen`
+        are the ProxyJumps so far."""
+        options, trusted, identities = await asyncio.get_running_loop().run_in_executor(
             self._reader, self._read_config, target
         )
-        self._credentials.note(options)
+        self._credentials.note(options, identities.agent)
         credentials = await self._credentials.state()
         jump = str(options.tunnel or "")
         if tunnel is None and jump and jump not in seen:
@@ -104,13 +107,28 @@ class Dialer:
         elif tunnel is None:
             # ssh_config may send a jump host through itself (`Host *`): it is reached directly.
             jump = ""
+        else:
+            jump = via
+        held = credentials.get(identities.agent or "", ())
+        agent_keys = held if isinstance(held, tuple) else ()
+        self._say_skipped(identities, agent_keys)
+        accept = AcceptCommand(
+            target=f"{target.user}@{target.address}" if target.user else target.address,
+            host=options.host,
+            port=options.port,
+            alias=options.host_key_alias or "",
+            config=self._named_config or "",
+            jump=jump,
+            is_scannable=not (jump or options.proxy_command),
+        )
         try:
             async with asyncio.timeout(None) as limit:
                 observer = LoginObserver(
                     where=f"{options.host}:{options.port}",
-                    jump=jump,
                     trusted=trusted,
-                    has_keys=bool(options.client_keys),
+                    accept=accept,
+                    identities=identities,
+                    agent_keys=agent_keys,
                     limit=limit,
                     timeouts=self._timeouts,
                 )
@@ -126,6 +144,11 @@ class Dialer:
                         tunnel=tunnel,
                         client_factory=lambda: observer,
                         known_hosts=trusted.entries,
+                        # An empty list would stand for the usual key files.
+                        client_keys=[each.path for each in identities.files] or iter(()),
+                        client_certs=list(identities.certificates),
+                        agent_path=identities.agent,
+                        agent_identities=identities.agent_keys,
                         agent_forwarding=False,
                         compression_algs=None,
                         encryption_algs=_ciphers(options.encryption_algs),
@@ -147,19 +170,31 @@ class Dialer:
 
     def _read_config(
         self, target: SshTarget
-    ) -> tuple[asyncssh.SSHClientConnectionOptions, TrustedKeys]:
-        """The options of ssh_config for a target, and its trusted keys. Blocks: it reads files."""
+    ) -> tuple[asyncssh.SSHClientConnectionOptions, TrustedKeys, Identities]:
+        """The options of ssh_config for a target, its trusted keys, and the keys to log in with.
+        Blocks: it reads files."""
         try:
             options = asyncssh.SSHClientConnectionOptions(
                 config=self._config,
                 host=target.address,
                 port=target.port if target.port is not None else (),
                 username=target.user if target.user is not None else (),
+                client_keys=None,
             )
-            return options, self._known_hosts.load(options.known_hosts)
+            trusted = self._known_hosts.load(options.config)
+            return options, trusted, self._key_files.identities(options.config)
         except (asyncssh.Error, OSError, ValueError) as error:
-            text = f"ssh_config or keys of {target.address}: {error}"
+            text = f"ssh_config of {target.address}: {error}"
             raise Unreachable(text, "ssh config") from None
+
+    def _say_skipped(self, identities: Identities, agent_keys: Sequence[bytes]) -> None:
+        """Log each key file that ssh_config names and no login can use, once."""
+        if not identities.is_configured:
+            return
+        for why in identities.ways_out(agent_keys):
+            if why not in self._skipped:
+                self._skipped.add(why)
+                _LOG.warning("an IdentityFile of ssh_config is skipped: %s", why)
 
     async def _through(self, route: str, seen: tuple[str, ...]) -> Connection:
         """The shared connection to the last hop of `route`, which is a value of ProxyJump.
@@ -178,7 +213,8 @@ class Dialer:
                 raise _copy(failed.error, str(failed.error))
             task = self._jumps.get(key)
             if task is None or _is_over(task):
-                task = loop.create_task(self._dial_hop(key, hop, connection, (*seen, route)))
+                via = ",".join(hops[:index])
+                task = loop.create_task(self._dial_hop(key, hop, connection, (*seen, route), via))
                 self._jumps[key] = task
             # Cancelling the login of one node must not end the connection of the others.
             connection = await asyncio.shield(task)
@@ -187,10 +223,10 @@ class Dialer:
         return connection
 
     async def _dial_hop(
-        self, key: str, hop: str, tunnel: Connection | None, seen: tuple[str, ...]
+        self, key: str, hop: str, tunnel: Connection | None, seen: tuple[str, ...], via: str
     ) -> Connection:
         try:
-            return await self._dial(_parse_hop(hop), tunnel, seen)
+            return await self._dial(_parse_hop(hop), tunnel, seen, via)
         except NodeError as error:
             failure = _copy(error, f"jump host {hop}: {error}")
             credentials = await self._credentials.state()

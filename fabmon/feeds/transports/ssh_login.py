@@ -1,22 +1,20 @@
-"""SSH logins: which host keys are trusted, and the precise reason when a login fails."""
+"""One SSH login: its limits, and the precise reason when it fails, with what to do."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import asyncssh
 
 from fabmon.fabric.time_wording import interval
-from fabmon.feeds.errors import HostKeyError, LoginRefused, NodeError, Unreachable, with_check
+from fabmon.fabric.wording import plural
+from fabmon.feeds.errors import HostKeyError, LoginRefused, NodeError, Unreachable
+from fabmon.feeds.transports.ssh_identities import Identities
+from fabmon.feeds.transports.ssh_known_hosts import AcceptCommand, TrustedKeys
 
-_USER_FILE = "~/.ssh/known_hosts"
-_GLOBAL_FILES = ("/etc/ssh/ssh_known_hosts",)
-_SSH_PORT = 22
+_KEY_MADE = "~/.ssh/id_ed25519"
 
 
 class SshTimeouts(NamedTuple):
@@ -27,112 +25,30 @@ class SshTimeouts(NamedTuple):
     login_s: float = 20.0
 
 
-class TrustedKeys(NamedTuple):
-    """The entries of some known_hosts files, and the files."""
-
-    entries: asyncssh.SSHKnownHosts
-    files: Sequence[str]
-
-    def has_entry(self, host: str, address: str, port: int) -> bool:
-        """Whether any key is trusted for a host."""
-        found = self.entries.match(host, address, port if port != _SSH_PORT else None)
-        return bool(found[0])
-
-    def rejection(
-        self, host: str, port: int, key: asyncssh.SSHKey | None, jump: str, changed: bool
-    ) -> HostKeyError:
-        """The error for a key that is not accepted, with the command that accepts it.
-
-        `jump` is the jump host of the connection, or empty: ssh-keyscan cannot use jump hosts.
-        """
-        file = self.files[0] if self.files else _USER_FILE
-        name = host if port == _SSH_PORT else f"[{host}]:{port}"
-        shown = f"{key.get_algorithm()} {key.get_fingerprint()}" if key else "of another kind"
-        at = "" if port == _SSH_PORT else f"-p {port} "
-        if jump:
-            accept = f"ssh -J {shlex.quote(jump)} {at}{shlex.quote(host)} true"
-        else:
-            accept = f"ssh-keyscan {at}{shlex.quote(host)} >> {file}"
-        if changed:
-            where = "" if file == _USER_FILE else f"-f {file} "
-            forget = f"ssh-keygen {where}-R {shlex.quote(name)}"
-            return HostKeyError(
-                f"host key changed: it is now {shown}. If that is expected: {forget}; {accept}",
-                "host key changed",
-            )
-        return HostKeyError(f"host key unknown: {shown}. Check that fingerprint, then: {accept}")
-
-
-class KnownHosts:
-    """Parsed known_hosts files, shared by all nodes and read again when one changes."""
-
-    def __init__(self) -> None:
-        self._cache: dict[tuple[str, ...], tuple[object, TrustedKeys]] = {}
-
-    def load(self, configured: object) -> TrustedKeys:
-        """The keys in the files that ssh_config names, else in the usual ones. Blocks.
-
-        None (`UserKnownHostsFile none`) means that no key is trusted, never that keys are not
-        checked. A missing file or an unreadable line adds nothing.
-        """
-        if configured is None:
-            files: tuple[str, ...] = ()
-        elif isinstance(configured, list) and configured:
-            files = tuple(str(name) for name in configured)
-        else:
-            files = (_USER_FILE, *_GLOBAL_FILES)
-        stamps = tuple(map(_stamp, files))
-        cached = self._cache.get(files)
-        if cached is not None and cached[0] == stamps:
-            return cached[1]
-        trusted = TrustedKeys(asyncssh.SSHKnownHosts(), files)
-        for name in files:
-            _load_file(trusted.entries, Path(name).expanduser())
-        self._cache[files] = (stamps, trusted)
-        return trusted
-
-
-def _load_file(entries: asyncssh.SSHKnownHosts, path: Path) -> None:
-    try:
-        text = path.read_text(errors="replace")
-    except OSError:
-        return
-    for line in text.splitlines():
-        try:
-            entries.load(line)
-        except ValueError:
-            continue
-
-
-def _stamp(name: str) -> tuple[int, int] | None:
-    try:
-        status = Path(name).expanduser().stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
-
-
 class LoginObserver(asyncssh.SSHClient):
     """The client side of one login: rejects unknown keys, answers no prompts, notes the progress.
 
     `limit` is moved as the login proceeds, by the `timeouts`. `where` names the server in messages;
-    `has_keys` says whether there are key files to offer.
+    `accept` is what accepts its host key. `identities` are the keys of this login, `agent_keys`
+    those that the agent holds.
     """
 
     def __init__(
         self,
         *,
         where: str,
-        jump: str,
         trusted: TrustedKeys,
-        has_keys: bool,
+        accept: AcceptCommand,
+        identities: Identities,
+        agent_keys: Sequence[bytes],
         limit: asyncio.Timeout,
         timeouts: SshTimeouts,
     ) -> None:
         self._where = where
-        self._jump = jump
         self._trusted = trusted
-        self._has_keys = has_keys or bool(os.environ.get("SSH_AUTH_SOCK"))
+        self._accept = accept
+        self._identities = identities
+        self._agent_keys = agent_keys
         self._limit = limit
         self._timeouts = timeouts
         self._connection: asyncssh.SSHClientConnection | None = None
@@ -149,8 +65,7 @@ class LoginObserver(asyncssh.SSHClient):
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
         """Reject a key that is not in known_hosts."""
-        changed = self._trusted.has_entry(host, addr, port)
-        self._rejection = self._trusted.rejection(host, port, key, self._jump, changed)
+        self._rejection = self._trusted.rejection(key, self._accept)
         return False
 
     def begin_auth(self, username: str) -> None:
@@ -179,11 +94,12 @@ class LoginObserver(asyncssh.SSHClient):
         if isinstance(error, asyncssh.PermissionDenied):
             return self._permission_error(error)
         if isinstance(error, asyncssh.KeyExchangeFailed):
-            if self._trusted.has_entry(host, "", port):
-                return self._trusted.rejection(host, port, None, self._jump, changed=True)
+            if self._trusted.has_entry(self._accept):
+                return self._trusted.rejection(None, self._accept)
             return Unreachable(f"{self._where}: no common algorithms: {error.reason}", "ssh")
         if isinstance(error, asyncssh.ChannelOpenError):
-            where = f"{self._jump} cannot reach {host}:{port}" if self._jump else self._where
+            jump = self._accept.jump
+            where = f"{jump} cannot reach {host}:{port}" if jump else self._where
             return Unreachable(f"{where}: {error.reason}")
         if isinstance(error, asyncssh.ProtocolError) and "uthentication" in error.reason:
             return LoginRefused(f"{self._where}: {error.reason}", "permission denied")
@@ -200,7 +116,7 @@ class LoginObserver(asyncssh.SSHClient):
         if self._user is not None:
             what = f"the login of {self._user} did not finish in {interval(self._timeouts.login_s)}"
         elif self._connection is None:
-            what = f"no answer through {self._jump or 'its proxy'} in {silence}"
+            what = f"no answer through {self._accept.jump or 'its proxy'} in {silence}"
         elif not self._connection.get_extra_info("server_version"):
             what = f"TCP connected, then silence for {silence} (is it an SSH server?)"
         else:
@@ -219,11 +135,29 @@ class LoginObserver(asyncssh.SSHClient):
             )
         elif not methods:
             message += f": {error.reason}"
-        elif not self._has_keys:
-            message += ": no key to offer (a key with a passphrase needs an ssh agent)"
         else:
-            message = with_check(f"{message}: it accepts none of our keys", "permission denied")
+            message += f": {self._unaccepted()}"
         return LoginRefused(message, "permission denied")
+
+    def _unaccepted(self) -> str:
+        """Why no key was accepted, and what to do."""
+        found = self._identities
+        ways = "; ".join(found.ways_out(self._agent_keys))
+        offered = [key.path for key in found.files]
+        add = f"authorized_keys of {self._user or '?'} there"
+        held = found.of_agent(self._agent_keys)
+        if not offered and not held:
+            if ways:
+                return f"no key to offer: {ways}"
+            agent = "" if found.agent is None else ", and the agent holds none"
+            return (
+                f"there is no key here to log in with{agent}: make one with"
+                f" ssh-keygen -t ed25519 -f {_KEY_MADE}, and add {_KEY_MADE}.pub to {add}"
+            )
+        names = ", ".join([*offered, *([f"{plural(held, 'key')} of the agent"] if held else [])])
+        public = f"{offered[0]}.pub" if offered else "a line of ssh-add -L"
+        text = f"it accepts none of our keys ({names}): add {public} to {add}, or is user= wrong?"
+        return f"{text}; {ways}" if ways else text
 
     def _disconnect_error(self, error: asyncssh.DisconnectError) -> NodeError:
         version = self._connection and self._connection.get_extra_info("server_version")

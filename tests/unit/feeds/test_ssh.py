@@ -182,9 +182,10 @@ async def test_a_refused_key(nodes: Nodes, empty_root: str) -> None:
     status, _ = await beside_a_good_one(nodes, empty_root, port)
     assert status.cause == "permission denied"
     assert status.reason == (
-        "permission denied (publickey) for user tester: it accepts none of our keys: is our public"
-        " key in its authorized_keys, is user= right?; next login when a key or ssh_config here"
-        " changes, by r, else within 30 min"
+        "permission denied (publickey) for user tester: it accepts none of our keys"
+        f" ({nodes.directory}/key): add {nodes.directory}/key.pub to authorized_keys of tester"
+        " there, or is user= wrong?; next login when a key or ssh_config here changes, by r, else"
+        " within 30 min"
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 from rich.cells import cell_len
 from rich.style import Style
 
+from fabmon.fabric.node_failures import common_reason
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.fabric.wording import (
@@ -140,7 +141,8 @@ def _fold(
     names = name_list([status.node for status in group], 3)
     sign = f" {'▾' if unfolded else '▸'} {_SIGNS[first.state]}"
     head = f"{sign} {len(group)} {first.state}, {first.cause}  "
-    reason, room = first.reason or first.cause, max(0, ctx.width - len(head))
+    reason = common_reason((status.reason or first.cause for status in group), first.cause)
+    room = max(0, ctx.width - len(head))
     text = f"{names}: {reason}"
     is_cut = cell_len(text) > room
     shown = (fit(names if is_cut else text, room), ctx.palette.text)
