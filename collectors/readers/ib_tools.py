@@ -46,7 +46,8 @@ def find_tools(fs: HostFS) -> "DiagTools":
     paths = {name: _found(name) for name in ("iblinkinfo", "perfquery", "dump_fts")}
     for command in ("iblinkinfo", "perfquery"):
         if paths[command] is None:
-            raise NoData(f"no {command} on this node: it comes with infiniband-diags")
+            # The source is read on request alone: its absence is worth a word.
+            raise Unsupported(f"no {command} on this node: it comes with infiniband-diags")
     check_permission(fs)
     return DiagCommands(paths["iblinkinfo"] or "", paths["perfquery"] or "", paths["dump_fts"])
 

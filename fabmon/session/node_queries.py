@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from fabmon.analysis.audit.sources import IB_FABRIC, IB_FABRIC_HCAS
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.jobs.job import Job
@@ -47,7 +48,10 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
         surveyor.accept(tick)
         # The scheduler is asked meanwhile; where it cannot be, its report says why.
         return snapshot.jobs.report is not None and all(
-            surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
+            (
+                surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
+                and (not reads_fabric(host) or has_read_fabric(surveyor, snapshot, host))
+            )
             or snapshot.statuses[host.name].state in _GONE
             for host in hosts
         )
@@ -121,7 +125,13 @@ async def collect_fabric(
 
 def reads_fabric(host: Host) -> bool:
     """Whether a host is to read an InfiniBand fabric in band."""
-    return any(name.lstrip("+") == "ib_fabric" for name in host.sources)
+    return any(name.lstrip("+") == IB_FABRIC for name in host.sources)
+
+
+def has_read_fabric(surveyor: Surveyor, snapshot: Snapshot, host: Host) -> bool:
+    """Whether a host has read its InfiniBand fabric once, or said why it cannot."""
+    lost = any(each.source == IB_FABRIC for each in snapshot.notices.get(host.name, ()))
+    return lost or {IB_FABRIC, IB_FABRIC_HCAS} <= surveyor.sources_of(host.name)
 
 
 async def _listen(

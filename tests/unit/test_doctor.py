@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from contextlib import aclosing
 from pathlib import Path
@@ -12,6 +13,9 @@ import msgspec
 import pytest
 
 from collectors import wire
+from collectors.hostfs import HostFS
+from collectors.readers import ib_tools
+from collectors.source import Unsupported
 from fabmon.analysis.audit.sources import SourceState, source_states
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.fabric.model import Host
@@ -21,9 +25,12 @@ from fabmon.feeds.live import LiveFeed
 from fabmon.history.history import History
 from fabmon.report.doctor import DoctorRecord, doctor_table, examine
 from fabmon.report.output import as_json, json_schema
+from fabmon.session.node_queries import examine_nodes
+from fabmon.session.session import Session
 from tests.builders import START_NS, frame, hello, port, tick, up
 from tests.fixtures import parts
 from tests.fixtures.hosts import HOSTS
+from tests.fixtures.ibfabric import ib_fabric_node
 from tests.fixtures.tree import Counter, Tree
 from tests.goldens import check_golden
 from tests.unit.test_audit import nic
@@ -58,6 +65,60 @@ async def test_every_source_of_a_host_is_reported_with_its_state(tmp_path: Path)
     assert [fault.check for fault in record.faults if "mlx5_7" in fault.ports[0]][:1] == [
         "pcie_downtrained"
     ]
+
+
+DIAGS = """#!/bin/sh
+case "$0 $*" in
+*iblinkinfo*) sleep {seconds}; cat {tree}/iblinkinfo.txt ;;
+*perfquery\\ --extended*) sleep {seconds}; cat {tree}/perfquery-x-*.txt ;;
+*) cat {tree}/perfquery-3.txt ;;
+esac
+"""
+
+
+def add_diags(directory: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Commands of infiniband-diags first on the PATH, which take some seconds."""
+    ib_fabric_node(directory / "tree")
+    for name in ("iblinkinfo", "perfquery"):
+        script = directory / name
+        script.write_text(DIAGS.format(seconds=seconds, tree=directory / "tree" / "ib_fabric"))
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+
+def fabric_of(record: DoctorRecord) -> dict[str, SourceState]:
+    """The state of the sources that read the InfiniBand fabric."""
+    node = next(node for node in record.nodes if node.node == "gpu1")
+    return {each.source: each for each in node.sources if "ib_fabric" in each.source}
+
+
+async def test_doctor_waits_until_a_fabric_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_diags(tmp_path, monkeypatch, 2.0)
+    host = Host(name="gpu1", via="local", sources=("+ib_fabric",))
+    record = await examine_nodes(Session.load(None), [host], 120.0)
+    states = {name: source.state for name, source in fabric_of(record).items()}
+    assert states == {"ib_fabric": "works", "ib_fabric_hcas": "works"}
+
+
+async def test_a_fabric_that_is_not_read_in_time_is_not_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_diags(tmp_path, monkeypatch, 600.0)
+    host = Host(name="gpu1", via="local", sources=("+ib_fabric",))
+    record = await examine_nodes(Session.load(None), [host], 4.0)
+    assert "still being read" in fabric_of(record)["ib_fabric"].text
+    assert "ib_fabric        absent         is still being read" in doctor_table(record)
+
+
+async def test_a_fabric_without_the_tools_to_read_it_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ib_tools, "_PATH", "")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(Unsupported, match="it comes with infiniband-diags"):
+        ib_tools.find_tools(HostFS())
 
 
 async def test_a_machine_without_rdma_lacks_those_sources_and_that_is_no_fault(

@@ -21,6 +21,11 @@ _STATES = {"denied": "not permitted", "late": SLOW}
 _SLOW_US = 100_000
 """Microseconds; a read that takes longer is too slow: it is a tenth of the probe's second."""
 
+IB_FABRIC, IB_FABRIC_HCAS = "ib_fabric", "ib_fabric_hcas"
+"""The source of a whole InfiniBand fabric, and of its HCAs, which takes longer. Both are read in
+rounds of seconds, and are on request alone."""
+
+_BEING_READ = "is still being read: --duration 60s waits longer"
 _PROBE = "probe"
 _READ_US = "probe_read_us"
 
@@ -67,6 +72,8 @@ def source_states(survey: Survey, node: str) -> list[SourceState]:
         notice = lost.get(name)
         state = WORKS if infos else ABSENT
         text = _missing(survey.notices.get(node, ()), name) if missing else ""
+        if not infos and (name == IB_FABRIC or (name == IB_FABRIC_HCAS and IB_FABRIC in blocks)):
+            text = _BEING_READ
         if notice is not None:
             state, text = _STATES.get(notice.reason, notice.reason), notice.text
         elif (read_us.get(name) or 0) > _SLOW_US:

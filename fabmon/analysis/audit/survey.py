@@ -96,6 +96,11 @@ class Surveyor:
         """The number of frames of a node since its last hello."""
         return self._heard[node]
 
+    def sources_of(self, node: str) -> set[str]:
+        """The sources that a node reads, by its last hello."""
+        hello = self._hellos.get(node)
+        return set() if hello is None else {block.source for block in hello.blocks}
+
     def survey(self, snapshot: Snapshot) -> Survey:
         """All that was reported so far, with the snapshot of the last tick."""
         totals: dict[str, dict[str, int]] = {}
