@@ -199,3 +199,11 @@ def stale_ports(snapshot: Snapshot) -> NDArray[np.bool_]:
         np.maximum(longest_s, STALE_READS * snapshot.period_s, out=longest_s)
     late: NDArray[np.bool_] = snapshot.age_s > longest_s
     return late & np.isfinite(snapshot.age_s)
+
+
+def unknown_ports(snapshot: Snapshot) -> NDArray[np.bool_]:
+    """[ports]: whether neither direction has a rate, of ports that are not down: they are not
+    judged."""
+    rates = snapshot.heat[[HEAT.index("tx_bps"), HEAT.index("rx_bps")]]
+    unknown: NDArray[np.bool_] = np.isnan(rates).all(axis=0) & (snapshot.up != 0)
+    return unknown

@@ -53,11 +53,12 @@ class LivePage:
 
     def take(self, scene: Scene) -> None:
         """Take a scene; write the page where that is due."""
-        now_ns, bin_s = scene.snapshot.time_ns, max(_BIN_S, scene.snapshot.interval_s)
+        now_ns, interval_s = scene.snapshot.time_ns, scene.snapshot.interval_s
         if self._digest is None:
-            self._digest = Digest.empty(Bins(now_ns - _SHOWN_S * SECOND_NS, now_ns, bin_s))
+            from_ns = now_ns - _SHOWN_S * SECOND_NS
+            self._digest = Digest.empty(Bins(from_ns, now_ns, interval_s, _BIN_S))
         bins = self._digest.bins
-        late = (now_ns - bins.from_ns) // bins.width_ns - (bins.count - 1)
+        late = bins.after_last(now_ns)
         if late > 0:
             self._digest.move(late)
         self._digest.add(scene)

@@ -134,6 +134,18 @@ def test_nothing_seen_is_not_nothing_wrong() -> None:
     assert "no link is flagged" not in _panel(world.scene(5))
 
 
+def test_cells_without_a_rate_are_no_absence_of_findings() -> None:
+    scene = replace(HEALTHY.scene(70), findings=())
+    heat = np.full_like(scene.snapshot.heat, np.nan)
+    unknown = replace(scene, snapshot=replace(scene.snapshot, heat=heat))
+    assert "? Nothing is known: no port has a rate" in _panel(unknown)
+    assert "No findings" not in _panel(unknown)
+    heat[:, 1:] = scene.snapshot.heat[:, 1:]
+    partly = replace(scene, snapshot=replace(scene.snapshot, heat=heat))
+    assert "1 port of" in _panel(partly)
+    assert "without a rate: not judged" in _panel(partly)
+
+
 def test_events_call_causes_as_findings_do() -> None:
     scene = COLLISION.scene(70)
     screen_state = ScreenState("pod7", Depth.NONE)

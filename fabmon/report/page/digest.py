@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from fabmon.analysis.recent_load import RecentLoad, full_ticks
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, unknown_ports
 
 MOST_BINS = 240
 _DAY_NS = 86_400 * 10**9
@@ -27,24 +27,34 @@ _MOST_BARS = 32
 
 
 class Bins:
-    """Equal parts of a time, at most MOST_BINS, each at least one tick long."""
+    """Equal parts of a time, at most MOST_BINS, each of the same number of ticks and of at least
+    `least_s`; the first begins with the interval of the first tick."""
 
-    def __init__(self, from_ns: int, until_ns: int, interval_s: float) -> None:
+    def __init__(
+        self, from_ns: int, until_ns: int, interval_s: float, least_s: float = 0.0
+    ) -> None:
         """`until_ns` is in the last bin; `is_dated`: a time of day alone would be ambiguous."""
         self.from_ns = from_ns
         self.until_ns = until_ns
-        ticks = (until_ns - from_ns) / (interval_s * 1e9) + 1
-        self.count = max(1, min(MOST_BINS, round(ticks)))
+        self._tick_ns = max(1, round(interval_s * 1e9))
+        ticks = round((until_ns - from_ns) / self._tick_ns) + 1
+        each = max(-(-ticks // MOST_BINS), round(least_s / interval_s))
+        self.count = -(-ticks // each)
         self.is_dated = until_ns - from_ns > _DAY_NS
-        self.width_ns = max(1, -(-(until_ns - from_ns + int(interval_s * 1e9)) // self.count))
+        self.width_ns = each * self._tick_ns
 
-    def of(self, time_ns: int) -> int:
-        """The bin of a time."""
-        return min(self.count - 1, max(0, (time_ns - self.from_ns) // self.width_ns))
+    def covered(self, time_ns: int) -> Iterator[int]:
+        """The bins that the interval before a tick covers by 40 % or more of it: so no bin is empty
+        of which every tick is there, although their times vary by some milliseconds."""
+        places = {self._place(time_ns - self._tick_ns * tenths // 10) for tenths in (4, 6)}
+        yield from {min(self.count - 1, max(0, place)) for place in places}
 
-    def start_ns(self, place: int) -> int:
-        """The start of a bin."""
-        return self.from_ns + place * self.width_ns
+    def after_last(self, time_ns: int) -> int:
+        """How many bins a tick is after the last one; negative before it."""
+        return self._place(time_ns - self._tick_ns // 2) - (self.count - 1)
+
+    def _place(self, time_ns: int) -> int:
+        return (time_ns - self.from_ns + self._tick_ns) // self.width_ns
 
     def move(self, by: int) -> None:
         """Move the time by so many bins."""
@@ -69,10 +79,11 @@ class PortBins:
             self._sums = np.pad(self._sums, room)
             self._counts = np.pad(self._counts, room)
             self._highest = np.pad(self._highest, room, constant_values=np.nan)
-        at, rows = self._bins.of(time_ns), np.flatnonzero(np.isfinite(values))
-        self._sums[rows, at] += values[rows]
-        self._counts[rows, at] += 1
-        self._highest[rows, at] = np.fmax(self._highest[rows, at], values[rows])
+        rows = np.flatnonzero(np.isfinite(values))
+        for at in self._bins.covered(time_ns):
+            self._sums[rows, at] += values[rows]
+            self._counts[rows, at] += 1
+            self._highest[rows, at] = np.fmax(self._highest[rows, at], values[rows])
 
     def move(self, by: int) -> None:
         """Leave out the first `by` bins, and begin as many at the end."""
@@ -138,20 +149,22 @@ class ReportedFinding:
 
 @dataclass(slots=True)
 class Digest:
-    """The contents of a page. `findings` are in the order in which they began; `left_out` counts
-    the findings and events for which there is no room.
+    """The contents of a page. `findings` are in the order in which they began; there is no room for
+    those in `left_out`, and for `left_out_events`. `is_known` says whether any port ever had a
+    rate.
     """
 
     bins: Bins
     busy: PortBins
     paused: PortBins
     ticks: int = 0
+    is_known: bool = False
     fabric: Fabric | None = None
     last: Snapshot | None = None
     findings: dict[tuple[str, int], ReportedFinding] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     jobs: tuple[JobIteration, ...] = ()
-    left_out_findings: int = 0
+    left_out: set[tuple[str, int]] = field(default_factory=set)
     left_out_events: int = 0
     _carries: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
 
@@ -175,6 +188,7 @@ class Digest:
         _events(self, scene)
         self.jobs = scene.iteration_report.jobs or self.jobs
         self.ticks += 1
+        self.is_known = self.is_known or not unknown_ports(snapshot).all()
 
     def move(self, by: int) -> None:
         """Move the time by so many bins: what ended before it is left out."""
@@ -198,6 +212,7 @@ class Digest:
             busy=self.busy.copy(bins),
             paused=self.paused.copy(bins),
             findings={key: copy.copy(each) for key, each in self.findings.items()},
+            left_out=set(self.left_out),
             events=list(self.events),
         )
 
@@ -231,7 +246,7 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
         if reported is not None:
             reported.finding = finding
         elif len(made.findings) >= _MOST_FINDINGS:
-            made.left_out_findings += 1
+            made.left_out.add(key)
         else:
             fabric = scene.snapshot.fabric
             subject = fabric.display_names([finding.subject])[0]

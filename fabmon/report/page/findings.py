@@ -26,15 +26,16 @@ _ONE_COLUMN = 6
 def findings(digest: Digest) -> Markup:
     """A section per finding, in the order of their starts."""
     if not digest.findings:
-        return tag("p", "No findings.", class_="muted")
+        text = "No findings." if digest.is_known else "Nothing is known: no port had a rate."
+        return tag("p", text, class_="muted")
     return joined(
         [
             *(
                 _finding(number, reported, digest)
                 for number, reported in enumerate(digest.findings.values(), 1)
             ),
-            tag("p", f"{digest.left_out_findings} more did not fit on this page.", class_="muted")
-            if digest.left_out_findings
+            tag("p", f"{len(digest.left_out)} more did not fit on this page.", class_="muted")
+            if digest.left_out
             else None,
         ]
     )

@@ -53,12 +53,19 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
     loss = 0.0 if worst is None else causes.lost_bandwidth(worst.worst)
     severe = Counter(each.finding.severity for each in reported)
     kinds = ", ".join(f"{count} {severity}" for severity, count in sorted(severe.items()))
+    if digest.left_out:
+        kinds += f", {len(digest.left_out)} not shown"
+    nothing = "no findings" if digest.is_known else "no port had a rate"
     shown = [
-        ("findings", str(len(reported) + digest.left_out_findings), kinds or "none"),
+        (
+            "findings",
+            str(len(reported) + len(digest.left_out)) if digest.is_known or reported else "?",
+            kinds or nothing,
+        ),
         (
             "highest loss",
             percent(loss) if loss else "-",
-            f"{causes.finding_title(worst.worst)} {worst.subject}" if worst else "no findings",
+            f"{causes.finding_title(worst.worst)} {worst.subject}" if worst else nothing,
         ),
         ("nodes", str(nodes), f"{up} up at the end"),
         (

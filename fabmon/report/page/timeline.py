@@ -12,6 +12,7 @@ from fabmon.analysis import causes
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import event_time, measured
+from fabmon.fabric.wording import plural
 from fabmon.report.page.digest import Digest, ReportedFinding, is_drawn
 from fabmon.report.page.markup import (
     CHART_LEFT,
@@ -74,11 +75,17 @@ def timeline(digest: Digest) -> Markup:
                 role="img",
                 aria_label="timeline of the recording",
             ),
-            tag("p", f"{len(found) - len(shown)} more findings below.", class_="muted")
+            tag("p", _more(len(found) - len(shown), len(digest.left_out)), class_="muted")
             if len(found) > len(shown)
             else None,
         ]
     )
+
+
+def _more(below: int, left_out: int) -> str:
+    """The findings that are not on the timeline."""
+    text = f"{plural(below, 'more finding')} below"
+    return f"{text}, and {left_out} that did not fit on this page." if left_out else f"{text}."
 
 
 def _strip(digest: Digest) -> Markup:

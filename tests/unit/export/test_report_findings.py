@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import numpy as np
+import pytest
 
 from fabmon.analysis.causes import CAUSES
+from fabmon.analysis.finding import Change
 from fabmon.fabric.wording import bit_rate
-from fabmon.report.page.digest import Bins, digest
+from fabmon.report.page.digest import MOST_BINS, Bins, PortBins, digest
 from fabmon.report.page.findings import findings
+from fabmon.report.page.page import cards
+from fabmon.report.page.timeline import timeline
+from fabmon.report.scene_report import table
 from tests.tui.scenes import START_NS, World
 
 WORLD = World(collides=30)
@@ -53,3 +59,54 @@ def test_the_rule_is_on_the_page_and_not_the_name_of_a_file() -> None:
     html = str(findings(digest([WORLD.scene(49)], Bins(START_NS, START_NS + 60 * 10**9, 1.0))))
     assert CAUSES["ecmp_collision"].rule.partition("(")[0] in html
     assert ".md" not in html
+
+
+@pytest.mark.parametrize("ticks", [1, 2, 50, 239, 240, 241, 300, 479, 1000])
+@pytest.mark.parametrize("phase", [0.1, 0.3, 0.5, 1.0])
+def test_no_bin_is_empty_where_every_tick_is_there(ticks: int, phase: float) -> None:
+    """The first tick comes at once, the others in each second, some milliseconds early or late."""
+    late_s = np.random.default_rng(ticks).uniform(-0.03, 0.03, ticks)
+    after_s = [0.0, *(n - 1 + phase + late_s[n] for n in range(1, ticks))]
+    times = [START_NS + round(each * 1e9) for each in after_s]
+    made = Bins(times[0], times[-1], 1.0)
+    filled = PortBins(made)
+    for time_ns in times:
+        filled.add(np.ones(1, np.float32), time_ns)
+    assert made.count <= MOST_BINS
+    assert np.isfinite(filled.highest).all()
+
+
+def test_a_tick_that_is_missing_is_a_gap() -> None:
+    made = Bins(START_NS, START_NS + 20 * 10**9, 1.0)
+    filled = PortBins(made)
+    for tick in range(21):
+        if tick not in (8, 9, 10):
+            filled.add(np.ones(1, np.float32), START_NS + tick * 10**9)
+    assert np.flatnonzero(np.isnan(filled.highest[0])).tolist() == [8, 9, 10]
+
+
+def test_timeline_cards_and_list_count_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Findings without room are counted once, however often they change."""
+    monkeypatch.setattr("fabmon.report.page.digest._MOST_FINDINGS", 50)
+    scene = WORLD.scene(49)
+    changes = [
+        (Change.OPEN, msgspec.structs.replace(scene.findings[0], subject=f"leaf1/swp{number}"))
+        for number in range(53)
+    ]
+    scenes = [replace(scene, changes=tuple(changes))] * 4
+    made = digest(scenes, Bins(START_NS, START_NS + 60 * 10**9, 1.0))
+    assert "<b>53</b><span>findings</span><small>50 critical, 3 not shown</small>" in str(
+        cards(made, ())
+    )
+    assert "10 more findings below, and 3 that did not fit on this page." in str(timeline(made))
+    assert "3 more did not fit on this page." in str(findings(made))
+
+
+def test_a_recording_without_a_rate_has_no_verdict() -> None:
+    scene = WORLD.scene(20)
+    snapshot = replace(scene.snapshot, heat=np.full_like(scene.snapshot.heat, np.nan))
+    empty = replace(scene, snapshot=snapshot, findings=(), changes=())
+    made = digest([empty], Bins(START_NS, START_NS + 60 * 10**9, 1.0))
+    assert "Nothing is known: no port had a rate." in str(findings(made))
+    assert "<b>?</b><span>findings</span><small>no port had a rate</small>" in str(cards(made, ()))
+    assert "nothing is known: no port has a rate" in table(empty)
