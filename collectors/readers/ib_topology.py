@@ -6,7 +6,8 @@ A switch's ports share one GUID; an HCA's have one each. A line is
     <port>[  ] "<name>" ( <remarks>)
 
 and ends after the arrow for a port without another end. Names are node descriptions, or those of
-a node-name-map: `gpu7 mlx5_3` for an HCA, `MF0;leaf1:MQM9700/U1` for a switch.
+a node-name-map: `gpu7 mlx5_3` for an HCA, `MF0;leaf1:MQM9700/U1` for a switch. An HCA without a
+name is a node by the GUID of its port.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+
+from collectors.node_description import hca_owner, unnamed_node
 
 SWITCH = "switch"
 HOST = "host"
@@ -165,6 +168,7 @@ def _names(
             found[end.guid, end.number] = (node, f"p{end.number}", SWITCH)
         elif not end.name.endswith(_NO_NODE):
             node, port = hca_name(end.name, end.number)
+            node = node or unnamed_node(f"{end.guid:x}")
             if (node, port) in taken:
                 port = f"{port}-{end.guid:016x}"
             taken.add((node, port))
@@ -183,12 +187,12 @@ def switch_name(description: str) -> str:
 
 
 def hca_name(description: str, number: int) -> Tuple[str, str]:
-    """`gpu7 mlx5_3` -> `gpu7` and `mlx5_3`; the second port of a device is `mlx5_3/2`."""
-    node, _, device = description.partition(" ")
-    device = _one_word(device)
+    """`gpu7 mlx5_3` -> `gpu7` and `mlx5_3`; the second port of a device is `mlx5_3/2`. The node is
+    empty for an HCA without a name."""
+    node, device = map(_one_word, hca_owner(description))
     if not device:
-        return _one_word(node), f"p{number}"
-    return _one_word(node), device if number == 1 else f"{device}/{number}"
+        return node, f"p{number}"
+    return node, device if number == 1 else f"{device}/{number}"
 
 
 def _one_word(text: str) -> str:

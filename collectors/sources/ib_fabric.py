@@ -36,6 +36,7 @@ from typing import Dict, List, Optional, Set, Tuple
 
 from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
+from collectors.node_description import is_unnamed, unnamed_note
 from collectors.readers.ib_forwarding import SwitchTables, routing_engine
 from collectors.readers.ib_tools import find_tools, known_names
 from collectors.readers.ib_topology import HOST, FabricPort
@@ -146,6 +147,9 @@ class IbFabric(Rounds):
             self.limits = [
                 f"{first.left_out} of {total} ports are left out: a hello has room for {room}"
             ]
+        unnamed = {port.line.end.guid for port in first.ports if is_unnamed(port.node)}
+        if unnamed:
+            self.limits.append(unnamed_note(len(unnamed)))
         objects = [_object(port, counters) for port, counters in zip(first.ports, first.metrics)]
         if first.tables is not None:
             objects.append(_tables_object(first.tables, first.ports))

@@ -49,7 +49,6 @@ def names(text: str) -> list[str]:
         ("gpu[1-4]!gpu3", ["gpu1", "gpu2", "gpu4"]),
         ("node01 slots=8", ["node01"]),
         ("node01 slots=8 max_slots=16\nnode02 max-slots=4", ["node01", "node02"]),
-        ("node01:8\nnode02:8", ["node01", "node02"]),
         ("fe80::1", ["fe80::1"]),
         ("10.0.0.7", ["10.0.0.7"]),
         ("\ufeffgpu1\r\ngpu2\r\n", ["gpu1", "gpu2"]),
@@ -58,6 +57,53 @@ def names(text: str) -> list[str]:
 )
 def test_node_sets(text: str, expected: list[str]) -> None:
     assert names(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("root@192.0.2.4 slots=1", ("192.0.2.4", "root", None)),
+        ("root@gpu[1-1]", ("gpu1", "root", None)),
+        ("192.0.2.4:2222", ("192.0.2.4", None, 2222)),
+        ("me@node01:2222 group=a", ("node01", "me", 2222)),
+        ("node01:22", ("node01", None, 22)),
+        ("node01:161 via=snmp secret=f", ("node01", None, 161)),
+        ("node01:9100 via=exporters", ("node01", None, 9100)),
+        ("[2001:db8::1]:2222", ("2001:db8::1", None, 2222)),
+        ("me@[2001:db8::1]", ("2001:db8::1", "me", None)),
+        ("[::1]:2222", ("0::1", None, 2222)),
+        ("fe80::1:9838", ("fe80::1:9838", None, None)),
+        # The slots of MPI machine files.
+        ("node01:8", ("node01", None, None)),
+        ("node01:128 slots=128", ("node01", None, None)),
+        ("192.0.2.4:8", ("192.0.2.4", None, None)),
+    ],
+)
+def test_a_user_and_a_port_beside_a_name(
+    text: str, expected: tuple[str, str | None, int | None]
+) -> None:
+    (host,) = parse(text)
+    assert (host.name, host.user, host.port) == expected
+
+
+def test_a_host_option_has_no_slots() -> None:
+    assert [host.port for host in hosts_file.from_nodesets(["gpu[1-2]:8"])] == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "problem"),
+    [
+        ("node01:99999", 8, "'99999' is not a TCP port"),
+        ("-oProxyCommand=x@node01", 1, "is not a user name"),
+        ("me@node01 user=me", 11, "user= is given twice"),
+        ("node01:2222 port=22", 13, "port= is given twice"),
+        ("@compute", 1, "groups such as @compute are not supported"),
+    ],
+)
+def test_a_wrong_user_or_port_beside_a_name(line: str, column: int, problem: str) -> None:
+    message = complaint(line)
+    assert message.startswith(f"hosts.txt:1:{column}: ")
+    assert problem in message
 
 
 def test_every_key() -> None:

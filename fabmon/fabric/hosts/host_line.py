@@ -41,6 +41,16 @@ _SOURCE = re.compile(r"[+-]?[a-z][a-z0-9_]*")
 _SCRAPE = re.compile(r"(?:(?P<kind>[a-z_][a-z0-9_]*):)?(?P<port>[0-9]{1,5})(?:/[!-~]*)?")
 _UFM_TLS = "https"
 """In place of KIND where `scrape` is the telemetry of a UFM."""
+_PLACE = re.compile(
+    r"(?:(?P<user>[^@]+)@)?"
+    r"(?:\[(?P<v6>[0-9a-fA-F.]*:[0-9a-fA-F:.]*)\](?::(?P<v6_port>\d{1,5}))?"
+    r"|(?P<nodes>[^:]+?):(?P<port>\d{1,5})|(?P<bare>.+))"
+)
+_MOST_SLOTS = 512
+"""Numbers after a node's name up to this one may be the slots of an MPI machine file: no node runs
+more processes, and of services without a `via=` only SSH listens below."""
+
+_SSH_PORT = 22
 _SLOWEST_BPS = 1e6
 """A lower line rate is taken for a number without its unit."""
 
@@ -84,6 +94,40 @@ class Speed(NamedTuple):
 
     pattern: str
     bps: float
+
+
+class Place(NamedTuple):
+    """The first word of a line: a node set, and what it has beside it as the words of keys."""
+
+    nodes: Word
+    keys: list[Word]
+
+
+def place(word: Word, *, may_be_slots: bool) -> Place:
+    """The parts of `[USER@]NODESET[:PORT]` or `[USER@][IPV6][:PORT]`.
+
+    With `may_be_slots`, a small number after a node set is that of an MPI machine file, ignored.
+    """
+    match = _PLACE.fullmatch(word.text)
+    if match is None:
+        return Place(word, [])
+    group = "v6" if match["v6"] else "nodes" if match["nodes"] else "bare"
+    nodes = match[group]
+    if nodes.startswith("::"):
+        nodes = f"0{nodes}"  # the same address, which may be a name
+    port = match["v6_port"] or match["port"]
+    if may_be_slots and group == "nodes" and int(port) <= _MOST_SLOTS and int(port) != _SSH_PORT:
+        port = None
+    keys = [
+        # As if written in place: a problem is reported at the column of the value.
+        Word(f"{key}={value}", word.column + match.start(at) - len(key) - 1)
+        for key, value, at in (
+            ("user", match["user"], "user"),
+            ("port", port, "v6_port" if match["v6_port"] else "port"),
+        )
+        if value
+    ]
+    return Place(Word(nodes, word.column + match.start(group)), keys)
 
 
 def words(line: str) -> list[Word]:

@@ -3,7 +3,9 @@
     NODESET [key=value ...]     # comment
     gpu[001-128]                group=rack7 user=monitor
     leaf[1-4]                   role=switch address=10.0.0.[1-4] speed.up*=400G
+    root@192.0.2.4:2222         # the user, and the port of SSH or of another `via`
     node01 slots=8              # MPI and DeepSpeed hostfiles are hosts files
+    node02:8                    # so are MPI machine files
 
 Keys: address user port via command python role group speed speed.PATTERN. See
 config/hosts.example.txt.
@@ -85,15 +87,15 @@ def from_nodesets(entries: Iterable[str]) -> list[Host]:
 
     Raises HostsFileError; its line numbers count the entries.
     """
-    return _parse(list(entries), "--host")
+    return _parse(list(entries), "--host", may_be_machine_file=False)
 
 
-def _parse(lines: Sequence[str], filename: str) -> list[Host]:
+def _parse(lines: Sequence[str], filename: str, *, may_be_machine_file: bool = True) -> list[Host]:
     hosts: list[Host] = []
     problems: list[LineProblem] = []
     first_seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        for host, column in _entry(line, number, problems):
+        for host, column in _entry(line, number, problems, may_be_machine_file):
             if host.name in first_seen:
                 what = f"{host.name} is listed on line {first_seen[host.name]} already"
                 problems.append(LineProblem(number, column, what, "remove one of them"))
@@ -112,7 +114,9 @@ def _parse(lines: Sequence[str], filename: str) -> list[Host]:
     return hosts
 
 
-def _entry(line: str, number: int, problems: list[LineProblem]) -> list[tuple[Host, int]]:
+def _entry(
+    line: str, number: int, problems: list[LineProblem], may_be_machine_file: bool
+) -> list[tuple[Host, int]]:
     """The hosts of one line, each with the column of its node set; problems are added."""
 
     def note(bad: Bad) -> None:
@@ -128,7 +132,10 @@ def _entry(line: str, number: int, problems: list[LineProblem]) -> list[tuple[Ho
     before = len(problems)
     names: list[str] = []
     try:
-        names = nodesets.expand(found[0])
+        is_plain = all(word.text.startswith(host_line.IGNORED) for word in found[1:])
+        place = host_line.place(found[0], may_be_slots=may_be_machine_file and is_plain)
+        found[:1] = [place.nodes, *place.keys]
+        names = nodesets.expand(place.nodes)
     except Bad as bad:
         note(bad)
     values, address = _values(found[1:], note)

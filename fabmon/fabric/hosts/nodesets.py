@@ -17,20 +17,14 @@ MAX_NODES = 65536
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}")
 _SET = re.compile(r"[A-Za-z0-9_.:,!&^/\[\]-]+")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_SLOTS = re.compile(r"([^:]+):\d+")
 _EXAMPLE = "as in gpu[001-128] or rack[1-2]node[1-3]"
 
 
 def expand(word: Word) -> list[str]:
     """The names of a node set, sorted. Raises Bad."""
-    text = word.text
-    slots = _SLOTS.fullmatch(text)
-    if slots is not None:
-        # `node01:8` of an MPI machine file: the number of slots is ignored.
-        text = slots[1]
-    if text.startswith("@"):
+    if word.text.startswith("@"):
         raise Bad(word.column, "groups such as @compute are not supported", f"write {_EXAMPLE}")
-    names = _expand(Word(text, word.column))
+    names = _expand(word)
     for name in names:
         if not _NAME.fullmatch(name):
             raise Bad(

@@ -2,16 +2,19 @@
 
 Names come from node descriptions: `MF0;leaf1:MQM9700/U1` is leaf1, and `gpu7 mlx5_3` is the port
 mlx5_3 of gpu7. A port of a switch is `p` and its number. Where several switches have the same name,
-or several HCAs, the GUID is appended, as the source `ib_fabric` does.
+or several HCAs, the GUID is appended, as the source `ib_fabric` does. An HCA without a name is a
+node by its system image GUID, which all HCAs of one card have, or else by its own:
+`unnamed-bb00000000000002`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from collectors.node_description import hca_owner, unnamed_node
 from fabmon.fabric.topology.plan import (
     INFINIBAND,
     End,
@@ -28,6 +31,7 @@ _END = r"(CA|SW|RT)\s+\d+\s+(\d+)\s+0x([0-9a-f]+)"
 _PORTS_LINE = re.compile(rf"{_END}\s+\S+\s+\S+\s+-\s+{_END}\s+\( '(.*)' - '(.*)' \)")
 _OPEN_LINE = re.compile(r"(?:CA|SW|RT)\s+\d+\s+\d+\b(?!.*\s-\s+(?:CA|SW|RT)\s)")
 """A line of `--ports` without another end; how the rest of it looks differs between versions."""
+_SYSTEM = re.compile(r"sysimgguid=0x([0-9a-f]+)")
 _KEYS = ("vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=")
 _MANAGED = re.compile(r"MF\d+;([^:;]+):[^/]*(?:/(.*))?")
 _NO_NODE = "Aggregation Node"
@@ -52,7 +56,7 @@ def parse(text: str, filename: str) -> Topology:
         for number, one, other in _links(text, problems)
         if not any(each.description.endswith(_NO_NODE) for each in (one, other))
     ]
-    names = _Names(far for _, *both in links for far in both)
+    names = _Names((far for _, *both in links for far in both), _systems(text))
     for number, one, other in links:
         ends = (names.end(one), names.end(other))
         for far, end in zip((one, other), ends, strict=True):
@@ -105,10 +109,23 @@ def _descriptions(text: str) -> dict[str, str]:
     return {match[3]: match[4] for match in _OWNER.finditer(text) if match[4]}
 
 
-class _Names:
-    """The ends of links as people know them, with the GUID where descriptions are the same."""
+def _systems(text: str) -> dict[str, str]:
+    """GUID -> system image GUID, of the nodes that have a block of their own."""
+    found, system = {}, ""
+    for line in text.splitlines():
+        if (match := _SYSTEM.match(line)) is not None:
+            system = match[1]
+        elif (match := _OWNER.match(line)) is not None:
+            found[match[3]] = system or match[3]
+            system = ""
+    return found
 
-    def __init__(self, ends: Iterable[_Far]) -> None:
+
+class _Names:
+    """The ends of links as people know them, with the GUID where descriptions are the same;
+    `systems` maps GUIDs to system image GUIDs."""
+
+    def __init__(self, ends: Iterable[_Far], systems: Mapping[str, str]) -> None:
         ends = list(ends)
         called = {far.guid: _switch_name(far.description) for far in ends if far.is_switch}
         times = Counter(called.values())
@@ -121,8 +138,8 @@ class _Names:
         for far in ends:
             if far.is_switch or (far.guid, far.number) in self._hcas:
                 continue
-            node, _, device = far.description.partition(" ")
-            node, device = _one_word(node), _one_word(device)
+            node, device = map(_one_word, hca_owner(far.description))
+            node = node or unnamed_node(systems.get(far.guid, far.guid))
             port = device if far.number == 1 else f"{device}/{far.number}"
             port = port if device else f"p{far.number}"
             if (node, port) in taken:

@@ -24,7 +24,8 @@ from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology import cable_patterns
 from fabmon.fabric.topology.plan import PlanProblem, Topology, TopologyError
 
-_PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
+_PAIR = re.compile(r"(\w+)\s*=(?:(?!\s*\w+\s*=)\s*(\S+))?")
+"""A key and its value, which is empty before the next key: `Nodes= BlockSize=18`."""
 _KEYS = (
     *("switchname", "nodes", "switches", "linkspeed", "blockname", "blocksizes"),
     *("level", "blockindex", "blocksize", "aggregatedblock"),  # of scontrol show topology
@@ -76,12 +77,15 @@ def _topology(lines: _Lines, problems: list[PlanProblem], filename: str) -> Topo
                 )
             continue
         try:
-            nodes = cable_patterns.nodes(pairs["nodes"]) if "nodes" in pairs else []
-            switches = cable_patterns.nodes(pairs["switches"]) if "switches" in pairs else []
+            nodes, switches = (
+                cable_patterns.nodes(pairs[key]) if pairs.get(key) else []
+                for key in ("nodes", "switches")
+            )
         except Bad as bad:
             problems.append(PlanProblem(number, bad.text, bad.fix))
             continue
-        if not nodes and not switches:
+        # A block, or a switch whose list is empty, may have lost its nodes: the others are used.
+        if "switchname" in pairs and not pairs.keys() & {"nodes", "switches"}:
             problems.append(
                 PlanProblem(number, f"{name} has no nodes or switches", "add Nodes=, Switches=")
             )
@@ -100,8 +104,8 @@ def _topology(lines: _Lines, problems: list[PlanProblem], filename: str) -> Topo
             problems.append(
                 PlanProblem(number, f"{name} is above itself in a cycle", "see topology.conf(5)")
             )
-    if not groups and not tiers and not problems:
-        problems = [PlanProblem(1, "no switches", "see topology.conf(5)")]
+    if not hosts and not any(switches for switches, _ in above.values()) and not problems:
+        problems = [PlanProblem(1, "no nodes below a switch or block", "see topology.conf(5)")]
     if problems:
         raise TopologyError(filename, problems)
     return Topology(tiers=tiers, groups=groups, hosts=frozenset(hosts), switches=frozenset(above))

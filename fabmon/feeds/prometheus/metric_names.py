@@ -219,10 +219,11 @@ def _labels_by_metric(tables: ExporterTables) -> dict[str, set[str]]:
         for name in group.tested:
             labels.setdefault(prefixed.prefix + name, set()).update(_port_labels(group))
         for lookup in group.lookups:
-            used = (*lookup.labels.values(), *lookup.patterns, group.labels[lookup.by])
+            used = (*lookup.labels.values(), *lookup.descriptions, group.labels[lookup.by])
             labels.setdefault(prefixed.prefix + lookup.metric, set()).update(used)
     return labels
 
 
 def _port_labels(group: MetricGroup) -> Iterable[str]:
-    return (*group.labels.values(), *group.patterns, *group.match, *group.skip)
+    identifying = (*group.labels.values(), *group.patterns, *group.descriptions)
+    return (*identifying, *group.match, *group.skip)

@@ -284,9 +284,12 @@ class SeriesTable:
         if covered:
             # For doctor, and for the page of the node.
             known["coverage"] = [each.describe(source) for source, each in covered]
-            known["limits"] = [
-                {"source": source, "text": _not_read(each)} for source, each in covered
-            ]
+        limits = [
+            *((source, _not_read(each)) for source, each in covered),
+            *((block.source, text) for _, block in self._ordered(target) for text in block.notes),
+        ]
+        if limits:
+            known["limits"] = [{"source": source, "text": text} for source, text in limits]
         message = decode(wire.hello(with_shared_ports(layouts), {**about, **known}))
         assert isinstance(message, Hello)
         return message

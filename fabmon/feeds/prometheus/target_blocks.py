@@ -32,6 +32,7 @@ class InterpretedPage(NamedTuple):
     objects: tuple[wire.Object, ...]
     arithmetic: PageArithmetic
     refresh_s: float
+    notes: tuple[str, ...]
 
 
 class PageInterpreter:
@@ -60,7 +61,11 @@ class PageInterpreter:
             page = map_page(names, values.tolist(), self._tables)
             exporters = sorted({str(item.info.get("exporter", "")) for item in page.objects})
             found = self._known[key] = InterpretedPage(
-                "+".join(exporters), page.objects, PageArithmetic(page.cells), page.refresh_s
+                "+".join(exporters),
+                page.objects,
+                PageArithmetic(page.cells),
+                page.refresh_s,
+                page.notes,
             )
         return found
 
@@ -69,10 +74,12 @@ class _Block:
     """Base of blocks of the wire, whose series are in slots of the series table.
 
     `slots` are those of all its series. `picked` has the slot of each value, whose factor to the
-    unit of the catalog is in `factors`. `refresh_s` is how long its exporter may repeat values.
+    unit of the catalog is in `factors`. `refresh_s` is how long its exporter may repeat values,
+    `notes` are sentences on what it does not show.
     """
 
     refresh_s = 0.0
+    notes: tuple[str, ...] = ()
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -168,7 +175,7 @@ class PageBlock(_Block):
         page = self._interpreter.interpret(series, values[self.slots])
         self.source = page.exporter or "exporter"
         self.objects = list(page.objects)
-        self.refresh_s = page.refresh_s
+        self.refresh_s, self.notes = page.refresh_s, page.notes
         self._arithmetic = page.arithmetic
         self.picked, self.factors = self.slots[page.arithmetic.first], page.arithmetic.factors
 

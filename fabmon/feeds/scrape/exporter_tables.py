@@ -8,7 +8,7 @@ Keys of a row in TOML:
 
     name = "ib_tx_bytes"                          in the unit of the catalog already
     name = { to = "ib_rate_bps", factor = 8 }     multiplied by 8
-    name = [{...}, {...}]                         the first row whose `match` fits
+    name = [{...}, {...}]                         the first row whose `match` and `beside` fit
     "name_{prio:0-7}" = "metric_prio{prio}"       eight rows, `prio` a role in each
 
 Where several rows map to the same metric of the catalog, the first that the exporter has is used.
@@ -61,15 +61,17 @@ class MetricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `to` is the metric of the catalog; the exporter's value times `factor` is in its unit. `match`
     maps labels or roles to patterns that must match their whole value; a label that is missing has
-    an empty value. With `join`, all series that map to the same value are added or multiplied, or
-    the largest is used. A value of `stuck` is the maximum of a counter that saturates: no value.
-    `kind` overrides the kind of port of the group, for a counter that only such ports have. `roles`
-    adds to the roles of the labels.
+    an empty value. `beside` has full names of metrics, one of which the page must have: those of a
+    version of the exporter. With `join`, all series that map to the same value are added or
+    multiplied, or the largest is used. A value of `stuck` is the maximum of a counter that
+    saturates: no value. `kind` overrides the kind of port of the group, for a counter that only
+    such ports have. `roles` adds to the roles of the labels.
     """
 
     to: str
     factor: float = 1.0
     match: dict[str, str] = {}
+    beside: list[str] = []
     join: Join = "first"
     kind: str = ""
     roles: dict[str, str] = {}
@@ -89,13 +91,24 @@ class LabelFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RoleLookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A metric that supplies roles missing elsewhere: those of `labels`, looked up by role `by`.
 
-    `patterns` are as in a group.
+    `descriptions` are as in a group.
     """
 
     metric: str
     by: str
-    labels: dict[str, str]
-    patterns: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    descriptions: list[str] = []
+
+
+class PageNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a page with one of the metrics `present` and none of `absent` does not show: a sentence.
+
+    Names are full ones.
+    """
+
+    text: str
+    present: list[str]
+    absent: list[str]
 
 
 class MetricGroup(
@@ -112,7 +125,8 @@ class MetricGroup(
         port    `port`, unchanged
 
     Each may have a role `node`, another node than the one scraped, with `node_role`. `labels` maps
-    roles to labels, `patterns` maps labels to patterns whose named groups are roles, `constants`
+    roles to labels, `patterns` maps labels to patterns whose named groups are roles, `descriptions`
+    are labels with the node description of an HCA, for the roles `node` and `device`, `constants`
     has roles with a fixed value. `match` is as in a row; `skip` leaves out series that match one of
     its patterns. `require` leaves out ports that have one of its metrics with another value than
     those listed. `prefer` does so too, unless the port has all of `hardware`, or it would leave out
@@ -127,6 +141,7 @@ class MetricGroup(
     prefix: str = ""
     labels: dict[str, str] = {}
     patterns: dict[str, str] = {}
+    descriptions: list[str] = []
     constants: dict[str, str] = {}
     stem: str = ""
     node_role: str = ""
@@ -164,7 +179,10 @@ class MetricGroup(
 
 
 class ExporterTable(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"groups": "group"}
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename={"groups": "group", "notes": "note"},
 ):
     """The mapping of one exporter.
 
@@ -179,6 +197,7 @@ class ExporterTable(
     name: str
     about: str
     groups: list[MetricGroup]
+    notes: list[PageNote] = []
     ports: list[int] = []
     refresh_s: float = 0.0
     period_s: float = 0.0
@@ -233,6 +252,7 @@ class ExporterTables:
         self.groups.append(PrefixedGroup(table, group, prefix, metrics))
         others = [*group.tested, *(fact.metric for fact in group.facts)]
         others += [lookup.metric for lookup in group.lookups]
+        others += [each for rows in metrics.values() for row in rows for each in row.beside]
         wanted = {*metrics, *(prefix + name for name in others)}
         self.wanted |= wanted
         for name in wanted:
@@ -275,8 +295,8 @@ def _check(group: MetricGroup) -> None:
         roles.update(re.compile(pattern).groupindex)
     for lookup in group.lookups:
         roles.update(lookup.labels)
-        for pattern in lookup.patterns.values():
-            roles.update(re.compile(pattern).groupindex)
+    if group.descriptions or any(lookup.descriptions for lookup in group.lookups):
+        roles.add("device")
     for name, rows in group.metrics().items():
         for row in rows:
             if row.to not in CATALOG:

@@ -54,7 +54,8 @@ class BadTimestamp(Misbehaved):
 class PageReader:
     """Reads the pages of one exporter with the tables that may match it.
 
-    `objects` are the ports of the last page, `coverage` what of it is not read. `refresh_s` is how
+    `objects` are the ports of the last page, `coverage` what of it is not read, `notes` what it
+    does not show. `refresh_s` is how
     long the exporter may serve the same snapshot.
     """
 
@@ -64,6 +65,7 @@ class PageReader:
         self._layout: PageLayout | None = None
         self.objects: tuple[Object, ...] = ()
         self.coverage: tuple[Coverage, ...] = ()
+        self.notes: tuple[str, ...] = ()
         self.refresh_s = 0.0
         self._positions: list[int] = []
         self._arithmetic = PageArithmetic(())
@@ -113,6 +115,7 @@ class PageReader:
         coverage = page_coverage(series, mapped.understood, self._tables)
         if coverage != self.coverage:
             self.coverage = coverage
+        self.notes = mapped.notes
         if mapped.objects != self.objects:
             # Equal objects stay the same tuple, by which callers see that nothing changed.
             self.objects = mapped.objects

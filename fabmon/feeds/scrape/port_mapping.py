@@ -9,11 +9,19 @@ an RDMA device only where both names contain the same PCI slot, as in `rocep24s0
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from typing import Any, NamedTuple
 
+from collectors.node_description import (
+    hca_owner,
+    is_model,
+    is_unnamed,
+    unnamed_node,
+    unnamed_note,
+)
 from collectors.wire import Object
+from fabmon.fabric.model import HOST
 from fabmon.fabric.names import natural
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.exporter_tables import (
@@ -58,13 +66,14 @@ class MappedPage(NamedTuple):
     """The ports of a page, and a cell for each of their metrics in the same order.
 
     `refresh_s` is how long the exporter may serve the same snapshot. `understood` has the positions
-    of all series that a table uses or leaves out on purpose.
+    of all series that a table uses or leaves out on purpose, `notes` what the page does not show.
     """
 
     objects: tuple[Object, ...]
     cells: tuple[MetricCell, ...]
     refresh_s: float
     understood: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def map_page(
@@ -89,7 +98,19 @@ def map_page(
     page = _merged(ports)
     if len(page.cells) > _MAX_VALUES:
         raise PageTooLarge(f"{len(page.cells)} values of ports, {_MAX_VALUES} at most")
-    return page._replace(understood=frozenset(understood))
+    notes = tuple(_notes(positions.keys(), ports, tables))
+    return page._replace(understood=frozenset(understood), notes=notes)
+
+
+def _notes(names: Set[str], ports: Iterable[_Port], tables: ExporterTables) -> Iterator[str]:
+    """What a page with metrics of these names and these ports does not show."""
+    for table in tables.by_name.values():
+        for note in table.notes:
+            if not names.isdisjoint(note.present) and names.isdisjoint(note.absent):
+                yield note.text
+    unnamed = {port.device for port in ports if is_unnamed(port.node or "")}
+    if unnamed:
+        yield unnamed_note(len(unnamed))
 
 
 class _Entry(NamedTuple):
@@ -114,8 +135,10 @@ class _Port:
     @property
     def node(self) -> str | None:
         """The node of the port; None for the node that was scraped."""
-        by_guid = self.roles.get("guid") if self.group.node_role else None
-        return self.roles.get("node") or by_guid
+        named, guid = self.roles.get("node"), self.roles.get("guid")
+        if named or not guid or not self.group.node_role:
+            return named
+        return unnamed_node(guid) if self.group.node_role == HOST else guid
 
     @property
     def device(self) -> tuple[str | None, str]:
@@ -185,7 +208,9 @@ class _GroupReader:
         for lookup in self._group.lookups:
             for _, labels in self._labels_of(lookup.metric):
                 key = (lookup.by, labels.get(self._group.labels[lookup.by], ""))
-                more = _roles_in(lookup.labels, lookup.patterns, labels)
+                more = _roles_in(lookup.labels, {}, labels) | _described(
+                    lookup.descriptions, labels
+                )
                 self._looked_up.setdefault(key, {}).update(more)
 
     def ports(self) -> list[_Port]:
@@ -195,7 +220,8 @@ class _GroupReader:
         partial: list[_Entry] = []
         for entry in self._entries():
             if all(entry.roles.get(role) for role in group.roles):
-                key = tuple(entry.roles.get(role) for role in ("node", *group.roles))
+                # Nodes without a name differ by the GUID.
+                key = tuple(entry.roles.get(role) for role in ("node", "guid", *group.roles))
                 if key not in ports:
                     ports[key] = _Port(self._prefixed.table, group, entry.roles)
                     if len(ports) > _MAX_PORTS:
@@ -234,10 +260,22 @@ class _GroupReader:
                 if any(_matches(group.skip, texts)):
                     self.understood.add(position)
                     continue
-                row = next((row for row in rows if all(_matches(row.match, texts))), None)
+                row = next(
+                    (
+                        row
+                        for row in rows
+                        if all(_matches(row.match, texts)) and self._is_beside(row)
+                    ),
+                    None,
+                )
                 if row is not None:
                     self.understood.add(position)
-                    yield _Entry(row, {**roles, **row.roles} if row.roles else roles, position)
+                    more = {**roles, **row.roles} if row.roles else roles
+                    yield _Entry(row, more, position)
+
+    def _is_beside(self, row: MetricRow) -> bool:
+        """Whether the page has a metric that the row needs beside it."""
+        return not row.beside or any(name in self._positions for name in row.beside)
 
     def _filtered(self, ports: list[_Port]) -> list[_Port]:
         """The ports that the group's `require` allows, with kinds as its `kinds` say."""
@@ -295,9 +333,12 @@ class _GroupReader:
     def _roles(self, labels: Mapping[str, str]) -> dict[str, str]:
         """The roles of the port of a series."""
         group = self._group
-        roles = {**group.constants, **_roles_in(group.labels, group.patterns, labels)}
+        found = _roles_in(group.labels, group.patterns, labels)
+        roles = {**group.constants, **found, **_described(group.descriptions, labels)}
         for lookup in group.lookups:
             roles.update(self._looked_up.get((lookup.by, roles.get(lookup.by, "")), {}))
+        if group.node_role and "guid" in roles and is_model(roles.get("node", "")):
+            del roles["node"]  # All switches of a model have this name.
         return roles
 
 
@@ -310,6 +351,20 @@ def _roles_in(
         match = _compiled(pattern).fullmatch(labels.get(label, ""))
         if match is not None:
             found.update({role: text for role, text in match.groupdict().items() if text})
+    return found
+
+
+def _described(descriptions: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
+    """The roles in the labels that have node descriptions. `HCA-1` is no name of a device: all
+    hosts have one."""
+    found = {}
+    for label in descriptions:
+        node, device = hca_owner(labels.get(label, ""))
+        device = device.partition(" ")[0]
+        if node:
+            found["node"] = node
+        if node and device and not device.startswith("HCA-"):
+            found["device"] = device
     return found
 
 

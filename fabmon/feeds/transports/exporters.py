@@ -16,6 +16,7 @@ from fabmon.feeds.errors import LoginRefused, Misbehaved, NodeError
 from fabmon.feeds.http_client import ApiServer, HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.scrape.exporter_tables import ExporterTables, exporter_tables
+from fabmon.feeds.scrape.page_coverage import OTHER
 from fabmon.feeds.scrape.page_reader import PageReader, PageReading
 from fabmon.feeds.scrape.port_mapping import PageTooLarge
 from fabmon.feeds.transports.polled import (
@@ -264,6 +265,9 @@ class _Exporter:
                 for each in self._reader.coverage
             )
             text = f"{url} has none of the metrics that fabmon knows"
+            if any(each.driver != OTHER for each in self._reader.coverage):
+                text = f"{url} has no port with series that fabmon reads"
+            seen = "; ".join(filter(None, (seen, *self._reader.notes)))
             raise Misbehaved(f"{text}, but {seen}" if seen else text, "nothing")
         return reading
 
@@ -278,6 +282,7 @@ class _Exporter:
             reading.mono_ns,
             every,
             self._reader.coverage,
+            self._reader.notes,
         )
 
 

@@ -33,7 +33,8 @@ class SourceBlock(NamedTuple):
     `values` are in the order of the objects' metrics; None as a whole when nothing was read this
     time. `mono_ns` is the clock of rates: the sample time of the node where it reports one, else
     the console's monotonic clock at the request or the reply. `every` is the number of intervals
-    between two samples, `coverage` what of the node's counters is not read. Passing the same
+    between two samples, `coverage` what of the node's counters is not read, `limits` sentences on
+    what is not observable. Passing the same
     `objects` tuple as last time costs nothing; objects that differ produce a new hello.
     """
 
@@ -43,6 +44,7 @@ class SourceBlock(NamedTuple):
     mono_ns: int
     every: int = 1
     coverage: tuple[Coverage, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 class SourceFailure(NamedTuple):
@@ -195,7 +197,7 @@ class PolledSession:
         self._lines: deque[bytes] = deque()
         self._hello = b""
         self._boot_id = ""
-        self._layout: list[tuple[tuple[wire.Object, ...], tuple[Coverage, ...]]] = []
+        self._layout: list[tuple[object, ...]] = []
         self._reported: Mapping[str, SourceFailure] = {}
         self._seq = 0
         self._failed_polls = 0
@@ -227,7 +229,9 @@ class PolledSession:
 
     def _queue(self, reading: NodeReading) -> None:
         """Queue a hello if the layout changed, notices for failures that changed, and a frame."""
-        layout = [(block.objects, block.coverage) for block in reading.blocks]
+        layout: list[tuple[object, ...]] = [
+            (block.objects, block.coverage, block.limits) for block in reading.blocks
+        ]
         boot_id = reading.about.get("boot_id", "")
         if not self._hello or boot_id != self._boot_id or layout != self._layout:
             self._layout = layout
@@ -259,6 +263,13 @@ class PolledSession:
         ]
         if coverage:
             about["coverage"] = coverage
+        limits = [
+            {"source": block.source, "text": text}
+            for block in reading.blocks
+            for text in block.limits
+        ]
+        if limits:
+            about["limits"] = limits
         hello = wire.hello(with_shared_ports(layouts), about, dict(reading.kinds))
         if hello != self._hello:
             self._hello = hello

@@ -21,6 +21,7 @@ import msgspec
 
 from collectors.catalog import WRAP64
 from collectors.coverage import Coverage, CoverageCount
+from collectors.node_description import hca_owner, unnamed_node
 from collectors.wire import Object
 from fabmon.fabric.model import HOST, SWITCH
 from fabmon.feeds.errors import Misbehaved
@@ -179,7 +180,8 @@ _STATES = {"down": 1, "init": 2, "initialize": 2, "armed": 3, "active": 4}
 _PHYSICAL = {"sleep": 1, "polling": 2, "disabled": 3, "training": 4, "link up": 5, "linkup": 5}
 
 _MANAGED = re.compile(r"MF0;([^:;]+):.*")
-_HOST = re.compile(r"(\S+) ((?!HCA-|Mellanox|Technologies)\S+)")
+_HCA_MODEL = re.compile(r"MT\d+ (?!Infiniscale)")
+"""The description of an HCA whose host has set none; Infiniscale are switches."""
 
 _PORT_METRICS = ("ib_state", "ib_phys_state", "ib_rate_bps")
 
@@ -262,20 +264,33 @@ def name_from_description(description: str, guid: str, number: str) -> PortName:
     managed = _MANAGED.fullmatch(description)
     if managed:
         return PortName(managed[1], number, SWITCH)
-    host = _HOST.fullmatch(description)
-    if host:
-        return PortName(host[1], host[2], HOST)
-    return PortName(guid, number, SWITCH)
+    node, port = _host_port(description, guid)
+    return PortName(node, port or number, HOST) if node else PortName(guid, number, SWITCH)
+
+
+def _host_port(description: str, guid: str) -> tuple[str, str]:
+    """The host and the device of an HCA by its description; the host is empty if it is none of an
+    HCA, the device if it has none."""
+    if _HCA_MODEL.match(description):
+        return unnamed_node(guid), ""
+    host, device = hca_owner(description)
+    if not host and device:
+        return unnamed_node(guid), ""
+    is_device = device and " " not in device and not device.startswith("HCA-")
+    return (host, device) if is_device else ("", "")
 
 
 def _port_name(port: _Entry, kind: str) -> PortName:
     """UFM's name of the system, with the port number on a switch and the device on a host."""
-    host = _HOST.fullmatch(port["node_description"])
+    guid = _guid(port["systemID"] or port["guid"])
+    host, device = _host_port(port["node_description"], guid)
     role = (SWITCH if kind.lower() == "switch" else HOST) if kind else (HOST if host else SWITCH)
-    node = port["system_name"] or (host[1] if host else "") or _guid(port["guid"])
+    node = port["system_name"]
     if role == SWITCH:
-        return PortName(node, port["number"], SWITCH)
-    return PortName(node, host[2] if host else port["dname"] or port["number"], HOST)
+        return PortName(node or _guid(port["guid"]), port["number"], SWITCH)
+    if not hca_owner(node)[0]:
+        node = host or unnamed_node(guid)
+    return PortName(node, device or port["dname"] or port["number"], HOST)
 
 
 def _key(port: _Entry) -> str:

@@ -276,12 +276,17 @@ async def test_nothing_blocks_the_loop(served: Served, transport: UfmTransport) 
         await first(transport, served.host())
 
 
+UNNAMED = "unnamed-000000000000f00d"
+
+
 @pytest.mark.parametrize(
     ("description", "name"),
     [
         ("MF0;ib-leaf1:MQM9700/U1", PortName("ib-leaf1", "7", "switch")),
         ("gpu001 mlx5_3", PortName("gpu001", "mlx5_3", "host")),
         ("gpu001 HCA-1", PortName("f00d", "7", "switch")),
+        ("MT4129 ConnectX7   Mellanox Technologies", PortName(UNNAMED, "7", "host")),
+        ("localhost mlx5_0", PortName(UNNAMED, "7", "host")),
         ("Quantum Mellanox Technologies", PortName("f00d", "7", "switch")),
         ("", PortName("f00d", "7", "switch")),
     ],

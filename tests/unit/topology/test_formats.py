@@ -84,6 +84,29 @@ def test_slurm_with_blocks() -> None:
     assert topology.groups == {"gpu1": "b1", "gpu2": "b1"}
 
 
+@pytest.mark.parametrize("empty", ["BlockName=b2", "BlockName=b2 Nodes=", "SwitchName=b2 Nodes="])
+@pytest.mark.parametrize("more", ["", " LinkSpeed=10"])
+def test_slurm_with_an_empty_block(empty: str, more: str) -> None:
+    """As of nodes that were taken out: the others are used."""
+    text = f"BlockName=b1 Nodes=gpu[1-2]\n{empty}{more}\nBlockName=b3 Nodes=gpu[3-4]\n"
+    topology = parse(text, "topology.conf")
+    assert topology.groups == {"gpu1": "b1", "gpu2": "b1", "gpu3": "b3", "gpu4": "b3"}
+
+
+def test_scontrol_prints_an_empty_block() -> None:
+    topology = parse(
+        "BlockName=b1 BlockIndex=0 Nodes=gpu[1-2] BlockSize=2\n"
+        "BlockName=b2 BlockIndex=1 Nodes= BlockSize=2\n",
+        "topology.txt",
+    )
+    assert topology.groups == {"gpu1": "b1", "gpu2": "b1"}
+
+
+def test_slurm_where_every_block_is_empty() -> None:
+    with pytest.raises(TopologyError, match="no nodes below a switch or block"):
+        parse("BlockName=b1\nBlockName=b2 Nodes=\n", "topology.conf")
+
+
 def test_slurm_continues_lists_with_a_backslash() -> None:
     topology = parse(
         "SwitchName=leaf1 Nodes=gpu[1-2],\\\ngpu[3,\\\n  5]\nSwitchName=leaf2 \\\n Nodes=gpu7\n",
@@ -123,6 +146,9 @@ SLURM_YAML = """---
     blocks:
       - block: b1
         nodes: gpu[1-4]
+      - block: b2
+        nodes:
+      - block: b3
 - topology: tree
   cluster_default: true
   tree:
@@ -158,8 +184,8 @@ def test_the_topology_of_a_real_slurm() -> None:
 SAME = """# Topology file: generated on Sat Nov 21 09:00:00 2026
 Switch	36 "S-00000000000000a1"		# "Quantum Mellanox Technologies" enhanced port 0 lid 1 lmc 0
 [1]	"S-00000000000000b1"[1]		# "Quantum Mellanox Technologies" lid 2 4xHDR
-[2]	"H-00000000000000c1"[1](c1) 		# "MT4123 ConnectX6" lid 3 4xHDR
-[3]	"H-00000000000000c2"[1](c2) 		# "MT4123 ConnectX6" lid 4 4xHDR
+[2]	"H-00000000000000c1"[1](c1) 		# "storage mlx5_0" lid 3 4xHDR
+[3]	"H-00000000000000c2"[1](c2) 		# "storage mlx5_0" lid 4 4xHDR
 
 Switch	36 "S-00000000000000b1"		# "Quantum Mellanox Technologies" enhanced port 0 lid 2 lmc 0
 [1]	"S-00000000000000a1"[1]		# "Quantum Mellanox Technologies" lid 1 4xHDR
@@ -172,9 +198,66 @@ def test_switches_and_hcas_with_the_same_description_are_distinguished_by_guid()
     assert topology.switches == {one, other}
     assert ends(topology) == [
         f"{one}/p1 {other}/p1 net.txt:3",
-        f"{one}/p2 MT4123/ConnectX6 net.txt:4",
-        f"{one}/p3 MT4123/ConnectX6-00000000000000c2 net.txt:5",
+        f"{one}/p2 storage/mlx5_0 net.txt:4",
+        f"{one}/p3 storage/mlx5_0-00000000000000c2 net.txt:5",
     ]
+
+
+UNNAMED = """vendid=0x2c9
+sysimgguid=0xa0
+switchguid=0xa1(a1)
+Switch	64 "S-00000000000000a1"		# "MF0;leaf1:MQM9700/U1" enhanced port 0 lid 1 lmc 0
+[1]	"H-00000000000000c1"[1](c1) 		# "MT4129 ConnectX7   Mellanox Technologies" lid 3 4xNDR
+[2]	"H-00000000000000c2"[1](c2) 		# "MT4129 ConnectX7   Mellanox Technologies" lid 4 4xNDR
+[3]	"H-00000000000000d1"[1](d1) 		# "localhost HCA-1" lid 5 4xNDR
+[4]	"H-00000000000000d2"[1](d2) 		# "localhost HCA-1" lid 6 4xNDR
+[5]	"H-00000000000000e1"[1](e1) 		# "gpu7 mlx5_0" lid 7 4xNDR
+"""
+
+ONE_CARD = """
+vendid=0x2c9
+sysimgguid=0x{0}
+caguid=0x{1}
+Ca	1 "H-00000000000000{1}"		# "MT4129 ConnectX7   Mellanox Technologies"
+[1]({1}) 	"S-00000000000000a1"[{2}]		# lid 9 lmc 0 "MF0;leaf1:MQM9700/U1" lid 1 4xNDR
+"""
+
+
+def hosts(topology: Topology) -> list[str]:
+    return [
+        f"{end.node}/{end.port}"
+        for cable in topology.cables
+        for end in (cable.one, cable.other)
+        if end.node in topology.hosts
+    ]
+
+
+def test_hcas_without_a_name_are_nodes_by_their_guid() -> None:
+    assert hosts(parse(UNNAMED, "net.txt")) == [
+        "unnamed-00000000000000c1/p1",
+        "unnamed-00000000000000c2/p1",
+        "unnamed-00000000000000d1/HCA-1",
+        "unnamed-00000000000000d2/HCA-1",
+        "gpu7/mlx5_0",
+    ]
+
+
+def test_hcas_without_a_name_on_one_card_are_one_node() -> None:
+    cards = "".join(ONE_CARD.format("c0", guid, port) for guid, port in (("c1", 1), ("c2", 2)))
+    assert hosts(parse(UNNAMED + cards, "net.txt"))[:2] == [
+        "unnamed-00000000000000c0/p1",
+        "unnamed-00000000000000c0/p1-00000000000000c2",
+    ]
+
+
+def test_the_unnamed_hcas_of_a_real_shape() -> None:
+    net = CAPTURES.parent / "cases" / "unnamed-hcas-one-host" / "net.txt"
+    if not net.is_file():
+        pytest.skip("needs ../shared/cases beside the repository")
+    topology = read(net)
+    assert len(topology.hosts) == 6
+    assert "node01" in topology.hosts
+    assert not {"MT4129", "localhost"} & topology.hosts
 
 
 def test_an_odd_line_of_an_open_port_costs_nothing() -> None:

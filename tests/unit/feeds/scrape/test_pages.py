@@ -89,10 +89,129 @@ go_threads 7
 def test_series_with_labels_that_no_row_knows_are_named() -> None:
     page = b"""\
 DCGM_FI_DEV_PCIE_TX_THROUGHPUT{gpu="0"} 1
-DCGM_FI_DEV_PCIE_TX_THROUGHPUT{gpu="0",GPU_I_ID="3"} 1
+DCGM_FI_DEV_PCIE_TX_THROUGHPUT{gpu="0",nvswitch="3"} 1
 """
     name = "DCGM_FI_DEV_PCIE_TX_THROUGHPUT (1 of 2 series)"
     assert unread(page) == {"dcgm_exporter": (1, 0, (name,))}
+
+
+def ports_on(page: str) -> list[str]:
+    """The ports of a page, with the metrics of each."""
+    reading = PageReader(exporter_tables()).read(page.encode())
+    return [f"{item.node}/{item.port} {' '.join(item.metrics)}" for item in reading.objects]
+
+
+DATA = """\
+infiniband_switch_info{{guid="0xa1",switch="leaf1",lid="1"}} 1
+infiniband_switch_port_transmit_data_bytes_total{{guid="0xa1",port="1"}} 1000
+infiniband_hca_port_transmit_data_bytes_total{{guid="0xc1",port="1"}} 1000
+infiniband_hca_rate_bytes_per_second{{guid="0xc1"}} 2.5e10
+infiniband_hca_info{{guid="0xc1",hca="gpu7 mlx5_0",lid="9"}} 1
+{0}
+"""
+OF_SWITCH = 'infiniband_switch_rate_bytes_per_second{guid="0xa1"} 2.5e10'
+OF_PORT = 'infiniband_switch_port_rate_bytes_per_second{guid="0xa1",port="1"} 2.5e10'
+
+
+@pytest.mark.parametrize(("rate", "factor"), [(OF_SWITCH, 4), (OF_PORT, 1)])
+def test_the_version_of_infiniband_exporter_decides_the_unit_of_data(
+    rate: str, factor: int
+) -> None:
+    """Up to 0.9 it has words of 4 bytes under the names of bytes. In every version the rate of an
+    HCA has no label `port`: that of a switch shows which it is."""
+    values = values_on(DATA.format(rate))
+    assert values["leaf1/1"] == {"ib_tx_bytes": 1000 * factor, "ib_rate_bps": 200_000_000_000}
+    assert values["gpu7/mlx5_0"]["ib_tx_bytes"] == 1000 * factor
+
+
+def test_data_of_infiniband_exporter_without_a_known_unit_is_not_read_and_that_is_said() -> None:
+    reader = PageReader(exporter_tables())
+    packets = 'infiniband_switch_port_transmit_packets_total{guid="0xa1",port="1"} 7'
+    reading = reader.read(DATA.format(packets).encode())
+    assert [item.metrics for item in reading.objects] == [("ib_tx_packets",)]
+    assert len(reader.notes) == 1
+    assert "words of 4 bytes under the names of bytes" in reader.notes[0]
+    (coverage,) = reader.coverage
+    assert "infiniband_switch_port_transmit_data_bytes_total" in coverage.unmapped
+
+
+@pytest.mark.parametrize("version", ["0.9", "0.10"])
+def test_the_two_versions_of_infiniband_exporter_beside_the_repository(version: str) -> None:
+    page = CAPTURES.parent / "cases" / "infiniband-exporter-before-0.10" / f"v{version}.prom"
+    if not page.is_file():
+        pytest.skip("needs ../shared/cases beside the repository")
+    values = values_on(page.read_text())
+    assert [values[f"ib-leaf1/{port}"]["ib_tx_bytes"] for port in (1, 2)] == [4 * 10**9, 8 * 10**9]
+
+
+def test_hcas_without_a_name_are_nodes_by_their_guid() -> None:
+    ports = ports_on(
+        OF_SWITCH
+        + """
+infiniband_hca_info{guid="0xc1",hca="MT4129 ConnectX7   Mellanox Technologies"} 1
+infiniband_hca_info{guid="0xc2",hca="MT4129 ConnectX7   Mellanox Technologies"} 1
+infiniband_hca_info{guid="0xc3",hca="localhost HCA-1"} 1
+infiniband_hca_info{guid="0xc4",hca="localhost HCA-1"} 1
+infiniband_hca_info{guid="0xc5",hca="gpu7 HCA-1"} 1
+infiniband_hca_port_transmit_packets_total{guid="0xc1",port="1"} 1
+infiniband_hca_port_transmit_packets_total{guid="0xc2",port="1"} 1
+infiniband_hca_port_transmit_packets_total{guid="0xc3",port="1"} 1
+infiniband_hca_port_transmit_packets_total{guid="0xc4",port="1"} 1
+infiniband_hca_port_transmit_packets_total{guid="0xc5",port="1"} 1
+"""
+    )
+    assert [port.split("/")[0] for port in ports] == [
+        "gpu7",
+        *(f"unnamed-00000000000000c{number}" for number in (1, 2, 3, 4)),
+    ]
+
+
+PACKETS = (
+    'infiniband_portxmitpkts_total{{component="{0}",local_name="{1}",local_guid="{2}"'
+    ',local_port="1"}} 1\n'
+)
+
+
+def test_hcas_and_switches_without_a_name_of_the_other_exporter() -> None:
+    page = "".join(
+        PACKETS.format(*each)
+        for each in (
+            ("ca", "MT4129 ConnectX7   Mellanox Technologies", "0xc1"),
+            ("ca", "localhost mlx5_0", "0xc2"),
+            ("ca", "gpu7 mlx5_0", "0xc3"),
+            ("switch", "Quantum Mellanox Technologies", "0xa1"),
+            ("switch", "Quantum Mellanox Technologies", "0xa2"),
+            ("switch", "leaf1", "0xa3"),
+        )
+    )
+    assert [port.split(" ")[0] for port in ports_on(page)] == [
+        "0xa1/1",
+        "0xa2/1",
+        "gpu7/mlx5_0",
+        "leaf1/1",
+        "unnamed-00000000000000c1/0xc1",
+        "unnamed-00000000000000c2/0xc2",
+    ]
+    reader = PageReader(exporter_tables())
+    reader.read(page.encode())
+    assert reader.notes[0].startswith("2 HCAs have no name")
+
+
+MIG = """\
+DCGM_FI_DEV_PCIE_REPLAY_COUNTER{{gpu="0",GPU_I_PROFILE="1g.12gb",GPU_I_ID="{0}"}} 12
+DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{gpu="0",GPU_I_PROFILE="1g.12gb",GPU_I_ID="{0}"}} 5000
+DCGM_FI_PROF_NVLINK_L3_TX_BYTES{{gpu="0",GPU_I_PROFILE="1g.12gb",GPU_I_ID="{0}"}} 7
+"""
+
+
+def test_the_links_of_a_gpu_in_mig_mode_count_once() -> None:
+    page = MIG.format(7) + MIG.format(8) + 'DCGM_FI_DEV_PCIE_REPLAY_COUNTER{gpu="1"} 3\n'
+    assert values_on(page) == {
+        "gpu0": {"nvlink_both_bps": 5000 * 8_192_000, "pcie_replays": 12},
+        "gpu0/nv3": {"nvlink_tx_bps": 56},
+        "gpu1": {"pcie_replays": 3},
+    }
+    assert unread(page.encode()) == {}
 
 
 def values_on(page: str) -> dict[str, dict[str, int | None]]:
