@@ -61,22 +61,29 @@ class _Change(NamedTuple):
     until_ns: int
 
 
-class RefreshClock:
-    """Computes when the values of a source were read. `longest_s` is how long it may repeat them.
+Sample = tuple[int, Sequence[int | None]]
+"""When values were read, in ns by the clock of the polls, and the values."""
 
-    `is_known` is whether the age of the last values is: that of the first ones is not, and where a
-    source repeats them, not before its period is known to 5 %.
+
+class RefreshClock:
+    """Computes when the values of a source were read. `longest_s` is how long it may repeat them;
+    without `is_repeating` it is not known to.
+
+    `has_repeated` is whether a poll has found the same values again. `is_known` is whether the age
+    of the last values is: that of the first ones is not, and where a source repeats them, not
+    before its period is known to 5 %.
     """
 
-    def __init__(self, longest_s: float) -> None:
+    def __init__(self, longest_s: float, *, is_repeating: bool = True) -> None:
         self.is_known = False
-        self._longest_ns = int(longest_s * 1e9)
+        self.longest_s = longest_s
+        self._may_repeat = is_repeating
         self._values: Sequence[int | None] | None = None
-        self._has_repeated = False
+        self.has_repeated = False
         self._polls_ns: deque[int] = deque(maxlen=_KEPT)
         self._changes: deque[_Change] = deque(maxlen=_KEPT)
         self._changed_ns = 0
-        self._dated_ns = 0
+        self._dated_ns = self._found_ns = 0
         self._period_ns = 0
         self._reads_when_polled = False
         self._last: tuple[int, int] | None = None
@@ -95,12 +102,12 @@ class RefreshClock:
             self._values = values
             return self._dated(now_ns)
         if values == self._values:
-            self._has_repeated = True
-            if now_ns - self._dated_ns < self._longest_ns:
+            self.has_repeated = self._may_repeat = True
+            if now_ns - max(self._dated_ns, self._found_ns) < self.longest_s * 1e9:
                 return None
             self.is_known = True
             return self._dated(self.last_refresh_ns(now_ns))
-        self._values = values
+        self._values, self._found_ns = values, now_ns
         self._note(before_ns, now_ns)
         if not self._is_repeating:
             if self._is_between_common(now_ns - self._dated_ns):
@@ -111,6 +118,21 @@ class RefreshClock:
         elif not self._is_certain(now_ns):
             return None
         return self._dated(self._changed_ns)
+
+    def sample(
+        self, objects: Iterable[Object], values: Sequence[int | None], now_ns: int
+    ) -> Sample | None:
+        """When values of the objects' metrics, which a poll returned at `now_ns`, were read, and
+        those of them that are known: no counters while the age is not. None as in `date`."""
+        clock_ns = self.date(values, now_ns)
+        if clock_ns is None:
+            return None
+        return clock_ns, values if self.is_known else without_counters(objects, values)
+
+    @property
+    def period_s(self) -> float:
+        """The period of a source that repeats its values, once it is known; else 0."""
+        return self._period_ns / 1e9 if self._is_repeating and self.is_known else 0.0
 
     def last_refresh_ns(self, now_ns: int) -> int:
         """When values that are read from the source at `now_ns` were read by it."""
@@ -127,18 +149,19 @@ class RefreshClock:
     @property
     def _is_repeating(self) -> bool:
         """Whether the source has a longer period than the polls."""
-        return self._has_repeated and self._period_ns >= _REPEATS * self._between_ns
+        return self.has_repeated and self._period_ns >= _REPEATS * self._between_ns
 
     def _is_between_common(self, passed_ns: int) -> bool:
         """Whether the time since the last sample is no multiple of the usual periods."""
         multiple = max(1, round(passed_ns / _COMMON_NS))
         is_near = abs(passed_ns - multiple * _COMMON_NS) <= _SECOND_NS
-        return self._between_ns > _COARSE_NS and not is_near and passed_ns < _FEW_NS
+        is_coarse = self._may_repeat and self._between_ns > _COARSE_NS
+        return is_coarse and not is_near and passed_ns < _FEW_NS
 
     def _note(self, after_ns: int, until_ns: int) -> None:
         """Note a change between two polls, and compute the period and the time of the change."""
         was_known = self.is_known
-        self.is_known = not self._has_repeated
+        self.is_known = not self.has_repeated
         if not self._changes:
             self._changes.append(_Change(0, after_ns, until_ns))
             self._changed_ns = until_ns

@@ -17,6 +17,7 @@ from collectors import wire
 from collectors.coverage import Coverage, summary
 from fabmon.fabric.names import natural
 from fabmon.fabric.wire.messages import Hello, clean, decode
+from fabmon.feeds.learned_refresh import LearnedRefresh
 from fabmon.feeds.prometheus.metric_names import (
     INSTANCE_LABEL,
     NODE_LABEL,
@@ -34,7 +35,6 @@ from fabmon.feeds.prometheus.target_blocks import (
     PageInterpreter,
     SeriesBlock,
 )
-from fabmon.feeds.refresh_clock import RefreshClock, without_counters
 from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
 from fabmon.feeds.shared_ports import with_shared_ports
@@ -105,7 +105,7 @@ class SeriesTable:
         self._picked: Indices = np.empty(0, np.intp)
         self._factors: Floats = np.empty(0)
         self._wraps: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._refreshes: dict[BlockKey, RefreshClock] = {}
+        self._refreshes: dict[BlockKey, LearnedRefresh] = {}
 
     def empty_copy(self) -> SeriesTable:
         """A table with the same targets and facts, without series."""
@@ -438,15 +438,14 @@ class SeriesTable:
         self, span: _Span, numbers: list[int | None], read_ns: int
     ) -> list[int | None] | None:
         """A block of a frame; None where the exporter serves its last snapshot again."""
-        if not span.block.refresh_s:
+        if isinstance(span.block, AgentBlock):
             return [read_ns, *numbers]
-        clock = self._refreshes.setdefault(span.key, RefreshClock(span.block.refresh_s))
-        clock_ns = clock.date(numbers, read_ns)
-        if clock_ns is None:
-            return None
-        if not clock.is_known:
-            numbers = without_counters(span.block.objects, numbers)
-        return [clock_ns, *numbers]
+        refresh = self._refreshes.get(span.key)
+        if refresh is None or refresh.refresh_s != span.block.refresh_s:
+            refresh = LearnedRefresh(span.block.refresh_s, is_trusted=True)
+            self._refreshes[span.key] = refresh
+        sample = refresh.sample(span.block.objects, numbers, read_ns)
+        return None if sample is None else [sample[0], *sample[1]]
 
     def _count_misses(self, read_ns: Mapping[BlockKey, int]) -> None:
         """Count the series without a value in the blocks that were read."""

@@ -187,11 +187,13 @@ class ExporterTable(
     """The mapping of one exporter.
 
     `ports` are the TCP ports it usually listens on. `refresh_s` is how long it may serve the same
-    snapshot: equal pages within that time are one sample. `period_s` is the shortest time between
-    two scrapes, and their timeout, of an exporter whose page is expensive for it or for the fabric.
-    Any of `prefixes` may precede its metric names. A value within one of `blanks`, pairs of the
-    lowest and the highest, means that there is no value. Metric names that begin as one of `covers`
-    (those of its groups' prefixes by default) are this exporter's, whether a row maps them or not.
+    snapshot: equal pages within that time are one sample. `sign_of_reading` is a metric that has
+    another value whenever the exporter reads the counters for a scrape. `period_s` is the shortest
+    time between two scrapes, and their timeout, of an exporter whose page is expensive for it or
+    for the fabric. Any of `prefixes` may precede its metric names. A value within one of `blanks`,
+    pairs of the lowest and the highest, means that there is no value. Metric names that begin as
+    one of `covers` (those of its groups' prefixes by default) are this exporter's, whether a row
+    maps them or not.
     """
 
     name: str
@@ -200,6 +202,7 @@ class ExporterTable(
     notes: list[PageNote] = []
     ports: list[int] = []
     refresh_s: float = 0.0
+    sign_of_reading: str = ""
     period_s: float = 0.0
     prefixes: tuple[str, ...] = ("",)
     blanks: list[tuple[float, float]] = []

@@ -13,7 +13,8 @@ from collectors.catalog import CATALOG, WRAP32
 from collectors.coverage import Coverage
 from collectors.wire import Object
 from fabmon.feeds.errors import Misbehaved
-from fabmon.feeds.refresh_clock import RefreshClock, without_counters
+from fabmon.feeds.learned_refresh import LearnedRefresh
+from fabmon.feeds.refresh_clock import Sample
 from fabmon.feeds.scrape.exporter_tables import ExporterTables
 from fabmon.feeds.scrape.page_coverage import page_coverage
 from fabmon.feeds.scrape.port_mapping import MetricCell, PageTooLarge, map_page
@@ -55,22 +56,27 @@ class PageReader:
     """Reads the pages of one exporter with the tables that may match it.
 
     `objects` are the ports of the last page, `coverage` what of it is not read, `notes` what it
-    does not show. `refresh_s` is how
-    long the exporter may serve the same snapshot.
+    does not show. With `refresh`, how it is learned whether an exporter repeats its values that is
+    not known to: of the first page the counters are not used then. Without, each page is a sample.
     """
 
-    def __init__(self, tables: ExporterTables) -> None:
+    def __init__(
+        self, tables: ExporterTables, refresh: Callable[[], LearnedRefresh] | None = None
+    ) -> None:
         self._tables = tables
         self._decoder = PageDecoder()
         self._layout: PageLayout | None = None
         self.objects: tuple[Object, ...] = ()
         self.coverage: tuple[Coverage, ...] = ()
         self.notes: tuple[str, ...] = ()
-        self.refresh_s = 0.0
+        self._refresh_s = 0.0
+        self._new_refresh = refresh
         self._positions: list[int] = []
         self._arithmetic = PageArithmetic(())
         self._wraps = wraps_at_32_bits(())
-        self._refreshes: RefreshClock | None = None
+        self._refreshes: LearnedRefresh | None = None
+        self._signs: list[int] = []
+        self._last_signs: list[float] = []
         self._is_first = True
         self._last_stamp_s: float | None = None
 
@@ -89,24 +95,33 @@ class PageReader:
         now_ns = time.monotonic_ns() if asked_ns is None else asked_ns
         numbers = to_wire_integers(self._arithmetic.values(values), self._wraps)
         stamp_s = _newest(stamps_s) if stamps_s is not None else None
-        clock_ns = self._clock_ns(numbers, stamp_s, now_ns)
-        if clock_ns is None:
+        signs = decoded.values(self._signs).tolist() if self._signs else []
+        is_read_now, self._last_signs = signs != self._last_signs, signs
+        sample = self._sample(numbers, stamp_s, now_ns, is_read_now)
+        if sample is None:
             return PageReading(self.objects, None, now_ns)
-        if self._refreshes is not None and not self._refreshes.is_known:
-            numbers = without_counters(self.objects, numbers)
-        return PageReading(self.objects, numbers, clock_ns)
+        return PageReading(self.objects, list(sample[1]), sample[0])
 
-    def _clock_ns(
-        self, numbers: list[int | None], stamp_s: float | None, now_ns: int
-    ) -> int | None:
-        """The clock of a page; None where it is the last snapshot again."""
+    @property
+    def refresh_s(self) -> float:
+        """How long the exporter serves the same snapshot, as its table says, or as far as it was
+        learned; 0 for none."""
+        learned_s = self._refreshes.period_s if self._refreshes is not None else 0.0
+        return self._refresh_s or learned_s
+
+    def _sample(
+        self, numbers: list[int | None], stamp_s: float | None, now_ns: int, is_read_now: bool
+    ) -> Sample | None:
+        """The values of a page with their clock; None where it is the last snapshot again."""
         is_first, self._is_first = self._is_first, False
         last_s, self._last_stamp_s = self._last_stamp_s, stamp_s
         if not is_first and (stamp_s is None) != (last_s is None):
             return None  # the clock changed: a rate across both clocks would be wrong
         if stamp_s is not None:
-            return None if stamp_s == last_s else int(stamp_s * 1e9)
-        return now_ns if self._refreshes is None else self._refreshes.date(numbers, now_ns)
+            return None if stamp_s == last_s else (int(stamp_s * 1e9), numbers)
+        if self._refreshes is None:
+            return now_ns, numbers
+        return self._refreshes.sample(self.objects, numbers, now_ns, is_read_now=is_read_now)
 
     def _learn(self, page: DecodedPage) -> None:
         """Map the series of a new layout."""
@@ -120,8 +135,15 @@ class PageReader:
             # Equal objects stay the same tuple, by which callers see that nothing changed.
             self.objects = mapped.objects
             self._is_first = True
-            self._refreshes = RefreshClock(mapped.refresh_s) if mapped.refresh_s else None
-        self.refresh_s = mapped.refresh_s
+            self._refreshes = None
+            if mapped.refresh_s:
+                self._refreshes = LearnedRefresh(mapped.refresh_s)
+            elif self._new_refresh is not None:
+                self._refreshes = self._new_refresh()
+        signs = {table.sign_of_reading for table in self._tables.by_name.values()} - {""}
+        self._signs = [at for at, each in enumerate(series) if each.name in signs]
+        self._last_signs = []
+        self._refresh_s = mapped.refresh_s
         self._positions = sorted({at for cell in mapped.cells for at in cell.positions})
         self._arithmetic = PageArithmetic(mapped.cells, self._positions)
         self._wraps = wraps_at_32_bits([cell.row.to for cell in mapped.cells])

@@ -7,6 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from fabmon.fabric.hosts.hosts_file import sends_secret_in_clear_text
@@ -14,6 +15,7 @@ from fabmon.fabric.model import Host
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import LoginRefused, Misbehaved, NodeError
 from fabmon.feeds.http_client import ApiServer, HttpClient
+from fabmon.feeds.learned_refresh import LearnedRefresh
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.scrape.exporter_tables import ExporterTables, exporter_tables
 from fabmon.feeds.scrape.page_coverage import OTHER
@@ -188,7 +190,9 @@ class _Exporter:
     ) -> None:
         self.source = endpoint.source
         self._refusal = refusal
-        self._reader = PageReader(endpoint.tables)
+        self._reader = PageReader(
+            endpoint.tables, partial(LearnedRefresh, is_trusted=endpoint.period_s > 0)
+        )
         self._server = server
         self._path = endpoint.path
         self._client = client

@@ -230,7 +230,7 @@ class PolledSession:
     def _queue(self, reading: NodeReading) -> None:
         """Queue a hello if the layout changed, notices for failures that changed, and a frame."""
         layout: list[tuple[object, ...]] = [
-            (block.objects, block.coverage, block.limits) for block in reading.blocks
+            (block.objects, block.every, block.coverage, block.limits) for block in reading.blocks
         ]
         boot_id = reading.about.get("boot_id", "")
         if not self._hello or boot_id != self._boot_id or layout != self._layout:

@@ -136,11 +136,9 @@ class SnmpPoller(PacedPoller):
             self.blocks.pop("snmp", None)
             return
         block = SourceBlock("snmp", objects, None, read_ns, self._every(_IDLE_S))
-        clock_ns = self._refreshes.date(values, read_ns)
-        if clock_ns is not None:
-            if not self._refreshes.is_known:
-                values = without_counters(objects, values)
-            block = block._replace(values=values, mono_ns=clock_ns)
+        sample = self._refreshes.sample(objects, values, read_ns)
+        if sample is not None:
+            block = block._replace(mono_ns=sample[0], values=sample[1])
         self.blocks["snmp"] = block
 
     async def _read_detail(self) -> None:

@@ -87,6 +87,20 @@ def test_an_exporter_that_collects_every_five_seconds(
     check_constant(shown, 8 * BYTES_PER_S)
 
 
+def test_an_exporter_behind_a_cache_of_five_seconds(tmp_path: Path) -> None:
+    """Of no kind that is known to repeat its values: the refresh is learned."""
+    exporter = GpuExporter(0, cached_s=5)
+    try:
+        hosts = tmp_path / "hosts.txt"
+        scrape = f"scrape=node_exporter:{exporter.port}"
+        hosts.write_text(f"gpu001 via=exporters address=127.0.0.1 {scrape}\n")
+        shown = fabmon("--hosts", str(hosts), seconds=35)["gpu001/eth0"]
+    finally:
+        exporter.close()
+    assert len(shown) >= 5
+    check_constant(shown, 8 * BYTES_PER_S)
+
+
 @pytest.mark.timeout(300)
 def test_a_prometheus_that_scrapes_every_15_s(
     exporters: dict[int, GpuExporter], tmp_path: Path
