@@ -12,6 +12,7 @@ from itertools import takewhile
 from fabmon.analysis.affected_jobs import AffectedJobs
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
 from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
+from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate, doubtful_rates
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
 from fabmon.analysis.finding import Change, Condition, Finding, Trait
 from fabmon.analysis.iteration.iteration_tracker import IterationTracker
@@ -37,6 +38,9 @@ _MAX_FINDINGS = 16_384
 _MAX_LOG_EVENTS = 200
 _MAX_LOG_EVENTS_OF_NODE = 20
 """Messages of kernels on the timeline, so that nodes that log much do not displace other events."""
+
+_DOUBT_TICKS = 5
+"""Rates that cannot be are looked for every so many ticks: they stay."""
 
 _EXCUSING_TICKS = 25
 """For so many ticks a finding that closed excuses new conditions that are inferred from the last 40
@@ -73,6 +77,7 @@ class Analyst:
         self._closed: dict[str, tuple[int, Finding]] = {}
         """Findings that closed in the last _EXCUSING_TICKS, by key, and how many are left."""
         self._iterations = NO_ITERATIONS
+        self._doubtful: tuple[DoubtfulRate, ...] = ()
         self._passed_over = 0
 
     def accept(self, snapshot: Snapshot) -> Scene:
@@ -98,7 +103,9 @@ class Analyst:
         iteration_report, news = self._iteration_tracker.accept(snapshot)
         self._iterations = iteration_report
         self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
-        return Scene(snapshot, self._open, tuple(changes), self._timeline(), iteration_report)
+        if snapshot.seq % _DOUBT_TICKS == 0:
+            self._doubtful = doubtful_rates(snapshot)
+        return self._scene(snapshot, tuple(changes))
 
     def pass_over(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick that is not analysed: the findings of the tick before are still open.
@@ -108,7 +115,12 @@ class Analyst:
         self._passed_over += 1
         self._add_node_events(snapshot)
         self._iteration_tracker.pass_over(snapshot)
-        return Scene(snapshot, self._open, (), self._timeline(), self._iterations)
+        return self._scene(snapshot, ())
+
+    def _scene(self, snapshot: Snapshot, changes: tuple[tuple[Change, Finding], ...]) -> Scene:
+        timeline, ports = self._timeline(), len(snapshot.up)
+        doubtful = tuple(each for each in self._doubtful if max(each.rows) < ports)
+        return Scene(snapshot, self._open, changes, timeline, self._iterations, doubtful)
 
     def _note_closed(
         self, changes: Iterable[tuple[Change, Finding]], explained: Collection[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
 from fabmon.fabric.snapshot import Snapshot
@@ -29,7 +30,8 @@ class Scene:
 
     `findings` are those open now, most severe first; `changes` those that opened, changed
     or closed at this tick; `events` the last ones on the timeline, oldest first.
-    `iteration_report` has the iterations of jobs, as far as they are observable.
+    `iteration_report` has the iterations of jobs, as far as they are observable. `doubtful` are
+    the rates that cannot be.
     """
 
     snapshot: Snapshot
@@ -37,3 +39,9 @@ class Scene:
     changes: tuple[tuple[Change, Finding], ...]
     events: tuple[Event, ...]
     iteration_report: IterationReport = NO_ITERATIONS
+    doubtful: tuple[DoubtfulRate, ...] = ()
+
+    @property
+    def doubtful_rows(self) -> set[int]:
+        """The ports whose rates may be wrong."""
+        return {row for each in self.doubtful for row in each.rows}

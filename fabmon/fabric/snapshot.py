@@ -82,6 +82,10 @@ that is not RDMA.
 """
 
 
+MOST_OF_LINE_RATE = 1.1
+"""A rate may be above the line rate by so much where reads are late. One that is more above it is
+wrong: no share is made of it."""
+
 STALE_TICKS = 3
 """Samples older than this many ticks are stale, whatever the node's state."""
 
@@ -117,7 +121,8 @@ class Snapshot:
 
     `values` is float32 [ports, columns]: per second for counters, the level for gauges; `columns`
     names those that some port has, as the catalog does. `heat` is float32 [len(HEAT), ports].
-    `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction.
+    `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction,
+    NaN for rates that the line does not allow.
     `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
     NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
     since the port's last sample, `period_s` the usual time from one to the next. `rated_since` is
@@ -189,6 +194,14 @@ class Snapshot:
     def worst(self, ticks: int) -> Floats:
         """[ticks] utilisation of the busiest link, oldest first."""
         return self.past.worst(ticks, self.seq)
+
+
+def shares_of_line(bps: Floats, line_rate_bps: Floats) -> Floats:
+    """Rates as shares of line rates of the same shape; NaN for what the line does not carry."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share: Floats = bps / line_rate_bps
+        share[share > MOST_OF_LINE_RATE] = np.nan
+    return share
 
 
 def stale_ports(snapshot: Snapshot) -> NDArray[np.bool_]:

@@ -147,7 +147,7 @@ class MetricDeriver:
     def heat(self, values: Floats, line_rate_bps: Floats, pcie_bps: Floats) -> Floats:
         """[len(HEAT), ports] from values [ports, columns]; see HEAT for the meaning of each.
 
-        `pcie_bps` [ports] is the payload that a port's PCIe link carries, NaN where unknown.
+        `pcie_bps` [ports] is what a port's PCIe link carries, NaN where unknown.
         """
         bps = self._bits_per_s(values)
         rows = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fabmon.analysis.audit.sources import IB_FABRIC, IB_FABRIC_HCAS
 from fabmon.analysis.audit.survey import Surveyor
+from fabmon.analysis.evidence.doubtful_rates import needs_more_ticks
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import HOST, Host
@@ -24,6 +25,9 @@ from fabmon.session.session import Session
 
 _DOCTOR_FRAMES = 3
 """Frames of a node before it is judged: rates need two, and a first read may be slow."""
+
+_EXPORTER_FRAMES = 6
+"""The same of a node with exporters, whose first rate is that of the fifth page."""
 
 _PAST_TICKS = 4
 """Scrapes of Prometheus before now that are read for the doctor's rates."""
@@ -47,17 +51,25 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
     def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
         surveyor.accept(tick)
         # The scheduler is asked meanwhile; where it cannot be, its report says why.
-        return snapshot.jobs.report is not None and all(
-            (
-                surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
-                and (not reads_fabric(host) or has_read_fabric(surveyor, snapshot, host))
+        return (
+            snapshot.jobs.report is not None
+            and all(
+                (
+                    surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
+                    and (not reads_fabric(host) or has_read_fabric(surveyor, snapshot, host))
+                )
+                or snapshot.statuses[host.name].state in _GONE
+                for host in hosts
             )
-            or snapshot.statuses[host.name].state in _GONE
-            for host in hosts
+            and not needs_more_ticks(snapshot)
         )
 
     snapshot = await _listen(session, hosts, duration_s, is_settled)
     return examine(surveyor.survey(snapshot))
+
+
+def _frames_needed(host: Host) -> int:
+    return _EXPORTER_FRAMES if host.via == "exporters" else _DOCTOR_FRAMES
 
 
 async def examine_prometheus(session: Session, feed: PrometheusFeed) -> DoctorRecord | None:

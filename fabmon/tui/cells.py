@@ -39,6 +39,9 @@ STUCK = 0x204
 READING = 0x205
 """No value yet: it is being read from the recording."""
 
+DOUBTFUL = 0x206
+"""A rate that cannot be: above the line rate, or another one than at the other end."""
+
 FULL = "#"
 """The digit of a cell at 100 % that has no room for the number."""
 
@@ -135,10 +138,11 @@ def encode(
     line_rate_bps: Floats,
     broken: Iterable[int] = (),
     ticks: int = 1,
+    doubtful: Iterable[int] = (),
 ) -> Codes:
     """[ports]: the code of every port, of the highest value in the last `ticks` ticks. `flagged`
     are the rows of ports that findings name, `broken` those that are drawn as down because links
-    of theirs are.
+    of theirs are, `doubtful` those whose traffic is not what they count.
 
     `line_rate_bps` [ports] are the last known line rates: a stale port keeps its last colour.
     """
@@ -158,6 +162,8 @@ def encode(
     if heat.traffic:
         flowing = np.isfinite(snapshot.column(heat.columns[0])) & absent
         codes[flowing] = UNRATED
+        codes[flowing & np.isfinite(line_rate_bps)] = DOUBTFUL
+        codes[np.fromiter(doubtful, dtype=np.intp)] = DOUBTFUL
     codes[snapshot.up == 0] = DOWN
     codes[np.fromiter(broken, dtype=np.intp)] = DOWN
     codes[stale & ((codes & ABSENT) > 0)] |= STALE
@@ -259,7 +265,7 @@ class Look:
         return self.levels.shades[level - 1]
 
 
-_MARKS = {ABSENT: "·", STUCK: "≥", UNRATED: "?", READING: "…"}
+_MARKS = {ABSENT: "·", STUCK: "≥", UNRATED: "?", DOUBTFUL: "?", READING: "…"}
 
 
 def _placed(text: str, mark: str, width: int) -> str:

@@ -10,15 +10,19 @@ from numpy.typing import NDArray
 from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.measures import greatest, measure
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import (
+    HEAT,
+    MOST_OF_LINE_RATE,
+    Floats,
+    Snapshot,
+    shares_of_line,
+)
 from fabmon.fabric.wording import Unit, per_second, percent, rate
 
 IDLE = 0.005
 """Below this share of the scale a cell is drawn as idle."""
 PEAK_S = 10
 """Cells show the highest value of this time, or of an iteration that is longer."""
-_MOST_OF_LINE_RATE = 1.1
-"""Traffic of a tick may be above the line rate by so much where samples are late."""
 _TINY = 1e-9
 
 
@@ -72,7 +76,7 @@ class HeatMetric:
         """[ports]: the highest values of a window [ports, ticks]. Traffic from before the line rate
         changed, or that it does not allow, is no share of this rate."""
         if self.traffic:
-            most_bps = _MOST_OF_LINE_RATE * snapshot.line_rate_bps[:, None]
+            most_bps = MOST_OF_LINE_RATE * snapshot.line_rate_bps[:, None]
             other = window > most_bps
             ticks = window.shape[1]
             first_seq = snapshot.seq - ticks + 1
@@ -93,9 +97,7 @@ class HeatMetric:
         """Traffic as shares of line rate, other values as they are."""
         if not self.traffic:
             return values
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share: Floats = values / line_rate_bps
-        return share
+        return shares_of_line(values, line_rate_bps)
 
     def edges(self, steps: int) -> NDArray[np.float64]:
         """The lower bounds of levels 1 to `steps`; values below the first are idle."""

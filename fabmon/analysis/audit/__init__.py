@@ -12,6 +12,7 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
     rails.rails_missing,
     rails.slower_than_peers,
     rails.line_rate_unknown,
+    nodes.doubtful,
     nodes.pcie_downtrained,
     rails.mtu_differs,
     rails.roce_mtu_small,

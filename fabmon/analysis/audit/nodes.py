@@ -10,6 +10,7 @@ from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey
 from fabmon.analysis.detectors.gpu_nic_numa import CAUSE, gpus_without_near_nic
 from fabmon.analysis.detectors.missing_nvlinks import CAUSE as MISSING_NVLINKS
 from fabmon.analysis.detectors.missing_nvlinks import gpus_with_missing_links
+from fabmon.analysis.evidence.doubtful_rates import doubtful_rates
 from fabmon.fabric.model import FRONTEND, GPU, HOST, RAIL, STORAGE, Port
 from fabmon.fabric.pcie import pcie_link_bps
 from fabmon.fabric.roles.evidence import DEFAULT, SESSION, carried_by, is_rdma
@@ -31,6 +32,19 @@ _ERROR_COUNTERS = (
     ("rdma_transport_retries_exceeded", "connections given up without an ACK"),
 )
 """Counters that are 0 on a good port, and what they count."""
+
+
+def doubtful(survey: Survey) -> Iterator[Problem]:
+    """Rates above the line rate, and cables of which one end counts a multiple of the other."""
+    ports = survey.snapshot.fabric.ports
+    for each in doubtful_rates(survey.snapshot):
+        yield Problem(
+            check=each.check,
+            severity=FIX,
+            ports=(ports[each.row].id,),
+            text=each.text,
+            advice=each.advice,
+        )
 
 
 def flapping(survey: Survey) -> Iterator[Problem]:

@@ -166,7 +166,7 @@ class CongestedPaths:
 
 
 def _are_enough(signs: Floats, t: ModelThresholds) -> bool:
-    """Whether senders with CNPs are more than the background of one: many, or two that are clear."""
+    """Whether senders with CNPs are more than background: many, or two that are clear."""
     return len(signs) >= t.min_senders or int((signs >= 2 * t.veto).sum()) > 1
 
 

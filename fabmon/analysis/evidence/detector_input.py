@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.finding import Cause, Condition, Trait
 from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import Floats, Snapshot, shares_of_line
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -99,7 +99,7 @@ class DetectorInput:
 
     def util(self, direction: str) -> Floats:
         """[ports, TICKS]: share of line rate sent (`tx`) or received (`rx`); NaN of a port that is
-        down."""
+        down, and of a rate that its line does not allow."""
         return self.once(_util, direction)
 
     @cached_property
@@ -223,9 +223,7 @@ def _total(inputs: DetectorInput, column: str) -> Floats:
 def _util(inputs: DetectorInput, direction: str) -> Floats:
     snapshot = inputs.snapshot
     lines: Floats = np.where(snapshot.up == 0, np.float32(np.nan), snapshot.line_rate_bps)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        util: Floats = inputs.window(f"{direction}_bps") / lines[:, None]
-    return util
+    return shares_of_line(inputs.window(f"{direction}_bps"), lines[:, None])
 
 
 # Windows [ports, ticks] have the ports of a tick beside each other in memory. What follows keeps to

@@ -242,6 +242,7 @@ class DrawContext:
             self.line_rate_bps,
             broken_gpu_rows(self.scene),
             self.peak_ticks if metric is None else 1,
+            self.scene.doubtful_rows,
         )
         if self.time.is_reading:
             codes[codes == ABSENT] = READING

@@ -16,6 +16,7 @@ from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
 from fabmon.fabric.wording import byte_count, rate
 from fabmon.tui.cells import (
+    DOUBTFUL,
     FULL,
     MUTED,
     NUMBERED,
@@ -49,6 +50,7 @@ length of the recording, that length, the words of counts, parts of the time."""
 
 _RARE_MARKS = {
     UNRATED: "? no line rate",
+    DOUBTFUL: "? rate in doubt",
     STUCK: "≥ saturated",
     READING: "… being read",
 }

@@ -49,7 +49,15 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     palette, row = ctx.palette, port.row
     state_style = palette.gone if ctx.snapshot.up[row] == 0 else palette.strong
     state = f" {port_state(ctx.scene, row)}  "
-    lines = [line((state, state_style), (traffic_text(ctx.snapshot, row, ctx.unit), palette.text))]
+    traffic = traffic_text(ctx.snapshot, row, ctx.unit)
+    if row in ctx.scene.doubtful_rows:
+        traffic = f"in doubt: {traffic}"
+    lines = [line((state, state_style), (traffic, palette.text))]
+    for doubt in ctx.scene.doubtful:
+        if row in doubt.rows:
+            name = "" if row == doubt.row else f"{ctx.fabric.ports[doubt.row].display_name} "
+            text = f"? Rate in doubt: {name}{doubt.text}. {doubt.advice}"
+            lines += paragraph(text, ctx.width, palette.accent, indent=1)
     parts = [
         [(f" {name} ", palette.dim), (text, palette.text if value > 0 else palette.dim)]
         for name, text, value in congestion(ctx, row)
