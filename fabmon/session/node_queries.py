@@ -55,7 +55,7 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
             snapshot.jobs.report is not None
             and all(
                 (
-                    surveyor.frames_of(host.name) >= _DOCTOR_FRAMES
+                    surveyor.frames_of(host.name) >= _frames_needed(host)
                     and (not reads_fabric(host) or has_read_fabric(surveyor, snapshot, host))
                 )
                 or snapshot.statuses[host.name].state in _GONE
