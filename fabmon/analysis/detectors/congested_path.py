@@ -34,8 +34,8 @@ CAUSE = Cause(
     rule=(
         "Evidence that a sender is slowed behind a switch that is not watched (CNPs, pause, missing"
         " credits, beside what most rails have) adds up as for an ECMP collision. CNPs count from"
-        " model.min_senders senders on; where most rails receive model.marks_of_all marks, all that"
-        " have CNPs are slowed. Receivers that are full (model.full_util), slower (model.held_up),"
+        " model.min_senders senders on, or from two that are clear; where most rails receive"
+        " model.marks_of_all marks, all that have CNPs are slowed. Receivers that are full (model.full_util), slower (model.held_up),"
         " pause their switch, may hold their senders, have PCIe stalls (model.stalled) or a"
         " flapping link explain the CNPs, unless others have at least model.held of all marks."
         " Where the senders wait, one such receiver explains it unless merely slower, and for fewer"
