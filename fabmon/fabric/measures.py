@@ -11,7 +11,7 @@ import numpy as np
 
 from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Measure:
         """[ports]: NaN is absent."""
         if self.is_traffic:
             both = {"tx_bps": snapshot.tx_util, "rx_bps": snapshot.rx_util}
-            return greatest([both[column] for column in self.columns])
+            return greatest([believed(both[column]) for column in self.columns])
         values = greatest([snapshot.column(column) for column in self.columns])
         return values if self.per == 1 else values / np.float32(self.per)
 

@@ -13,7 +13,7 @@ _GEN_2_CODING, _GEN_5_CODING, _FLIT = 0.8, 128 / 130, 242 / 256
 from PCIe 6 on in flits of 256 bytes, of which 6 correct errors and 8 are a checksum (PCI Express
 Base Specification 6.0, section 4.2.3)."""
 
-_PAYLOAD = 0.9
+PCIE_PAYLOAD = 0.9
 """Share of the bits, 0 to 1, that transaction headers leave for payload."""
 
 
@@ -26,15 +26,14 @@ def pcie_link_bps(speed_gtps: float, lanes: int) -> float:
     return speed_gtps * lanes * coding * 1e9
 
 
-def pcie_capacity_bps(info: Mapping[str, Any], is_gpu: bool = False) -> float:
-    """What a device's PCIe link carries one way of what is counted, bits/s; NaN if not known.
+def pcie_payload_bps(info: Mapping[str, Any], is_gpu: bool = False) -> float:
+    """The payload that a device's PCIe link carries one way, bits/s; NaN where it is not known.
 
-    `info` are the facts of its port. Of a NIC its own traffic is counted, which is payload; a GPU
-    counts packets with their headers, by its own counters, GPM and DCGM alike. A GPU lowers its
-    link's speed while it is idle: its greatest speed counts.
+    `info` are the facts of its port. A GPU lowers its link's speed while it is idle: its greatest
+    speed counts.
     """
     speed = info.get("pcie_max_speed_gtps" if is_gpu else "pcie_speed_gtps")
     lanes = info.get("pcie_width")
     if not isinstance(speed, (int, float)) or not isinstance(lanes, int) or not lanes:
         return float("nan")
-    return pcie_link_bps(float(speed), lanes) * (1 if is_gpu else _PAYLOAD)
+    return pcie_link_bps(float(speed), lanes) * PCIE_PAYLOAD

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.model import GPU, ROLE_ORDER, Fabric, Port
-from fabmon.fabric.pcie import pcie_capacity_bps
+from fabmon.fabric.pcie import pcie_payload_bps
 
 NONE = -1
 """No such node, port, index or cable."""
@@ -85,7 +85,7 @@ def _values(port: Port, names: dict[str, int]) -> tuple[int, int, int, float, in
         _ROLE_NUMBERS[port.role],
         port.index,
         NONE if port.peer is None else port.peer,
-        pcie_capacity_bps(port.info, port.role == GPU),
+        pcie_payload_bps(port.info, port.role == GPU),
         names.setdefault(port.node, len(names)),
         NONE if port.cable is None else names.setdefault(port.cable.node, len(names)),
     )

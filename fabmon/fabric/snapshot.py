@@ -122,7 +122,7 @@ class Snapshot:
     `values` is float32 [ports, columns]: per second for counters, the level for gauges; `columns`
     names those that some port has, as the catalog does. `heat` is float32 [len(HEAT), ports].
     `line_rate_bps` and the rest are [ports]; utilisation is bits/s over line rate, per direction,
-    NaN for rates that the line does not allow.
+    as it is counted: `believed` leaves out what the line does not carry.
     `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
     NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
     since the port's last sample, `period_s` the usual time from one to the next. `rated_since` is
@@ -199,9 +199,14 @@ class Snapshot:
 def shares_of_line(bps: Floats, line_rate_bps: Floats) -> Floats:
     """Rates as shares of line rates of the same shape; NaN for what the line does not carry."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        share: Floats = bps / line_rate_bps
-        share[share > MOST_OF_LINE_RATE] = np.nan
-    return share
+        return believed(bps / line_rate_bps)
+
+
+def believed(shares: Floats) -> Floats:
+    """Shares of line rate, NaN where they cannot be."""
+    with np.errstate(invalid="ignore"):
+        found: Floats = np.where(shares > MOST_OF_LINE_RATE, np.float32(np.nan), shares)
+    return found
 
 
 def stale_ports(snapshot: Snapshot) -> NDArray[np.bool_]:

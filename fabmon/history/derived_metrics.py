@@ -11,6 +11,7 @@ from collectors.catalog import CATALOG, require
 from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.names import matches
+from fabmon.fabric.pcie import PCIE_PAYLOAD
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.history.rates import LINE_RATES, RX, SOURCE_NUMBERS, TX, BestSources, Bools, Indices
 
@@ -127,6 +128,9 @@ class MetricDeriver:
         none = np.zeros(len(has), np.bool_)
         self._without_links = none if without_links is None else without_links
         self._without_links = self._without_links & ~self._has_any(has, _ANY_LINK)
+        # GPM and DCGM measure packets with their headers: a real H100 had 1.02 of the payload.
+        with_headers = self._has_any(has, _PCIE_RATES) & ~self._has_any(has, _PCIE_BYTES)
+        self._pcie_share: Floats = np.where(with_headers, 1 / PCIE_PAYLOAD, 1).astype(np.float32)
         # An InfiniBand port has a state and no phy counters; it counts IPoIB among its bytes.
         self._is_roce = ~self._has_any(has, (_IB_STATE,)) | self._has_any(has, ("phy_tx_bytes",))
         names = [name for name in columns if name in SOURCE_NUMBERS and name not in LINE_RATES]
@@ -147,7 +151,7 @@ class MetricDeriver:
     def heat(self, values: Floats, line_rate_bps: Floats, pcie_bps: Floats) -> Floats:
         """[len(HEAT), ports] from values [ports, columns]; see HEAT for the meaning of each.
 
-        `pcie_bps` [ports] is what a port's PCIe link carries, NaN where unknown.
+        `pcie_bps` [ports] is the payload that a port's PCIe link carries, NaN where unknown.
         """
         bps = self._bits_per_s(values)
         rows = {
@@ -176,7 +180,7 @@ class MetricDeriver:
         """[ports] line rate of one direction: as the hosts file says, else as the port reports; of
         a GPU without links what its PCIe link carries."""
         reported = self._first(values, LINE_RATES)
-        np.copyto(reported, pcie_bps, where=self._without_links)
+        np.copyto(reported, pcie_bps * self._pcie_share, where=self._without_links)
         return line_rates(reported, overrides)
 
     def up(self, values: Floats) -> Floats:
@@ -280,7 +284,8 @@ class MetricDeriver:
         counted = self._max(values, _PCIE_BYTES) * np.float32(8)
         counted = np.fmax(counted, self._max(values, _PCIE_RATES))
         busier = np.where(self._is_gpu, counted, np.fmax(bps[TX], bps[RX]))
-        share: Floats = np.minimum(busier / pcie_bps, np.float32(1.0))
+        carries = np.where(self._is_gpu, pcie_bps * self._pcie_share, pcie_bps)
+        share: Floats = np.minimum(busier / carries, np.float32(1.0))
         return share
 
     def _non_rdma(self, values: Floats, line_rate_bps: Floats) -> Floats:

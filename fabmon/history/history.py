@@ -20,7 +20,7 @@ from fabmon.fabric.model import FABRIC, HOST, NVLINK, Host
 from fabmon.fabric.port_arrays import port_arrays
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, shares_of_line
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Frame, Notice
@@ -313,8 +313,9 @@ class History:
         period_s[is_slow] = self._rates.period_s[slow]
         self._remember(heat, up)
         self._note_line_rates(line_rate, tick.seq)
-        tx_util = shares_of_line(heat[HEAT.index("tx_bps")], line_rate)
-        rx_util = shares_of_line(heat[HEAT.index("rx_bps")], line_rate)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tx_util = heat[HEAT.index("tx_bps")] / line_rate
+            rx_util = heat[HEAT.index("rx_bps")] / line_rate
         busiest = np.fmax(tx_util, rx_util)[self._carries]
         worst = float(np.fmax.reduce(busiest)) if busiest.size else float("nan")
         self._ring.append(tick.seq, heat, worst)

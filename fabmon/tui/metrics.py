@@ -15,6 +15,7 @@ from fabmon.fabric.snapshot import (
     MOST_OF_LINE_RATE,
     Floats,
     Snapshot,
+    believed,
     shares_of_line,
 )
 from fabmon.fabric.wording import Unit, per_second, percent, rate
@@ -277,7 +278,7 @@ def traffic_parts(snapshot: Snapshot, row: int, unit: Unit) -> list[str]:
     for name, util in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util)):
         shown = _rate_unit(snapshot, row, unit)
         value = rate(float(snapshot.column(f"{name}_bps")[row]), line, shown)
-        share = f" {percent(float(util[row])):>6}" if line > 0 else ""
+        share = f" {percent(float(believed(util[row]))):>6}" if line > 0 else ""
         parts.append(f"{name} {value:>9}{share}")
     of = rate(line, line, _rate_unit(snapshot, row, Unit.GBIT))
     of = f"of {of}" if line > 0 else "no line rate; hosts file: speed=400G"

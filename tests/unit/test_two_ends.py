@@ -9,15 +9,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from collectors.wire import Object
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Survey
 from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.measures import measure
+from fabmon.fabric.model import Host
+from fabmon.fabric.wording import Unit
+from fabmon.history.history import History
 from fabmon.tui.cells import DOUBTFUL, scale
+from fabmon.tui.metrics import traffic_text
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages import port as port_page
-from tests.builders import LeafSpine, Watched
+from tests.builders import LeafSpine, Watched, frame, hello, tick, up
 
 LINE_BPS = 100e9
 HOST, LEAF = "gpu001/eth0", "leaf1/down1"
@@ -164,8 +170,9 @@ def test_a_rate_above_the_line_rate_is_said_and_has_no_share() -> None:
     text = scene.doubtful[0].text
     assert "320 Gb/s is 3.2 times the line rate, 100 Gb/s" in text
     row = scene.doubtful[0].row
-    assert np.isnan(scene.snapshot.tx_util[row] + scene.snapshot.rx_util[row])
-    assert np.nanmax(np.append(scene.snapshot.tx_util, scene.snapshot.rx_util)) < 1.1
+    shares = np.append(measure("tx").values(scene.snapshot), measure("rx").values(scene.snapshot))
+    assert np.nanmax(shares) < 1.1
+    assert "320 %" not in traffic_text(scene.snapshot, row, Unit.GBIT)
 
 
 def test_a_single_late_read_is_not_said() -> None:
@@ -174,6 +181,35 @@ def test_a_single_late_read_is_not_said() -> None:
 
     scene = after(31, traffic)
     assert found(scene) == []
+
+
+@pytest.mark.parametrize(
+    ("metrics", "share"),
+    [
+        (("pcie_tx_bps", "pcie_rx_bps"), 0.918),  # by GPM, with the headers of packets
+        (("pcie_tx_bytes", "pcie_rx_bytes"), 1.02),
+    ],
+)
+def test_pcie_of_a_gpu_is_a_share_of_what_is_measured(
+    metrics: tuple[str, str], share: float
+) -> None:
+    """A real H100 at PCIe 5 x16 showed 1.02 of the payload, as GPM includes headers."""
+    link_bps = 32e9 * 16 * 128 / 130
+    measured_bps = 1.02 * 0.9 * link_bps
+    facts = {"pcie_max_speed_gtps": 32.0, "pcie_width": 16}
+    said = hello(Object("gpu0", "gpu", "gpu0", facts, metrics))
+    history = History([Host(name="gpu001")])
+    for second in range(3):
+        level = metrics[0].endswith("bps")
+        value = int(measured_bps if level else measured_bps / 8 * (second + 1))
+        made = tick(
+            second,
+            {"gpu001": frame(second, value, value)},
+            {"gpu001": said} if second == 0 else {},
+            up("gpu001") if second == 0 else (),
+        )
+        snapshot = history.accept(made)
+    assert snapshot.tx_util[0] == pytest.approx(share, rel=0.01)
 
 
 def test_doctor_says_it() -> None:
