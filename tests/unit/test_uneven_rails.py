@@ -221,6 +221,13 @@ def test_a_nic_of_eight_that_nobody_uses_may_be_for_something_else() -> None:
     assert lives(job + two, 60, lambda _, tick: tick) == ["open rails r6, r7"]
 
 
+def test_one_of_two_rails_is_left_out_where_several_hosts_do_so() -> None:
+    """Two hosts with a flow on one rail each, while the others are idle, may have large flows."""
+    both, one, idle = on_all(80, 350.0, 350.0), on_all(60, 350.0, 10.0), on_all(60, 0.0, 0.0)
+    assert opens(both, one) == ["uneven_rails:rails r1"]
+    assert opens(both, idle, of_two=[both, one]) == []
+
+
 def test_a_rail_of_half_the_speed_that_is_full_is_not_left_out() -> None:
     assert sends(388, 388, 388, 190, even_s=80) == []
 

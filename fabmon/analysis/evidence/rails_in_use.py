@@ -2,134 +2,130 @@
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
-from fabmon.analysis.fabric_structure import FabricStructure, Mask, Rows
-from fabmon.analysis.thresholds import Share
+from fabmon.analysis.evidence.detector_input import (
+    TICKS,
+    WINDOW_TICKS,
+    DetectorInput,
+    without_nan,
+)
+from fabmon.analysis.fabric_structure import Mask, Rows
+from fabmon.analysis.thresholds import Seconds, Share
 from fabmon.fabric.jobs.job_table import NO_JOBS
+from fabmon.fabric.model import SWITCH, Fabric
 from fabmon.fabric.snapshot import Floats
 
-MIN_BUSY = 2
-"""Rails in use from which on the others are left out: one alone may be a single large flow."""
 
-_LEARNS, _FORGETS, _IN_USE = 0.02, 0.01, 0.5
-"""Weights of a tick in which a rail is used, or not, in the moving average of its use, and the
-average, 0 to 1, from which on it is a rail that jobs use: a NIC for storage is used with the others
-for some seconds only. What was in use is known for longer than the window in which it is not."""
-
-_IDLE, _IDLE_TICKS = 0.01, 120
-"""Share of line rate, 0 to 1, below which all rails of a host are idle, and the ticks of it after
-which the next job may use other rails: checkpoints and evaluations take less."""
-
-EXCHANGED = 0.5
-"""Received over sent from which on hosts exchange data with each other."""
+def exchanged_bps(inputs: DetectorInput) -> Floats:
+    """[ports]: the mean rate of the last TICKS, the smaller of both directions. Hosts of a job
+    exchange data; what is only sent or only received is that of a file system."""
+    smaller: Floats = np.fmin(inputs.total("tx_bps"), inputs.total("rx_bps"))
+    smaller /= np.float32(TICKS)
+    return smaller
 
 
 class RailsInUse:
     """Learns, tick by tick, over which rails each host sends while its job runs.
 
-    A rail counts as used in a tick in which it sends `low` or more of what the busiest rail of its
-    host does, and that one more than `busy_util` of line rate.
+    A rail is used while it exchanges `low` or more of what the busiest rail of its host does, and
+    that one more than `busy_util` of line rate. What was used is forgotten when no rail of the host
+    has reached that for `forget_s`, or when another job runs on it.
     """
 
-    def __init__(self, busy_util: Share, low: Share) -> None:
-        self._busy_util, self._low = busy_util, low
-        self._usage: Floats = np.empty(0, np.float32)
-        """[ports]: how often a rail was in use when its host was, 0 to 1, a moving average since
-        its job began."""
-        self._idle_ticks: Rows = np.empty(0, np.intp)
-        """[ports]: for how many ticks all rails of the port's host have been idle."""
+    def __init__(self, busy_util: Share, low: Share, forget_s: Seconds) -> None:
+        self._busy_util, self._low, self._forget_s = busy_util, low, forget_s
+        self._used_ticks: Floats = np.empty(0, np.float32)
+        """[ports]: for how many ticks a rail was used since its job began."""
+        self._idle_s: Floats = np.empty(0, np.float32)
+        """[ports]: for how long no rail of the port's host has been busy."""
         self._jobs = NO_JOBS
-        self._jobs_on: dict[str, tuple[str, ...]] = {}
+        self._jobs_on: dict[str, frozenset[str]] = {}
         """The jobs that ran last on each host."""
-        self._numbered: tuple[tuple[Rows, dict[str, tuple[str, ...]]], Rows, int] | None = None
-        """See `_rails_of_jobs`, with what it was computed from."""
 
     @property
     def in_use(self) -> Mask:
-        """[ports]: whether a rail is one that the jobs of its host use."""
-        used: Mask = self._usage >= _IN_USE
-        return used
-
-    @property
-    def ever_used(self) -> Mask:
-        """[ports]: whether a rail was used at all since its job began."""
-        used: Mask = self._usage > 0
+        """[ports]: whether a rail is one that the jobs of its host use: for longer than the window
+        in which it may be left out."""
+        used: Mask = self._used_ticks >= WINDOW_TICKS
         return used
 
     def accept(self, inputs: DetectorInput) -> None:
         """Take a tick."""
-        usage = np.zeros(len(inputs.structure.peer), np.float32)
-        usage[: len(self._usage)] = self._usage[: len(usage)]
-        usage[self._between_jobs(inputs)] = 0
-        total, received = (inputs.total(of) / TICKS for of in ("tx_bps", "rx_bps"))
-        lines = inputs.snapshot.line_rate_bps
-        lines = np.where(np.isnan(lines), np.float32(np.inf), lines)
+        ports = len(inputs.structure.peer)
+        self._used_ticks, self._idle_s = (
+            np.append(each, np.zeros(max(0, ports - len(each)), np.float32))[:ports]
+            for each in (self._used_ticks, self._idle_s)
+        )
+        rates, busy = exchanged_bps(inputs), inputs.peak_sent > self._busy_util
         for _, rows in inputs.structure.rail_tables:
-            sent = total[rows]
-            top = sent.max(axis=1, keepdims=True)
-            active = (top > self._busy_util * lines[rows].max(axis=1, keepdims=True)).ravel()
-            used = sent >= self._low * top
-            used &= received[rows] >= EXCHANGED * sent
-            count = used.sum(axis=1)
-            active &= (count >= MIN_BUSY) & (2 * count >= rows.shape[1])
-            own = rows[active]
-            weight = np.where(used[active], np.float32(_LEARNS), np.float32(_FORGETS))
-            usage[own] += weight * (used[active] - usage[own])
-        self._usage = usage
+            top = rates[rows].max(axis=1, keepdims=True)
+            is_busy = busy[rows].any(axis=1, keepdims=True)
+            used = is_busy & (top > 0) & (rates[rows] >= self._low * top)
+            count = used.sum(axis=1, keepdims=True)
+            # One busy NIC of many is no collective.
+            self._used_ticks[rows] += used & (count > 1) & (2 * count >= rows.shape[1])
+            idle_s = self._idle_s[rows] + np.float32(inputs.snapshot.interval_s)
+            self._idle_s[rows] = np.where(is_busy, 0, idle_s)
+        self._used_ticks[(self._idle_s >= self._forget_s) | self._runs_another(inputs)] = 0
 
     def used_by_most(self, inputs: DetectorInput) -> Mask:
-        """[ports]: whether most hosts that use any rails use this one together with their others;
-        of the hosts of the same jobs, where jobs are known."""
-        place, places = self._rails_of_jobs(inputs.structure)
-        ever_used, in_use = self.ever_used, self.in_use
-        known, used = np.zeros((2, places), np.intp)
-        for _, rows in inputs.structure.rail_tables:
-            own = rows[ever_used[rows].any(axis=1)]
-            known += np.bincount(place[own].ravel(), minlength=places)
-            used += np.bincount(place[own[in_use[own]]], minlength=places)
-        by_most = np.zeros(len(place), np.bool_)
-        for _, rows in inputs.structure.rail_tables:
-            by_most[rows] = (2 * used > known)[place[rows]]
+        """[ports]: whether most hosts that use any rails use the one of this number, of the hosts
+        of the same jobs, where jobs are known."""
+        structure, in_use = inputs.structure, self.in_use
+        jobs = [self._jobs_on.get(node.name, frozenset()) for node in structure.fabric.nodes]
+        numbers = {on: number for number, on in enumerate(dict.fromkeys(jobs))}
+        place = np.array([numbers[on] for on in jobs], np.intp)[structure.node]
+        place = place * (int(structure.rail.max(initial=0)) + 1) + structure.rail
+        known, used = np.zeros((2, int(place.max(initial=0)) + 1), np.intp)
+        for _, rows in structure.rail_tables:
+            own = rows[in_use[rows].any(axis=1)]
+            known += np.bincount(place[own].ravel(), minlength=len(known))
+            used += np.bincount(place[own[in_use[own]]], minlength=len(known))
+        by_most: Mask = structure.is_rail & (2 * used > known)[place]
         return by_most
 
-    def _rails_of_jobs(self, structure: FabricStructure) -> tuple[Rows, int]:
-        """[ports]: a number for each rail of all hosts of the same jobs, and how many there are;
-        computed when hosts or jobs change."""
-        of = (structure.rail, self._jobs_on)
-        if self._numbered is None or any(map(operator.is_not, self._numbered[0], of)):
-            jobs = [self._jobs_on.get(node.name, ()) for node in structure.fabric.nodes]
-            numbers = {on: number for number, on in enumerate(dict.fromkeys(jobs))}
-            group = np.array([numbers[on] for on in jobs], np.intp)
-            rails = int(structure.rail.max(initial=0)) + 1
-            place = group[structure.node] * rails + structure.rail
-            self._numbered = of, place, len(numbers) * rails
-        return self._numbered[1:]
-
-    def _between_jobs(self, inputs: DetectorInput) -> Mask:
-        """[ports]: whether all rails of a host have been idle for long, or other jobs run on it:
-        what was in use before says nothing of what the next job uses."""
+    def _runs_another(self, inputs: DetectorInput) -> Mask:
+        """[ports]: whether none of the jobs that ran on a host before runs there now, and another
+        one does."""
         structure, jobs = inputs.structure, inputs.snapshot.jobs
-        sent = inputs.util("tx")[:, -1]
-        idle_ticks = np.zeros(len(sent), np.intp)
-        idle_ticks[: len(self._idle_ticks)] = self._idle_ticks[: len(sent)]
-        for _, rows in structure.rail_tables:
-            top = np.fmax.reduce(sent[rows], axis=1, keepdims=True)
-            idle_ticks[rows] = np.where(top >= _IDLE, 0, idle_ticks[rows] + (top < _IDLE))
-        self._idle_ticks = idle_ticks
-        found: Mask = idle_ticks >= _IDLE_TICKS
-        if jobs is not self._jobs:
-            self._jobs, before = jobs, self._jobs_on
-            now = {node: tuple(job.number for job in on) for node, on in jobs.on_node.items()}
-            changed = {
-                node
-                for node, on in now.items()
-                if before.get(node) and set(before[node]).isdisjoint(on)
-            }
-            names = [node.name in changed for node in structure.fabric.nodes]
-            found |= np.array(names, np.bool_)[structure.node]
-            self._jobs_on = {**before, **now}
+        if jobs is self._jobs:
+            return np.zeros(len(structure.peer), np.bool_)
+        self._jobs, before = jobs, self._jobs_on
+        now = {node: frozenset(job.number for job in on) for node, on in jobs.on_node.items()}
+        self._jobs_on = {**before, **now}
+        changed = {
+            node for node, on in now.items() if before.get(node) and before[node].isdisjoint(on)
+        }
+        of_nodes = np.array([node.name in changed for node in structure.fabric.nodes], np.bool_)
+        found: Mask = of_nodes[structure.node]
         return found
+
+
+def spare_rails(inputs: DetectorInput, rows: Rows, busy: Mask) -> Mask:
+    """[hosts, rails]: whether a NIC may be a rail though it is not in use: it is as fast as the
+    fastest of its host and on the fabric of the busy ones, cabled to a leaf of theirs or to one
+    with a spine of theirs. A network for storage has switches of its own."""
+    structure, lines = inputs.structure, without_nan(inputs.snapshot.line_rate_bps[rows])
+    above = structure.once(_above)
+    spines = {name: place for place, name in enumerate(set().union(*above.values()))}
+    cabled = np.zeros((len(structure.leaves) + 1, len(spines)), np.float32)
+    for place, name in enumerate(structure.leaves):
+        cabled[place, [spines[each] for each in above.get(name, ())]] = 1
+    near = (cabled @ cabled.T > 0) | np.eye(len(cabled), dtype=np.bool_)
+    near[-1, -1] = False  # NONE: its cable is not known.
+    leaf, is_fast = structure.leaf[rows], lines >= lines.max(axis=1, keepdims=True)
+    is_met = (near[leaf[:, :, None], leaf[:, None, :]] & busy[:, None, :]).any(axis=2)
+    spare: Mask = is_met & is_fast
+    return spare
+
+
+def _above(fabric: Fabric) -> dict[str, frozenset[str]]:
+    """The switches that each switch is known to be cabled to."""
+    switches = {node.name for node in fabric.nodes if node.role == SWITCH}
+    found = {name: set[str]() for name in switches}
+    for port in fabric.ports:
+        if port.cable is not None and {port.node, port.cable.node} <= switches:
+            found[port.node].add(port.cable.node)
+            found[port.cable.node].add(port.node)
+    return {name: frozenset(each) for name, each in found.items()}
