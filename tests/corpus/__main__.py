@@ -40,8 +40,10 @@ def run(lab: Lab, venv: Path, fault: Fault) -> bytes:
     try:
         if fault.before is not None:
             fault.before(job)
+        if fault.by_mpirun:
+            job.start_by_mpirun(environment)
         for host in job.hosts:
-            if host != fault.late:
+            if host != fault.late and not fault.by_mpirun:
                 job.start(host, _options(job, host, fault), environment)
         if fault.breaks is not None:
             job.until_step(BROKEN_AT)

@@ -1,11 +1,13 @@
-"""A job over the hosts of a lab: a torchrun on each, and what all of them print, line by line.
+"""A job over the hosts of a lab, and what all of it prints, line by line.
 
-Every line begins with the host that printed it, as pdsh and clush label lines. Paths of this
+Either each host has a torchrun, and every line begins with the host that printed it, as pdsh and
+clush label lines; or mpirun in the console starts all, and labels lines itself. Paths of this
 machine are replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -19,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.lab import Lab, LabError, netns
+from tests.lab.layout import CONSOLE
 
 TRAIN = Path(__file__).with_name("train.py")
 PORT = 29500
@@ -66,9 +69,10 @@ class Job:
     def end(self, host: str) -> None:
         """Kill the job's processes on a host."""
         for pid in netns.pids_in([self.lab.ns(host)]):
-            # One that ended meanwhile has an empty command line.
-            if str(TRAIN).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):  # It ended meanwhile.
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if str(TRAIN).encode() in command or b"orted" in command.split(b"\0")[0]:
+                    os.kill(pid, signal.SIGKILL)
 
     def lose_power(self, host: str) -> None:
         """As if a host lost power: no launcher hears of it, and nothing answers there."""
@@ -99,39 +103,87 @@ class Job:
     def start(self, host: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start the torchrun of a host."""
         command = shlex.join([str(self._venv / "bin/torchrun"), *options, str(TRAIN)])
-        script = " && ".join(
+        argv = ["unshare", "--uts", "sh", "-c", f"{self._set_up(host)} && exec {command}"]
+        self._popen(host, argv, environment, f"{host}: ")
+
+    def start_by_mpirun(self, environment: Mapping[str, str]) -> None:
+        """Start a rank on each host by mpirun, which enters their namespaces instead of ssh."""
+        agent = self._path("agent")
+        cases = [
+            f"{host}) ns={self.lab.ns(host)} set_up={shlex.quote(self._set_up(host))};;"
+            for host in self.hosts
+        ]
+        agent.write_text(
+            "\n".join(
+                (
+                    "#!/bin/sh",
+                    'case "$1" in',
+                    *cases,
+                    "esac",
+                    "shift",
+                    'exec ip netns exec $ns unshare --uts sh -c "$set_up && $*"',
+                )
+            )
+        )
+        agent.chmod(0o755)
+        own = {"MASTER_ADDR": self.hosts[0], "MASTER_PORT": str(PORT), **environment}
+        options = {
+            "plm": "rsh",
+            "plm_rsh_agent": str(agent),
+            "plm_rsh_no_tree_spawn": "1",
+            "oob_tcp_if_include": "10.99.0.0/16",
+            "orte_tmpdir_base": str(self._path("tmp")),
+        }
+        argv = ["mpirun", "--allow-run-as-root", "--tag-output", "--bind-to", "none"]
+        argv += ["--host", ",".join(self.hosts), "-np", str(len(self.hosts))]
+        for name, value in options.items():
+            argv += ["--mca", name, value]
+        for name in (*own, *self._environment):
+            argv += ["-x", name]
+        command = shlex.join([*argv, str(self._venv / "bin/python"), "-u", str(TRAIN)])
+        script = f"hostname {CONSOLE} && exec {command}"
+        self._popen(CONSOLE, ["unshare", "--uts", "sh", "-c", script], own, "")
+
+    def _set_up(self, host: str) -> str:
+        return " && ".join(
             (
                 f"mount --bind {self._path(host)} /etc/hosts",
                 f"mount --bind {self._path('nsswitch')} /etc/nsswitch.conf",
                 f"hostname {host}",
-                f"exec {command}",
             )
         )
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{self._venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "TMPDIR": str(self._path("tmp")),
+            "JOB_PIDS": str(self._path("pids")),
+            "JOB_STEPS": str(STEPS),
+            "JOB_TIMEOUT_S": str(TIMEOUT_S),
+        }
+
+    def _popen(
+        self, node: str, argv: Sequence[str], environment: Mapping[str, str], label: str
+    ) -> None:
         process: subprocess.Popen[bytes] = self.lab.popen(
-            host,
-            ["unshare", "--uts", "sh", "-c", script],
+            node,
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={
-                "PATH": f"{self._venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                "TMPDIR": str(self._path("tmp")),
-                "JOB_PIDS": str(self._path("pids")),
-                "JOB_STEPS": str(STEPS),
-                "JOB_TIMEOUT_S": str(TIMEOUT_S),
-                **environment,
-            },
+            env={**self._environment, **environment},
         )
-        self._processes[host] = process
-        reader = threading.Thread(target=self._read, args=(host, process), daemon=True)
+        self._processes[node] = process
+        reader = threading.Thread(target=self._read, args=(process, label), daemon=True)
         reader.start()
         self._readers.append(reader)
 
-    def _read(self, host: str, process: subprocess.Popen[bytes]) -> None:
+    def _read(self, process: subprocess.Popen[bytes], label: str) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            self.lines.append(host.encode() + b": " + self._neutral(line))
+            self.lines.append(label.encode() + self._neutral(line))
 
     def _neutral(self, line: bytes) -> bytes:
         for path, replacement in (

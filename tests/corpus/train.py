@@ -1,4 +1,4 @@
-"""The job: a few steps of data-parallel training, as torchrun starts it. Needs torch, numpy, tqdm.
+"""The job: a few steps of data-parallel training, under torchrun or mpirun; torch, numpy, tqdm.
 
 The environment says what goes wrong in it, in which rank and at which step (`tests.corpus.faults`);
 each rank writes its pid into a file, so that others can break it.
@@ -17,6 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
+for theirs, ours in (("RANK", "RANK"), ("SIZE", "WORLD_SIZE")):
+    if f"OMPI_COMM_WORLD_{theirs}" in os.environ:
+        os.environ[ours] = os.environ[f"OMPI_COMM_WORLD_{theirs}"]
 RANK = int(os.environ["RANK"])
 STEPS = int(os.environ["JOB_STEPS"])
 PACE_S = 0.2

@@ -16,8 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from fabmon.cli.main import cli
+from tests.corpus.faults import FAULTS
 
 CORPUS = Path(__file__).parent / "corpus"
+MOST_BYTES = 60_000
 ADDRESSES = ("10.1.1.3", "10.1.1.5", "10.1.2.3", "10.1.2.5")
 
 _LABEL = re.compile(rb"^gpu00(\d): ", re.MULTILINE)
@@ -39,6 +41,9 @@ LABELS: dict[str, Callable[[re.Match[bytes]], bytes]] = {
 """What launchers and runtimes write before each line."""
 
 
+WAIT = "[Tt]imed out|waited|wait ended"
+
+
 @dataclass(frozen=True)
 class Right:
     """Patterns: what the first conclusion says, and does not; what any conclusion says."""
@@ -51,7 +56,7 @@ class Right:
 def rank(number: int, per_host: int = 1) -> str:
     """A pattern for a rank, by its number, its host or the address of that."""
     host = number // per_host
-    return rf"(?:[Rr]anks? {number}\b|gpu00{host + 1}|{re.escape(ADDRESSES[host])}\b)"
+    return rf"(?:[Rr]anks? (?:\d+[,-] ?)*{number}\b|gpu00{host + 1}|{re.escape(ADDRESSES[host])}\b)"
 
 
 def ended(number: int, how: str, per_host: int = 1) -> Right:
@@ -62,13 +67,13 @@ def ended(number: int, how: str, per_host: int = 1) -> Right:
 def waited(missing: int, per_host: int = 1) -> Right:
     """Ranks waited in vain, and this one alone wrote no error: their closed connections follow."""
     return Right(
-        "[Tt]imed out|waited|wait ended",
+        WAIT,
         "[Cc]onnection closed",
         rf"{rank(missing, per_host)}.{{0,80}}\b(?:wrote nothing|silent|no line|still r[au]n)",
     )
 
 
-NO_ONE_MISSING = Right("[Tt]imed out|waited|wait ended", "[Cc]onnection closed", r"port|path|link")
+NO_ONE_MISSING = Right(WAIT, "[Cc]onnection closed", r"port|path|link")
 """Ranks waited in vain, all of them wrote so: it is between them."""
 
 LOST_PEER = "[Cc]onnection closed|[Rr]eset|ended|[Tt]imed out"
@@ -84,14 +89,15 @@ RIGHT: dict[str, Right] = {
     "unreadable-1": ended(1, "Input/output error"),
     "stopped-1": waited(1),
     "stopped-2": Right(rank(3, 2), "[Cc]onnection closed", "onitored ?[Bb]arrier"),
-    "stopped-3": Right(rank(2), "[Cc]onnection closed", "onitored ?[Bb]arrier"),
+    # Rank 0, which all wait for, has not said yet that it is rank 2 that it waits for.
+    "stopped-3": waited(2),
     "asleep-1": waited(2),
     "asleep-2": Right(rank(6, 2), "[Cc]onnection closed", "onitored ?[Bb]arrier"),
     "late-1": Right(rank(3), re.escape(ADDRESSES[0])),
     "late-2": Right("3(?:/| of )4", rf"[Rr]anks? [13]\b|{ADDRESSES[0]}"),
     "late-3": Right("[Rr]endezvous", f"[Cc]onnection|{ADDRESSES[0]}"),
     "late-4": Right("timed out.*connect", also="gpu001"),
-    "node-gone-1": Right("[Tt]imed out|waited|wait ended", "[Cc]onnection closed"),
+    "node-gone-1": Right(WAIT, "[Cc]onnection closed"),
     "node-gone-2": Right(rf"(?:{LOST_PEER}).*{rank(2)}"),
     "node-gone-3": Right(rf"(?:{LOST_PEER}).*{rank(0)}"),
     "link-cut-1": NO_ONE_MISSING,
@@ -99,9 +105,17 @@ RIGHT: dict[str, Right] = {
     "link-cut-3": Right("[Nn]etwork is unreachable", also=rank(0)),
     "no-name-1": Right("[Nn]ame or service not known", "timed out", "gpu001"),
     "no-name-2": Right("127.0.0.1|loopback|host ?name"),
+    "no-name-3": Right("loopback|host ?name"),
     "port-in-use-1": Right("29500.*(?:in use|EADDRINUSE)|(?:in use|EADDRINUSE).*29500"),
+    "mpirun-killed-1": Right(rf"{rank(2)}.*(?:[Ss]ignal 9|SIGKILL)"),
+    # Rank 1 was continued when mpirun ended the job, and found its connections closed.
+    "mpirun-stopped-1": Right(WAIT, "[Cc]onnection closed"),
+    "mpirun-node-gone-1": Right(rf"(?:{LOST_PEER}|lost).*{rank(2)}"),
     "mismatch-1": Right(r"[Mm]ismatch", "[Cc]onnection closed", rank(2)),
 }
+
+SILENT = ("healthy-1", "healthy-3", "mpirun-healthy-1")
+"""Jobs that print no line of PyTorch or a launcher."""
 
 ONLY_NCCL = "the reader knows no line of gloo, c10d or torchrun: it refuses these logs"
 WRONG_TODAY = dict.fromkeys(RIGHT, ONLY_NCCL)
@@ -123,8 +137,8 @@ def cases() -> list[Any]:
     return [
         pytest.param(name, label, marks=marks.get(name, ()), id=f"{name}-{label}")
         for name in RIGHT
-        if (CORPUS / f"{name}.log").exists()
         for label in LABELS
+        if label == "none" or not name.startswith("mpirun")
     ]
 
 
@@ -138,8 +152,14 @@ def test_a_broken_job_is_explained(name: str, label: str) -> None:
     assert re.search(right.also, " ".join(sentences)), sentences
 
 
-@pytest.mark.parametrize("name", ["healthy-1", "healthy-3"])
+@pytest.mark.parametrize("name", SILENT)
 def test_a_healthy_job_that_printed_nothing_of_pytorch_has_no_failure(name: str) -> None:
     text = (CORPUS / f"{name}.log").read_bytes()
     done = CliRunner().invoke(cli, ["explain", "-"], input=text)
     assert "No failure" in done.output or "no line of NCCL" in str(done.exception)
+
+
+def test_every_fault_has_a_fixture_and_a_right_answer() -> None:
+    fixtures = {path.stem: path.stat().st_size for path in CORPUS.glob("*.log")}
+    assert fixtures.keys() == FAULTS.keys() == {*RIGHT, *SILENT}
+    assert max(fixtures.values()) < MOST_BYTES
