@@ -97,7 +97,7 @@ RIGHT: dict[str, Right] = {
     "late-2": Right("3(?:/| of )4", rf"[Rr]anks? [13]\b|{ADDRESSES[0]}"),
     "late-3": Right("[Rr]endezvous", f"[Cc]onnection|{ADDRESSES[0]}"),
     "late-4": Right("timed out.*connect", also="gpu001"),
-    "node-gone-1": Right(WAIT, "[Cc]onnection closed"),
+    "node-gone-1": waited(2),
     "node-gone-2": Right(rf"(?:{LOST_PEER}).*{rank(2)}"),
     "node-gone-3": Right(rf"(?:{LOST_PEER}).*{rank(0)}"),
     "link-cut-1": NO_ONE_MISSING,
@@ -121,35 +121,62 @@ ONLY_NCCL = "the reader knows no line of gloo, c10d or torchrun: it refuses thes
 WRONG_TODAY = dict.fromkeys(RIGHT, ONLY_NCCL)
 
 
-def explained(text: bytes) -> dict[str, Any]:
-    """The record of a log."""
-    done = CliRunner().invoke(cli, ["explain", "-", "--format", "json"], input=text)
+def explained(*arguments: object, text: bytes | None = None) -> dict[str, Any]:
+    """The record of logs: of files, or of standard input."""
+    argv = ["explain", *map(str, arguments), "--format", "json"]
+    done = CliRunner().invoke(cli, argv, input=text)
     assert done.output.startswith("{"), f"{done.output} {done.exception}"
     found: dict[str, Any] = json.loads(done.output)
     return found
 
 
-def cases() -> list[Any]:
-    marks = {
-        name: [pytest.mark.xfail(strict=True, reason=reason)]
-        for name, reason in WRONG_TODAY.items()
-    }
-    return [
-        pytest.param(name, label, marks=marks.get(name, ()), id=f"{name}-{label}")
-        for name in RIGHT
-        for label in LABELS
-        if label == "none" or not name.startswith("mpirun")
-    ]
-
-
-@pytest.mark.parametrize(("name", "label"), cases())
-def test_a_broken_job_is_explained(name: str, label: str) -> None:
-    text = _LABEL.sub(LABELS[label], (CORPUS / f"{name}.log").read_bytes())
+def check(name: str, found: dict[str, Any]) -> None:
     right = RIGHT[name]
-    first, *_ = sentences = explained(text)["conclusions"]
+    first, *_ = sentences = found["conclusions"]
     assert re.search(right.first, first), first
     assert not re.search(right.not_first, first), first
     assert re.search(right.also, " ".join(sentences)), sentences
+    is_healthy = name.startswith("healthy")
+    assert found["result"] == ("ok" if is_healthy else "wrong")
+    assert ("No failure" in " ".join(sentences)) is is_healthy
+
+
+def case(name: str, *more: str) -> Any:
+    """A case of a test; expected to fail where the reader is wrong today."""
+    wrong = WRONG_TODAY.get(name)
+    marks = [] if wrong is None else [pytest.mark.xfail(strict=True, reason=wrong)]
+    return pytest.param(name, *more, marks=marks, id="-".join((name, *more)))
+
+
+def has_labels(name: str) -> bool:
+    """Whether lines begin with the host: those of mpirun have its own labels."""
+    return not name.startswith("mpirun")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        case(name, label)
+        for name in RIGHT
+        for label in LABELS
+        if has_labels(name) or label == "none"
+    ],
+)
+def test_a_broken_job_is_explained(name: str, label: str) -> None:
+    text = _LABEL.sub(LABELS[label], (CORPUS / f"{name}.log").read_bytes())
+    check(name, explained("-", text=text))
+
+
+@pytest.mark.parametrize("name", [case(name) for name in RIGHT if has_labels(name)])
+def test_a_log_for_each_host_is_explained(name: str, tmp_path: Path) -> None:
+    """In any order: what happened first does not come first."""
+    lines = (CORPUS / f"{name}.log").read_bytes().split(b"\n")[:-1]
+    hosts = sorted({line[: line.index(b":")] for line in lines}, reverse=True)
+    paths = [tmp_path / f"{host.decode()}.log" for host in hosts]
+    for host, path in zip(hosts, paths, strict=True):
+        own = [line[len(host) + 2 :] for line in lines if line.startswith(host)]
+        path.write_bytes(b"\n".join(own) + b"\n")
+    check(name, explained(*paths))
 
 
 @pytest.mark.parametrize("name", SILENT)
