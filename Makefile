@@ -17,6 +17,8 @@ VENV39 := .venv39
 PASSED_ALONE := $(VENV)/passed-alone
 # The tools that make packages and pages.
 RELEASE := .venv-release
+# What the broken jobs run in; pip's usual settings (PIP_INDEX_URL) say where from: the CPU wheel is enough.
+CORPUS := .venv-corpus
 # Packages are the same bytes whenever they are made: every time in them is that of the commit.
 EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800))
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' collectors/__init__.py)
@@ -45,6 +47,7 @@ RUNS ?= 3
 JUDGED_BY ?=
 SCREENSHOTS ?= screenshots
 ONLY ?=
+BROKEN ?=
 TARGETS ?=
 SITE ?= build/site
 FUZZ_S ?= 3600
@@ -77,6 +80,12 @@ $(RELEASE)/.ready: requirements-release.lock $(VENV)/.ready
 	@echo "setting up $(RELEASE): the tools that make packages and pages, a minute or two" >&2
 	@$(PYTHON) -m venv $(RELEASE)
 	@$(RELEASE)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements-release.lock >&2
+	@touch $@
+
+$(CORPUS)/.ready: tests/corpus/requirements.txt
+	@echo "setting up $(CORPUS): PyTorch, 200 MB (CPU) or several GB (CUDA)" >&2
+	@$(PYTHON) -m venv $(CORPUS)
+	@$(CORPUS)/bin/pip install -q --disable-pip-version-check -r $< >&2
 	@touch $@
 
 .PHONY: setup
@@ -209,6 +218,10 @@ score-packets: setup ## the findings on the packet-level scenes in ../shared/sce
 lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table
 	@$(BIN)/python -m tests.lab.scenarios_table --runs $(RUNS)
 
+.PHONY: corpus
+corpus: setup system $(CORPUS)/.ready ## jobs of PyTorch broken on purpose: what they print, as fixtures (root, 25 minutes)
+	@$(BIN)/python -m tests.corpus $(CORPUS) $(BROKEN)
+
 .PHONY: check
 check: setup ## formatting, lint, types, who may import whom
 	$(BIN)/ruff format --check .
@@ -237,4 +250,4 @@ lock: ## resolve the versions anew (needs uv); requirements-runtime.lock is what
 
 .PHONY: clean
 clean: ## remove what the targets made
-	rm -rf $(VENV) $(VENV39) $(RELEASE) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist build
+	rm -rf $(VENV) $(VENV39) $(RELEASE) $(CORPUS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache dist build
