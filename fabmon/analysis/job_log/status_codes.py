@@ -213,5 +213,5 @@ def order_of(event: Failure) -> int:
     and processes that were killed; failed requests; then what follows from others, the least
     specific last."""
     if meaning_of(event).is_consequence:
-        return {COMPLETION: 3, REQUEST: 3, CONNECTION: 4, STALL: 5, PROCESS: 6}.get(event.kind, 7)
+        return {COMPLETION: 3, REQUEST: 3, STALL: 4, CONNECTION: 5, PROCESS: 6}.get(event.kind, 7)
     return {DEVICE: 0, GPU: 1, PROGRAM: 1, PROCESS: 1}.get(event.kind, 2)
