@@ -15,7 +15,7 @@ from fabmon.analysis.job_log.events import (
 )
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.nccl_tests import BenchmarkResult, Rails
-from fabmon.analysis.job_log.slow_signs import retried
+from fabmon.analysis.job_log.slow_signs import retried, unresolved
 from fabmon.analysis.job_log.status_codes import meaning_of, status_meaning
 from fabmon.analysis.job_log.torch_fields import is_world
 from fabmon.fabric.time_wording import duration
@@ -70,6 +70,9 @@ def conclusions(
             f"{shared.count} of {shared.total} failed connections have {shared.what} as an end:"
             " look there first."
         )
+    is_setup = bool(failures) and failures[0].seen.event.kind in (STALL, CONNECTION)
+    if is_setup:
+        yield from unresolved(log)
     if failures:
         yield _first_cause(failures[0])
         yield from _ended(failures[1:])
@@ -80,10 +83,9 @@ def conclusions(
         named = sorted({by for by in log.signals.values() if by >= 0})
         who = rank_list(named) if named else "Another rank"
         yield f"{who} reported a timeout to {rank_list(sorted(log.signals)).lower()}."
-    if failures and not stuck and failures[0].seen.event.kind in (STALL, CONNECTION):
+    if is_setup and not stuck:
         yield from _silent(log)
     yield from slow
-    yield from retried(log)
     if recording is not None and recording.start is not None:
         hits = [each for each in recording.findings if each.is_on_path]
         for text in list(dict.fromkeys(each.text for each in hits))[:3]:
@@ -96,6 +98,7 @@ def conclusions(
         yield _not_understood(log)
     elif result_of(log, stuck, slow, tests) == OK:
         yield _no_failure(log)
+    yield from retried(log)
 
 
 def _no_failure(log: JobLog) -> str:
@@ -160,7 +163,9 @@ def _silent(log: JobLog) -> Iterator[str]:
         who = rank_list(silent) if silent else "A rank"
         on = f" (on {name_list(hosts, 4)}?)" if hosts and silent else ""
         on = on or (f" on {name_list(hosts, 4)}" if hosts else "")
-        yield (f"{who}{on} wrote nothing: see whether that process was late, stopped or had ended.")
+        yield f"{who}{on} wrote nothing: see whether that process was late, stopped or had ended."
+    elif any(each.event.kind == STALL and each.event.rank < 0 for each in log.failures.values()):
+        yield "No rank is known to be missing: look at the ports of these ranks and their path."
 
 
 def host_of(rank: int, log: JobLog) -> str | None:

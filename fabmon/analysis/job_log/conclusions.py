@@ -89,7 +89,8 @@ def located_failures(log: JobLog, places: Places) -> list[LocatedFailure]:
         _located(seen, log, places)
         for seen in every
         if not _is_general(seen)
-        or (seen.event.code not in codes and (seen.process, seen.rank) not in known)
+        or (seen.event.kind == PROCESS and seen.event.code not in codes)
+        or (seen.event.kind == EXCEPTION and (seen.process, seen.rank) not in known)
     ]
 
 

@@ -59,8 +59,9 @@ class Version(msgspec.Struct, frozen=True):
 
 class SlowSign(msgspec.Struct, frozen=True, kw_only=True):
     """What makes a job slow or its start late. `kind` is `network` (`text`: the transport in use),
-    `gdr_off` (`text`: the HCA), `nics` (`count`: NICs of the provider `text`), `numa` or `retry`
-    (`text`: the peer of a TCP connection that was tried again)."""
+    `gdr_off` (`text`: the HCA), `nics` (`count`: NICs of the provider `text`), `numa`, `no_verbs`,
+    `retry` (`text`: the peer of a TCP connection that was tried again), `no_name` (`text`: a host
+    that could not be resolved), `loopback` (gloo's address) or `store_closed` (PyTorch's)."""
 
     kind: str
     text: str = ""

@@ -82,6 +82,7 @@ _PEERS = (
     re.compile(r"\(([0-9a-zA-Z.:_-]{2,255}), \d+\)"),
     re.compile(r"\b(?:to|from|peer) ((?:\d{1,3}\.){3}\d{1,3}|[\w-]+(?:\.[\w-]+)+):\d+"),
 )
+_PORT = re.compile(r"\bport: ?(\d{1,5})\b|\]:(\d{1,5})\b")
 _BROKEN = re.compile(
     r"clos|refus|reset|tim\w+ ?out|timeout|route|unreach|abort|broken|fail|error|retriev|no longer"
     r"|gone|retr(?:y|ies)|unresponsive",
@@ -103,6 +104,7 @@ _STALL = re.compile(
     r"|Rendezvous\w+Error",
     re.I,
 )
+_AGENT = re.compile(r"Rendezvous\w+Error")
 _LATE_RANKS = re.compile(
     r"\branks? (\d{1,9})[\d, ]* failed to pass|\bkeys?: .*//\w+//\d+/(\d{1,9})\b", re.I
 )
@@ -132,7 +134,9 @@ def failure_of(body: str, rank: int = -1) -> Failure | None:
             return found
     if _STALL.search(body) and _TORCH.search(body) and speaks_of_failure(body, is_warning=False):
         late = _LATE_RANKS.search(body)
-        return Failure(kind=STALL, text=_said(body), rank=int(late[1] or late[2]) if late else -1)
+        agent, said = _AGENT.search(body), _said(body)
+        text = f"{agent[0]}: {said.rpartition('.')[2]}" if agent else said
+        return Failure(kind=STALL, text=text, rank=int(late[1] or late[2]) if late else -1)
     raised = _RAISED.match(body) if rank >= 0 else None
     if raised is not None and not _TORCH.search(body) and "NCCL" not in body:
         return Failure(kind=PROGRAM, text=f"{raised[1]}: {raised[2][:_MOST_TEXT]}".strip(" :"))
@@ -237,6 +241,10 @@ def _connection(body: str) -> Failure | None:
     """A TCP connection: an address with a port, and a word of failure."""
     if _BROKEN.search(body) is None:
         return None
+    if "EADDRINUSE" in body or "already in use" in body:
+        port = _PORT.search(body)
+        number = f" {port[1] or port[2]}" if port else ""
+        return Failure(kind=CONNECTION, text=f"port{number} of this host is in use already")
     peer = next((each[1] for pattern in _PEERS if (each := pattern.search(body))), "")
     is_torch = "DistNetworkError" in body or "DistStoreError" in body
     if not (peer or (is_torch and "onnection" in body)) or not speaks_of_failure(

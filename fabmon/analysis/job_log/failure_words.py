@@ -62,7 +62,7 @@ _HARMLESS = re.compile(
 """Lines that healthy jobs write too, and lines that only belong to one that was read."""
 _ERROR_LEVEL = re.compile(r"\[?[EF]\d{3,4} [\d:.]+ |\[[EF] \w+\.cpp:")
 """As PyTorch writes it."""
-_CODE = re.compile(r"^\s{4,}|^\s*(?:[\^~]+\s*$|raise |return )")
+_CODE = re.compile(r"^\s{3,}|^\s*(?:[\^~]+\s*$|raise |return )")
 """Lines of source in a traceback of Python, behind the label of a launcher."""
 
 

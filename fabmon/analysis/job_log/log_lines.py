@@ -68,6 +68,11 @@ _NO_VERBS = re.compile(r"open libibverbs|NET/IB\s?: No device found")
 _RETRIED = re.compile(
     r"(?=.*\b(?:[Cc]onnect|socket))(?:.*\b[Rr]etry|.*socket has failed to connect)"
 )
+_NO_PATH = re.compile(r"[Nn]etwork is unreachable|[Nn]o route to host")
+_STORE_CLOSED = re.compile(
+    r"(?:recv|send)\w+ failed on SocketImpl|has failed to shutdown the rendezvous"
+)
+"""PyTorch's store, in a process of another host, ended first: usual as a job ends."""
 _RETRIED_PEER = re.compile(r"([\w.:-]{2,255})<\d+>|\[([\w.:-]{2,255})\]:\d+|\(([\w.:-]+), \d+\)")
 
 
@@ -136,6 +141,7 @@ def _split(text: str) -> tuple[str, str, int, Process | None, str]:
             rank = int(found["rank"])
         if found["ip"] is not None:
             process = Process(found["ip"], int(found["pid"]))
+            host = found["ip"]
     if rank < 0 and (inside := _RANK.search(text, at, at + 300)) is not None:
         rank = int(inside[1])
     return "".join(labels), host, rank, process, text[at:]
@@ -199,7 +205,13 @@ def _slow(body: str) -> SlowSign | None:
         return SlowSign(kind="no_verbs")
     if "NUMA auto balancing enabled" in body:
         return SlowSign(kind="numa")
-    if _RETRIED.match(body) is not None:
+    if "retrieved (gai error" in body:
+        return SlowSign(kind="no_name", text=_plain_peer(_RETRIED_PEER.search(body)))
+    if "loopback address as fallback" in body:
+        return SlowSign(kind="loopback")
+    if _STORE_CLOSED.search(body) is not None:
+        return SlowSign(kind="store_closed")
+    if _RETRIED.match(body) is not None and _NO_PATH.search(body) is None:
         peer = _RETRIED_PEER.search(body)
         return SlowSign(kind="retry", text=_plain_peer(peer))
     return None

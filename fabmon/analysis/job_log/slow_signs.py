@@ -20,6 +20,7 @@ def slow_signs(log: JobLog) -> list[str]:
         *_one_sided_gdr(log),
         *_unused_nics(log),
         *_numa(log),
+        *_loopback(log),
     ]
 
 
@@ -153,6 +154,24 @@ def _numa(log: JobLog) -> Iterator[str]:
         yield (
             f"NUMA balancing is on{where}: it moves memory while NCCL uses it. Set"
             " kernel.numa_balancing=0."
+        )
+
+
+def _loopback(log: JobLog) -> Iterator[str]:
+    if _processes_of(log, "loopback"):
+        yield (
+            "gloo could not resolve the name of its own host and uses the loopback address, which"
+            " other hosts cannot reach: check /etc/hosts, or set GLOO_SOCKET_IFNAME."
+        )
+
+
+def unresolved(log: JobLog) -> Iterator[str]:
+    """A sentence on host names that could not be resolved: of IPv6 alone that is usual."""
+    names = sorted(filter(None, _processes_of(log, "no_name")))
+    if names:
+        yield (
+            f"{name_list(names, 4)} could not be resolved (Name or service not known): check DNS"
+            " and /etc/hosts of the other hosts."
         )
 
 

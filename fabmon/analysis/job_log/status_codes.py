@@ -6,6 +6,7 @@ volume 1, section 11.6.2. Events: ibv_event_type_str of the same library.
 
 from __future__ import annotations
 
+import re
 import signal
 
 import msgspec
@@ -138,6 +139,9 @@ def event_meaning(text: str) -> Meaning:
     return Meaning("event", text, "Check the kernel's log for the HCA.")
 
 
+_NO_PATH = re.compile(r"unreachable|[Nn]o route")
+_VAGUE = re.compile(r"Rendezvous(?:Closed|Connection)Error|assigned_ranks")
+"""What agents of torchrun write after others have failed."""
 _KILLED = ("Killed", "Out Of Memory", "oom")
 _CAUSING_SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 """Those that end a process by themselves; SIGABRT and SIGTERM follow from another failure."""
@@ -170,6 +174,11 @@ def meaning_of(event: Failure) -> Meaning:
         text = _RESULTS.get(event.text, event.text)
         check = "The first other error says why; without one run with NCCL_DEBUG=WARN."
         return Meaning(event.text, text, check, is_consequence=True)
+    if event.kind == CONNECTION and "in use already" in event.text:
+        return Meaning("port", "another process has it", "End that process, or take another port.")
+    if event.kind == CONNECTION and _NO_PATH.search(event.text):
+        check = "Check its link, addresses and routes on this host."
+        return Meaning("no path", "this host has no path to the peer", check)
     if event.kind == CONNECTION:
         text = "a TCP connection was lost or could not be made"
         check = "Check whether the process at the far end has ended first: its log says why."
@@ -213,5 +222,7 @@ def order_of(event: Failure) -> int:
     and processes that were killed; failed requests; then what follows from others, the least
     specific last."""
     if meaning_of(event).is_consequence:
-        return {COMPLETION: 3, REQUEST: 3, STALL: 4, CONNECTION: 5, PROCESS: 6}.get(event.kind, 7)
+        if event.kind == STALL and _VAGUE.search(event.text):
+            return 7
+        return {COMPLETION: 3, REQUEST: 3, STALL: 4, CONNECTION: 6, PROCESS: 8}.get(event.kind, 9)
     return {DEVICE: 0, GPU: 1, PROGRAM: 1, PROCESS: 1}.get(event.kind, 2)
