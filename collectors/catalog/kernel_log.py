@@ -8,7 +8,8 @@ User Guide". A message that is not in the table never leaves the node.
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Tuple
+import re
+from typing import Dict, NamedTuple, Optional, Tuple
 
 FATAL = "fatal"
 ERROR = "error"
@@ -352,9 +353,32 @@ _NEEDS_RESET = "xid_154_reset"
 _NEEDS_NOTHING = "xid_154_none"
 _SXID_FATAL = "sxid_fatal_"
 
+_NVLINK_TEXT = re.compile(
+    r", (\w{1,40})\s+(Fatal|Nonfatal)\b.*?\bLink (-?\d{1,3})(?:\D{1,3}0x([0-9a-f]{1,8})\b)?"
+)
+"""Xid 144 to 150: unit, severity, link, and the first register, `intrinfo`."""
+_NVLINK_NAME = re.compile(
+    r"xid_(14[4-9]|150)_(fatal|nonfatal)_(\w+)_link(-?\d+)(?:_0x([0-9a-f]+))?"
+)
+_SUB_CODE_SHIFT, _SUB_CODE_MASK = 20, 0x3F
+"""Where the sub-code is in `intrinfo`."""
+_XID_74_TEXT = re.compile(r"\blink (\d{1,3}) ?\(((?:0x[0-9a-f]{1,8}(?:, )?){1,7})\)")
+_XID_74_NAME = re.compile(r"xid_74_link(\d+)_([0-9a-f_]+)")
+
 
 def xid_name(code: int, text: str) -> str:
-    """`xid_79`; of Xid 154 whether the text says that the GPU needs nothing, or a reset."""
+    """`xid_79`; of Xid 154 whether the text says that the GPU needs nothing, or a reset; of errors
+    of NVLinks also the link and what the text says of it, as `xid_149_fatal_NETIR_LINK_EVT_link1`
+    with the first register, or `xid_74_link2_10000_0` with all registers."""
+    nvlink = _NVLINK_TEXT.search(text) if 144 <= code <= 150 else None
+    if nvlink is not None:
+        unit, severity, link, register = nvlink.groups()
+        tail = "_0x%s" % register if register else ""
+        return "xid_%d_%s_%s_link%d%s" % (code, severity.lower(), unit, int(link), tail)
+    older = _XID_74_TEXT.search(text) if code == 74 else None
+    if older is not None:
+        registers = (format(int(each, 16), "x") for each in older.group(2).split(", ") if each)
+        return "xid_74_link%s_%s" % (older.group(1), "_".join(registers))
     if code == 154 and " to 0x0" in text:
         return _NEEDS_NOTHING
     needed = text.partition(" to ")[2]
@@ -377,6 +401,9 @@ def describe(name: str) -> LogPattern:
         return _of("xid", name, RECOVERED, "Xid 154: the GPU works again")
     if name == _NEEDS_RESET:
         return _of("xid", name, FATAL, "Xid 154: the GPU needs a reset, or its node a reboot")
+    of_nvlink = _nvlink_pattern(name)
+    if of_nvlink is not None:
+        return of_nvlink
     family, _, code = name.rpartition("_")
     if family == "xid" and code.isdigit():
         severity, meaning = XIDS.get(int(code), (WARNING, _BY_NAME["xid"].meaning))
@@ -386,6 +413,39 @@ def describe(name: str) -> LogPattern:
         meaning = "an NVSwitch reports a fatal error" if is_fatal else _BY_NAME["sxid"].meaning
         return _of("sxid", name, FATAL if is_fatal else WARNING, f"SXid {code}: {meaning}")
     return _BY_NAME.get(name) or LogPattern(name, "", WARNING, "", "", "")
+
+
+def _nvlink_pattern(name: str) -> Optional[LogPattern]:
+    """The pattern of an error of an NVLink whose name has the link; None for another name."""
+    found = _NVLINK_NAME.match(name)
+    if found is not None:
+        code, severity, unit, link, register = found.groups()
+        sub_code = ""
+        if register:
+            number = int(register, 16) >> _SUB_CODE_SHIFT & _SUB_CODE_MASK
+            sub_code = ", sub-code %d (0x%s)" % (number, register)
+        meaning = XIDS[int(code)][1]
+        where = "link %s" % link if int(link) >= 0 else "no single link"
+        text = "Xid %s %s: %s: %s, %s%s" % (
+            code,
+            severity.capitalize(),
+            meaning,
+            where,
+            unit,
+            sub_code,
+        )
+        return _of("xid", name, ERROR if severity == "fatal" else WARNING, text)
+    found = _XID_74_NAME.match(name)
+    if found is None:
+        return None
+    bits = [
+        "register %d bit %d" % (number, bit)
+        for number, register in enumerate(found.group(2).split("_"))
+        for bit in range(32)
+        if register and int(register, 16) >> bit & 1
+    ]
+    text = "Xid 74: %s: link %s%s" % (XIDS[74][1], found.group(1), "".join(", " + b for b in bits))
+    return _of("xid", name, XIDS[74][0], text)
 
 
 def _of(family: str, name: str, severity: str, meaning: str) -> LogPattern:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -79,9 +80,14 @@ def explain(
     all_reduce_perf -b 8 -e 8G -f 2 | fabmon explain - --rails 8 --line-rate 400G
 
     LOG is a file, plain or gzip, or - for standard input; several are the logs of one job.
+
+    Exit status 0: nothing is wrong in the logs; 5: a failure, a timeout or what makes the job slow
+    is; 6: none is known, but lines that speak of a failure were not understood.
     """
+    from fabmon.report.explain_conclusions import NOT_UNDERSTOOD, WRONG
     from fabmon.report.explain_table import explain_table
     from fabmon.report.output import as_json
+    from fabmon.session.errors import Exit
     from fabmon.session.explain_run import ExplainOptions
     from fabmon.session.explain_run import explain as explain_logs
     from fabmon.session.printing import log_to_stderr, write, write_text
@@ -106,3 +112,4 @@ def explain(
         write(as_json(record))
     else:
         write_text(explain_table(record))
+    sys.exit({WRONG: Exit.FIX_NEEDED, NOT_UNDERSTOOD: Exit.NOT_UNDERSTOOD}.get(record.result, 0))

@@ -49,7 +49,8 @@ Exit status:
   2      an option or a file is wrong
   3      no node could be reached
   4      with --once, doctor or flows: some nodes did not answer
-  5      with doctor, ras: something should be fixed; with verify: data is lost
+  5      with doctor, ras, explain: something should be fixed; with verify: data is lost
+  6      with explain: a line speaks of a failure and was not understood
   128+n  ended by signal n: 129 hang-up, 130 ctrl+c, 143 SIGTERM
 """
 

@@ -30,8 +30,12 @@ class EndRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure in the log. `kind` is `completion` (a work request failed), `device` (an event of
-    an HCA) or `connection` (a TCP connection of NCCL). `code` is the status of the verbs API.
+    """A failure in the log. `kind` is `completion` (a work request of the verbs API failed),
+    `request` (one of libfabric), `device` (an event of an HCA), `call` (of the NIC's library),
+    `connection` (a TCP connection), `gpu`, `process` (one that ended), `program` (an exception of
+    the job's code), `stall` (PyTorch waited in vain) or `exception` (an error that NCCL reported
+    without a reason). `code` is the status of the verbs API, a code of the libfabric provider, or
+    an exit status (below 0: the signal).
 
     `near` wrote the line, `far` is the end that the line names. `time` is UTC, null where the log's
     clock is not known; `log_time` is as written. `is_consequence`: another failure came before.
@@ -64,12 +68,14 @@ class LateRank(msgspec.Struct, frozen=True):
 
 class TimeoutRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A collective that timed out in PyTorch; see StuckCollective. `began` is UTC, when the first
-    rank entered it; null where the log's clock is not known."""
+    rank entered it; null where the log's clock is not known. Where `ranks_are_global` is false,
+    ranks are those in the process group, whose place in the job the log does not have."""
 
     group: str
     seq: int
     operation: str
     ranks: list[int]
+    ranks_are_global: bool
     late: list[LateRank]
     silent: list[int]
     limit_s: float | None
@@ -79,12 +85,14 @@ class TimeoutRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A host in the log: its ranks, its HCAs by NCCL's index, its addresses."""
+    """A host in the log: its ranks, its HCAs by NCCL's index, the number of its NICs (0: unknown),
+    its addresses."""
 
     host: str
     ranks: list[int]
     gpus: list[int]
     hcas: dict[str, list[str]]
+    nics: int
     addresses: list[str]
 
 
@@ -144,7 +152,9 @@ class BenchmarkRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A run of nccl-tests. `limit_bps` is the bus bandwidth that the `rails` of a node with
     `line_rate_bps` can carry, null where it is unknown or the run is in one node; `share` is the
     best one over it, `is_good` whether that is 80 % or more. `falls` are sizes with less than 80 %
-    of the bandwidth of a smaller one."""
+    of the bandwidth of a smaller one. `wrong` are wrong values by size, in place and out of place
+    together, `out_of_bounds` their number by the last lines. `lone_hosts` are those of processes
+    that each ran alone, with one rank: no network was measured."""
 
     name: str
     source: str
@@ -154,17 +164,20 @@ class BenchmarkRecord(msgspec.Struct, frozen=True, kw_only=True):
     line_rate_bps: float | None
     rails_known_from: str | None
     limit_bps: float | None
-    best_bps: float
-    best_size: int
+    best_bps: float | None
+    best_size: int | None
     share: float | None
     is_good: bool | None
     falls: list[int]
     wrong: dict[int, int]
+    out_of_bounds: int
+    lone_hosts: list[str]
     rows: list[BenchmarkRowRecord]
 
 
-class WarningRecord(msgspec.Struct, frozen=True):
-    """Another warning of NCCL, and how often it occurs."""
+class UnreadRecord(msgspec.Struct, frozen=True):
+    """A line that speaks of a failure and was not understood, and how many differ from it in
+    numbers only."""
 
     text: str
     count: int
@@ -173,21 +186,26 @@ class WarningRecord(msgspec.Struct, frozen=True):
 class ExplainRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="explain"):
     """`fabmon explain --format json`. `conclusions` are sentences, the most important first.
 
-    `ranks` is the size of the largest communicator, 0 where unknown. `not_read` counts lines that
-    are like too many others.
+    `result` is `ok`, `wrong` (a failure, a timeout or what makes the job slow; exit status 5) or
+    `not_understood` (nothing is known to be wrong, but lines that speak of a failure were not
+    understood; exit status 6). `nccl_lines` are the lines with a mark of NCCL, of a plugin of it,
+    of UCX, gloo, PyTorch's distributed package or a launcher. `ranks` is the size of the largest
+    communicator, 0 where unknown. `not_read` counts lines that are like too many others.
     """
 
     sources: list[str]
     bytes: int
+    lines: int
     nccl_lines: int
     not_read: int
     versions: list[str]
     ranks: int
+    result: str
     conclusions: list[str]
     hosts: list[HostRecord]
     failures: list[FailureRecord]
     timeouts: list[TimeoutRecord]
-    warnings: list[WarningRecord]
+    not_understood: list[UnreadRecord]
     tests: list[BenchmarkRecord]
     recording: RecordingAtTime | None
     notes: list[str]

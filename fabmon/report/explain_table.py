@@ -32,7 +32,7 @@ from fabmon.report.output import aligned
 
 _MOST_FAILURES = 16
 _MOST_HOSTS = 16
-_MOST_WARNINGS = 8
+_MOST_UNREAD = 8
 _MOST_PORTS = 16
 _MOST_ROWS = 40
 _SMALLEST_ROW = 1 << 20
@@ -49,7 +49,9 @@ def _lines(record: ExplainRecord) -> Iterator[str]:
         byte_count(record.bytes),
     ]
     if record.nccl_lines:
-        parts.append(plural(record.nccl_lines, "line of NCCL", "lines of NCCL"))
+        parts.append(
+            plural(record.nccl_lines, "line of NCCL or PyTorch", "lines of NCCL or PyTorch")
+        )
     if record.versions:
         parts.append(f"NCCL {name_list(record.versions, 3)}")
     if record.ranks:
@@ -71,14 +73,13 @@ def _lines(record: ExplainRecord) -> Iterator[str]:
     if record.hosts:
         yield ""
         yield from _host_lines(record.hosts)
-    if record.warnings:
+    if record.not_understood:
         yield ""
-        yield "OTHER WARNINGS OF NCCL"
-        yield from (
-            f"{each.count} x {each.text[:120]}" for each in record.warnings[:_MOST_WARNINGS]
-        )
-        if len(record.warnings) > _MOST_WARNINGS:
-            yield f"and {len(record.warnings) - _MOST_WARNINGS} others: --format json"
+        yield "NOT UNDERSTOOD"
+        for each in record.not_understood[:_MOST_UNREAD]:
+            yield f"{each.count} x {each.text}"
+        if len(record.not_understood) > _MOST_UNREAD:
+            yield f"and {len(record.not_understood) - _MOST_UNREAD} others: --format json"
     if record.not_read:
         yield ""
         yield f"{record.not_read} lines are like too many others and were only counted."
@@ -173,7 +174,8 @@ def _host_row(each: HostRecord) -> tuple[str, str, str, str]:
     ranks = rank_list(each.ranks).partition(" ")[2] if each.ranks else "·"
     gpus = rank_list(each.gpus).partition(" ")[2] if each.gpus else "·"
     hcas = [f"[{index}] {'+'.join(names)}" for index, names in each.hcas.items()]
-    return each.host, ranks, gpus, name_list(hcas, 8) or "·"
+    nics = plural(each.nics, "NIC") if each.nics else "·"
+    return each.host or "(no name)", ranks, gpus, name_list(hcas, 8) or nics
 
 
 def _recording_lines(found: RecordingAtTime) -> Iterator[str]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from fabmon.analysis.job_log.events import Process
 from fabmon.analysis.job_log.job_log import JobLog
-from fabmon.analysis.job_log.log_lines import Process
 from fabmon.analysis.job_log.places import Place, Places
 from fabmon.analysis.nccl_ras.job_status import JobStatus, Member
 from fabmon.analysis.nccl_ras.progress import LateGroup, late_groups, movement

@@ -18,6 +18,7 @@ class Exit(enum.IntEnum):
     NO_NODE = 3
     SOME_NODES = 4
     FIX_NEEDED = 5
+    NOT_UNDERSTOOD = 6
     HUNG_UP = 129
     INTERRUPTED = 130
     QUIT = 131

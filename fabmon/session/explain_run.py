@@ -108,7 +108,7 @@ def _rails(log: JobLog, options: ExplainOptions, rates: dict[str, list[float]]) 
     hosts = {host for run in log.tests.runs for host in run.hosts.values()}
     known = [each for name, each in rates.items() if without_domain(name) in hosts]
     listed = next(iter(known or rates.values()), [])
-    used = max((len(host.hcas) for host in log.hosts.values()), default=0)
+    used = max((len(host.hcas) or host.nics for host in log.hosts.values()), default=0)
     count = options.rails or used or len(listed)
     if options.line_rate_bps is not None and count:
         return Rails(count, options.line_rate_bps, "as given")

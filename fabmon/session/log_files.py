@@ -9,8 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
-from fabmon.analysis.job_log.job_log import JobLog
-from fabmon.analysis.job_log.log_lines import MAX_LINE
+from fabmon.analysis.job_log.job_log import MAX_PIECE, JobLog
 from fabmon.fabric.wording import file_error
 from fabmon.session.errors import UsageError
 from fabmon.session.printing import progress
@@ -19,7 +18,7 @@ STDIN = Path("-")
 
 _BLOCK_BYTES = 1 << 20
 _MAX_BUFFERED = 4 * _BLOCK_BYTES
-"""A line that is longer is cut: its first bytes are read."""
+"""A line that is longer is read in parts, which overlap."""
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31
 
@@ -90,23 +89,17 @@ def decompressed(stream: IO[bytes], count: Callable[[int], None]) -> Iterator[by
 
 
 def whole_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Blocks that end at the end of a line; of a very long line only its first bytes."""
+    """Blocks that end at the end of a line, of which a carriage return is one; a very long line in
+    parts that overlap."""
     rest = b""
-    is_cut = False
     for block in blocks:
-        if is_cut:
-            end = block.find(b"\n")
-            if end < 0:
-                continue
-            block, is_cut = block[end + 1 :], False
-        end = block.rfind(b"\n")
-        if end < 0:
-            rest += block
-            if len(rest) > _MAX_BUFFERED:
-                yield rest[:MAX_LINE]
-                rest, is_cut = b"", True
-            continue
-        yield rest + block[:end]
-        rest = block[end + 1 :]
+        rest += block
+        end = max(rest.rfind(b"\n"), rest.rfind(b"\r"))
+        if end >= 0:
+            yield rest[:end]
+            rest = rest[end + 1 :]
+        if len(rest) > _MAX_BUFFERED:
+            yield rest
+            rest = rest[-MAX_PIECE:]
     if rest:
         yield rest

@@ -7,10 +7,18 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from fabmon.analysis.job_log.events import (
+    COMPLETION,
+    EXCEPTION,
+    PROCESS,
+    REQUEST,
+    Process,
+)
+from fabmon.analysis.job_log.failure_fields import SOME_EXIT
 from fabmon.analysis.job_log.job_log import JobLog, SeenFailure, SeenTimeout, order_of_cause
-from fabmon.analysis.job_log.log_lines import CompletionError, DeviceEvent, Process, SocketError
 from fabmon.analysis.job_log.log_times import LogTime
 from fabmon.analysis.job_log.places import Place, Places
+from fabmon.analysis.job_log.torch_fields import is_world
 
 _SHARED = 0.6
 """A port that this share of failed connections have in common is named."""
@@ -42,7 +50,7 @@ class FailureEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocatedFailure(msgspec.Struct, frozen=True):
-    """A failure and its ends; `far` is None for an event of a device."""
+    """A failure and its ends; `far` is None for one that is no connection."""
 
     seen: SeenFailure
     near: FailureEnd
@@ -50,15 +58,17 @@ class LocatedFailure(msgspec.Struct, frozen=True):
 
 
 class StuckCollective(msgspec.Struct, frozen=True, kw_only=True):
-    """A collective that timed out, by process group and sequence number.
+    """A collective that timed out, by process group and sequence number (-1: not given).
 
     `ranks` report the timeout. `late` have not enqueued it (rank, last enqueued), `silent` are
-    ranks of the job without a line about the group, where its size is known.
+    ranks of the job without a line about the group, where its size is known. Ranks are those of the
+    job if `is_global`, else those in the process group.
     """
 
     group: str
     seq: int
     operation: str
+    is_global: bool
     ranks: tuple[int, ...]
     late: tuple[tuple[int, int], ...]
     silent: tuple[int, ...]
@@ -68,25 +78,42 @@ class StuckCollective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def located_failures(log: JobLog, places: Places) -> list[LocatedFailure]:
-    """All failures with their ends, the possible cause first."""
-    return [_located(seen, log, places) for seen in order_of_cause(log.failures.values())]
+    """All failures with their ends, the possible cause first. What only says that there was one is
+    left out where the same rank or process says which."""
+    every = order_of_cause(log.failures.values())
+    known = {(each.process, each.rank) for each in every if not _is_general(each)}
+    codes = {each.event.code for each in every if each.event.kind == PROCESS and each.rank >= 0}
+    if codes:
+        codes.add(SOME_EXIT)
+    return [
+        _located(seen, log, places)
+        for seen in every
+        if not _is_general(seen)
+        or (seen.event.kind == PROCESS and seen.event.code not in codes)
+        or (seen.event.kind == EXCEPTION and (seen.process, seen.rank) not in known)
+    ]
+
+
+def _is_general(seen: SeenFailure) -> bool:
+    event = seen.event
+    return event.kind == EXCEPTION or (event.kind == PROCESS and event.rank < 0 and not event.peer)
 
 
 def _located(seen: SeenFailure, log: JobLog, places: Places) -> LocatedFailure:
-    event, process = seen.event, seen.process
-    if isinstance(event, DeviceEvent):
+    event = seen.event
+    process = seen.process or log.process_of(seen.rank)
+    indexed: tuple[str, ...] = ()
+    if event.index >= 0:
         host = log.hosts.get(process.host) if process is not None else None
-        indexed = host.hcas.get(event.index, ()) if host is not None else ()
-        if event.index >= 0 and not indexed:
-            indexed = (f"HCA {event.index}",)
-        return LocatedFailure(seen, _near(process, event.hca, "", indexed, log, places), None)
-    if isinstance(event, SocketError):
-        return LocatedFailure(
-            seen, _near(process, "", "", (), log, places), _far(event.peer, "", (), log, places)
-        )
-    near = _near(process, event.hca, event.local_gid, (), log, places)
-    hca = near.hcas[0] if len(near.hcas) == 1 else ""
-    ranks = log.peers_of(process, event.side, hca)
+        name = f"{'device' if event.kind == REQUEST else 'HCA'} {event.index}"
+        indexed = (host.hcas.get(event.index, ()) if host is not None else ()) or (name,)
+    near = _near(seen, process, indexed, log, places)
+    has_far = event.kind in (COMPLETION, REQUEST) or event.peer or event.remote_gid
+    if event.kind == PROCESS or not has_far:
+        return LocatedFailure(seen, near, None)
+    ranks: Sequence[int] = ()
+    if event.kind in (COMPLETION, REQUEST):
+        ranks = log.peers_of(process, event.side, near.hcas[0] if len(near.hcas) == 1 else "")
     far = _far(event.peer, event.remote_gid, ranks, log, places)
     return LocatedFailure(seen, near, _with_hca(far, near, log, places))
 
@@ -104,17 +131,19 @@ def _with_hca(far: FailureEnd, near: FailureEnd, log: JobLog, places: Places) ->
 
 
 def _near(
+    seen: SeenFailure,
     process: Process | None,
-    hca: str,
-    gid: str,
     indexed: Sequence[str],
     log: JobLog,
     places: Places,
 ) -> FailureEnd:
-    """The end that wrote the line."""
-    rank = log.rank_of(process)
-    hcas = (hca,) if hca else tuple(indexed) or tuple(log.hcas_of(process))
-    host = "" if process is None else process.host
+    """The end that wrote the line; of a process that ended the one that the line names."""
+    event = seen.event
+    gid = event.local_gid
+    rank = seen.rank if seen.rank >= 0 else log.rank_of(process)
+    hcas = (event.hca,) if event.hca else tuple(indexed) or tuple(log.hcas_of(process))
+    host = event.peer if event.kind == PROCESS else "" if process is None else process.host
+    host = host or seen.host or log.host_of_rank(rank)
     place = places.port_of_gid(gid) if gid else None
     if place is None and host and len(hcas) == 1:
         place = places.port(host, hcas[0])
@@ -141,7 +170,7 @@ def _far(address: str, gid: str, ranks: Sequence[int], log: JobLog, places: Plac
     if place is None and host and hca:
         place = places.port(host, hca)
     if host:
-        ranks = [rank for rank in ranks if _host_of(rank, log) in (host, "")]
+        ranks = [rank for rank in ranks if log.host_of_rank(rank) in (host, "")]
     return FailureEnd(
         host=host,
         ranks=tuple(ranks),
@@ -150,11 +179,6 @@ def _far(address: str, gid: str, ranks: Sequence[int], log: JobLog, places: Plac
         gid=gid,
         place=place,
     )
-
-
-def _host_of(rank: int, log: JobLog) -> str:
-    process = log.process_of(rank)
-    return "" if process is None else process.host
 
 
 class SharedEnd(msgspec.Struct, frozen=True):
@@ -171,7 +195,7 @@ def shared_end(failures: Iterable[LocatedFailure]) -> SharedEnd | None:
     connections = [
         each
         for each in failures
-        if each.far is not None and isinstance(each.seen.event, CompletionError)
+        if each.far is not None and each.seen.event.kind in (COMPLETION, REQUEST)
     ]
     if len(connections) < 3:
         return None
@@ -209,32 +233,35 @@ def _leaf_name(end: FailureEnd) -> str:
 
 def stuck_collectives(log: JobLog) -> list[StuckCollective]:
     """The collectives that timed out, those with the most ranks first."""
-    by_work: defaultdict[tuple[str, int, str], list[SeenTimeout]] = defaultdict(list)
-    for seen in log.timeouts.values():
-        by_work[seen.event.group, seen.event.seq, seen.event.operation].append(seen)
+    by_work: defaultdict[tuple[str, int, str, bool], list[SeenTimeout]] = defaultdict(list)
+    for seen in log.all_timeouts:
+        event = seen.event
+        by_work[event.group, event.seq, event.operation, seen.rank >= 0].append(seen)
+    for key in [key for key in by_work if not key[0] and key[3]]:
+        # Of the group of all ranks some say its name, some only that they timed out.
+        named = [each for each in by_work if each[0] and each[1:] == key[1:]]
+        if len(named) == 1 and is_world(named[0][0]):
+            by_work[named[0]] += by_work.pop(key)
     found = [_stuck(work, seen, log) for work, seen in by_work.items()]
     return sorted(found, key=lambda each: -len(each.ranks))
 
 
-def _stuck(work: tuple[str, int, str], seen: Sequence[SeenTimeout], log: JobLog) -> StuckCollective:
-    group, seq, operation = work
-    ranks = sorted({each.rank for each in seen if each.rank >= 0})
-    progress = _progress_of(group, seq, set(ranks), log)
+def _stuck(
+    work: tuple[str, int, str, bool], seen: Sequence[SeenTimeout], log: JobLog
+) -> StuckCollective:
+    group, seq, operation, is_global = work
+    numbers = {each.rank if is_global else each.event.rank for each in seen}
+    ranks = sorted(number for number in numbers if number >= 0)
+    progress = _progress_of(group, seq, set(ranks), is_global, log)
     late = sorted((r, done) for r, done in progress.items() if done < seq and r not in ranks)
-    world = max((facts.ranks for facts in log.processes.values()), default=0)
-    silent: list[int] = []
-    if world and max(ranks, default=-1) < world:
-        is_world = not group or "default_pg" in group or group.startswith("0")
-        failed = {log.rank_of(failure.process) for failure in log.failures.values()}
-        known = set(ranks) | set(progress) | set(log.signals) | failed
-        # A log of a few ranks says nothing about the others.
-        if is_world and 2 * len(known) >= world:
-            silent = [rank for rank in range(world) if rank not in known]
+    # Of a group of some ranks it is not known which these are.
+    silent = log.silent_ranks if is_world(group) else []
     times = [each.time for each in seen if each.time is not None]
     return StuckCollective(
         group=group,
         seq=seq,
         operation=operation,
+        is_global=is_global,
         ranks=tuple(ranks),
         late=tuple(late),
         silent=tuple(silent),
@@ -244,16 +271,22 @@ def _stuck(work: tuple[str, int, str], seen: Sequence[SeenTimeout], log: JobLog)
     )
 
 
-def _progress_of(group: str, seq: int, ranks: set[int], log: JobLog) -> dict[int, int]:
+def _progress_of(
+    group: str, seq: int, ranks: set[int], is_global: bool, log: JobLog
+) -> dict[int, int]:
     """The last enqueued work by rank, in a group; where the timeout does not name its group, in the
     one in which a rank that timed out had enqueued the work and not completed it."""
     groups = {group} if group else set()
+    by_rank = [
+        (rank if is_global else in_group, name, done)
+        for (rank, in_group, name), done in log.progress.items()
+        if (rank >= 0) == is_global
+    ]
     if not group:
-        for (rank, name), done in log.progress.items():
-            if rank in ranks and done.completed < seq <= done.enqueued:
+        for rank, name, done in by_rank:
+            completed = done.enqueued - 1 if done.completed is None else done.completed
+            if rank in ranks and completed < seq <= done.enqueued:
                 groups.add(name)
-    return {
-        rank: done.enqueued
-        for (rank, name), done in log.progress.items()
-        if name in groups and rank >= 0
-    }
+    if len(groups) > 1:
+        return {}
+    return {rank: done.enqueued for rank, name, done in by_rank if name in groups and rank >= 0}

@@ -6,40 +6,45 @@ line is decoded. Lines that differ in digits only are read up to a limit, then c
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
-from fabmon.analysis.job_log.log_lines import (
-    MAX_LINE,
+from fabmon.analysis.job_log.events import (
+    PROCESS,
     Bootstrap,
     Channel,
     Communicator,
-    CompletionError,
-    DeviceEvent,
     Devices,
     Event,
-    LogLine,
+    Failure,
     Process,
     Progress,
     Signalled,
-    SocketError,
+    SlowSign,
     Timeout,
     Version,
-    Warned,
-    parse_line,
 )
+from fabmon.analysis.job_log.failure_words import MARKS
+from fabmon.analysis.job_log.log_lines import LogLine, parse_line
 from fabmon.analysis.job_log.log_times import LogTime, find_time
 from fabmon.analysis.job_log.nccl_tests import BenchmarkReader
-from fabmon.analysis.job_log.status_codes import event_meaning, status_meaning
+from fabmon.analysis.job_log.several_lines import SeveralLines
+from fabmon.analysis.job_log.status_codes import order_of
+from fabmon.analysis.job_log.torch_fields import is_world
 
-_MARK = b"NCCL"
-_INFO = b"NCCL INFO "
-_USEFUL = frozenset((b"NET/IB ", b"NET/IB:", b"Bootstr", b"NCCL ve", b"Using [", b"NET/IBe"))
-"""The first seven bytes of useful INFO messages, besides channels and communicators."""
-_HEAD = 7
+MAX_PIECE = 4096
+"""Bytes of a line that are read at a time."""
+_OVERLAP = 1024
+"""Bytes that two pieces of a line have in common: no message of interest is longer."""
+_ESCAPED_END = re.compile(rb"\\[rn]")
+"""The end of a line in a log that is in JSON, or in the text of an exception."""
+_LOCAL_ADDRESS = re.compile(r"\baddr=\[(?:::ffff:)?([\w.:]{2,64})\]:\d")
+_CHANNEL = b"NCCL INFO Channel"
+_DECIMAL = b"0123456789"
 _DIGITS = b"0123456789abcdefABCDEF"
 
 _MOST_ALIKE = 100_000
@@ -49,11 +54,10 @@ _MOST_PROCESSES = 100_000
 _MOST_HOSTS = 50_000
 _MOST_FAILURES = 10_000
 _MOST_RANKS = 100_000
-_MOST_WARNINGS = 200
+_MOST_UNREAD = 200
+_MOST_SIGNS = 10_000
 
 _T = TypeVar("_T")
-
-Failure = CompletionError | DeviceEvent | SocketError
 
 
 class ProcessFacts(msgspec.Struct):
@@ -68,17 +72,22 @@ class ProcessFacts(msgspec.Struct):
 
 
 class HostFacts(msgspec.Struct):
-    """The HCAs of a host by NCCL's index, and its addresses for connection setup."""
+    """The HCAs of a host by NCCL's index, its addresses for connection setup, and the number of
+    NICs where only that is known."""
 
     hcas: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
     addresses: set[str] = msgspec.field(default_factory=set)
+    nics: int = 0
 
 
 class SeenFailure(msgspec.Struct):
-    """A failure, by which process (None: not given), how often, and when first and last."""
+    """A failure, by which process (None: not given), global rank (-1) or host (empty), how often,
+    and when first and last."""
 
     event: Failure
     process: Process | None
+    rank: int
+    host: str
     order: int
     source: str
     text: str
@@ -87,7 +96,7 @@ class SeenFailure(msgspec.Struct):
     last: LogTime | None = None
 
 
-class SeenTimeout(msgspec.Struct, frozen=True):
+class SeenTimeout(msgspec.Struct):
     """A timeout of PyTorch's watchdog, the global rank (-1: unknown) and its time."""
 
     event: Timeout
@@ -101,6 +110,7 @@ class JobLog:
 
     def __init__(self) -> None:
         self.size = 0
+        self.lines = 0
         self.nccl_lines = 0
         self.not_parsed = 0
         self.left_out: Counter[str] = Counter()
@@ -108,43 +118,65 @@ class JobLog:
         self.processes: dict[Process, ProcessFacts] = {}
         self.hosts: dict[str, HostFacts] = {}
         self.channels: dict[Process, set[Channel]] = {}
-        self.failures: dict[tuple[Process | None, Failure], SeenFailure] = {}
-        self.timeouts: dict[tuple[int, str], SeenTimeout] = {}
-        self.progress: dict[tuple[int, str], Progress] = {}
+        self.failures: dict[tuple[Process | None, int, Failure], SeenFailure] = {}
+        self.timeouts: dict[tuple[int, int], list[SeenTimeout]] = {}
+        """By sequence number and rank in the process group."""
+        self.progress: dict[tuple[int, int, str], Progress] = {}
+        """By global rank (-1: unknown), rank in the process group, and the group."""
         self.signals: dict[int, int] = {}
-        self.warnings: Counter[str] = Counter()
+        self.signs: dict[SlowSign, set[Process | None]] = {}
+        self.retries: Counter[tuple[str, str]] = Counter()
+        """Connections that were tried again, by log and peer, until the log shows that they were
+        made."""
+        self.unread: dict[str, tuple[str, int]] = {}
+        """Lines that speak of a failure and were not understood: by what is the same in those that
+        differ in digits, one of them and their number."""
         self.tests = BenchmarkReader()
         self.last_time: LogTime | None = None
+        self.rank_hosts: dict[int, str] = {}
+        """By launchers: their labels, and torchrun's summary."""
+        self.address_hosts: dict[str, str] = {}
+        """By lines of PyTorch behind the label of a host."""
         self.ranks_by_source: dict[str, set[int]] = {}
         self.hosts_by_source: dict[str, set[str]] = {}
         self._made_index: _Index | None = None
         self._alike: Counter[int] = Counter()
+        self._useless: set[int] = set()
         self._channels_seen: set[int] = set()
+        self._several = SeveralLines()
 
     def accept(self, block: bytes, source: str) -> None:
         """Read a block of whole lines of a log."""
         self.size += len(block)
         self._made_index = None
         self.tests.accept(block, source)
-        if _MARK not in block:
+        marks = [mark for mark in MARKS if mark in block]
+        if not marks and not self._several.is_open:
+            self.lines += block.count(b"\n") + 1
             return
-        for line in block.split(b"\n"):
-            if _MARK in line:
-                self.nccl_lines += 1
-                if self._is_useful(line):
-                    self._read(line, source)
+        # A carriage return ends a line too: progress bars are written with it.
+        lines = block.splitlines()
+        self.lines += len(lines)
+        for line in lines:
+            for mark in marks:
+                if mark in line:
+                    break
+            else:
+                if self._several.is_open:
+                    self._read_unmarked(line, source)
+                continue
+            self.nccl_lines += 1
+            if self._is_useful(line):
+                self._read(line, source)
 
     def _is_useful(self, line: bytes) -> bool:
-        """Whether a line with `NCCL` is to be parsed; lines of no use are dropped here."""
-        at = line.find(_INFO)
+        """Whether a line with a mark is to be parsed; lines of no use are dropped here."""
+        at = line.find(_CHANNEL)
         if at >= 0:
-            at += len(_INFO)
-            head = line[at : at + _HEAD]
-            if head == b"Channel":
-                return self._is_new_channel(line, at)
-            if head not in _USEFUL and not (b"comm 0x" in line and b" rank " in line):
-                return False
-        shape = hash(line[:MAX_LINE].translate(None, _DIGITS))
+            return self._is_new_channel(line, at)
+        if hash(line.translate(None, _DECIMAL)) in self._useless and not self._several.is_open:
+            return False
+        shape = hash(line[:MAX_PIECE].translate(None, _DIGITS))
         count = self._alike[shape]
         if count >= _MOST_ALIKE or (not count and len(self._alike) >= _MOST_SHAPES):
             self.not_parsed += 1
@@ -164,14 +196,42 @@ class JobLog:
         return True
 
     def _read(self, line: bytes, source: str) -> None:
-        text = line[:MAX_LINE].decode("utf-8", "replace")
-        for found in parse_line(text):
-            self._note_source(found, source)
-            self._add(found.event, found, text, source)
+        is_of_use = False
+        before: LogLine | None = None
+        for piece in _pieces(line):
+            text = piece.decode("utf-8", "replace")
+            found = self._several.complete(parse_line(text), source)
+            # A message in two pieces that overlap is one.
+            if before is not None and found.events == before.events:
+                continue
+            before = found
+            is_of_use |= bool(found.events) or found.is_unread
+            self._note(found, text, source)
+        if not is_of_use and len(self._useless) < _MOST_SHAPES:
+            self._useless.add(hash(line.translate(None, _DECIMAL)))
+
+    def _read_unmarked(self, line: bytes, source: str) -> None:
+        """A line that may belong to one with a mark."""
+        text = line[:MAX_PIECE].decode("utf-8", "replace")
+        found = self._several.belonging(text, source)
+        if found is not None:
+            self._note(found, text, source)
+
+    def _note(self, found: LogLine, text: str, source: str) -> None:
+        self._note_source(found, source)
+        local = _LOCAL_ADDRESS.search(found.body) if found.host else None
+        if local is not None and len(self.address_hosts) < _MOST_HOSTS:
+            self.address_hosts.setdefault(local[1], found.host)
+        for event in found.events:
+            self._add(event, found, text, source)
+        if found.is_unread:
+            self._add_unread(found.body)
 
     def _note_source(self, found: LogLine, source: str) -> None:
         if found.rank >= 0:
             _add_to(self.ranks_by_source, source, found.rank)
+            if found.host and len(self.rank_hosts) < _MOST_RANKS:
+                self.rank_hosts.setdefault(found.rank, found.host)
         if found.process is not None:
             _add_to(self.hosts_by_source, source, found.process.host)
             if len(self.processes) < _MOST_PROCESSES:
@@ -180,41 +240,36 @@ class JobLog:
                 self.left_out["processes"] += 1
 
     def _add(self, event: Event, found: LogLine, text: str, source: str) -> None:
-        process = found.process
-        if isinstance(event, (CompletionError, DeviceEvent, SocketError)):
-            self._add_failure(event, process, text, source)
-        elif isinstance(event, Warned):
-            self._add_warning(event.text)
+        process, rank = found.process, found.rank
+        if isinstance(event, Failure):
+            self._add_failure(event, found, text, source)
         elif isinstance(event, Version):
             self.versions[event.text] += 1
+        elif isinstance(event, SlowSign):
+            self._add_sign(event, process, source)
         elif isinstance(event, Timeout):
-            rank = found.rank if found.rank >= 0 else event.rank
-            if len(self.timeouts) < _MOST_RANKS:
-                at = find_time(text)
-                seen = SeenTimeout(event, rank, at, process)
-                self.timeouts.setdefault((rank, event.group), seen)
+            self._add_timeout(event, found, text)
         elif isinstance(event, Progress):
-            rank = found.rank if found.rank >= 0 else event.rank
             if len(self.progress) < _MOST_RANKS:
-                self.progress[rank, event.group] = event
+                known = event.rank if rank < 0 and is_world(event.group) else rank
+                self.progress[known, event.rank, event.group] = event
         elif isinstance(event, Signalled):
-            if event.by >= 0 and len(self.signals) < _MOST_RANKS:
-                rank = found.rank if found.rank >= 0 else event.rank
-                self.signals.setdefault(rank, event.by)
+            if len(self.signals) < _MOST_RANKS:
+                self.signals.setdefault(rank if rank >= 0 else event.rank, event.by)
         elif process is not None:
-            self._add_facts(event, process)
+            self._add_facts(event, process, source)
 
-    def _add_facts(self, event: Event, process: Process) -> None:
+    def _add_facts(self, event: Event, process: Process, source: str) -> None:
         facts = self.processes.get(process)
+        if isinstance(event, (Channel, Communicator)) and self.retries:
+            for key in [key for key in self.retries if key[0] == source]:
+                del self.retries[key]
         if isinstance(event, Communicator) and facts is not None:
             if event.ranks > facts.ranks:
                 facts.rank, facts.ranks = event.rank, event.ranks
                 facts.gpu, facts.pci = event.gpu, event.pci
         elif isinstance(event, (Devices, Bootstrap)):
-            if process.host not in self.hosts and len(self.hosts) >= _MOST_HOSTS:
-                self.left_out["hosts"] += 1
-                return
-            host = self.hosts.setdefault(process.host, HostFacts())
+            host = self._host(process.host)
             if isinstance(event, Devices):
                 host.hcas.update(event.hcas)
             if event.address and len(host.addresses) < 16:
@@ -224,27 +279,82 @@ class JobLog:
             if facts is not None and facts.inferred_rank < 0:
                 facts.inferred_rank = event.peer if event.is_receive else event.rank
 
-    def _add_failure(self, event: Failure, process: Process | None, text: str, source: str) -> None:
-        at = find_time(text)
+    def _host(self, name: str) -> HostFacts:
+        """The facts of a host; those of one too many are not kept."""
+        if name not in self.hosts and len(self.hosts) >= _MOST_HOSTS:
+            self.left_out["hosts"] += 1
+            return HostFacts()
+        return self.hosts.setdefault(name, HostFacts())
+
+    def _add_sign(self, event: SlowSign, process: Process | None, source: str) -> None:
+        if event.kind == "retry":
+            if len(self.retries) < _MOST_SIGNS:
+                self.retries[source, event.text] += 1
+        elif event.kind == "nics":
+            if process is not None:
+                self._host(process.host).nics = event.count
+        elif event in self.signs or len(self.signs) < _MOST_SIGNS:
+            processes = self.signs.setdefault(event, set())
+            if len(processes) < _MOST_PROCESSES:
+                processes.add(process)
+
+    def _add_timeout(self, event: Timeout, found: LogLine, text: str) -> None:
+        """Add a timeout, or what another line says of one that is known."""
+        rank = event.rank if found.rank < 0 and is_world(event.group) else found.rank
+        new = SeenTimeout(event, rank, find_time(text), found.process)
+        known = self.timeouts.setdefault((event.seq, event.rank), [])
+        for seen in known:
+            merged = _merged(seen, new)
+            if merged is not None:
+                seen.event, seen.rank = merged, max(seen.rank, rank)
+                seen.time = seen.time or new.time
+                return
+        if len(self.timeouts) < _MOST_RANKS and len(known) < _MOST_RANKS:
+            known.append(new)
+
+    def _add_failure(self, event: Failure, found: LogLine, text: str, source: str) -> None:
+        at = find_time(found.dated)
         if at is not None:
             self.last_time = at
-        seen = self.failures.get((process, event))
+        rank = event.rank if event.rank >= 0 else found.rank
+        if event.kind == PROCESS and rank >= 0 and len(self.rank_hosts) < _MOST_RANKS:
+            self.rank_hosts.setdefault(rank, event.peer)
+        process = found.process
+        key = (process, rank, event)
+        seen = self.failures.get(key)
         if seen is not None:
             seen.count += 1
             seen.last = at or seen.last
         elif len(self.failures) < _MOST_FAILURES:
             order = len(self.failures)
-            seen = SeenFailure(event, process, order, source, text.strip()[:400])
+            host = found.process.host if found.process is not None else found.host
+            if event.rank >= 0:
+                # The line names a rank that is not the one that wrote it.
+                host, process = "", None
+            seen = SeenFailure(event, process, rank, host, order, source, text.strip()[:400])
             seen.first = seen.last = at
-            self.failures[process, event] = seen
+            self.failures[key] = seen
         else:
             self.left_out["failures"] += 1
 
-    def _add_warning(self, text: str) -> None:
-        if text in self.warnings or len(self.warnings) < _MOST_WARNINGS:
-            self.warnings[text] += 1
+    def _add_unread(self, body: str) -> None:
+        shape = re.sub(r"\d+", "0", body[:300])
+        text, count = self.unread.get(shape, (body.strip()[:300], 0))
+        if count or len(self.unread) < _MOST_UNREAD:
+            self.unread[shape] = text, count + 1
         else:
-            self.left_out["warnings"] += 1
+            self.left_out["unread"] += 1
+
+    @property
+    def unread_lines(self) -> int:
+        """The number of lines that speak of a failure and were not understood."""
+        return sum(count for _, count in self.unread.values()) + self.left_out["unread"]
+
+    @property
+    def all_timeouts(self) -> Iterator[SeenTimeout]:
+        """All timeouts, in the order of the log."""
+        for each in self.timeouts.values():
+            yield from each
 
     @property
     def _index(self) -> _Index:
@@ -255,7 +365,7 @@ class JobLog:
 
     def host_of_address(self, address: str) -> str:
         """The host with an address for connection setup, by the log; empty if unknown."""
-        return self._index.by_address.get(address, "")
+        return self._index.by_address.get(address) or self.address_hosts.get(address, "")
 
     def host_of_gid(self, gid: str) -> tuple[str, str]:
         """The host and HCA with a GID, by the log's failures; empty texts if unknown."""
@@ -274,6 +384,25 @@ class JobLog:
         """The process with a rank in the largest communicator; None if unknown."""
         return self._index.by_rank.get(rank)
 
+    def host_of_rank(self, rank: int) -> str:
+        """The host of a global rank; empty if unknown."""
+        process = self.process_of(rank)
+        return (process.host if process is not None else "") or self.rank_hosts.get(rank, "")
+
+    @property
+    def silent_ranks(self) -> list[int]:
+        """Ranks that wrote nothing, where most others did; empty where that is not known."""
+        known = {rank for rank, _, _ in self.progress} | set(self.signals) | set(self.rank_hosts)
+        known |= {each.rank for each in self.failures.values()}
+        known |= {self.rank_of(each.process) for each in self.failures.values()}
+        known |= {each.rank for each in self.all_timeouts}
+        known.discard(-1)
+        world = max((facts.ranks for facts in self.processes.values()), default=0)
+        world = max(world, max(known, default=-1) + 1)
+        if 2 * len(known) < world:
+            return []
+        return [rank for rank in range(world) if rank not in known]
+
     def peers_of(self, process: Process | None, side: str, hca: str) -> list[int]:
         """The ranks at the other end of a process' connections in one direction (`send`, `recv`,
         empty: both), over an HCA (empty: any)."""
@@ -284,7 +413,7 @@ class JobLog:
         for each in self.channels.get(process, ()):
             if side and each.is_receive != (side == "recv"):
                 continue
-            names = host.hcas.get(each.hca, ()) if host is not None else ()
+            names = _nic_names(host, each)
             if hca and names and hca not in names:
                 continue
             found.add(each.rank if each.is_receive else each.peer)
@@ -292,12 +421,16 @@ class JobLog:
 
     def hcas_of(self, process: Process | None, peer: int | None = None) -> list[str]:
         """The HCAs that a process' connections use, to a rank (None: to any)."""
-        if process is None or process.host not in self.hosts:
+        if process is None:
             return []
-        by_index = self.hosts[process.host].hcas
+        host = self.hosts.get(process.host)
         channels = self.channels.get(process, ())
-        used = {each.hca for each in channels if peer is None or peer in (each.rank, each.peer)}
-        return [name for index in sorted(used) for name in by_index.get(index, ())]
+        used = {
+            (each.hca, _nic_names(host, each))
+            for each in channels
+            if peer is None or peer in (each.rank, each.peer)
+        }
+        return list(dict.fromkeys(name for _, names in sorted(used) for name in names))
 
 
 class _Index:
@@ -312,7 +445,7 @@ class _Index:
                 self.by_address.setdefault(address, name)
         for seen in log.failures.values():
             event = seen.event
-            if isinstance(event, CompletionError) and event.local_gid and seen.process:
+            if event.local_gid and seen.process:
                 self.by_gid.setdefault(event.local_gid, (seen.process.host, event.hca))
         most = max((facts.ranks for facts in log.processes.values()), default=0)
         for process, facts in log.processes.items():
@@ -339,15 +472,35 @@ def _add_to(kept: dict[str, set[_T]], key: str, value: _T) -> None:
         values.add(value)
 
 
+def _nic_names(host: HostFacts | None, channel: Channel) -> tuple[str, ...]:
+    """The NIC of a connection: its HCAs, or the device of another transport by its index."""
+    names = host.hcas.get(channel.hca, ()) if host is not None else ()
+    if names or channel.hca < 0 or channel.transport in ("NET/IB", "NET/Socket"):
+        return names
+    return (f"device {channel.hca}",)
+
+
+def _pieces(line: bytes) -> Iterator[bytes]:
+    """The pieces of a line that are read by themselves: a long line in pieces that overlap."""
+    for part in _ESCAPED_END.split(line) if b"\\" in line else (line,):
+        for start in range(0, max(1, len(part) - _OVERLAP), MAX_PIECE - _OVERLAP):
+            yield part[start : start + MAX_PIECE]
+
+
+def _merged(seen: SeenTimeout, new: SeenTimeout) -> Timeout | None:
+    """What two lines say of one timeout; None where they are of two."""
+    if -1 not in (seen.rank, new.rank) and seen.rank != new.rank:
+        return None
+    one, other = seen.event, new.event
+    fields: dict[str, str | float | None] = {}
+    for name in ("group", "operation", "limit_s", "ran_s"):
+        value, another = getattr(one, name), getattr(other, name)
+        if value and another and value != another:
+            return None
+        fields[name] = value or another
+    return msgspec.structs.replace(one, **fields)
+
+
 def order_of_cause(failures: Iterable[SeenFailure]) -> list[SeenFailure]:
-    """Failures, those that may be the cause first: events of ports, then failed requests, then
-    what follows from others (flushed requests, closed connections); each in the log's order."""
-    return sorted(failures, key=lambda seen: (_rank_of_cause(seen.event), seen.order))
-
-
-def _rank_of_cause(event: Failure) -> int:
-    if isinstance(event, DeviceEvent):
-        return 3 if event_meaning(event.text).is_consequence else 0
-    if isinstance(event, CompletionError):
-        return 2 if status_meaning(event.status).is_consequence else 1
-    return 3
+    """Failures, those that may be the cause first; each kind in the log's order."""
+    return sorted(failures, key=lambda seen: (order_of(seen.event), seen.order))

@@ -1,9 +1,10 @@
-"""Lines of NCCL and of PyTorch's ProcessGroupNCCL, as typed events.
+"""Reads lines of NCCL, RCCL, their network plugins, UCX, gloo, PyTorch and launchers, as events.
 
-The wording changes from version to version, so fields are matched and not sentences. NCCL: the
-format strings of src/init.cc, src/transport/net_ib.cc (from 2.28 src/transport/net_ib/p2p.cc) and
-src/misc/socket.cc, 2.8 to 2.30. PyTorch: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, 1.13 to
-2.9.
+The wording changes from version to version, so fields are looked for wherever they stand on a line
+(`status=`, `RC:`, `hca`, `OpType=`, an address with a port), and no sentence is matched as a whole.
+The fields are those of the format strings of NCCL 2.8 to 2.30 (src/transport/net_ib, src/misc/
+socket.cc, src/init.cc), RCCL, aws-ofi-nccl 1.2 to 1.17, UCX, gloo, and PyTorch 1.13 to 2.9
+(torch/csrc/distributed/c10d, torch/distributed/elastic).
 """
 
 from __future__ import annotations
@@ -12,140 +13,36 @@ import re
 
 import msgspec
 
-MAX_LINE = 4096
-"""Bytes of a line that are read."""
-
-
-class Process(msgspec.Struct, frozen=True):
-    """Where a line was written: host, process and GPU (an index in the process; -1: unknown)."""
-
-    host: str
-    pid: int
-    gpu: int = -1
-
-
-class Communicator(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank of a communicator and its GPU; `pci` is the bus id of the GPU, `gpu` its index on the
-    node where NVML reports it, -1 where unknown. `name` is the address or the id."""
-
-    name: str
-    rank: int
-    ranks: int
-    gpu: int
-    pci: str
-
-
-class Devices(msgspec.Struct, frozen=True):
-    """The HCAs that NCCL uses on a host, by index; a merged device has several. `address` is that
-    of the process for connection setup, empty where unknown."""
-
-    hcas: dict[int, tuple[str, ...]]
-    address: str
-
-
-class Bootstrap(msgspec.Struct, frozen=True):
-    """The address of a process for connection setup."""
-
-    address: str
-
-
-class Channel(msgspec.Struct, frozen=True):
-    """A connection over the network: `rank` sends to `peer` over the HCA with this index (-1 where
-    the transport has none); `transport` is as in `NET/IB`."""
-
-    rank: int
-    peer: int
-    transport: str
-    hca: int
-    is_receive: bool
-
-
-class CompletionError(msgspec.Struct, frozen=True, kw_only=True):
-    """A work request that failed. `status` is that of the verbs API, `opcode` and `vendor_error`
-    -1 where not given; texts are empty then. `side` is `send` or `recv`."""
-
-    status: int
-    opcode: int = -1
-    vendor_error: int = -1
-    peer: str = ""
-    side: str = ""
-    local_gid: str = ""
-    remote_gid: str = ""
-    hca: str = ""
-
-
-class DeviceEvent(msgspec.Struct, frozen=True):
-    """An event of an HCA, as `port error`, or that NCCL gave it up. `hca` is a name, `index` NCCL's
-    index; empty and -1 where not given."""
-
-    text: str
-    hca: str = ""
-    index: int = -1
-
-
-class SocketError(msgspec.Struct, frozen=True):
-    """A TCP connection of NCCL to a peer that failed, and what the line says of it."""
-
-    peer: str
-    text: str
-
-
-class Timeout(msgspec.Struct, frozen=True, kw_only=True):
-    """PyTorch's watchdog: a collective that did not finish. Seconds are None where not given."""
-
-    rank: int
-    group: str
-    seq: int
-    operation: str
-    elements: int | None
-    limit_s: float | None
-    ran_s: float | None
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The collectives of a rank in a process group: the last enqueued and the last completed."""
-
-    rank: int
-    group: str
-    enqueued: int
-    completed: int
-
-
-class Signalled(msgspec.Struct, frozen=True):
-    """A rank that received the timeout of another rank (`by`, -1 where not named)."""
-
-    rank: int
-    by: int
-
-
-class Version(msgspec.Struct, frozen=True):
-    """The version of NCCL."""
-
-    text: str
-
-
-class Warned(msgspec.Struct, frozen=True):
-    """Any other warning of NCCL; `text` has no prefix."""
-
-    text: str
-
-
-Event = (
-    Communicator
-    | Devices
-    | Bootstrap
-    | Channel
-    | CompletionError
-    | DeviceEvent
-    | SocketError
-    | Timeout
-    | Progress
-    | Signalled
-    | Version
-    | Warned
+from fabmon.analysis.job_log.events import (
+    Bootstrap,
+    Channel,
+    Communicator,
+    Devices,
+    Event,
+    Process,
+    Progress,
+    SlowSign,
+    Version,
 )
+from fabmon.analysis.job_log.failure_fields import failure_of
+from fabmon.analysis.job_log.failure_words import speaks_of_failure
+from fabmon.analysis.job_log.torch_fields import torch_events
 
-_PREFIX = re.compile(r"([\w.-]{1,255}):(\d{1,10})(?::(\d{1,10}))? \[(-?\d{1,5})\]")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_LABEL = re.compile(
+    r"(\[rank(?P<rank>\d{1,9})\]:?|\[[a-z_]{1,40}\d{1,9}\]:"
+    r"|\[\d+,\d+\](?:<\w+>)?:|\d{1,6}:(?=\s)|std(?:out|err) [FP]"
+    r"|\([\w.]+(?:\[[^\]]*\])? pid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>[\w.:]+))?[^()]*\)"
+    r"|(?P<host>(?=[a-z.]*[-\d])[a-z][a-z0-9.-]{0,62}):(?=\s)|(?P<pod>[\w.-]{1,63}) +\|"
+    r"|(?P<time>\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]?)) ?"
+)
+_RANK = re.compile(r"\[rank(\d{1,9})\]:")
+_BAR = re.compile(
+    r"[^|\n]{0,200}\|[^|\n]{0,300}\|? *\d+/[\d?]+ \[[^\]\n]*\] ?|\d+it \[[^\]\n]*\] ?"
+)
+"""A progress bar that has no end of line."""
+_PREFIX = re.compile(r"(?<![\w.-])([\w.-]{0,255}):(\d{1,10}):\d{1,10} \[(-?\d{1,5})\]")
+_UCX_PREFIX = re.compile(r"\[([\w.-]{1,255}):(\d{1,10}):\d{1,10}\]")
 _MESSAGE = re.compile(r"NCCL (INFO|WARN|ERROR|ABORT|VERSION|TRACE)\s+")
 _COMM = re.compile(
     r"comm (0x[0-9a-f]+)\s+rank (\d{1,15}) n[rR]anks (\d{1,15})"
@@ -159,183 +56,162 @@ _BOOTSTRAP = re.compile(
     r"Bootstrap\s*: Using\s+(?:\[\d+\])?[\w.@-]+:(\[?[0-9a-fA-F.:]+\]?)(?:%[\w.-]+)?<"
 )
 _CHANNEL = re.compile(
-    r"Channel (\d{1,15})(?:/\d+)?\s*: (\d{1,15})\[[0-9a-f]+\] -> (\d{1,15})\[[0-9a-f]+\]\s+"
-    r"(?:\[(send|receive)\] )?via (NET/\w+|COLLNET/\w+)(?:/(\d{1,15}))?"
+    r"Channel \d{1,15}(?:/\d+)?\s*: (\d{1,15})\[[0-9a-f]+\] -> (\d{1,15})\[[0-9a-f]+\]\s+"
+    r"(?:\[(send|receive)\] )?via ((?:COLL)?NET/\w[\w ]*)(?:/(\d{1,15}))?(.*GDRDMA)?"
 )
-_ADDRESS = r"\[?([0-9a-zA-Z.:_-]{2,255}?)\]?(?:%[\w.-]+)?<\d+>"
-_PEER = re.compile(rf"from peer {_ADDRESS}")
-_STATUS = re.compile(r"(?:status\s?[= ]\s?|with error )(?:[^\d(),]*\()?(\d{1,15})")
-_OPCODE = re.compile(r"opcode\s?[= ]\s?(?:[^\d(),]*\()?(\d{1,15})")
-_VENDOR = re.compile(r"vendor[ _]err(?:or)?\s?[= ]\s?(\d{1,15})")
-_SIDE = re.compile(r"\((Send|Recv)\)|req_type\s?=\s?(Send|Recv)")
-_LOCAL_GID = re.compile(r"localGid\s*([0-9a-fA-F.:]+)")
-_REMOTE_GID = re.compile(r"remoteGids?\s*([0-9a-fA-F.:]+)")
-_OF_HCA = re.compile(r"\bhca ([\w.-]+)")
-_RECEIVES = frozenset(range(128, 256))
-"""IBV_WC_RECV and IBV_WC_RECV_RDMA_WITH_IMM have bit 7 set."""
-_ASYNC = re.compile(
-    r"(?:NET/IB(?:/GIN)?\s*:\s*)?(?:([\w.-]+):\d+ )?"
-    r"(?:Got )?(?:non-fatal )?async (?:fatal |error )?event(?: on \w+)?\s*:\s*(.{1,100})"
+_VERSION = re.compile(r"[NR]CCL version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+_NETWORK = re.compile(r"(?<!NET/)\b(Socket)\b(?!\s*:)|Using network (\w[\w ]*\w)")
+_GDR_OFF = re.compile(r"(?!.*\bEnabled).*(?:GPU Direct|RDMA).*(?:RDMA|Disabled)")
+_OF_HCA = re.compile(r"HCA \w+(?: '([\w.-]+)')?|'([\w.-]+)'")
+_OFI_NICS = re.compile(r"[Pp]rovider is (\w+)\b.*\(found (\d{1,6}) nics\)")
+_NO_VERBS = re.compile(r"open libibverbs|NET/IB\s?: No device found")
+_RETRIED = re.compile(
+    r"(?=.*\b(?:[Cc]onnect|socket))(?:.*\b[Rr]etry|.*socket has failed to connect)"
 )
-_DEVICE_FAILED = re.compile(r"Device (\d{1,15}) (marked as failed)")
-_SOCKET = re.compile(
-    r"([Cc]onnection closed by remote peer|[Cc]onnect(?:ion)? to|Call to connect to|"
-    r"[Cc]onnect to|remote peer|recv(?:ing)? from|send(?:ing)? to)\s+" + _ADDRESS + r"(.{0,120})"
+_NO_PATH = re.compile(r"[Nn]etwork is unreachable|[Nn]o route to host")
+_STORE_CLOSED = re.compile(
+    r"(?:recv|send)\w+ failed on SocketImpl|has failed to shutdown the rendezvous"
 )
-_WORK = re.compile(
-    r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)(?:, NumelIn=(\d{1,15}))?(?:, NumelOut=(\d{1,15}))?"
-    r"(?:, TensorShape=\[[^\]]*\])?(?:, Timeout\(ms\)=(\d{1,15}))?"
-)
-_RAN = re.compile(r"ran for (\d{1,15}) milliseconds")
-_GROUP_RANK = re.compile(r"\[(?:PG (?:ID )?([^\]]*?) )?Rank (\d{1,15})\]")
-_GLOBAL_RANK = re.compile(r"\[rank(\d{1,15})\]:")
-_PROGRESS = re.compile(
-    r"[Ll]ast enqueued NCCL work: (-?\d{1,15}), last completed NCCL work: (-?\d{1,15})", re.ASCII
-)
-_SIGNAL_BY = re.compile(
-    r"dump signal (?:due to a collective timeout )?from\s+(?:rank (\d{1,15})|another)"
-)
-_VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
+"""PyTorch's store, in a process of another host, ended first: usual as a job ends."""
+_RETRIED_PEER = re.compile(r"([\w.:-]{2,255})<\d+>|\[([\w.:-]{2,255})\]:\d+|\(([\w.:-]+), \d+\)")
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """A line that says something: what, and the process that wrote it (None where not given)."""
+    """What a line says, and who wrote it: the process (None where not given), the global rank in
+    PyTorch's prefix `[rank3]:` (-1 without), the `label` of a launcher before it and the `host` in
+    that (empty without). `body` is without
+    label and prefix; `is_unread`: it speaks of a failure that was not understood. `dated` is
+    the line with the time of the message."""
 
-    event: Event
+    events: tuple[Event, ...]
     process: Process | None
     rank: int
-    """The rank in the prefix of PyTorch's lines, `[rank3]:`; -1 without."""
+    label: str
+    host: str
+    body: str
+    is_unread: bool
+    dated: str
 
 
-def parse_line(text: str) -> list[LogLine]:
-    """What a line that contains `NCCL` says; empty for a line of no use here. Never raises."""
-    found = _MESSAGE.search(text)
-    prefixed = _PREFIX.search(text[: found.start()] if found else "")
-    process = None
-    if prefixed is not None:
-        process = Process(prefixed[1], int(prefixed[2]), int(prefixed[4]))
-    events = _torch(text) if found is None else _nccl(text[found.end() :], found[1] != "INFO")
-    ranked = _GLOBAL_RANK.search(text) if "[rank" in text else None
-    rank = int(ranked[1]) if ranked and len(ranked[1]) < 10 else -1
-    return [LogLine(event, process, rank) for event in events]
+def parse_line(text: str, *, is_detail: bool = False) -> LogLine:
+    """What a line says. `is_detail`: it belongs to an error whose beginning is on another line.
+    Never raises."""
+    label, host, rank, process, body = _split(_ANSI.sub("", text))
+    found = _MESSAGE.search(body)
+    if found is None:
+        prefixed = _UCX_PREFIX.search(body) if "UCX" in body else None
+        if prefixed is not None:
+            process = Process(prefixed[1], int(prefixed[2]))
+        events = torch_events(body)
+        if not events:
+            events = tuple(filter(None, (_slow(body) or failure_of(body, rank),)))
+    else:
+        prefixed = _PREFIX.search(body[: found.start()])
+        if prefixed is not None:
+            process = Process(prefixed[1], int(prefixed[2]), int(prefixed[3]))
+        body = body[found.end() :]
+        facts = _fact(body) if found[1] != "WARN" else None
+        said = facts or _slow(body) or failure_of(body, rank)
+        events = () if said is None else (said,)
+    version = _VERSION.search(body) if "CCL version" in body else None
+    if version is not None:
+        events = (*events, Version(version[1]))
+    is_unread = all(isinstance(each, (Version, Progress)) for each in events) and (
+        is_detail
+        or speaks_of_failure(
+            body if found is None else f"NCCL {found[1]} {body}",
+            found is not None and found[1] in ("WARN", "ERROR", "ABORT"),
+        )
+    )
+    return LogLine(events, process, rank, label, host, body, is_unread, text)
 
 
-def _nccl(text: str, is_warning: bool) -> list[Event]:
-    """The events of a message of NCCL."""
-    if text.startswith("Channel"):
-        return _channel(text)
-    comm = None if is_warning else _COMM.search(text)
+def _split(text: str) -> tuple[str, str, int, Process | None, str]:
+    """The labels before a line without their times, the host, rank and process in them, and the
+    rest."""
+    bar = _BAR.match(text) if "/s" in text or "s/it" in text else None
+    at, host, rank, process = bar.end() if bar else 0, "", -1, None
+    labels: list[str] = []
+    while (found := _LABEL.match(text, at)) is not None:
+        at = found.end()
+        if found["time"] is None:
+            labels.append(found[1])
+        host = host or found["host"] or found["pod"] or ""
+        if found["rank"] is not None:
+            rank = int(found["rank"])
+        if found["ip"] is not None:
+            process = Process(found["ip"], int(found["pid"]))
+            host = found["ip"]
+    if rank < 0 and (inside := _RANK.search(text, at, at + 300)) is not None:
+        rank = int(inside[1])
+    return "".join(labels), host, rank, process, text[at:]
+
+
+def _fact(body: str) -> Event | None:
+    """What a message of NCCL that is no warning says of ranks, NICs and connections."""
+    if body.startswith("Channel"):
+        found = _CHANNEL.match(body)
+        if found is None:
+            return None
+        hca = -1 if found[5] is None else int(found[5])
+        return Channel(
+            *(int(found[1]), int(found[2]), found[4], hca),
+            is_receive=found[3] == "receive",
+            gdr=found[6] is not None,
+        )
+    comm = _COMM.search(body)
     if comm is not None:
         address, rank, ranks, cuda, nvml, pci, identity = comm.groups()
         gpu = nvml or cuda
-        return [
-            Communicator(
-                name=identity or address,
-                rank=int(rank),
-                ranks=int(ranks),
-                gpu=-1 if gpu is None else int(gpu),
-                pci=pci or "",
-            )
-        ]
-    if "Got completion" in text:
-        return _completion(text)
-    event = _ASYNC.search(text) if "event" in text else None
-    if event is not None:
-        return [DeviceEvent(event[2].strip(), event[1] or "")]
-    failed = _DEVICE_FAILED.search(text)
-    if failed is not None:
-        return [DeviceEvent(failed[2], index=int(failed[1]))]
-    bootstrap = _BOOTSTRAP.match(text) if text.startswith("Bootstrap") else None
+        return Communicator(
+            name=identity or address,
+            rank=int(rank),
+            ranks=int(ranks),
+            gpu=-1 if gpu is None else int(gpu),
+            pci=pci or "",
+        )
+    bootstrap = _BOOTSTRAP.match(body) if body.startswith("Bootstrap") else None
     if bootstrap is not None:
-        return [Bootstrap(bootstrap[1].strip("[]"))]
-    if "Using [" in text:
-        return _devices(text)
-    version = _VERSION.search(text) if "version" in text else None
-    if version is not None:
-        return [Version(version[1])]
-    if not is_warning:
-        return []
-    broken = _SOCKET.search(text)
-    if broken is not None:
-        return [SocketError(broken[2], f"{broken[1]} {broken[3].strip(' :')}".strip())]
-    return [Warned(text[:300])]
+        return Bootstrap(bootstrap[1].strip("[]"))
+    return _devices(body) if "Using [" in body else None
 
 
-def _channel(text: str) -> list[Event]:
-    found = _CHANNEL.match(text)
-    if found is None:
-        return []
-    rank, peer = int(found[2]), int(found[3])
-    hca = -1 if found[6] is None else int(found[6])
-    return [Channel(rank, peer, found[5], hca, found[4] == "receive")]
-
-
-def _devices(text: str) -> list[Event]:
+def _devices(body: str) -> Devices | None:
     """`NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_2:1/RoCE [RO]; OOB ib0:172.41.212.9<0>`."""
     hcas: dict[int, tuple[str, ...]] = {}
-    for index, merged, name in _HCA.findall(text):
+    for index, merged, name in _HCA.findall(body):
         names = tuple(_MERGED.findall(merged)) if merged else tuple(name.split("+"))
         hcas[int(index)] = names
-    address = _OOB.search(text)
-    if not hcas:
-        return []
-    return [Devices(hcas, address[1].strip("[]") if address else "")]
+    address = _OOB.search(body)
+    return Devices(hcas, address[1].strip("[]") if address else "") if hcas else None
 
 
-def _completion(text: str) -> list[Event]:
-    status = _STATUS.search(text)
-    if status is None:
-        return [Warned(text[:300])]
-    opcode, vendor, side = _OPCODE.search(text), _VENDOR.search(text), _SIDE.search(text)
-    peer, hca = _PEER.search(text), _OF_HCA.search(text)
-    local, remote = _LOCAL_GID.search(text), _REMOTE_GID.search(text)
-    code = int(opcode[1]) if opcode else -1
-    written = (side[1] or side[2]).lower() if side else "recv" if code in _RECEIVES else ""
-    return [
-        CompletionError(
-            status=int(status[1]),
-            opcode=code,
-            vendor_error=int(vendor[1]) if vendor else -1,
-            peer=peer[1] if peer else "",
-            side=written,
-            local_gid=local[1] if local else "",
-            remote_gid=remote[1] if remote else "",
-            hca=hca[1] if hca else "",
-        )
-    ]
+def _plain_peer(found: re.Match[str] | None) -> str:
+    return next(filter(None, found.groups()), "").removeprefix("::ffff:") if found else ""
 
 
-def _torch(text: str) -> list[Event]:
-    """The events of a line of PyTorch, or of one without NCCL's prefix."""
-    events: list[Event] = []
-    ranked = _GROUP_RANK.search(text)
-    rank = int(ranked[2]) if ranked else -1
-    group = (ranked[1] or "").strip() if ranked else ""
-    work = _WORK.search(text) if "imeout" in text or "timed out" in text else None
-    if work is not None:
-        ran = _RAN.search(text)
-        events.append(
-            Timeout(
-                rank=rank,
-                group=group,
-                seq=int(work[1]),
-                operation=work[2],
-                elements=None if work[3] is None else int(work[3]),
-                limit_s=None if work[5] is None else int(work[5]) / 1000,
-                ran_s=None if ran is None else int(ran[1]) / 1000,
-            )
-        )
-    progress = _PROGRESS.search(text)
-    if progress is not None:
-        done = Progress(
-            rank=rank, group=group, enqueued=int(progress[1]), completed=int(progress[2])
-        )
-        events.append(done)
-    signal = _SIGNAL_BY.search(text)
-    if signal is not None:
-        events.append(Signalled(rank, -1 if signal[1] is None else int(signal[1])))
-    if not events:
-        version = _VERSION.search(text)
-        if version is not None:
-            events.append(Version(version[1]))
-    return events
+def _slow(body: str) -> SlowSign | None:
+    """What a line says of a slow network, or of a connection that was tried again."""
+    found = _NETWORK.search(body)
+    if found is not None:
+        return SlowSign(kind="network", text=found[1] or found[2])
+    if _GDR_OFF.match(body) is not None:
+        found = _OF_HCA.search(body)
+        return SlowSign(kind="gdr_off", text=(found[1] or found[2] or found[0]) if found else "")
+    found = _OFI_NICS.search(body)
+    if found is not None:
+        return SlowSign(kind="nics", text=found[1], count=int(found[2]))
+    if _NO_VERBS.search(body) is not None:
+        return SlowSign(kind="no_verbs")
+    if "NUMA auto balancing enabled" in body:
+        return SlowSign(kind="numa")
+    if "retrieved (gai error" in body:
+        return SlowSign(kind="no_name", text=_plain_peer(_RETRIED_PEER.search(body)))
+    if "loopback address as fallback" in body:
+        return SlowSign(kind="loopback")
+    if _STORE_CLOSED.search(body) is not None:
+        return SlowSign(kind="store_closed")
+    if _RETRIED.match(body) is not None and _NO_PATH.search(body) is None:
+        peer = _RETRIED_PEER.search(body)
+        return SlowSign(kind="retry", text=_plain_peer(peer))
+    return None

@@ -23,9 +23,8 @@ the node first, an all-reduce of n ranks sends it once each way: (n-1)/n of twic
 FALL = 0.8
 """A larger size is a fall where its bandwidth is below this share of a smaller one's."""
 
-_HEADER = b"busbw"
-_RANKS = b" Pid "
 _PROGRAM = b"_perf"
+_MARKS = (b"busbw", b" Pid ", _PROGRAM, b"Out of bounds")
 _MOST_ROWS = 10_000
 _MOST_RUNS = 100
 _MOST_DEVICES = 100_000
@@ -38,6 +37,7 @@ _DEVICE = re.compile(
 )
 _NAME = re.compile(rb"\b(\w{1,40})_perf\b")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)")
+_OUT_OF_BOUNDS = re.compile(r"# Out of bounds values\s*:\s*(\d{1,15})\s+(\w+)")
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
 """Newer versions can write the time at the end of a row."""
 _PAIR = 8
@@ -46,7 +46,7 @@ _PAIR = 8
 
 class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
     """A size (bytes), its time (us), its bus bandwidth (bits/s), the better one of out of place and
-    in place, and the number of wrong values (None: not checked)."""
+    in place, and the number of wrong values in both together (None: not checked)."""
 
     size: int
     time_us: float
@@ -56,12 +56,15 @@ class BenchmarkRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class BenchmarkRun(msgspec.Struct):
     """One run: its rows, the host of each rank, and the times in its lines; `name` as in
-    `all_reduce`, empty where unknown."""
+    `all_reduce`, empty where unknown. `lone_hosts` are those of processes that each had rank 0 of a
+    run of their own. `out_of_bounds` are the wrong values that its last lines count."""
 
     source: str
     name: str = ""
     rows: list[BenchmarkRow] = msgspec.field(default_factory=list)
     hosts: dict[int, str] = msgspec.field(default_factory=dict)
+    lone_hosts: list[str] = msgspec.field(default_factory=list)
+    out_of_bounds: int = 0
     first: LogTime | None = None
     last: LogTime | None = None
 
@@ -73,13 +76,14 @@ class BenchmarkReader:
         self.runs: list[BenchmarkRun] = []
         self._is_open = False
         self._hosts: dict[int, str] = {}
+        self._lone: list[str] = []
         self._name = ""
 
     def accept(self, block: bytes, source: str) -> None:
         """Read a block of whole lines."""
-        if not (self._is_open or _HEADER in block or _RANKS in block or _PROGRAM in block):
+        if not (self._is_open or any(mark in block for mark in _MARKS)):
             return
-        for line in block.split(b"\n"):
+        for line in block.splitlines():
             if _PROGRAM in line:
                 named = _NAME.search(line[:_MOST_COMMENT])
                 self._name = named[1].decode("ascii", "replace") if named else self._name
@@ -93,15 +97,30 @@ class BenchmarkReader:
 
     def _comment(self, text: str, line: bytes, source: str) -> None:
         if "busbw" in text and "algbw" in text:
-            if len(self.runs) < _MOST_RUNS:
+            is_mixed = self._is_open and self.runs[-1].lone_hosts and not self._hosts
+            if len(self.runs) < _MOST_RUNS and not is_mixed:
                 time = find_time(line[:_MOST_COMMENT].decode("utf-8", "replace"))
-                run = BenchmarkRun(source, self._name, hosts=self._hosts, first=time, last=time)
+                run = BenchmarkRun(
+                    *(source, self._name),
+                    hosts=self._hosts,
+                    lone_hosts=self._lone,
+                    first=time,
+                    last=time,
+                )
                 self.runs.append(run)
-                self._is_open, self._hosts = True, {}
+                self._is_open, self._hosts, self._lone = True, {}, []
             return
         device = _DEVICE.match(text)
-        if device is not None and len(self._hosts) < _MOST_DEVICES:
-            self._hosts[int(device[1])] = device[3]
+        if device is not None and len(self._hosts) + len(self._lone) < _MOST_DEVICES:
+            rank = int(device[1])
+            if rank == 0 and 0 in self._hosts:
+                self._lone = [*(self._lone or [self._hosts[0]]), device[3]]
+            self._hosts[rank] = device[3]
+        wrong = _OUT_OF_BOUNDS.match(text)
+        if wrong is not None:
+            if not self.runs:
+                self.runs.append(BenchmarkRun(source, self._name))
+            self.runs[-1].out_of_bounds += int(wrong[1])
         if _AVERAGE.match(text):
             self._is_open = False
 
@@ -130,7 +149,9 @@ def _row_of(words: list[str]) -> BenchmarkRow | None:
         return None
     tail = words[start + 3 :][-_PAIR:]
     try:
-        time_us, _, busbw, wrong, _, _, in_place, _ = tail
+        time_us, _, busbw, *rest = tail
+        in_place = rest[3]
+        wrong = [int(each[:15]) for each in (rest[0], rest[4]) if each.isdigit()]
         best = max(float(busbw), float(in_place))
         if not 0 <= best < 1e9 or not 0 <= float(time_us) < 1e15:
             return None
@@ -138,7 +159,7 @@ def _row_of(words: list[str]) -> BenchmarkRow | None:
             size=int(size[:15]),
             time_us=float(time_us),
             busbw_bps=best * 8e9,
-            wrong=int(wrong[:15]) if wrong.isdigit() else None,
+            wrong=sum(wrong) if wrong else None,
         )
     except ValueError:
         return None
@@ -154,22 +175,38 @@ class Rails(msgspec.Struct, frozen=True):
 
 
 class BenchmarkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run shows. `limit_bps` is the bus bandwidth that the rails can carry, None where that
-    is unknown or the run is in one node. `falls` are (size, its bandwidth, the best bandwidth of a
-    smaller size), `wrong` (size, number of wrong values)."""
+    """What a run shows; `best` is None without rows. `limit_bps` is the bus bandwidth that the
+    rails can carry, None where that is unknown or the run is in one node. `falls` are (size, its
+    bandwidth, the best bandwidth of a smaller size), `wrong` (size, number of wrong values).
+    `lone_hosts` are those of processes of which each was a run of one rank, so that nothing was
+    measured."""
 
     run: BenchmarkRun
     nodes: int
     ranks: int
+    lone_hosts: tuple[str, ...]
     limit_bps: float | None
-    best: BenchmarkRow
+    best: BenchmarkRow | None
     falls: tuple[tuple[int, float, float], ...]
     wrong: tuple[tuple[int, int], ...]
 
     @property
+    def is_wrong(self) -> bool:
+        """Whether it is slow, falls off, has wrong values or measured nothing."""
+        return bool(
+            self.falls
+            or self.wrong
+            or self.run.out_of_bounds
+            or self.lone_hosts
+            or self.is_good is False
+        )
+
+    @property
     def share(self) -> float | None:
         """The best bandwidth over what the rails can carry; None where that is unknown."""
-        return None if self.limit_bps is None else self.best.busbw_bps / self.limit_bps
+        if self.limit_bps is None or self.best is None:
+            return None
+        return self.best.busbw_bps / self.limit_bps
 
     @property
     def is_possible(self) -> bool:
@@ -183,20 +220,25 @@ class BenchmarkResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def benchmark_result(run: BenchmarkRun, rails: Rails | None) -> BenchmarkResult | None:
-    """The result of a run; None for one without rows. `rails` is None where unknown."""
-    if not run.rows:
+    """The result of a run; None for one that has neither rows nor wrong values. `rails` is None
+    where unknown."""
+    if not run.rows and not run.out_of_bounds:
         return None
+    lone = tuple(run.lone_hosts)
+    if not lone and run.rows and len(run.hosts) == 1 and not any(row.busbw_bps for row in run.rows):
+        lone = tuple(run.hosts.values())
     per_node = Counter(run.hosts.values())
     limit_bps = None
-    if rails is not None and len(per_node) != 1:
+    if rails is not None and len(per_node) != 1 and not lone:
         gpus = max(per_node.values(), default=rails.count)
         limit_bps = busbw_limit_bps(run.name, rails, len(run.hosts), gpus)
     return BenchmarkResult(
         run=run,
-        nodes=len(per_node),
-        ranks=len(run.hosts),
+        nodes=len(set(lone)) or len(per_node),
+        ranks=len(lone) or len(run.hosts),
+        lone_hosts=lone,
         limit_bps=limit_bps,
-        best=max(run.rows, key=lambda row: row.busbw_bps),
+        best=max(run.rows, key=lambda row: row.busbw_bps, default=None),
         falls=tuple(_falls(run)),
         wrong=tuple((row.size, row.wrong) for row in run.rows if row.wrong),
     )

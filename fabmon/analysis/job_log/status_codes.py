@@ -1,4 +1,4 @@
-"""Status codes of failed work requests and events of HCAs, in words, and what to check next.
+"""Failures in words: status codes of work requests, events of HCAs, and what to check next.
 
 Codes: `enum ibv_wc_status` of rdma-core, libibverbs/verbs.h; the InfiniBand specification,
 volume 1, section 11.6.2. Events: ibv_event_type_str of the same library.
@@ -6,7 +6,24 @@ volume 1, section 11.6.2. Events: ibv_event_type_str of the same library.
 
 from __future__ import annotations
 
+import re
+import signal
+
 import msgspec
+
+from fabmon.analysis.job_log.events import (
+    CALL,
+    COMPLETION,
+    CONNECTION,
+    DEVICE,
+    EXCEPTION,
+    GPU,
+    PROCESS,
+    PROGRAM,
+    REQUEST,
+    STALL,
+    Failure,
+)
 
 
 class Meaning(msgspec.Struct, frozen=True):
@@ -120,3 +137,92 @@ def event_meaning(text: str) -> Meaning:
         if lower.startswith(part) or (len(part) > 2 and part in lower):
             return Meaning(part, meaning, check, part in ("port active", "client reregistration"))
     return Meaning("event", text, "Check the kernel's log for the HCA.")
+
+
+_NO_PATH = re.compile(r"unreachable|[Nn]o route")
+_VAGUE = re.compile(r"Rendezvous(?:Closed|Connection)Error|assigned_ranks")
+"""What agents of torchrun write after others have failed."""
+_KILLED = ("Killed", "Out Of Memory", "oom")
+_CAUSING_SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+"""Those that end a process by themselves; SIGABRT and SIGTERM follow from another failure."""
+_RESULTS = {
+    "ncclUnhandledCudaError": "a call of CUDA failed",
+    "ncclSystemError": "a call of the system or of the network failed",
+    "ncclInternalError": "an internal check of NCCL failed",
+    "ncclInvalidArgument": "an argument was invalid",
+    "ncclInvalidUsage": "NCCL was used in a wrong way",
+    "ncclRemoteError": "a remote process ended, or the network failed",
+    "communicator aborted": "the communicator was aborted",
+    "process taken down": "PyTorch ended the process after a failure",
+}
+
+
+def meaning_of(event: Failure) -> Meaning:
+    """What a failure means."""
+    if event.kind == COMPLETION:
+        return status_meaning(event.code)
+    if event.kind == DEVICE:
+        return event_meaning(event.text)
+    if event.kind == REQUEST:
+        return _request_meaning(event.text)
+    if event.kind == PROCESS:
+        return _process_meaning(event)
+    if event.kind == STALL and event.rank >= 0:
+        check = "Look at what that rank does: late, stopped, ended, or not reachable."
+        return Meaning("late", "other ranks waited for it in vain", check)
+    if event.kind == EXCEPTION:
+        text = _RESULTS.get(event.text, event.text)
+        check = "The first other error says why; without one run with NCCL_DEBUG=WARN."
+        return Meaning(event.text, text, check, is_consequence=True)
+    if event.kind == CONNECTION and "in use already" in event.text:
+        return Meaning("port", "another process has it", "End that process, or take another port.")
+    if event.kind == CONNECTION and _NO_PATH.search(event.text):
+        check = "Check its link, addresses and routes on this host."
+        return Meaning("no path", "this host has no path to the peer", check)
+    if event.kind == CONNECTION:
+        text = "a TCP connection was lost or could not be made"
+        check = "Check whether the process at the far end has ended first: its log says why."
+        return Meaning("connection", text, check, is_consequence=True)
+    return {
+        CALL: Meaning("call", "a call of the NIC's library failed", f"{_PATH} {_CALL}"),
+        GPU: Meaning("gpu", "the GPU or its driver failed", "Not the network: check Xid and ECC."),
+        PROGRAM: Meaning("program", "the job's own code", "Not the network: read its traceback."),
+        STALL: Meaning("stall", "a wait ended without an answer", _STALLED, is_consequence=True),
+    }[event.kind]
+
+
+_CALL = "Timed out or no route: addresses, GID index and VLAN of both ports."
+_STALLED = "Look for the rank that is late, has ended or cannot be reached: its log says why."
+
+
+def _request_meaning(text: str) -> Meaning:
+    """Of a request of libfabric, by the words of the provider."""
+    lower = text.lower()
+    if "unresponsive" in lower or "unreachable" in lower or "timed out" in lower:
+        meaning = "the receiver did not answer"
+        return Meaning("unresponsive", meaning, f"{_PATH} EFA: security groups too.")
+    if "flush" in lower or "cancel" in lower:
+        return Meaning("flushed", "flushed: its queue pair had failed before", _OTHER, True)
+    return Meaning("request", "a request of libfabric failed", _PATH)
+
+
+_OTHER = "Look for the first other error, on this rank or on its peer."
+
+
+def _process_meaning(event: Failure) -> Meaning:
+    check = "See the kernel's log and the scheduler of its host: out of memory, a limit, a person."
+    if -event.code in _CAUSING_SIGNALS or any(word in event.text for word in _KILLED):
+        return Meaning("killed", "the process was killed", f"Not the network. {check}")
+    check = "Its own log says why: the first other error."
+    return Meaning("ended", "the process ended", check, is_consequence=True)
+
+
+def order_of(event: Failure) -> int:
+    """A number by which failures that may be the cause come first: events of ports; GPUs, programs
+    and processes that were killed; failed requests; then what follows from others, the least
+    specific last."""
+    if meaning_of(event).is_consequence:
+        if event.kind == STALL and _VAGUE.search(event.text):
+            return 7
+        return {COMPLETION: 3, REQUEST: 3, STALL: 4, CONNECTION: 6, PROCESS: 8}.get(event.kind, 9)
+    return {DEVICE: 0, GPU: 1, PROGRAM: 1, PROCESS: 1}.get(event.kind, 2)

@@ -91,6 +91,33 @@ LINES = (
         "0000:5f:00.0",
         "fatal",
     ),
+    (
+        "NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x025001c6"
+        " 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
+        "xid_149_fatal_NETIR_LINK_EVT_link1_0x025001c6",
+        "0009:01:00.0",
+        "error",
+    ),
+    (
+        "NVRM: Xid (PCI:0018:01:00): 145, RLW_REMAP Nonfatal XC0 i0 Link -1 (0x00000004 0x0)",
+        "xid_145_nonfatal_RLW_REMAP_link-1_0x00000004",
+        "0018:01:00.0",
+        "warning",
+    ),
+    (
+        "NVRM: Xid (PCI:0000:00:1e): 149, NETIR_LINK_EVT Fatal XC 1 i 2 Link 01 [0x0000000a]",
+        "xid_149_fatal_NETIR_LINK_EVT_link1_0x0000000a",
+        "0000:00:1e.0",
+        "error",
+    ),
+    ("NVRM: Xid (PCI:0018:01:00): 147, unknown", "xid_147", "0018:01:00.0", "error"),
+    (
+        "NVRM: Xid (PCI:0000:07:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error"
+        " detected on link 2(0x10000, 0x0, 0x5, 0x0, 0x0, 0x0, 0x0)",
+        "xid_74_link2_10000_0_5_0_0_0_0",
+        "0000:07:00.0",
+        "error",
+    ),
     ("NVRM: Xid (0000:03:00): 14, Channel 00000001", "xid_14", "0000:03:00.0", "warning"),
     (
         "NVRM: Xid (PCI:0000:10:1c): 63, pid=1896, Row Remapper: New row marked for remapping",
@@ -205,6 +232,17 @@ def test_each_text_is_known_by_its_name_device_and_severity(
 @pytest.mark.parametrize("line", NOT_WANTED)
 def test_other_lines_stay_on_the_node(line: str) -> None:
     assert find_message(line) is None
+
+
+def test_an_error_of_an_nvlink_has_its_link_and_what_its_registers_say() -> None:
+    older = describe("xid_74_link2_10000_0_5_0_0_0_0").meaning
+    assert older.startswith("Xid 74: an error of an NVLink: link 2, register 0 bit 16, register 2")
+    meaning = describe("xid_149_fatal_NETIR_LINK_EVT_link1_0x025001c6").meaning
+    assert meaning.startswith("Xid 149 Fatal: an NVLink error in the network interface")
+    assert meaning.endswith("link 1, NETIR_LINK_EVT, sub-code 37 (0x025001c6)")
+    none = describe("xid_145_nonfatal_RLW_REMAP_link-1_0x00000004").meaning
+    assert "Xid 145 Nonfatal" in none
+    assert "no single link" in none
 
 
 def test_the_catalog_is_whole() -> None:

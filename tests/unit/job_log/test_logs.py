@@ -14,16 +14,16 @@ from fabmon.analysis.job_log.conclusions import (
     shared_end,
     stuck_collectives,
 )
-from fabmon.analysis.job_log.job_log import JobLog
-from fabmon.analysis.job_log.log_lines import (
+from fabmon.analysis.job_log.events import (
     Channel,
     Communicator,
-    CompletionError,
-    DeviceEvent,
     Devices,
+    Event,
+    Failure,
     Timeout,
-    parse_line,
 )
+from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.log_lines import parse_line
 from fabmon.analysis.job_log.places import AllPlaces
 from fabmon.analysis.job_log.status_codes import STATUS, event_meaning, status_meaning
 from tests.unit.job_log.nccl_logs import VERSIONS, Log, gid, notified, watchdog
@@ -67,8 +67,8 @@ def test_a_rank_that_receives_nothing_names_its_peer(version: str, gids: bool) -
     log = Log(version)
     (found,) = failures_of([*log.start(), log.completion(2, 1, 12, gids=gids)])
     event = found.seen.event
-    assert isinstance(event, CompletionError)
-    assert (event.status, event.vendor_error, event.side) == (12, 129, "recv")
+    assert event.kind == "completion"
+    assert (event.code, event.vendor_error, event.side) == (12, 129, "recv")
     assert (found.near.host, found.near.ranks, found.near.hcas) == ("gpu002", (2,), ("mlx5_0",))
     assert found.far is not None
     assert found.far.ranks == (1,)
@@ -88,11 +88,11 @@ def test_the_cause_is_before_what_follows_from_it(version: str) -> None:
         log.completion(2, 1, 12),
         log.port_error(1),
     ]
-    kinds = [type(each.seen.event).__name__ for each in failures_of(lines)]
-    assert kinds == ["DeviceEvent", "CompletionError", "CompletionError", "SocketError"]
+    kinds = [each.seen.event.kind for each in failures_of(lines)]
+    assert kinds == ["device", "completion", "completion", "connection"]
     first = failures_of(lines)[0]
     assert first.near.hcas == ("mlx5_2",)
-    statuses = [each.seen.event.status for each in failures_of(lines)[1:3]]  # type: ignore[union-attr]
+    statuses = [each.seen.event.code for each in failures_of(lines)[1:3]]
     assert statuses == [12, 5]
     assert failures_of(lines)[3].far.host == "gpu001"  # type: ignore[union-attr]
 
@@ -100,7 +100,7 @@ def test_the_cause_is_before_what_follows_from_it(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_receiver_that_is_not_ready_is_another_code(version: str) -> None:
     (found,) = failures_of([*Log(version).start(), Log(version).completion(0, 3, 13)])
-    assert found.seen.event.status == 13  # type: ignore[union-attr]
+    assert found.seen.event.code == 13
     assert "posted no receive" in status_meaning(13).text
     assert found.far is not None
     assert found.far.ranks == (3,)
@@ -128,9 +128,9 @@ def test_ranks_are_those_of_the_largest_communicator() -> None:
 
 def test_merged_devices() -> None:
     text = "h:1:2 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [RO]; OOB"
-    (line,) = parse_line(text)
-    assert isinstance(line.event, Devices)
-    assert line.event.hcas == {0: ("mlx5_0", "mlx5_1")}
+    (event,) = parse_line(text).events
+    assert isinstance(event, Devices)
+    assert event.hcas == {0: ("mlx5_0", "mlx5_1")}
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_merged_devices() -> None:
     ],
 )
 def test_events_of_hcas(text: str, hca: str, event: str) -> None:
-    (line,) = parse_line(f"gpu001:1:2 [0] NCCL {text}")
-    assert isinstance(line.event, DeviceEvent)
-    assert line.event.hca == hca
-    assert line.event.text.startswith(event)
-    assert event_meaning(line.event.text).check
+    (found,) = parse_line(f"gpu001:1:2 [0] NCCL {text}").events
+    assert isinstance(found, Failure)
+    assert (found.kind, found.hca) == ("device", hca)
+    assert found.text.startswith(event)
+    assert event_meaning(found.text).check
 
 
 @pytest.mark.parametrize(
@@ -205,18 +205,18 @@ def test_every_line_of_the_captures_is_understood() -> None:
     path = SHARED / "captures" / "nccl-logs" / "lines.txt"
     if not path.exists():  # captures are not ours to ship: a fresh machine has none
         pytest.skip(f"no captures of real logs at {path}")
-    kinds: dict[str, list[object]] = {}
+    kinds: dict[str, list[Event]] = {}
     for line in path.read_text().splitlines():
         if not line.startswith("#"):
-            found = parse_line(line)
-            assert len(found) == 1, line
-            kinds.setdefault(type(found[0].event).__name__, []).append(found[0].event)
+            (event,) = parse_line(line).events
+            kind = event.kind if isinstance(event, Failure) else type(event).__name__
+            kinds.setdefault(kind, []).append(event)
     assert {name: len(events) for name, events in kinds.items()} == {
         "Devices": 1,
         "Communicator": 1,
         "Channel": 2,
-        "CompletionError": 3,
-        "DeviceEvent": 2,
+        "completion": 3,
+        "device": 2,
         "Timeout": 1,
     }
     (devices,) = kinds["Devices"]
@@ -224,18 +224,16 @@ def test_every_line_of_the_captures_is_understood() -> None:
     (comm,) = kinds["Communicator"]
     assert isinstance(comm, Communicator)
     assert (comm.rank, comm.ranks, comm.gpu, comm.pci) == (1, 8, 1, "4b000")
-    assert kinds["Channel"][0] == Channel(3, 4, "NET/IB", 2, True)
-    statuses = [
-        (each.status, each.peer, each.vendor_error)
-        for each in kinds["CompletionError"]
-        if isinstance(each, CompletionError)
+    assert kinds["Channel"][0] == Channel(3, 4, "NET/IB", 2, True, gdr=True)
+    completions = [each for each in kinds["completion"] if isinstance(each, Failure)]
+    assert [(each.code, each.peer, each.vendor_error) for each in completions] == [
+        (12, "10.216.210.236", 129),
+        (5, "10.1.32.3", 249),
+        (12, "", 129),
     ]
-    assert statuses == [(12, "10.216.210.236", 129), (5, "10.1.32.3", 249), (12, "", 129)]
-    first = kinds["CompletionError"][0]
-    assert isinstance(first, CompletionError)
-    assert re.fullmatch("fd00:.*:ff22", first.local_gid)
-    assert re.fullmatch("fd00:.*:ff1f", first.remote_gid)
-    events = [each.text for each in kinds["DeviceEvent"] if isinstance(each, DeviceEvent)]
+    assert re.fullmatch("fd00:.*:ff22", completions[0].local_gid)
+    assert re.fullmatch("fd00:.*:ff1f", completions[0].remote_gid)
+    events = [each.text for each in kinds["device"] if isinstance(each, Failure)]
     assert events == ["port error", "marked as failed"]
     (timeout,) = kinds["Timeout"]
     assert isinstance(timeout, Timeout)

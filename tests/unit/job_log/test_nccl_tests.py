@@ -131,7 +131,10 @@ def test_one_node_and_wrong_values() -> None:
     found = explained("-", stdin=output(480, hosts=("gpu001",), wrong=3).encode())
     assert "within one node" in found["conclusions"][0]
     assert found["tests"][0]["limit_bps"] is None
-    assert "3 wrong values at 8 B: data is damaged" in found["conclusions"][1]
+    assert (
+        "33 wrong values at 8 B, 64 B, 512 B, 4.10 kB and 7 more: data is damaged"
+        in found["conclusions"][1]
+    )
 
 
 def test_the_text_of_a_run() -> None:

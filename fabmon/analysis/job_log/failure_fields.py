@@ -1,0 +1,314 @@
+"""Recognises failures by the fields of a line, wherever they stand on it."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from fabmon.analysis.job_log.events import (
+    CALL,
+    COMPLETION,
+    CONNECTION,
+    DEVICE,
+    EXCEPTION,
+    GPU,
+    PROCESS,
+    PROGRAM,
+    REQUEST,
+    STALL,
+    Failure,
+)
+from fabmon.analysis.job_log.failure_words import speaks_of_failure
+
+_MOST_TEXT = 160
+
+_STATUS = re.compile(
+    r"\b(?:status\s?[=: ]\s?|with error )(?:[^\d(),;\s]*\()?(\d{1,9})\b|\bsynd 0x([0-9a-f]{1,4})\b"
+)
+_OPCODE = re.compile(r"opcode\s?[=:, ]\s?(?:[^\d(),]*\()?(\d{1,9})")
+_VENDOR = re.compile(r"vendor[ _]err(?:or)?\s?[= ]\s?(\d{1,15})|\bvend 0x([0-9a-f]{1,8})")
+_SIDE = re.compile(r"\((Send|Recv)\)|(?:req_type\s?=|type:|direction:)\s?(Send|Recv)", re.I)
+_LOCAL_GID = re.compile(r"local ?gid\s*([0-9a-f]*[:.][0-9a-f:.]+)", re.I)
+_REMOTE_GID = re.compile(r"remote ?gids?\s*([0-9a-f]*[:.][0-9a-f:.]+)", re.I)
+_HCA = re.compile(
+    r"\bhca ([\w.-]+)|\b(?:dev|on) ((?:mlx\d|bnxt_re|irdma|roce|ib|efa|hns|mana|rxe|siw)[\w-]*)"
+)
+_RECEIVES = frozenset(range(128, 256))
+"""IBV_WC_RECV and IBV_WC_RECV_RDMA_WITH_IMM have bit 7 set."""
+_SYNDROMES = {1: 1, 2: 2, 4: 4, 5: 5, 6: 6, 16: 7, 17: 8, 18: 9, 19: 10, 20: 11, 21: 12, 22: 13}
+"""Syndromes of mlx5 (`enum` of rdma-core, providers/mlx5/cq.c), as UCX writes them, -> status of
+the verbs API."""
+
+_RC = re.compile(r"\bRC: ?(-?\d{1,9})")
+_OFI_ERROR = re.compile(r"\b(?:Error|ERROR): ?(?:(-?\d{1,9}) ?)?\(?(.{0,200})")
+_DEV = re.compile(r"\bdev: ?(\d{1,6})")
+
+_ASYNC = re.compile(
+    r"(?:([\w.-]+):\d+ )?(?:Got )?(?:non-fatal )?async (?:fatal |error )?event(?: on \w+)?"
+    r"\s*:\s*(.{1,100})"
+)
+_DEVICE_FAILED = re.compile(r"Device (\d{1,6}) (marked as failed)")
+
+_RESULTS = {
+    "unhandled cuda error": "ncclUnhandledCudaError",
+    "unhandled system error": "ncclSystemError",
+    "internal error": "ncclInternalError",
+    "invalid argument": "ncclInvalidArgument",
+    "invalid usage": "ncclInvalidUsage",
+    "remote process exited": "ncclRemoteError",
+    "network error": "ncclRemoteError",
+    "communicator was aborted": "communicator aborted",
+}
+"""Words of ncclGetErrorString (src/init.cc) -> the result."""
+_BY_CODE = dict(enumerate(list(dict.fromkeys(_RESULTS.values()))[:6], 1))
+_NCCL_ERROR = re.compile(
+    r"NCCL (?:error|failure|communicator)|async exception|Backend\w*Error|Abort COMPLETE"
+)
+_RESULT = re.compile(
+    r"\bnccl(?:UnhandledCuda|System|Internal|Remote)Error\b|\bncclInvalid(?:Usage|Argument)\b"
+)
+_TRACE = re.compile(r"\w\.(?:cc|h|cpp|cu):\d+ -> ([1-6])\b")
+_WORK = re.compile(r"\bOpType=(\w+)")
+_SEQ = re.compile(r"\bSeqNum=(\d{1,15})")
+_TAKEN_DOWN = re.compile(
+    r"taking the entire process down|operations have failed or timed out|terminate called after"
+    r"|failed or timed out\. Due to"
+)
+
+_PEERS = (
+    re.compile(r"remote=\[([\w.:%-]{2,255})\]:\d+"),
+    re.compile(r"\[?\b([0-9a-zA-Z.:_-]{2,255}?)\]?(?:%[\w.-]+)?<\d+>"),
+    re.compile(r"\[([0-9a-zA-Z.:_-]{2,255})(?:%[\w.-]+)?\]:\d+"),
+    re.compile(r"\(([0-9a-zA-Z.:_-]{2,255}), \d+\)"),
+    re.compile(r"\b(?:to|from|peer) ((?:\d{1,3}\.){3}\d{1,3}|[\w-]+(?:\.[\w-]+)+):\d+"),
+)
+_PORT = re.compile(r"\bport: ?(\d{1,5})\b|\]:(\d{1,5})\b")
+_BROKEN = re.compile(
+    r"clos|refus|reset|tim\w+ ?out|timeout|route|unreach|abort|broken|fail|error|retriev|no longer"
+    r"|gone|retr(?:y|ies)|unresponsive",
+    re.I,
+)
+_LEAD = re.compile(
+    r"(?:\s*\[[^\]]*\]:?\s*|\s*[\w./-]+\.(?:cc|cpp|py|cu|h):\d+\]?:?\s*"
+    r"|\s*[\w.:]+(?:Error|Exception): |\s*what\(\):\s*|\w+: (?=[A-Z]))+"
+)
+_NOISE = re.compile(r"(?:socket )?SocketImpl\([^()]*\),?|, remote=\[.*|\[[^\]]*\.(?:cc|cpp):\d+\] ")
+_CALL = re.compile(r"\b(?:ibv|fi|rdma|mlx5dv)_\w+")
+_GPU = re.compile(
+    r"(?:cuda|hip) (?:failure|error)|(?:cuda|hip)Error\w+|uncorrectable ECC|CUDA out of memory"
+    r"|device-side assert|CUDA driver",
+    re.I,
+)
+_STALL = re.compile(
+    r"\btim(?:ed?|ing)[ -]?outs?\b|heartbeat|got stuck|onitoredBarrier|without making progress"
+    r"|Rendezvous\w+Error",
+    re.I,
+)
+_AGENT = re.compile(r"Rendezvous\w+Error")
+_LATE_RANKS = re.compile(
+    r"\branks? (\d{1,9})[\d, ]* failed to pass|\bkeys?: .*//\w+//\d+/(\d{1,9})\b", re.I
+)
+"""The rank for which others wait: at a barrier, or for its address in the store."""
+_TORCH = re.compile(
+    r"c10d|torch|gloo|ProcessGroup|Dist\w+Error|Store|atchdog|Barrier|eartbeat", re.I
+)
+_RAISED = re.compile(r"(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Exit))\b:? ?(.*)")
+
+SOME_PROCESS = "a process of torchrun failed"
+SOME_EXIT = -(1 << 30)
+"""What torchrun says before it names the process; no exit status is given."""
+_EXIT = re.compile(r"\bexit ?code:? ?(-?\d{1,9})", re.I)
+_PID = re.compile(r"\bpid:? ?(\d{1,10})", re.I)
+_LOCAL_RANK = re.compile(r"local_rank: ?(\d{1,9})")
+_RECEIVED = re.compile(r"Signal (\d{1,3}) \(SIG\w+\) received|got signal: (\d{1,3})\b")
+_MPI_EXIT = re.compile(r"process rank (\d{1,9}) with PID \d+ on node (\S+) exited on signal (\d+)")
+_SRUN_EXIT = re.compile(r"srun: error: (\S+): (tasks? [\d,-]{1,100}): (.{1,100})")
+
+
+def failure_of(body: str, rank: int = -1) -> Failure | None:
+    """The failure that a line without its labels speaks of; None where none is understood. `rank`
+    is that of PyTorch's label, -1 without."""
+    for reader in (_request, _completion, _device, _exception, _connection, _call, _gpu, _process):
+        found = reader(body)
+        if found is not None:
+            return found
+    if _STALL.search(body) and _TORCH.search(body) and speaks_of_failure(body, is_warning=False):
+        late = _LATE_RANKS.search(body)
+        agent, said = _AGENT.search(body), _said(body)
+        text = f"{agent[0]}: {said.rpartition('.')[2]}" if agent else said
+        return Failure(kind=STALL, text=text, rank=int(late[1] or late[2]) if late else -1)
+    raised = _RAISED.match(body) if rank >= 0 else None
+    if raised is not None and not _TORCH.search(body) and "NCCL" not in body:
+        return Failure(kind=PROGRAM, text=f"{raised[1]}: {raised[2][:_MOST_TEXT]}".strip(" :"))
+    return None
+
+
+def _said(body: str, peer: str = "") -> str:
+    """The text of a line without what is before it, and without the address of the peer."""
+    lead = _LEAD.match(body)
+    text = _NOISE.sub("", body[lead.end() :] if lead else body)
+    if peer:
+        addressed = rf"(?:(?:remote )?peer )?[\[(]?(?:::ffff:)?{re.escape(peer)}\]?"
+        text = re.sub(rf"{addressed}(?:%[\w.-]+\]?)?(?:<\d+>|:\d+|, \d+\))?", "the peer", text)
+    return " ".join(text.split())[:_MOST_TEXT].strip(" .:,")
+
+
+def _request(body: str) -> Failure | None:
+    """A request of libfabric. The text is the provider's, its code is one of the provider."""
+    code = _RC.search(body)
+    if code is None:
+        return None
+    error, dev, side = _OFI_ERROR.search(body), _DEV.search(body), _SIDE.search(body)
+    text = error[2] if error else _said(body)
+    text = re.split(r"\)?\.\s|\)?, Request", text)[0]
+    if text.endswith(")") and text.count(")") > text.count("("):
+        text = text[:-1]
+    return Failure(
+        kind=REQUEST,
+        text=text.strip()[:_MOST_TEXT] or f"RC {code[1]}",
+        code=abs(int((error and error[1]) or code[1])),
+        index=int(dev[1]) if dev else -1,
+        side=_side(side),
+    )
+
+
+def _side(found: re.Match[str] | None) -> str:
+    return (found[1] or found[2]).lower() if found else ""
+
+
+def _completion(body: str) -> Failure | None:
+    """A work request of the verbs API; two of its fields make one."""
+    status = _STATUS.search(body)
+    if status is None:
+        return None
+    opcode, vendor = _OPCODE.search(body), _VENDOR.search(body)
+    local, remote = _LOCAL_GID.search(body), _REMOTE_GID.search(body)
+    if not (opcode or vendor or local or remote or "ompletion" in body):
+        return None
+    code = int(status[1]) if status[1] else _SYNDROMES.get(int(status[2], 16), 21)
+    if code == 0:
+        return None
+    hca, peer = _HCA.search(body), _PEERS[1].search(body)
+    side = _side(_SIDE.search(body))
+    if not side and opcode and int(opcode[1]) in _RECEIVES:
+        side = "recv"
+    vendor_error = -1
+    if vendor is not None:
+        vendor_error = int(vendor[1]) if vendor[1] else int(vendor[2], 16)
+    return Failure(
+        kind=COMPLETION,
+        code=code,
+        vendor_error=vendor_error,
+        peer=peer[1] if peer else "",
+        side=side,
+        local_gid=local[1] if local else "",
+        remote_gid=remote[1] if remote else "",
+        hca=next(filter(None, hca.groups())) if hca else "",
+    )
+
+
+def _device(body: str) -> Failure | None:
+    event = _ASYNC.search(body) if "event" in body else None
+    if event is not None:
+        return Failure(kind=DEVICE, text=event[2].strip(), hca=event[1] or "")
+    failed = _DEVICE_FAILED.search(body)
+    if failed is not None:
+        return Failure(kind=DEVICE, text=failed[2], index=int(failed[1]))
+    return None
+
+
+def _exception(body: str) -> Failure | None:
+    """An error that NCCL reported to its caller; another line says why, if one does."""
+    trace = _TRACE.search(body)
+    if trace is not None:
+        return Failure(kind=EXCEPTION, text=_BY_CODE[int(trace[1])])
+    result = _RESULT.search(body)
+    text = result[0] if result else ""
+    if not text and _NCCL_ERROR.search(body):
+        lower = body.lower()
+        text = next((name for words, name in _RESULTS.items() if words in lower), "")
+        text = text or ("communicator aborted" if "Abort COMPLETE" in body else "")
+    if not text and _TAKEN_DOWN.search(body):
+        text = "process taken down"
+    if not text:
+        return None
+    operation, seq = _WORK.search(body), _SEQ.search(body)
+    work = f"{operation[1]} {seq[1] if seq else ''}".strip() if operation else ""
+    return Failure(kind=EXCEPTION, text=text, work=work)
+
+
+def _connection(body: str) -> Failure | None:
+    """A TCP connection: an address with a port, and a word of failure."""
+    if _BROKEN.search(body) is None:
+        return None
+    if "EADDRINUSE" in body or "already in use" in body:
+        port = _PORT.search(body)
+        number = f" {port[1] or port[2]}" if port else ""
+        return Failure(kind=CONNECTION, text=f"port{number} of this host is in use already")
+    peer = next((each[1] for pattern in _PEERS if (each := pattern.search(body))), "")
+    is_torch = "DistNetworkError" in body or "DistStoreError" in body
+    if not (peer or (is_torch and "onnection" in body)) or not speaks_of_failure(
+        body, is_warning=False
+    ):
+        return None
+    peer = peer.removeprefix("::ffff:").partition("%")[0]
+    return Failure(kind=CONNECTION, peer=peer, text=_said(body, peer).partition(". ")[0])
+
+
+def _call(body: str) -> Failure | None:
+    """A call of the verbs API or of libfabric."""
+    if _CALL.search(body) is None or not speaks_of_failure(body, is_warning=False):
+        return None
+    hca = _HCA.search(body)
+    local, remote = _LOCAL_GID.search(body), _REMOTE_GID.search(body)
+    return Failure(
+        kind=CALL,
+        text=_said(body).partition(", on dev")[0],
+        hca=next(filter(None, hca.groups())) if hca else "",
+        local_gid=local[1] if local else "",
+        remote_gid=remote[1] if remote else "",
+    )
+
+
+def _gpu(body: str) -> Failure | None:
+    return Failure(kind=GPU, text=_said(body)) if _GPU.search(body) else None
+
+
+def _process(body: str) -> Failure | None:
+    """A process that ended, as a launcher reports it."""
+    ended = _MPI_EXIT.search(body)
+    if ended is not None:
+        return Failure(
+            kind=PROCESS,
+            text=exit_text(-int(ended[3])),
+            code=-int(ended[3]),
+            rank=int(ended[1]),
+            peer=ended[2],
+        )
+    ended = _SRUN_EXIT.search(body)
+    if ended is not None:
+        return Failure(kind=PROCESS, text=f"{ended[2]}: {ended[3].strip()}", peer=ended[1])
+    killed = _RECEIVED.search(body)
+    if killed is not None:
+        code = -int(killed[1] or killed[2])
+        return Failure(kind=PROCESS, text=exit_text(code), code=code)
+    status, pid, local = _EXIT.search(body), _PID.search(body), _LOCAL_RANK.search(body)
+    if status is not None and (pid or local):
+        code = int(status[1])
+        where = f", local rank {local[1]}" if local else ""
+        return Failure(kind=PROCESS, text=f"{exit_text(code)}{where}", code=code)
+    if "closing signal" in body:
+        return Failure(kind=PROCESS, text="ended by torchrun", code=-signal.SIGTERM)
+    if "ChildFailedError" in body:
+        return Failure(kind=PROCESS, text=SOME_PROCESS, code=SOME_EXIT)
+    return None
+
+
+def exit_text(code: int) -> str:
+    """`killed by signal 9 (SIGKILL)` or `exit code 1`."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,78 @@
+"""Which lines are about communication, and which of them speak of a failure.
+
+A line with a mark and a word of failure that no reader understands is counted and quoted: what is
+not understood is never taken for "no failure".
+"""
+
+from __future__ import annotations
+
+import re
+
+MARKS = (
+    *(b"NCCL", b"nccl", b"NET/", b"OFI", b"UCX", b"gloo", b"Gloo"),
+    *(b"[rank", b"c10d", b"c10::Dist", b"torch.distributed", b"torch/distributed", b"torchelastic"),
+    *(b"ProcessGroup", b"TCPStore", b"onitoredBarrier", b"atchdog", b"DistBackendError"),
+    *(b"DistStoreError", b"DistNetworkError", b"ChildFailedError", b"Last error:"),
+    *(
+        b"srun:",
+        b"slurmstepd",
+        b"ut Of Memory",
+        b"Killed",
+        b"with PID ",
+        b"exitcode",
+        b"local_rank",
+    ),
+    *(b".cc:", b".cpp:", b"common.cu", b"ibv_", b"mlx5", b"ocket", b"Cuda failure", b"HIP failure"),
+    *(b"RuntimeError", b"imed out", b"synd 0x"),
+)
+"""NCCL (RCCL has it too), its network plugins, UCX, gloo, PyTorch's distributed package, launchers;
+and fields of their lines, by which a line is known whose name of these is missing."""
+
+_WORDS = re.compile(
+    r"\b(?:fail(?:s|ed|ure|ures|ing)?|err(?:or|ors|no)?|abort(?:s|ed|ing)?|fatal|refused|lost|dead"
+    r"|time[ds]?[ -]?out|timing out|timeouts|clos(?:ed|ure|ing)|reset by|unreachable|unresponsive"
+    r"|no route|unable|cannot|can't|could not|couldn't|not found|crash(?:ed|es)?|kill(?:ed)?"
+    r"|signal (?=\d|SIG)|SIG(?:KILL|TERM|SEGV|ABRT|BUS)|exceptions?|broken|exceeded|corrupt\w*"
+    r"|wrong|invalid|mismatch\w*|inconsisten\w+|exited|terminat\w+|died|stuck|hangs?|hung|no longer"
+    r"|panic|retr(?:y|ies)|unhandled|disconnect\w*|out of (?:memory|bounds)|unresolv\w*|denied|leak"
+    r"|deadlock\w*|desync\w*|unexpected\w*|bad|not (?:respond|answer|reach)\w*)\b"
+    r"|\w(?:Error|Exception)\b|_err(?:or)?=|_ERR\b|\.(?:cc|h|cpp|cu):\d+ -> [1-68-9]",
+    re.IGNORECASE,
+)
+_SETTINGS = re.compile(
+    r"\b(?:NCCL|RCCL|TORCH|GLOO|UCX|FI|OFI|HSA|CUDA|HIP)_[A-Z0-9_]+"
+    r"|\berrors?[=: ]+\d+\.\d+|\b(?:failed|errors?)[=: ]+0\b"
+    r"|\w*timeouts?\w*(?:\(ms\))?['\"]?\s?[=:]\s?(?:[\w(]*=?\d|None)"
+    r"|[\w./-]*/[\w./-]+",
+    re.IGNORECASE,
+)
+"""Names of settings, timeouts that are only set, measured errors, and paths: words in them are no
+failure."""
+_HARMLESS = re.compile(
+    r"NCCL INFO .*(?:Plugin|symbol|\.so\b|ignoring|localRank|set by environment|dlerror|cuMem)"
+    r"|NCCL (?:INFO|WARN) .*(?:iommu=pt|HSA_FORCE_FINE_GRAIN_PCIE|NVLS .*not|Not using)"
+    r"|devices used by this process are currently unknown|destroy_process_group\(\)"
+    r"|(?:hostname|name) of the client socket cannot be retrieved|errno: 97 "
+    r"|(?:Deprecation|Future|User)Warning|is deprecated|watchdog thread (?:started|joined)"
+    r"|^\[?I\d{3,4} [\d:.]+ |^\[I \w+\.cpp:|c10d - (?:debug|trace|info)|^Original exception:"
+    r"|terminated normally|Stack trace of the failed collective|finished successfully"
+    r"|^\W*(?:frame )?#\d+:? |Exception raised from \w+ at |\bFile \""
+    r"|overhead|Out of bounds values|algbw|NCCL INFO .*Init COMPLETE|NCCL INFO .*Destroy COMPLETE",
+)
+"""Lines that healthy jobs write too, and lines that only belong to one that was read."""
+_ERROR_LEVEL = re.compile(r"\[?[EF]\d{3,4} [\d:.]+ |\[[EF] \w+\.cpp:")
+"""As PyTorch writes it."""
+_CODE = re.compile(r"^\s{3,}|^\s*(?:[\^~]+\s*$|raise |return )")
+"""Lines of source in a traceback of Python, behind the label of a launcher."""
+
+
+def speaks_of_failure(body: str, is_warning: bool) -> bool:
+    """Whether a line with a mark, without its labels, has a word of failure. Any warning of NCCL
+    and any error of PyTorch has, unless healthy jobs write it too."""
+    if _HARMLESS.search(body) or _CODE.match(body):
+        return False
+    return (
+        is_warning
+        or _ERROR_LEVEL.match(body) is not None
+        or _WORDS.search(_SETTINGS.sub(" ", body)) is not None
+    )
