@@ -46,11 +46,11 @@ _EPILOG = """\b
 Exit status:
   0      success; with --once, every node answered; record, watch, agent: also ctrl+c
   1      fabmon failed
-  2      an option or a file is wrong
+  2      a wrong option or file
   3      no node could be reached
   4      with --once, doctor or flows: some nodes did not answer
-  5      with doctor, ras, explain: something should be fixed; with verify: data is lost
-  6      with explain: a line speaks of a failure and was not understood
+  5      doctor, ras, explain: something should be fixed; verify: data is lost
+  6      explain: lines not understood
   128+n  ended by signal n: 129 hang-up, 130 ctrl+c, 143 SIGTERM
 """
 

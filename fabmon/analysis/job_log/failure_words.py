@@ -9,21 +9,10 @@ from __future__ import annotations
 import re
 
 MARKS = (
-    *(b"NCCL", b"nccl", b"NET/", b"OFI", b"UCX", b"gloo", b"Gloo"),
-    *(b"[rank", b"c10d", b"c10::Dist", b"torch.distributed", b"torch/distributed", b"torchelastic"),
-    *(b"ProcessGroup", b"TCPStore", b"onitoredBarrier", b"atchdog", b"DistBackendError"),
-    *(b"DistStoreError", b"DistNetworkError", b"ChildFailedError", b"Last error:"),
-    *(
-        b"srun:",
-        b"slurmstepd",
-        b"ut Of Memory",
-        b"Killed",
-        b"with PID ",
-        b"exitcode",
-        b"local_rank",
-    ),
-    *(b".cc:", b".cpp:", b"common.cu", b"ibv_", b"mlx5", b"ocket", b"Cuda failure", b"HIP failure"),
-    *(b"RuntimeError", b"imed out", b"synd 0x"),
+    *(b"NCCL", b"nccl", b"NET/", b"OFI", b"UCX", b"gloo", b"Gloo", b"c10", b"distributed"),
+    *(b"[rank", b"Last error:", b"Barrier", b"srun:", b"slurmstepd"),
+    *(b".cc:", b".cpp:", b".cu:", b"ibv_", b"mlx5", b"ocket", b"Cuda failure", b"HIP failure"),
+    *(b"RuntimeError", b"imed out", b"exitcode", b"Killed", b"ut Of Memory", b"with PID "),
 )
 """NCCL (RCCL has it too), its network plugins, UCX, gloo, PyTorch's distributed package, launchers;
 and fields of their lines, by which a line is known whose name of these is missing."""

@@ -232,7 +232,7 @@ class JobLog:
             _add_to(self.ranks_by_source, source, found.rank)
             if found.host and len(self.rank_hosts) < _MOST_RANKS:
                 self.rank_hosts.setdefault(found.rank, found.host)
-        if found.process is not None:
+        if found.process is not None and (found.events or found.is_unread):
             _add_to(self.hosts_by_source, source, found.process.host)
             if len(self.processes) < _MOST_PROCESSES:
                 self.processes.setdefault(found.process, ProcessFacts())
