@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -36,7 +36,7 @@ from fabmon.cli.options import (
     token_option,
     topology_option,
 )
-from fabmon.session.errors import Exit, OutputError, UsageError
+from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
 
 if TYPE_CHECKING:
     from fabmon.analysis.iteration.model_arithmetic import JobHints
@@ -238,6 +238,8 @@ def main() -> None:
     """Run the command line. Errors are printed to standard error, in one line each."""
     try:
         cli(standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except UsageError as error:
         click.echo(f"fabmon: {error}", err=True)
         sys.exit(Exit.USAGE)
@@ -249,9 +251,20 @@ def main() -> None:
         sys.exit(Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(Exit.INTERRUPTED)
-    except Exception as error:
-        from fabmon.error_log import log_error, summary
-
-        where = log_error(error, " ".join(sys.argv[1:2]) or "fabmon")
-        click.echo(f"fabmon: unexpected error: {summary(error)}; {where}", err=True)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            _crashed(error)
+        # Of a file fabmon says its name: what has none is standard output.
+        click.echo(f"fabmon: {error.filename or 'standard output'}: {error.strerror}", err=True)
         sys.exit(Exit.FAILED)
+    except Exception as error:
+        _crashed(error)
+
+
+def _crashed(error: Exception) -> NoReturn:
+    """Log an error that nobody expected, say where, and exit."""
+    from fabmon.error_log import log_error, summary
+
+    where = log_error(error, " ".join(sys.argv[1:2]) or "fabmon")
+    click.echo(f"fabmon: unexpected error: {summary(error)}; {where}", err=True)
+    sys.exit(Exit.FAILED)

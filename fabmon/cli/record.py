@@ -92,4 +92,7 @@ def record(
     finally:
         status = recorder.close()
     print(f"fabmon: {describe_status(status)}", file=sys.stderr)
+    if ended is Exit.NO_NODE:
+        why = "no node answered: the recording holds the reasons, and no counters"
+        print(f"fabmon: {why}", file=sys.stderr)
     sys.exit(Exit.FAILED if status.trouble else ended)

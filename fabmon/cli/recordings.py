@@ -16,8 +16,8 @@ from fabmon.cli.options import (
     redact_option,
     to_option,
 )
-from fabmon.fabric.wording import file_error, plural
-from fabmon.session.errors import Exit, UsageError
+from fabmon.fabric.wording import plural
+from fabmon.session.errors import Exit, UsageError, cannot_write
 
 if TYPE_CHECKING:
     from fabmon.recording.reading.reader import Recording
@@ -102,7 +102,7 @@ def cut(
         except FileExistsError:
             raise UsageError(f"{output}: this file exists already") from None
         except OSError as error:
-            raise UsageError(f"{output}: {file_error(error)}") from None
+            raise cannot_write(output, error) from None
     with Recording(output) as made:
         print_written(output, made.start_ns, made.until_ns)
 

@@ -302,6 +302,13 @@ def _sentences(record: RequirementRecord) -> Iterator[str]:
             f" ({rounded_percent(job.rail_bytes / record.rail_bytes)} of the expected bytes) in"
             f" {percent_range(job.comm_low, job.comm_high)} of the time{rate}."
         )
+        nodes = math.ceil(record.gpus / record.gpus_per_node)
+        if nodes != job.hosts:
+            yield (
+                f"The model has {plural(nodes, 'node')}, the job in the recording {job.hosts}: it"
+                " is another job, or a part of it was recorded. Compute time and bytes are compared"
+                " with those of a job of another size."
+            )
 
 
 def _rate_row(each: LineRateRecord) -> tuple[str, str, str, str]:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from fabmon.fabric.routing_mode import HASHED, STATIC
 from fabmon.session.config import load
 from fabmon.session.errors import Exit, UsageError
-from fabmon.session.presentation import RunOptions, ScreenSetup, is_screen, warn_of_simulation
+from fabmon.session.presentation import (
+    RunOptions,
+    ScreenSetup,
+    check_writable,
+    is_screen,
+    warn_of_simulation,
+)
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.session.session import Session
 from fabmon.session.watched_feed import WatchedFeed
@@ -22,6 +28,9 @@ from fabmon.session.watched_feed import WatchedFeed
 if TYPE_CHECKING:
     from fabmon.feeds.demo.feed import DemoFeed
     from fabmon.feeds.demo.scenario import Scenario
+
+_AS_ASKED = 0.95
+"""Share of the wanted speed from which on it was reached: a run ends between two ticks."""
 
 _FAST_HOSTS = 32
 """Larger demos take so long to start that a line says so."""
@@ -45,6 +54,8 @@ def watch_demo(
     from fabmon.feeds.demo.random_faults import with_random_faults
 
     session = Session(load(options.config), hints=options.hints)
+    if options.picture is not None:
+        check_writable(options.picture)
     try:
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
         played = scenarios.resized(played, hosts, seed)
@@ -88,5 +99,12 @@ async def _watch_simulation(
         age_s=feed.age_s,
         nodes_options=None,
     )
+    shown = WatchedFeed(session, options, setup, feed, feed.hosts, 1.0, speed=speed)
     async with aclosing(feed):
-        return await WatchedFeed(session, options, setup, feed, feed.hosts, 1.0, speed=speed).show()
+        status = await shown.show()
+    reached = feed.reached_speed()
+    if speed != 1 and reached and sys.stderr is not None:
+        slower = ", which is as fast as this machine is" if reached < _AS_ASKED * speed else ""
+        text = f"--speed {speed:g}: reached {reached:.3g} simulated seconds a second{slower}"
+        print(f"fabmon: {text}", file=sys.stderr)
+    return status

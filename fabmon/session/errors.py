@@ -7,6 +7,14 @@ OutputError     a file or standard output cannot be written
 from __future__ import annotations
 
 import enum
+import errno
+import shlex
+from pathlib import Path
+
+from fabmon.fabric.wording import file_error
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors of a disk, not of the name of a file."""
 
 
 class Exit(enum.IntEnum):
@@ -31,3 +39,13 @@ class UsageError(Exception):
 
 class OutputError(Exception):
     """A file or standard output cannot be written; the message says which and why."""
+
+
+def cannot_write(path: Path, error: OSError) -> UsageError | OutputError:
+    """The error for a file that cannot be created: the name or the rights are wrong, or the disk
+    has no room."""
+    if error.errno == errno.ENOENT and not path.parent.exists():
+        make = f"make it first: mkdir -p {shlex.quote(str(path.parent))}"
+        return UsageError(f"{path.parent}: no such directory; {make}")
+    kind = OutputError if error.errno in NO_ROOM else UsageError
+    return kind(f"{error.filename or path}: {file_error(error)}")

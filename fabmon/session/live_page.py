@@ -16,7 +16,7 @@ from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import file_error
 from fabmon.report.page.digest import Bins, Digest
 from fabmon.report.page.page import ReportSource, page
-from fabmon.session.errors import UsageError
+from fabmon.session.errors import UsageError, cannot_write
 from fabmon.session.printing import new_file
 
 EVERY_S = 60
@@ -49,7 +49,7 @@ class LivePage:
             made = f"make it first: mkdir -p {shlex.quote(str(directory))}"
             raise UsageError(f"--page {directory}: no such directory; {made}") from None
         except OSError as error:
-            raise UsageError(f"--page {directory}: {file_error(error)}") from None
+            raise cannot_write(directory, error) from None
 
     def take(self, scene: Scene) -> None:
         """Take a scene; write the page where that is due."""

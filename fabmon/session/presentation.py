@@ -21,7 +21,7 @@ from fabmon.fabric.jobs.job import JobFilter
 from fabmon.fabric.wording import file_error
 from fabmon.session import printing
 from fabmon.session.end_signals import EndSignals
-from fabmon.session.errors import Exit, OutputError, UsageError
+from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
 from fabmon.session.recorder_setup import DEMO_MARK
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ async def _answer_questions(
     except OSError as error:
         why = f"{path or error.filename or ''}: {error.strerror or error}".lstrip(": ")
         if wanted is not None:
-            raise UsageError(f"--socket {why}") from None
+            raise cannot_write(wanted, error) from None
         print(f"fabmon: no questions are answered: {why}", file=sys.stderr)
 
 
@@ -292,14 +292,14 @@ def warn_of_simulation() -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise UsageError if a file cannot be written."""
+    """Raise UsageError or OutputError if a file cannot be written."""
     is_new = not path.exists()
     try:
         path.open("ab").close()
         if is_new:
             path.unlink()
     except OSError as error:
-        raise UsageError(f"--picture {path}: {file_error(error)}") from None
+        raise cannot_write(path, error) from None
 
 
 def can_draw() -> bool:

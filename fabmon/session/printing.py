@@ -29,7 +29,7 @@ from fabmon.feeds.log_digest import NODES_LOG, SSH_LOG
 from fabmon.report.output import folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
-from fabmon.session.errors import Exit, OutputError, UsageError
+from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
 
 _ONCE_S = 15.0
 """How long `--once` waits for the last node without --duration."""
@@ -292,7 +292,7 @@ def output(path: Path | None) -> Iterator[IO[bytes]]:
     except FileExistsError:
         raise UsageError(f"{path}: this file exists already") from None
     except OSError as error:
-        raise UsageError(f"{path}: {file_error(error)}") from None
+        raise cannot_write(path, error) from None
     try:
         with stream:
             yield stream

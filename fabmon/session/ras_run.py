@@ -33,7 +33,7 @@ from fabmon.feeds.nccl_ras import (
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.ras_records import RasRecord
 from fabmon.report.ras_report import RankNames, Wire, ras_record, redacted_ras_record
-from fabmon.session.errors import Exit, UsageError
+from fabmon.session.errors import Exit, UsageError, cannot_write
 from fabmon.session.log_files import read_logs
 from fabmon.session.nccl_version import THIS_MACHINE, allowed_version, mapped_versions
 from fabmon.session.node_queries import collect_fabric
@@ -178,7 +178,7 @@ def _write(path: Path, content: bytes) -> None:
     except FileExistsError:
         raise UsageError(f"{path}: this file exists already") from None
     except OSError as error:
-        raise UsageError(f"{path}: {file_error(error)}") from None
+        raise cannot_write(path, error) from None
 
 
 def _target(text: str, hosts: list[Host]) -> tuple[Host, int]:

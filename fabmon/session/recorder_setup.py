@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import stat
 import tempfile
@@ -27,7 +28,7 @@ from fabmon.recording.reading.time_parsing import parse_amount, parse_seconds
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.config import RecordingConfig
-from fabmon.session.errors import UsageError
+from fabmon.session.errors import OutputError, UsageError, cannot_write
 
 DEMO_MARK = "SIMULATED"
 """Begins the title of a recording of the demo."""
@@ -56,8 +57,14 @@ def recorder_for(
 ) -> Recorder:
     """A recorder to a file. `console` is the name of the recording machine (None: this one).
 
-    Raises UsageError with the reason.
+    Raises UsageError with the reason, also where the directory does not exist: its name may be
+    mistyped. Raises OutputError where the disk is full.
     """
+    if not path.parent.is_dir():
+        if path.parent.exists():
+            raise UsageError(f"{path}: {path.parent} is not a directory")
+        make = f"make it first: mkdir -p {shlex.quote(str(path.parent))}"
+        raise UsageError(f"{path.parent}: no such directory; {make}")
     now_ns = time.time_ns()
     session = SessionRecord(
         started_ns=now_ns,
@@ -71,7 +78,7 @@ def recorder_for(
     try:
         return Recorder(Segments(path, rotation or Rotation()), session)
     except OSError as error:
-        raise UsageError(f"{error.filename or path}: {file_error(error)}") from None
+        raise cannot_write(path, error) from None
     except RecordingError as error:
         raise UsageError(f"{error}: choose another file to record to") from None
 
@@ -127,7 +134,7 @@ def ring_recorder(
         return recorder_for(path, hosts, interval_s, title, rotation, console)
     except OSError as error:
         return f"not recording: {error.filename or home}: {file_error(error)}"
-    except UsageError as error:
+    except (UsageError, OutputError) as error:
         return f"not recording: {error}"
 
 

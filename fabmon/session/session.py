@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("fabmon.session")
 _MOST_PASSED_OVER = 10
 _ROOM_TO_SPARE = 1.4
+_SAID_FOR_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,8 @@ class AnalysisTime:
         self._taken_s: deque[float] = deque(maxlen=5)
         self._every = 1
         self._passed_over = 0
+        self._said_every = True
+        self._said_at_s = -math.inf
 
     @contextmanager
     def analysing(self) -> Iterator[bool]:
@@ -230,21 +233,23 @@ class AnalysisTime:
         start_s = self._clock()
         yield True
         self._passed_over = 0
-        self._taken_s.append(self._clock() - start_s)
+        end_s = self._clock()
+        self._taken_s.append(end_s - start_s)
         if len(self._taken_s) == self._taken_s.maxlen:
-            self._adapt()
+            self._adapt(end_s)
 
-    def _adapt(self) -> None:
+    def _adapt(self, now_s: float) -> None:
         # The median of several: the structure of a new fabric takes a second, once.
         usual_s = sorted(self._taken_s)[len(self._taken_s) // 2]
         halves = 2 * usual_s / self._interval_s
         # More often again only once there is room to spare: not now more often, now less.
-        if self._every - 1 < _ROOM_TO_SPARE * halves <= _ROOM_TO_SPARE * self._every:
-            return
-        every = max(1, min(math.ceil(halves), _MOST_PASSED_OVER))
-        if (every == 1) != (self._every == 1):
-            _LOG.warning("analysis takes %.2g s a tick: %s", usual_s, _analysed(every))
-        self._every = every
+        if not self._every - 1 < _ROOM_TO_SPARE * halves <= _ROOM_TO_SPARE * self._every:
+            self._every = max(1, min(math.ceil(halves), _MOST_PASSED_OVER))
+        is_every = self._every == 1
+        # What is said holds for a while: a load that comes and goes is not said each time.
+        if is_every is not self._said_every and now_s - self._said_at_s >= _SAID_FOR_S:
+            self._said_every, self._said_at_s = is_every, now_s
+            _LOG.warning("analysis takes %.2g s a tick: %s", usual_s, _analysed(self._every))
 
 
 def _analysed(every: int) -> str:

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fabmon.fabric.wording import file_error
 from fabmon.session.config import Config, ConfigFile, load, read_file, user_file
-from fabmon.session.errors import OutputError, UsageError
+from fabmon.session.errors import UsageError, cannot_write
 from fabmon.session.preferences import ScreenMemory, screen_settings
 from fabmon.session.recorder_setup import ring_home
 from fabmon.session.toml_lines import lines_of
@@ -60,21 +59,21 @@ def write_example(path: Path | None) -> Path:
 
     Raises UsageError if it exists, OutputError if it cannot be written.
     """
-    path = path or user_file()
+    is_users, path = path is None, path or user_file()
     try:
         text = example_file().read_text(encoding="utf-8")
-        if not path.parent.is_dir():
+        if is_users and not path.parent.is_dir():
             path.parent.mkdir(parents=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
         if error.filename != str(path):
-            raise OutputError(f"{error.filename}: not a directory") from None
+            raise UsageError(f"{error.filename}: not a directory") from None
         raise UsageError(
             f"{path} exists, and --init replaces no file: with --config FILE it writes another"
         ) from None
     except OSError as error:
-        raise OutputError(f"{error.filename or path}: {file_error(error)}") from None
+        raise cannot_write(path, error) from None
     return path
 
 

@@ -88,6 +88,20 @@ def test_one_slow_tick_changes_nothing() -> None:
     assert all(analysed)
 
 
+def test_a_load_that_comes_and_goes_is_not_said_each_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    detector = SlowDetector(0.0)
+    limit = AnalysisTime(0.05, detector.clock)
+    for tick in range(4000):
+        with limit.analysing():
+            # 20 s in all: for 2 s it takes longer than half of the time, for 2 s it does not.
+            detector.now_s += 0.04 if tick // 40 % 2 else 0.002
+    assert len(caplog.messages) == 2
+    assert "only one in 2 is analysed" in caplog.messages[0]
+    assert "every tick is analysed again" in caplog.messages[1]
+
+
 class BusyConsole:
     """A leaf and its hosts, watched by a console that analyses every tenth tick."""
 

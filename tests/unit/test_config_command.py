@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from fabmon.cli.main import cli
 from fabmon.session.config import Config, load
-from fabmon.session.errors import OutputError, UsageError
+from fabmon.session.errors import UsageError
 from fabmon.session.kept_choices import keep
 from fabmon.session.setting_origins import example_file
 from fabmon.session.toml_lines import line_of, lines_of
@@ -104,7 +104,7 @@ def test_init_writes_the_example_and_replaces_nothing(tmp_path: Path) -> None:
     assert path.read_text() == "interval_s = 2.0\n"
     other = tmp_path / "other.toml"
     assert run("--init", "--config", str(other)) == f"wrote {other}\n"
-    with pytest.raises(OutputError, match=r"/dev/null.*: [Nn]ot a directory"):
+    with pytest.raises(UsageError, match=r"/dev/null.*: [Nn]ot a directory"):
         run("--init", "--config", "/dev/null/fabmon.toml")
 
 

@@ -151,4 +151,9 @@ def test_computing_is_measured_in_a_recording_of_the_job(tmp_path: Path) -> None
     step_s = found["measured"]["step_s"]
     assert 0 < found["compute_low_s"] < found["compute_high_s"] == step_s
     assert found["needed_low_bps"] == pytest.approx(found["rail_bytes"] * 8 / step_s)
-    assert "Measured: steps of" in need(f"need --params 8e9 --dp 64 --recording {path}").output
+    said = " ".join(need(f"need --params 8e9 --dp 64 --recording {path}").output.split())
+    assert "Measured: steps of" in said
+    hosts = found["measured"]["hosts"]
+    assert f"The model has 8 nodes, the job in the recording {hosts}: it is another" in said
+    same = need(f"need --params 8e9 --dp {8 * hosts} --recording {path}").output
+    assert "The model has" not in same

@@ -116,6 +116,13 @@ class DemoFeed:
         due_s = self._began_s + (time_ns - self._start_ns) / 1e9 / self._speed
         return max(0.0, self._clock.monotonic() - due_s)
 
+    def reached_speed(self) -> float:
+        """Simulated seconds a second since the first tick; 0 before the second one."""
+        if self._began_s is None or self._seq <= 1:
+            return 0.0
+        elapsed_s = max(1e-9, self._clock.monotonic() - self._began_s)
+        return (self._seq - 1) * self._interval_s / elapsed_s
+
     async def aclose(self) -> None:
         """End the feed."""
         self._closed.set()
