@@ -41,4 +41,6 @@ def completion(context: click.Context, shell: str) -> None:
     script = get_completion_class(shell)
     assert script is not None
     root = context.find_root().command
-    click.echo(script(root, {}, "fabmon", COMPLETE_VARIABLE).source())
+    source = script(root, {}, "fabmon", COMPLETE_VARIABLE).source()
+    # click's script for fish cuts descriptions at their first comma.
+    click.echo(source.replace('string split ","', 'string split -m 1 ","'))

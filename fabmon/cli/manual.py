@@ -14,6 +14,45 @@ from fabmon import __version__
 from fabmon.cli.main import Commands, cli
 
 _SECTION = re.compile(r"^(\S.*):$")
+_EXAMPLES = {
+    "fabmon": ("fabmon --hosts hosts.txt", "fabmon --host gpu[001-128] --once"),
+    "agent": ("fabmon agent",),
+    "compare": ("fabmon compare before.fabrec after.fabrec",),
+    "completion": ("fabmon completion bash",),
+    "config": ("fabmon config", "fabmon config --init"),
+    "cut": ("fabmon cut run.fabrec --from -10m -o end.fabrec",),
+    "demo": ("fabmon demo", "fabmon demo --topology fat-tree --speed 10"),
+    "doctor": ("fabmon doctor --hosts hosts.txt",),
+    "explain": ("fabmon explain job.log --hosts hosts.txt",),
+    "export": ("fabmon export run.fabrec --format csv -o run.csv",),
+    "flows": ("fabmon flows --hosts hosts.txt",),
+    "fluctuate": ("fabmon fluctuate week.fabrec",),
+    "info": ("fabmon info run.fabrec",),
+    "mcp": ("fabmon mcp run.fabrec",),
+    "need": ("fabmon need --params 70e9 --dp 64 --tp 8 --compute 4s",),
+    "query": ("fabmon query findings run.fabrec",),
+    "ras": ("fabmon ras --host gpu001 --nccl-version 2.29.3",),
+    "record": ("fabmon record --hosts hosts.txt -o pod7.fabrec --rotate 1h --keep 7d",),
+    "replay": ("fabmon replay run.fabrec", "fabmon replay run.fabrec --at 14:03 --once"),
+    "report": ("fabmon report run.fabrec -o run.html",),
+    "trace": ("fabmon trace gpu001 gpu002 --hosts hosts.txt",),
+    "verify": ("fabmon verify run.fabrec",),
+    "watch": ("fabmon watch --hosts hosts.txt",),
+}
+"""Command lines of each page; a test reads their options with the command's own parser."""
+
+_FILES = (
+    ("~/.config/fabmon/fabmon.toml", "configuration; fabmon config shows every setting"),
+    ("~/.ssh/config, ~/.ssh/known_hosts", "how nodes are reached; host keys are always checked"),
+    ("$XDG_RUNTIME_DIR/fabmon", "what a screen records, and the socket of fabmon watch"),
+    ("~/.local/state/fabmon/errors.log", "tracebacks of unexpected errors"),
+)
+_ENVIRONMENT = (
+    ("XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR", "other places of the files above"),
+    ("SSH_AUTH_SOCK", "the agent whose keys are offered"),
+    ("NO_COLOR, COLORTERM, TERM", "colours of the screen, without --color"),
+    ("KUBECONFIG", "as kubectl reads it"),
+)
 _TERM = re.compile(r"^ {2}(\S.*?)(?: {2,}(.*))?$")
 
 
@@ -57,7 +96,13 @@ def _page(context: click.Context) -> str:
             found = command.get_command(context, each)
             assert found is not None
             lines += [".TP", f".BR fabmon-{_text(each)} (1)", _text(found.get_short_help_str(200))]
-    lines += _sections(command.epilog or "")
+    lines += [".SH EXAMPLES", ".nf", *map(_text, _EXAMPLES[context.info_name or "fabmon"]), ".fi"]
+    for title, rows in (("FILES", _FILES), ("ENVIRONMENT", _ENVIRONMENT)):
+        lines.append(f".SH {title}")
+        for term, text in rows:
+            lines += [".TP", f".B {_text(term)}", _text(text)]
+    # The statuses are the same in every command.
+    lines += _sections(cli.epilog or "")
     return "\n".join(lines) + "\n"
 
 

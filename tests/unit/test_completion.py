@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from fabmon.cli.main import Commands, cli
-from fabmon.cli.manual import manual_pages
+from fabmon.cli.manual import _EXAMPLES, manual_pages
 from tests import requirements
 
 BIN = Path(sys.executable).parent
@@ -70,6 +70,28 @@ def test_fish_completes(line: str, home: Path) -> None:
     assert in_fish(line, home) == COMPLETED[line]
 
 
+def test_fish_shows_descriptions_with_commas_whole(home: Path) -> None:
+    requirements.need_command("fish", "fish")
+    described = dict(
+        line.split("\t")
+        for line in run(["fish", "-c", FISH.format(line="fabmon r")], home).splitlines()
+    )
+    assert described["ras"] == "Show which ranks of a job are late or dead, by NCCL's RAS."
+
+
+def test_every_example_of_the_manual_is_a_command_line() -> None:
+    for name, examples in _EXAMPLES.items():
+        for example in examples:
+            words = example.split()[1:]
+            command: click.Command = cli
+            if name != "fabmon":
+                assert words.pop(0) == name
+                found = cli.get_command(click.Context(cli), name)
+                assert found is not None
+                command = found
+            command.make_context(name, words)
+
+
 def test_zsh_takes_its_script(home: Path) -> None:
     requirements.need_command("zsh", "zsh")
     run(["zsh", "-c", "fabmon completion zsh > _fabmon && zsh -n _fabmon"], home)
@@ -88,7 +110,8 @@ def test_every_command_has_a_manual_page_that_groff_takes(tmp_path: Path) -> Non
         argv = ["groff", "-man", "-Kutf8", "-Tutf8", "-ww", "-P-cbou", str(tmp_path / name)]
         done = subprocess.run(argv, capture_output=True, check=True)
         assert not done.stderr, done.stderr.decode()
-        assert "OPTIONS" in done.stdout.decode()
+        for section in ("OPTIONS", "EXAMPLES", "FILES", "ENVIRONMENT", "EXIT STATUS"):
+            assert section in done.stdout.decode(), name
 
 
 def test_the_manual_says_what_the_help_says() -> None:
