@@ -213,7 +213,10 @@ def test_some_nodes_reached_is_status_4(tmp_path: Path) -> None:
             ["--prometheus", "http://p", "--nccl-inspector", "nodes:/x"],
             "--nccl-inspector nodes:/x: with --prometheus no node is connected to",
         ),
-        (["--once", "--picture", "/nowhere/now.svg"], "--picture /nowhere/now.svg: no such file"),
+        (
+            ["--once", "--picture", "/nowhere/now.svg"],
+            "/nowhere: no such directory; make it first: mkdir -p /nowhere",
+        ),
         (["--picture", "now.png"], "a picture is SVG: name the file *.svg"),
         (["--host", "gpu[1-"], "gpu[1-"),
         (["--dp", "8"], "--dp describes a model: add --model-params"),
