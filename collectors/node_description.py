@@ -8,7 +8,7 @@ have these: an HCA without a name is known by its GUID.
 import re
 from typing import Tuple
 
-_MODEL = re.compile(r"MT\d+\b|(?:Mellanox|NVIDIA|QLogic)\b|.*\bTechnologies$", re.IGNORECASE)
+_MODEL = re.compile(r"MT\d{4,5}(?: |$)|(?:Mellanox|NVIDIA|QLogic)(?: |$)|.*\bTechnologies$")
 _NOBODY = frozenset(("", "localhost", "(none)", "unknown"))
 """Names that a host has before it has one of its own, without their domain."""
 

@@ -78,6 +78,7 @@ class Analyst:
         """Findings that closed in the last _EXCUSING_TICKS, by key, and how many are left."""
         self._iterations = NO_ITERATIONS
         self._doubtful: tuple[DoubtfulRate, ...] = ()
+        self._doubted_seq = -_DOUBT_TICKS
         self._passed_over = 0
 
     def accept(self, snapshot: Snapshot) -> Scene:
@@ -103,7 +104,8 @@ class Analyst:
         iteration_report, news = self._iteration_tracker.accept(snapshot)
         self._iterations = iteration_report
         self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
-        if snapshot.seq % _DOUBT_TICKS == 0:
+        if not 0 <= snapshot.seq - self._doubted_seq < _DOUBT_TICKS:
+            self._doubted_seq = snapshot.seq
             self._doubtful = doubtful_rates(snapshot)
         return self._scene(snapshot, tuple(changes))
 

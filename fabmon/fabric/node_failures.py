@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from fabmon.fabric.hosts.nodesets import fold
 
@@ -26,7 +27,11 @@ def common_reason(reasons: Iterable[str], cause: str) -> str:
     (`10.0.0.[1-40]`), numbers as a range, and `…` for what has nothing in common. A command in it
     works for all of the nodes. Else it is the cause with the first reason as an example.
     """
-    texts = list(dict.fromkeys(reasons))
+    return _common(tuple(dict.fromkeys(reasons)), cause)
+
+
+@lru_cache(maxsize=64)  # Screens ask for the same ones at each draw.
+def _common(texts: tuple[str, ...], cause: str) -> str:
     if len(texts) == 1:
         return texts[0]
     example = f"{cause}, for example: {texts[0]}"
@@ -50,6 +55,8 @@ def _one_word(column: Sequence[str], before: Sequence[str]) -> str | None:
     if command in _ONE_HOST:
         return None
     if all(_NUMBER.fullmatch(word) for word in column):
+        if command:
+            return None
         return f"{min(column, key=float)} to {max(column, key=float)}"
     folded = fold(column)
     if command == _MANY_HOSTS:

@@ -80,9 +80,9 @@ class LearnedRefresh:
         if before is None:
             self._changed_ns = now_ns
         else:
-            is_new = values != before
+            is_new = is_read_now or values != before
             self._count(now_ns, is_new)
-            if is_read_now or self._in_a_row >= _IN_A_ROW:
+            if self._in_a_row >= _IN_A_ROW:
                 self._is_live = self._is_proven = True
                 self._is_idle = False
                 self.period_s, self._alone = 0.0, 0

@@ -50,11 +50,14 @@ class LogDigest:
         With `wait_for_more` a cause that got further nodes since then is not logged yet: a thousand
         nodes that fail for one reason do so within seconds, and are one line.
         """
+        recovered = set(self._recovered)
         for cause, nodes in list(self._lost.items()):
             counts = self._waits.setdefault(cause, [])
             is_growing = not counts or len(nodes) > counts[-1]
             counts.append(len(nodes))
-            if wait_for_more and is_growing and len(counts) <= _MOST_WAITS:
+            waits = wait_for_more and is_growing and len(counts) <= _MOST_WAITS
+            # The loss of a node is logged before its recovery.
+            if waits and recovered.isdisjoint(nodes):
                 continue
             del self._lost[cause], self._waits[cause]
             _LOG.warning("%s: %s", fold(nodes), common_reason(nodes.values(), cause))

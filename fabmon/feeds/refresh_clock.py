@@ -235,6 +235,9 @@ class RefreshClock:
         return True
 
     def _dated(self, time_ns: int) -> int:
+        if self._is_repeating and self._dated_ns and time_ns - self._dated_ns < self._period_ns / 2:
+            # Two refreshes are a period apart: one of the two times is wrong.
+            self.is_known = False
         if time_ns <= self._dated_ns:
             # The time of these values or of the last ones is wrong: a rate of both would be too.
             self.is_known = False

@@ -66,6 +66,7 @@ def test_node_sets(text: str, expected: list[str]) -> None:
         ("root@gpu[1-1]", ("gpu1", "root", None)),
         ("192.0.2.4:2222", ("192.0.2.4", None, 2222)),
         ("me@node01:2222 group=a", ("node01", "me", 2222)),
+        ("me@node01:300", ("node01", "me", 300)),
         ("node01:22", ("node01", None, 22)),
         ("node01:161 via=snmp secret=f", ("node01", None, 161)),
         ("node01:9100 via=exporters", ("node01", None, 9100)),

@@ -39,6 +39,11 @@ def test_a_command_of_one_host_stays_an_example() -> None:
     )
 
 
+def test_a_command_with_another_port_for_each_node_stays_an_example() -> None:
+    reasons = [f"host key unknown: ssh-keyscan -p {22000 + node} 127.0.0.1" for node in NODES]
+    assert common_reason(reasons, "host key") == f"host key, for example: {reasons[0]}"
+
+
 def test_reasons_that_are_not_alike_stay_an_example() -> None:
     assert common_reason(["a b", "a"], "x") == "x, for example: a b"
 

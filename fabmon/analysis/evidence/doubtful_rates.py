@@ -84,14 +84,17 @@ def _above_line_rate(snapshot: Snapshot) -> Iterable[DoubtfulRate]:
         now = (
             np.fmax(snapshot.column("tx_bps"), snapshot.column("rx_bps")) > MOST_OF_LINE_RATE * line
         )
-    for row in np.flatnonzero(now).tolist():
-        for column in ("tx_bps", "rx_bps"):
-            window = snapshot.window(column, [row], _EXCESS_TICKS)[0]
-            known = window[np.isfinite(window)]
-            usual = float(np.median(known)) if len(known) >= _EXCESS_LEAST else 0.0
-            if usual > MOST_OF_LINE_RATE * line[row]:
-                yield _excess(row, column, usual, float(line[row]))
-                break
+    rows, found = np.flatnonzero(now), set[int]()
+    for column in ("tx_bps", "rx_bps") if len(rows) else ():
+        window = snapshot.window(column, rows, _EXCESS_TICKS)
+        enough = np.isfinite(window).sum(axis=1) >= _EXCESS_LEAST
+        usual = np.zeros(len(rows), np.float32)
+        usual[enough] = np.nanmedian(window[enough], axis=1)
+        for place in np.flatnonzero(usual > MOST_OF_LINE_RATE * line[rows]).tolist():
+            row = int(rows[place])
+            if row not in found:
+                found.add(row)
+                yield _excess(row, column, float(usual[place]), float(line[row]))
 
 
 def _excess(row: int, column: str, bps: float, line_bps: float) -> DoubtfulRate:

@@ -106,7 +106,8 @@ class Place(NamedTuple):
 def place(word: Word, *, may_be_slots: bool) -> Place:
     """The parts of `[USER@]NODESET[:PORT]` or `[USER@][IPV6][:PORT]`.
 
-    With `may_be_slots`, a small number after a node set is that of an MPI machine file, ignored.
+    With `may_be_slots`, a small number after a node set is that of an MPI machine file, ignored;
+    these name no users.
     """
     match = _PLACE.fullmatch(word.text)
     if match is None:
@@ -116,7 +117,8 @@ def place(word: Word, *, may_be_slots: bool) -> Place:
     if nodes.startswith("::"):
         nodes = f"0{nodes}"  # the same address, which may be a name
     port = match["v6_port"] or match["port"]
-    if may_be_slots and group == "nodes" and int(port) <= _MOST_SLOTS and int(port) != _SSH_PORT:
+    may_be_slots &= group == "nodes" and not match["user"]
+    if may_be_slots and int(port) <= _MOST_SLOTS and int(port) != _SSH_PORT:
         port = None
     keys = [
         # As if written in place: a problem is reported at the column of the value.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -72,7 +74,8 @@ class KeyFiles:
         """The keys for a target whose ssh_config is read. Blocks: it reads files."""
         named = _texts(config.get("IdentityFile"))
         files = [name for name in named if name.lower() != "none"]
-        keys = [self._read(name) for name in files or (() if named else _DEFAULT_KEYS)]
+        usual = _DEFAULT_KEYS if config.get("IdentityFile") is None else ()
+        keys = [self._read(name) for name in files or usual]
         if not files:
             # Of the usual files only those that exist are worth a word.
             keys = [key for key in keys if os.path.lexists(_expanded(key.path))]
@@ -192,6 +195,8 @@ def _expanded(name: str) -> str:
 
 
 def _head(name: str) -> bytes:
+    if not stat.S_ISREG(Path(name).stat().st_mode):  # A pipe would be waited for.
+        raise OSError(errno.EINVAL, "not a file", name)
     with Path(name).open("rb") as file:
         return file.read(_MAX_BYTES)
 

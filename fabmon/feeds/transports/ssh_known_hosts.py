@@ -80,7 +80,7 @@ class TrustedKeys(NamedTuple):
             )
         why = ""
         if self.is_unused_by_ssh:
-            why = " (ssh_config has ssh keep none; fabmon always checks)"
+            why = " (ssh_config keeps none; fabmon always checks)"
         return HostKeyError(
             f"host key unknown{why}: {shown}. Check that fingerprint, then: {command}"
         )

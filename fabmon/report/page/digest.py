@@ -37,8 +37,8 @@ class Bins:
         self.from_ns = from_ns
         self.until_ns = until_ns
         self._tick_ns = max(1, round(interval_s * 1e9))
-        ticks = round((until_ns - from_ns) / self._tick_ns) + 1
-        each = max(-(-ticks // MOST_BINS), round(least_s / interval_s))
+        ticks = max(1, round((until_ns - from_ns) / self._tick_ns) + 1)
+        each = max(1, -(-ticks // MOST_BINS), round(least_s / interval_s))
         self.count = -(-ticks // each)
         self.is_dated = until_ns - from_ns > _DAY_NS
         self.width_ns = each * self._tick_ns

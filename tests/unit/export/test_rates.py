@@ -142,7 +142,7 @@ def test_links_are_selected_by_filters_of_the_screen(pod7: Path, tmp_path: Path)
             "--from noon: write a time",
         ),
         (("--format", "csv"), 2, "name a recording"),
-        (("FILE", "--format", "csv", "-o", "/proc/none/a.csv"), 2, "/proc/none/a.csv: no such"),
+        (("FILE", "--format", "csv", "-o", "/proc/none/a.csv"), 2, "/proc/none: no such directory"),
     ],
 )
 def test_mistakes_are_explained(

@@ -147,7 +147,7 @@ async def test_where_ssh_config_keeps_no_host_keys_those_of_the_usual_file_are_t
     account.key()
     account.config(f"Host *\n  StrictHostKeyChecking no\n  UserKnownHostsFile {nowhere}\n")
     message = await account.refusal()
-    assert "ssh_config has ssh keep none; fabmon always checks" in message
+    assert "ssh_config keeps none; fabmon always checks" in message
     account.shell(message.partition("then: ")[2])
     await account.login()
 
@@ -290,6 +290,13 @@ async def test_a_usual_key_file_that_is_no_key_loses_no_node(account: Account) -
     account.trust()
     (account.ssh / "id_rsa").write_text("not a key\n")
     await account.login()
+
+
+async def test_identity_file_none_offers_no_key(account: Account) -> None:
+    account.key()
+    account.trust()
+    account.config("IdentityFile none\n")
+    assert "there is no key here to log in with" in await account.refusal()
 
 
 async def test_an_agent_that_does_not_answer_loses_no_node(account: Account) -> None:

@@ -68,6 +68,21 @@ def test_a_source_that_reads_when_it_is_polled_has_every_rate_after_three() -> N
     assert found == pytest.approx([RATE] * 36, rel=1e-3)
 
 
+@pytest.mark.parametrize("period_s", [5, 15])
+def test_a_cached_page_that_says_when_it_was_made_is_not_read_now(period_s: int) -> None:
+    """node_exporter's page behind a cache: its own durations change with its counters."""
+    refresh, source, made = LearnedRefresh(), snapshots(period_s, 0.3), 0
+    samples: list[tuple[int, int]] = []
+    for now_s in range(1000, 1000 + 12 * period_s):
+        is_read_now, made = source(now_s) != made, source(now_s)
+        sample = refresh.sample(PORT, [made], now_s * S, is_read_now=is_read_now)
+        if sample is not None and sample[1][0] is not None:
+            samples.append((sample[0], sample[1][0]))
+    found = [(b[1] - a[1]) / (b[0] - a[0]) * S for a, b in pairwise(samples)]
+    assert len(found) >= 3
+    assert found == pytest.approx([RATE] * len(found), rel=0.1)
+
+
 def busy(*spans: tuple[float, float]) -> Callable[[float], int]:
     """The bytes of a port that has traffic in some spans of time."""
     return lambda now_s: round(RATE * sum(min(max(now_s, a), b) - a for a, b in spans))

@@ -242,6 +242,11 @@ def test_hcas_without_a_name_are_nodes_by_their_guid() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["mt01", "nvidia-dgx01", "mellanox-lab", "qlogic.node"])
+def test_names_that_begin_as_models_do_are_names(name: str) -> None:
+    assert hosts(parse(UNNAMED.replace("gpu7", name), "net.txt"))[-1] == f"{name}/mlx5_0"
+
+
 def test_hcas_without_a_name_on_one_card_are_one_node() -> None:
     cards = "".join(ONE_CARD.format("c0", guid, port) for guid, port in (("c1", 1), ("c2", 2)))
     assert hosts(parse(UNNAMED + cards, "net.txt"))[:2] == [
