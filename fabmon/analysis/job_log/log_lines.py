@@ -51,7 +51,10 @@ _COMM = re.compile(
 )
 _HCA = re.compile(r"\[(\d{1,15})\](?:=\{([^}]*)\}|([\w.+-]+):\d+/\w+)")
 _MERGED = re.compile(r"\[\d+\]\s*([\w.-]+):\d+/\w+")
-_OOB = re.compile(r"OOB [\w.@:-]+?:(\[?[0-9a-fA-F.:]*[.:][0-9a-fA-F.:]*\]?)(?:%[\w.-]+)?(?:<|\s|$)")
+_OOB = re.compile(
+    r"OOB [\w.@-]{1,64}:(\[?(?=[0-9a-fA-F]{0,4}[.:])[0-9a-fA-F.:]{2,45}\]?)"
+    r"(?:%[\w.-]{1,64})?(?:<|\s|$)"
+)
 _BOOTSTRAP = re.compile(
     r"Bootstrap\s*: Using\s+(?:\[\d+\])?[\w.@-]+:(\[?[0-9a-fA-F.:]+\]?)(?:%[\w.-]+)?<"
 )
