@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from fabmon.fabric.forwarding_tables import ForwardingTables
 from fabmon.fabric.model import RAIL, UPLINK, Fabric
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC, Routing
-from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.wire.messages import Notice
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
@@ -223,9 +223,22 @@ def test_a_port_that_is_read_slowly_says_how_old_its_values_are() -> None:
     ages, periods = scene.snapshot.age_s.copy(), np.ones(len(scene.snapshot.up), np.float32)
     ages[port.row], periods[port.row] = 12, 26
     snapshot = replace(scene.snapshot, age_s=ages, period_s=periods)
-    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(replace(scene, snapshot=snapshot), 119)
-    said = " ".join(" ".join(line.text for line in port_page(ctx, port, 1)).split())
-    assert "read every 26 s, 12 s ago" in said
+
+    def said(snapshot: Snapshot) -> str:
+        shown = replace(scene, snapshot=snapshot)
+        ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(shown, 119)
+        text = " ".join(line.text for line in port_page(ctx, snapshot.fabric.ports[port.row], 1))
+        return " ".join(text.split())
+
+    assert "read every 26 s, 12 s ago" in said(snapshot)
+    # By sFlow the switch sends them: 26 s may be assumed.
+    info = {"driver": "sflow", "counters": "sent at an interval not known yet"}
+    ports = [*snapshot.fabric.ports]
+    ports[port.row] = msgspec.structs.replace(port, info=info)
+    fabric = msgspec.structs.replace(snapshot.fabric, ports=tuple(ports))
+    sent = said(replace(snapshot, fabric=fabric))
+    assert "counters sent at an interval not known yet, last counters 12 s ago" in sent
+    assert "26 s" not in sent
 
 
 def test_on_infiniband_the_pairs_of_hosts_are_known_without_queue_pairs() -> None:

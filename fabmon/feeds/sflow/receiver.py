@@ -35,6 +35,7 @@ from fabmon.feeds.sflow.datagram import (
     decode,
 )
 from fabmon.feeds.sflow.packet_header import flow_of
+from fabmon.feeds.sflow.sender_interval import SenderInterval
 from fabmon.feeds.ticks import Clock, RealClock
 
 _LOG = logging.getLogger("fabmon.feeds")
@@ -86,6 +87,7 @@ class _Agent:
         self.received = 0
         self.missing = 0
         self.counters: dict[int, tuple[PortCounters, int, int]] = {}
+        self.interval = SenderInterval()
         self._egress: set[int] = set()
 
     def take(self, datagram: Datagram, now_ns: int) -> None:
@@ -96,6 +98,8 @@ class _Agent:
             before = self.counters.get(port.if_index)
             if is_late and before and _signed(datagram.uptime_ms - before[1]) <= 0:
                 continue  # newer counters have overtaken these
+            if before is not None and before[1] != datagram.uptime_ms:
+                self.interval.add((now_ns - before[2]) / 1e9)
             if before is not None or len(self.counters) < _MOST_PORTS:
                 self.counters[port.if_index] = (port, datagram.uptime_ms, now_ns)
         for sample in datagram.flows:
@@ -313,9 +317,19 @@ class SflowReceiver(asyncio.DatagramProtocol):
     def counters(self, node: str) -> Mapping[int, tuple[PortCounters, int, int]] | None:
         """The last counters of a node's interfaces by ifIndex, with the agent's uptime in ms and
         the monotonic clock in ns of their arrival; None where its agent has sent nothing."""
+        agent = self._agent_of(node)
+        return None if agent is None else agent.counters
+
+    def interval_s(self, node: str) -> int:
+        """The seconds from one to the next counters of an interface of a node, as they arrive; 0
+        where that is not known yet."""
+        agent = self._agent_of(node)
+        return 0 if agent is None else agent.interval.seconds
+
+    def _agent_of(self, node: str) -> _Agent | None:
         for address, owner in self._node_of.items():
             if owner == node and address in self._agents:
-                return self._agents[address].counters
+                return self._agents[address]
         return None
 
     async def _resolve(self, loop: asyncio.AbstractEventLoop) -> None:

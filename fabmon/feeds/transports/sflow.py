@@ -34,7 +34,7 @@ _FIRST_S = 25.0
 _SILENT_S = 120.0
 """An agent that sends nothing for this long is lost."""
 _USUAL_S = 30.0
-"""The interval of counters until a second sample of a port has come."""
+"""The interval of counters that is assumed until one is measured; it is not shown."""
 _REBOOT_S = 5.0
 _ETHERNET = (6, 117)
 """ifType (IANA) of Ethernet; an agent that gives none sends 0."""
@@ -77,7 +77,7 @@ class SflowPoller:
         self._host = host
         self._interval_s = interval_s
         self._ports: dict[int, _Port] = {}
-        self._period_s = _USUAL_S
+        self._sent_every_s = 0
         self._last_s = time.monotonic()
 
     async def poll(self) -> NodeReading:
@@ -86,6 +86,7 @@ class SflowPoller:
         now_s = time.monotonic()
         if counters is None or (not counters and now_s - self._last_s > _SILENT_S):
             raise self._silent()
+        self._note_interval(self._receiver.interval_s(self._host.name))
         blocks = []
         for index in sorted(counters):
             counted, uptime_ms, arrived_ns = counters[index]
@@ -132,11 +133,9 @@ class SflowPoller:
         """The block of a port; without values where no sample has come since the last."""
         if port.block is not None and arrived_ns == port.arrived_ns:
             return port.block._replace(values=None, every=self._every)
-        if port.arrived_ns:
-            self._period_s = max(1.0, (arrived_ns - port.arrived_ns) / 1e9)
         port.arrived_ns = arrived_ns
         mono_ns = port.clock.at(uptime_ms * 1_000_000, arrived_ns)
-        item = _object(counted)
+        item = _object(counted, self._sent_every_s)
         objects, values = port_layout([(item, _values(counted, port.extender))])
         block = SourceBlock("sflow", objects, values, mono_ns or arrived_ns, self._every)
         if port.block is not None and port.block.objects == objects:
@@ -147,20 +146,41 @@ class SflowPoller:
         port.block = block
         return block
 
+    def _note_interval(self, every_s: int) -> None:
+        """Note the measured interval on all ports at once, so that it makes one new hello."""
+        if every_s == self._sent_every_s:
+            return
+        self._sent_every_s = every_s
+        fact = _sent_every(every_s)
+        for port in self._ports.values():
+            if port.block is not None:
+                objects = tuple(
+                    each._replace(info={**each.info, "counters": fact})
+                    for each in port.block.objects
+                )
+                port.block = port.block._replace(objects=objects)
+
     @property
     def _every(self) -> int:
-        """Ticks between two samples, in steps, so that jitter makes no new hello."""
-        for step_s in (1, 2, 5, 10, 15, 20, 30, 60, 120, 300):
-            if self._period_s <= 1.2 * step_s:
-                return max(1, round(step_s / self._interval_s))
-        return max(1, round(600 / self._interval_s))
+        """Ticks between two samples."""
+        return max(1, round((self._sent_every_s or _USUAL_S) / self._interval_s))
 
 
-def _object(counted: PortCounters) -> Object:
+def _sent_every(every_s: int) -> str:
+    """How often the agent sends counters, as a fact of its ports."""
+    return f"every {interval(every_s)}" if every_s else "sent at an interval not known yet"
+
+
+def _object(counted: PortCounters, sent_every_s: int) -> Object:
     """An interface as a port, called `if17` where the agent does not send its name."""
     name = counted.name or f"if{counted.if_index}"
     kind = "ethernet" if counted.if_type in (0, *_ETHERNET) else "other"
-    facts = {"netdev": name, "driver": "sflow", "ifindex": counted.if_index}
+    facts = {
+        "netdev": name,
+        "driver": "sflow",
+        "ifindex": counted.if_index,
+        "counters": _sent_every(sent_every_s),
+    }
     return Object(name, kind, name if kind == "ethernet" else None, facts, ())
 
 

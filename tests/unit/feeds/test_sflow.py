@@ -16,6 +16,7 @@ import pytest
 
 from fabmon.fabric.flows.sampled import FlowKey, relative_error_percent
 from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.wire.messages import Hello
 from fabmon.feeds.errors import Unreachable
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
@@ -130,6 +131,29 @@ def test_a_late_datagram_does_not_overwrite_newer_counters() -> None:
         for number in range(2, 60):
             counted(1000 + number, number, 2000 + 1000 * number)
         assert counted(7, 1, 500) == 7, "the agent restarted"
+    finally:
+        made.receiver.close()
+
+
+def test_the_interval_of_counters_is_measured_and_a_lost_datagram_does_not_change_it() -> None:
+    made = Rig(Host(name="leaf1", address=sflow.AGENT, via="sflow", role=SWITCH))
+    made.receiver._node_of[sflow.AGENT] = "leaf1"
+    sent = 0
+
+    def counted(after_s: float) -> int:
+        nonlocal sent
+        sent += 1
+        made.clock.suspend(after_s)
+        ports = [sflow.counter_sample(sflow.if_counters(port, sent, 5)) for port in (17, 18)]
+        uptime_ms = round(made.clock.monotonic() * 1000)
+        made.send(sflow.datagram(*ports, sequence=sent, uptime_ms=uptime_ms))
+        return made.receiver.interval_s("leaf1")
+
+    try:
+        assert made.receiver.interval_s("leaf1") == 0, "no agent"
+        assert counted(1) == 0, "not known of the first counters"
+        assert [counted(each) for each in (17.1, 16.8, 34.2, 17.3, 16.9)] == [17] * 5
+        assert [counted(5) for _ in range(15)][-1] == 5, "the switch was configured anew"
     finally:
         made.receiver.close()
 
@@ -325,12 +349,19 @@ async def test_counters_over_a_real_socket_become_the_ports_of_a_node(
         assert values_of(hello, frame, "if18")["netdev_up"] == 0  # type: ignore[arg-type]
         infos = {item.id: item.info for block in hello.blocks for item in block.objects}  # type: ignore[union-attr]
         assert infos["Ethernet17"]["ifindex"] == 17
+        assert infos["Ethernet17"]["counters"] == "sent at an interval not known yet"
         clock = frame.blocks[0][0]  # type: ignore[union-attr, index]
+        await asyncio.sleep(1)
         send(2, 2 * 10**9)
         while True:
-            *_, frame = await read_messages(session, 1)
+            *said, frame = await read_messages(session, 1)
+            hello = next((each for each in said if isinstance(each, Hello)), hello)
             if frame.blocks[0] is not None:  # type: ignore[union-attr]
                 break
+        assert isinstance(hello, Hello)
+        block, other, *_ = hello.blocks
+        assert [each.objects[0].info["counters"] for each in (block, other)] == ["every 1 s"] * 2
+        assert block.every == 10, "the ticks of 0.1 s from one sample to the next"
         step_ns = frame.blocks[0][0] - clock  # type: ignore[union-attr, index, operator]
         assert step_ns == 10**9, "by the agent's own clock"
     finally:

@@ -99,11 +99,15 @@ def _mtus(ctx: DrawContext, port: Port) -> str:
 
 
 def _sampled(snapshot: Snapshot, row: int) -> str:
-    """`read every 26 s, 12 s ago` of a port that is read less often than every other tick."""
+    """`read every 26 s, 12 s ago` of a port that is read less often than every other tick; by sFlow
+    the interval is the sender's, which is a fact of the port where it is known."""
     if not len(snapshot.period_s) or snapshot.period_s[row] < 2 * snapshot.interval_s:
         return ""
     every, age_s = duration(float(snapshot.period_s[row])), float(snapshot.age_s[row])
-    return f"read every {every}" + (f", {duration(age_s)} ago" if np.isfinite(age_s) else "")
+    ago = f"{duration(age_s)} ago" if np.isfinite(age_s) else ""
+    if snapshot.fabric.ports[row].info.get("driver") == "sflow":
+        return f"last counters {ago}" if ago else ""
+    return ", ".join(filter(None, (f"read every {every}", ago)))
 
 
 def _cabled(port: Port, fabric: Fabric) -> str:
