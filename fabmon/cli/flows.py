@@ -1,4 +1,4 @@
-"""`fabmon flows`: RDMA connections between hosts, from their queue pairs."""
+"""`fabmon flows`: RDMA connections between hosts, from their queue pairs, and sampled flows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fabmon.cli.options import (
     hosts_option,
     patience_option,
     report_option,
+    sflow_option,
     ssh_config_option,
     topology_option,
 )
@@ -24,6 +25,7 @@ _PATIENCE_S = 20.0
 @click.command()
 @hosts_option
 @host_option
+@sflow_option
 @report_option
 @patience_option(_PATIENCE_S)
 @topology_option
@@ -32,6 +34,7 @@ _PATIENCE_S = 20.0
 def flows(
     hosts: Path | None,
     nodesets: tuple[str, ...],
+    sflow: str | None,
     style: str,
     duration: float,
     topologies: tuple[Path, ...],
@@ -42,11 +45,14 @@ def flows(
 
     Each with UDP source port, process and Slurm job; before them the flows and source ports from
     leaf to leaf. Both ends have to be watched. What is not known is listed as unknown.
+
+    With --sflow, or a node with via=sflow, also the largest flows that switches sampled, by port:
+    estimates, with their errors and sampling rates. Samples are summed over 10 s.
     """
     from fabmon.fabric.tick import NodeState
     from fabmon.report.flows import flows_record, flows_table
     from fabmon.report.output import as_json
-    from fabmon.session.node_queries import collect_queue_pairs
+    from fabmon.session.node_queries import collect_queue_pairs, receives_sflow
     from fabmon.session.node_selection import selected_hosts
     from fabmon.session.printing import log_to_stderr, status_of, write, write_text
     from fabmon.session.session import Session
@@ -54,8 +60,8 @@ def flows(
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr(nodes=False)
     watched = selected_hosts(hosts, nodesets)
-    snapshot = asyncio.run(collect_queue_pairs(session, watched, duration))
-    record = flows_record(snapshot)
+    snapshot = asyncio.run(collect_queue_pairs(session, watched, duration, sflow))
+    record = flows_record(snapshot, receives_sflow=receives_sflow(watched, sflow))
     if style == "json":
         write(as_json(record))
     else:

@@ -25,7 +25,7 @@ _EXAMPLES = {
     "doctor": ("fabmon doctor --hosts hosts.txt",),
     "explain": ("fabmon explain job.log --hosts hosts.txt",),
     "export": ("fabmon export run.fabrec --format csv -o run.csv",),
-    "flows": ("fabmon flows --hosts hosts.txt",),
+    "flows": ("fabmon flows --hosts hosts.txt", "fabmon flows --hosts hosts.txt --sflow :6343"),
     "fluctuate": ("fabmon fluctuate week.fabrec",),
     "info": ("fabmon info run.fabrec",),
     "mcp": ("fabmon mcp run.fabrec",),

@@ -1,4 +1,5 @@
-"""The flows between hosts, by their queue pairs: as one object and as a table."""
+"""The flows between hosts, by their queue pairs and by what switches sampled: as one object and as
+a table."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fabmon.fabric.flows.queue_pairs import SOURCE
+from fabmon.fabric.flows.sampled import SampledTraffic
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import HOST, RAIL
 from fabmon.fabric.routing_mode import STATIC
@@ -17,6 +19,7 @@ from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.topology.leaves import NONE
 from fabmon.report.output import aligned
+from fabmon.report.sampled_flows import SampledPortRecord, sampled_ports, sampled_table
 
 _MOST = 16
 """Links in the table."""
@@ -76,7 +79,8 @@ class SilentRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class FlowsRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="flows"):
     """`fabmon flows --format json`. `reporting` hosts of all `hosts` report their queue pairs;
-    `left_out` queue pairs were only counted.
+    `left_out` queue pairs were only counted. `sampled` are the flows that switches sampled (sFlow),
+    which are estimates; null where no sFlow is received.
     """
 
     time: datetime.datetime
@@ -87,10 +91,11 @@ class FlowsRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     leaves: list[LeavesRecord]
     links: list[LinkRecord]
     flows: list[FlowRecord]
+    sampled: list[SampledPortRecord] | None
 
 
-def flows_record(snapshot: Snapshot) -> FlowsRecord:
-    """All that is known of flows at a moment."""
+def flows_record(snapshot: Snapshot, *, receives_sflow: bool = False) -> FlowsRecord:
+    """All that is known of flows at a moment; `receives_sflow` says whether samples are taken."""
     table = snapshot.connections.flows
     hosts = [node.name for node in snapshot.fabric.nodes if node.role == HOST]
     order = sorted(range(len(table)), key=lambda n: (table.src[n], table.lqpn[n]))
@@ -110,11 +115,15 @@ def flows_record(snapshot: Snapshot) -> FlowsRecord:
         ],
         links=_links(snapshot),
         flows=[_flow(snapshot, flow) for flow in order],
+        sampled=sampled_ports(snapshot.sampled or SampledTraffic(snapshot.fabric))
+        if receives_sflow
+        else None,
     )
 
 
 def flows_table(record: FlowsRecord) -> str:
-    """The table: hosts without queue pairs, flows between leaves, then a line per queue pair."""
+    """The table: hosts without queue pairs, sampled flows, flows between leaves, then a line per
+    queue pair."""
     time = f"{record.time:%Y-%m-%d %H:%M:%SZ}"
     lines = [
         f"{time}  {record.reporting}/{record.hosts} hosts report their queue pairs"
@@ -123,6 +132,8 @@ def flows_table(record: FlowsRecord) -> str:
     if record.left_out:
         lines.append(f"- {record.left_out} more are only counted: a node reports 4,096")
     lines += _silent(record.silent)
+    if record.sampled is not None:
+        lines += ["", *sampled_table(record.sampled)]
     if record.leaves:
         lines.append("")
         lines += aligned([("LEAF", "TO", "FLOWS", "SPORTS"), *map(_leaves, record.leaves)])

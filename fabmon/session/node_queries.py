@@ -94,18 +94,24 @@ async def examine_prometheus(session: Session, feed: PrometheusFeed) -> DoctorRe
 
 
 async def collect_queue_pairs(
-    session: Session, hosts: Sequence[Host], duration_s: float
+    session: Session, hosts: Sequence[Host], duration_s: float, sflow: str | None = None
 ) -> Snapshot:
-    """A snapshot, as soon as every host has reported its queue pairs or why not, and a host that
-    reads an InfiniBand fabric its forwarding tables, or at the end."""
+    """A snapshot, as soon as every host has reported its queue pairs or why not, a host that reads
+    an InfiniBand fabric its forwarding tables, and switches samples of known ports where sFlow is
+    received, or at the end."""
+    is_sampled = receives_sflow(hosts, sflow)
     frames: Counter[str] = Counter()
 
     def is_settled(tick: Tick, snapshot: Snapshot) -> bool:
         frames.update(node for node, _ in tick.frames)
         has_tables = snapshot.fabric.forwarding is not None or not any(map(reads_fabric, hosts))
-        return has_tables and all(_has_reported(snapshot, h, frames[h.name]) for h in hosts)
+        return (
+            has_tables
+            and all(_has_reported(snapshot, h, frames[h.name]) for h in hosts)
+            and (not is_sampled or _has_samples(snapshot))
+        )
 
-    return await _listen(session, hosts, duration_s, is_settled)
+    return await _listen(session, hosts, duration_s, is_settled, sflow)
 
 
 def job_sources(session: Session) -> JobSources:
@@ -140,6 +146,18 @@ def reads_fabric(host: Host) -> bool:
     return any(name.lstrip("+") == IB_FABRIC for name in host.sources)
 
 
+def receives_sflow(hosts: Sequence[Host], sflow: str | None) -> bool:
+    """Whether what switches sample is received: at `sflow`, or for a node with via=sflow."""
+    return sflow is not None or any(host.via == "sflow" for host in hosts)
+
+
+def _has_samples(snapshot: Snapshot) -> bool:
+    """Whether samples have come, and the ports of all that watched switches sent are known: their
+    counters, which name the ports, may come later."""
+    found = snapshot.sampled.interfaces() if snapshot.sampled else []
+    return bool(found) and all(each.port is not None or each.node is None for each in found)
+
+
 def has_read_fabric(surveyor: Surveyor, snapshot: Snapshot, host: Host) -> bool:
     """Whether a host has read its InfiniBand fabric once, or said why it cannot."""
     lost = any(each.source == IB_FABRIC for each in snapshot.notices.get(host.name, ()))
@@ -151,11 +169,13 @@ async def _listen(
     hosts: Sequence[Host],
     duration_s: float,
     is_settled: Callable[[Tick, Snapshot], bool],
+    sflow: str | None = None,
 ) -> Snapshot:
     """The first snapshot for which `is_settled` holds, or the last one before the time is over."""
     history = session.history(hosts)
     until_s = time.monotonic() + duration_s
-    async with aclosing(session.live_feed(hosts)) as feed, session.with_jobs(feed) as ticks:
+    live_feed = session.live_feed(hosts, sflow=sflow)
+    async with aclosing(live_feed) as feed, session.with_jobs(feed) as ticks:
         async for tick in ticks:
             snapshot = history.accept(tick)
             if is_settled(tick, snapshot) or time.monotonic() >= until_s:

@@ -26,6 +26,9 @@ _PERCENT_OF_ONE_SAMPLE = 196.0
 
 TX, RX = "tx", "rx"
 
+_UDP, _ROCE_PORT = 17, 4791
+_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", _UDP: "UDP", 47: "GRE", 50: "ESP", 58: "ICMPv6"}
+
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -39,6 +42,15 @@ class FlowKey(msgspec.Struct, frozen=True, array_like=True):
     sport: int = 0
     dport: int = 0
     qp: int = -1
+
+    @property
+    def protocol_name(self) -> str:
+        """`RoCE QP 0x1a2b`, `TCP`, `UDP`, `ICMP`, else the number of the IP protocol."""
+        if self.qp >= 0:
+            return f"RoCE QP {self.qp:#x}"
+        if self.protocol == _UDP and self.dport == _ROCE_PORT:
+            return "RoCE"
+        return _PROTOCOLS.get(self.protocol, f"IP protocol {self.protocol}")
 
 
 class SampledFlow(msgspec.Struct, frozen=True, array_like=True):
@@ -88,11 +100,25 @@ class SampledRate(msgspec.Struct, frozen=True):
 
 class PortSamples(msgspec.Struct, frozen=True):
     """The sampled flows of a port in one way, the largest first; one of `rate` packets was sampled
-    in the last `seconds`."""
+    in the last `seconds`. `lost` is the share of datagrams that did not arrive in that time, for
+    which the rates are corrected."""
 
     flows: tuple[SampledRate, ...]
     rate: int
     seconds: float
+    lost: float = 0.0
+
+
+class SampledInterface(msgspec.Struct, frozen=True):
+    """An interface of an agent that samples are of, by ifIndex. `node` is the agent's node and
+    `port` the interface's, None where they are not known."""
+
+    agent: str
+    if_index: int
+    way: str
+    node: str | None
+    port: Port | None
+    samples: PortSamples
 
 
 def relative_error_percent(samples: int) -> float:
@@ -161,6 +187,26 @@ class SampledTraffic:
         """Agents whose address no watched node has."""
         return tuple(sorted(set(self._agents) - set(self._agent_of_node.values())))
 
+    def interfaces(self) -> list[SampledInterface]:
+        """Every interface that something was sampled of, also of agents that are no watched nodes,
+        by agent, ifIndex and way."""
+        node_of = {agent: node for node, agent in self._agent_of_node.items()}
+        ports = {
+            (port.node, port.info.get("ifindex")): port
+            for port in self.fabric.ports
+            if port.node in self._agent_of_node
+        }
+        found = []
+        for agent, batches in sorted(self._agents.items()):
+            node = node_of.get(agent)
+            places = {(each.if_index, each.way) for batch in batches for each in batch.flows}
+            places |= {(index, way) for batch in batches for index, way, *_ in batch.others}
+            for index, way in sorted(places):
+                port = ports.get((node or "", index))
+                samples = self._sampled_at(agent, index, way)
+                found.append(SampledInterface(agent, index, way, node, port, samples))
+        return found
+
     def end_name(self, address: str) -> str:
         """The port or node with an address, as it is displayed; else the address."""
         parsed = parse_address(address)
@@ -176,6 +222,9 @@ class SampledTraffic:
         index = port.info.get("ifindex")
         if agent is None or not isinstance(index, int):
             return None
+        return self._sampled_at(agent, index, way)
+
+    def _sampled_at(self, agent: str, index: int, way: str) -> PortSamples:
         batches = self._agents[agent]
         seconds = sum(batch.seconds for batch in batches)
         counts: dict[FlowKey | None, list[int]] = {}
@@ -199,7 +248,8 @@ class SampledTraffic:
             for flow, (samples, size) in counts.items()
         ]
         rates.sort(key=lambda each: (each.flow is None, -each.bps))
-        return PortSamples(tuple(rates), batches[-1].rate, seconds)
+        lost = sum(batch.lost * batch.seconds for batch in batches) / seconds
+        return PortSamples(tuple(rates), batches[-1].rate, seconds, lost)
 
     @cached_property
     def _agent_of_node(self) -> dict[str, str]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fabmon.analysis.evidence.flows_on_link import sampled_on_link
-from fabmon.fabric.flows.sampled import FlowKey, SampledRate, SampledTraffic
+from fabmon.fabric.flows.sampled import SampledRate, SampledTraffic
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import RATE, plural, rate
 from fabmon.tui.line import Line, fit, line, paragraph, right, wrap
 from fabmon.tui.text.draw_context import DrawContext
 
-_UDP, _ROCE_PORT = 17, 4791
-_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", _UDP: "UDP", 47: "GRE", 50: "ESP", 58: "ICMPv6"}
 _MOST = 12
 """Lines of flows."""
 
@@ -58,18 +56,9 @@ def _sampled_flow(
         src, dst = sampled.end_name(each.flow.src), sampled.end_name(each.flow.dst)
         sport = f":{each.flow.sport}" if each.flow.sport else ""
         dport = f":{each.flow.dport}" if each.flow.dport and each.flow.qp < 0 else ""
-        text = f"{src}{sport} → {dst}{dport}  {_protocol_name(each.flow)}"
+        text = f"{src}{sport} → {dst}{dport}  {each.flow.protocol_name}"
     return line(
         (f"   {fit(text, width)}", palette.text),
         (f" {size:<{RATE + 8}}", palette.tx),
         (tail, palette.dim),
     )
-
-
-def _protocol_name(flow: FlowKey) -> str:
-    """`RoCE QP 0x1a2b`, `TCP`, `UDP`, `ICMP`, else the number of the IP protocol."""
-    if flow.qp >= 0:
-        return f"RoCE QP {flow.qp:#x}"
-    if flow.protocol == _UDP and flow.dport == _ROCE_PORT:
-        return "RoCE"
-    return _PROTOCOLS.get(flow.protocol, f"IP protocol {flow.protocol}")

@@ -22,6 +22,7 @@ from fabmon.analysis.evidence.flows_on_link import sampled_on_link
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.sflow import receiver
+from fabmon.report.sampled_flows import sampled_ports
 from fabmon.session.session import Session
 from tests.fixtures import sflow
 
@@ -167,12 +168,15 @@ async def scene(directory: Path) -> dict[str, Any]:
             if sending.done() and tick.sampled and "shown" in seen:
                 size = sending.result()
                 break
+        listed = sampled_ports(snapshot.sampled) if snapshot.sampled else []
         counted = await counters(feed, ports["s1"].info["ifindex"])
     return {
         **seen,
         "index": {name: each.info["ifindex"] for name, each in ports.items()},
         "flows": flows,
         "frame_bytes": size,
+        "listed": [[each.port, each.direction, each.sampling_rate] for each in listed],
+        "interval": snapshot.fabric.ports[ports["s1"].row].info["counters"],
         "up": float(snapshot.column("netdev_up")[ports["s1"].row]),
         "counted": counted,
         "kernel": kernel_bytes("s1"),

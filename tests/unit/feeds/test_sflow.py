@@ -435,3 +435,6 @@ def test_a_switch_that_only_sends_sflow_is_a_node_with_its_counters(switch: dict
     assert switch["counted"] == switch["kernel"] >= FRAMES * switch["frame_bytes"]
     assert {sport for sport, *_ in switch["shown"]} <= {*SPORTS, 0}
     assert all(error < 60 for _, _, error in switch["shown"])
+    listed = [tuple(each) for each in switch["listed"]]
+    assert {("leaf1/s1", "rx", SAMPLING), ("leaf1/s2", "tx", SAMPLING)} <= {*listed}
+    assert switch["interval"] == "every 1 s", "as the switch is configured"
