@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import fabmon
+from fabmon.cli.manual import manual_pages
 from release.wheels import ROOT, locked, targets
 from tests import installed_wheels
 from tests.unit.test_dependencies import EXTRAS, PROJECT
@@ -42,7 +43,8 @@ def test_the_version_has_one_place(wheel: Path) -> None:
 def test_the_wheel_has_the_program_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {
-        "fabmon", "collectors", f"fabmon-{fabmon.__version__}.dist-info",
+        "fabmon", "collectors",
+        f"fabmon-{fabmon.__version__}.dist-info", f"fabmon-{fabmon.__version__}.data",
     }  # fmt: skip
     assert {"fabmon/session/thresholds.toml", "fabmon/session/fabmon.example.toml"} <= set(names)
     assert set(metadata(wheel).get_all("Provides-Extra", [])) == set(
@@ -51,6 +53,21 @@ def test_the_wheel_has_the_program_and_nothing_else(wheel: Path) -> None:
     assert len(metadata(wheel).get_all("Requires-Dist", [])) == len(
         sum(EXTRAS, PROJECT["dependencies"])
     )
+
+
+def test_the_wheel_has_the_manual_pages_of_its_commands(wheel: Path) -> None:
+    home = f"fabmon-{fabmon.__version__}.data/data/"
+    archive = zipfile.ZipFile(wheel)
+    assert {
+        name.removeprefix(home): archive.read(name).decode()
+        for name in archive.namelist()
+        if name.startswith(home)
+    } == {f"share/man/man1/{name}": text for name, text in manual_pages()}
+
+
+def test_an_installed_wheel_has_its_pages_where_man_looks(clean: Path) -> None:
+    pages = clean.parent / "share/man/man1"
+    assert {path.name for path in pages.iterdir()} == {name for name, _ in manual_pages()}
 
 
 def test_two_builds_are_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
