@@ -18,9 +18,7 @@ from email.parser import HeaderParser
 from email.utils import formatdate
 from pathlib import Path
 
-from click.shell_completion import get_completion_class
-
-from fabmon.cli.completion import COMPLETE_VARIABLE
+from fabmon.cli.completion import script_for
 from fabmon.cli.main import cli
 from fabmon.cli.manual import manual_pages
 from release.launcher import modules_of
@@ -75,9 +73,7 @@ def _programs(usr: Path) -> None:
     for name, text in manual_pages():
         _write(usr / f"share/man/man1/{name}.gz", _gzip(text))
     for shell, path in COMPLETIONS.items():
-        script = get_completion_class(shell)
-        assert script is not None
-        _write(usr / path, script(cli, {}, "fabmon", COMPLETE_VARIABLE).source())
+        _write(usr / path, script_for(shell, cli))
     for unit in UNITS:
         _write(usr / f"lib/systemd/system/{unit}.service", _read(ROOT / f"config/{unit}.service"))
 

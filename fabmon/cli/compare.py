@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fabmon.cli.completion import complete_files
 from fabmon.cli.options import config_option, links_option, report_option
 from fabmon.session.errors import UsageError
 
@@ -20,8 +21,8 @@ _SAME_RUN_NS = 60 * 1_000_000_000
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=complete_files)
+@click.argument("b", shell_complete=complete_files)
 @links_option
 @report_option
 @config_option

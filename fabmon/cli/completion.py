@@ -9,6 +9,19 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 COMPLETE_VARIABLE = "_FABMON_COMPLETE"
 """Where the scripts put what they ask; click reads it under this name."""
+_FISH_CHANGES = (
+    # Descriptions were cut at their first comma.
+    ('string split ","', 'string split -m 1 ","'),
+    # With the cursor inside a word, what is left of it counts, as in COMP_WORDS.
+    ("(commandline -t)", "(commandline -ct)"),
+    # fish takes only what begins with the word before the cursor: with `--hosts=`, in `--hosts=h`.
+    (
+        '"(_fabmon_completion)"',
+        "\"(_fabmon_completion | string replace -r '^' --"
+        " (string match -r -- '^--[^=]+=' (commandline -ct); or echo))\"",
+    ),
+)
+"""What is different from click's script for fish."""
 _HOSTS_FILE = Path("hosts.txt")
 """The names of the README's hosts file, where no `--hosts` stands before the cursor."""
 
@@ -16,7 +29,10 @@ _HOSTS_FILE = Path("hosts.txt")
 def complete_nodes(
     context: click.Context, parameter: click.Parameter, beginning: str
 ) -> list[CompletionItem]:
-    """Nodes of the hosts file that begin with a text; none if the file cannot be read."""
+    """Nodes of the hosts file that begin with a text; none if the file cannot be read.
+
+    In a node set such as `gpu001,gpu0` the name after the last comma is completed.
+    """
     from fabmon.fabric.hosts.hosts_file import HostsFileError, read
 
     given = context.params.get("hosts") or _HOSTS_FILE
@@ -24,7 +40,27 @@ def complete_nodes(
         hosts = read(Path(given))
     except HostsFileError:
         return []
-    return [CompletionItem(host.name) for host in hosts if host.name.startswith(beginning)]
+    before, comma, name = beginning.rpartition(",")
+    return [
+        CompletionItem(before + comma + host.name) for host in hosts if host.name.startswith(name)
+    ]
+
+
+def complete_files(
+    context: click.Context, parameter: click.Parameter, beginning: str
+) -> list[CompletionItem]:
+    """Let the shell complete files, for a parameter that may also be something else."""
+    return [CompletionItem(beginning, type="file")]
+
+
+def script_for(shell: str, root: click.Command) -> str:
+    """The script that a shell (`bash`, `zsh` or `fish`) reads; `root` is fabmon's command."""
+    found = get_completion_class(shell)
+    assert found is not None
+    script = found(root, {}, "fabmon", COMPLETE_VARIABLE).source()
+    for of_click, ours in _FISH_CHANGES if shell == "fish" else ():
+        script = script.replace(of_click, ours)
+    return script
 
 
 @click.command()
@@ -38,9 +74,4 @@ def completion(context: click.Context, shell: str) -> None:
     zsh:  fabmon completion zsh > ~/.zfunc/_fabmon   (with ~/.zfunc in fpath)
     fish: fabmon completion fish > ~/.config/fish/completions/fabmon.fish
     """
-    script = get_completion_class(shell)
-    assert script is not None
-    root = context.find_root().command
-    source = script(root, {}, "fabmon", COMPLETE_VARIABLE).source()
-    # click's script for fish cuts descriptions at their first comma.
-    click.echo(source.replace('string split ","', 'string split -m 1 ","'))
+    click.echo(script_for(shell, context.find_root().command))

@@ -52,6 +52,7 @@ def in_fish(line: str, home: Path) -> list[str]:
 COMPLETED = {
     "fabmon tra": ["trace"],
     "fabmon --host gpu": ["gpu001", "gpu002", "gpu003"],
+    "fabmon --host gpu001,gpu002,s": ["gpu001,gpu002,sw1"],
     "fabmon trace gpu001 s": ["sw1"],
     "fabmon trace --hosts other.txt n": ["node7", "node8"],
     "fabmon trace --hosts missing.txt n": [],
@@ -68,6 +69,26 @@ def test_bash_completes(line: str, home: Path) -> None:
 @pytest.mark.parametrize("line", COMPLETED)
 def test_fish_completes(line: str, home: Path) -> None:
     assert in_fish(line, home) == COMPLETED[line]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("fabmon --host=gpu001,s", ["--host=gpu001,sw1"]),
+        ("fabmon --hosts=oth", ["--hosts=other.txt"]),
+        ("fabmon --hosts oth", ["other.txt"]),
+        ("fabmon --hosts=other.txt --host=n", ["--host=node7", "--host=node8"]),
+        ("fabmon --hosts=other.txt tra", ["trace"]),
+        ("fabmon export day.fabrec --format=cs", ["--format=csv"]),
+        ("fabmon replay day", ["day 1.fabrec"]),
+        ("fabmon compare day", ["day 1.fabrec"]),
+    ],
+)
+def test_fish_completes_files_and_values_joined_to_their_option(
+    line: str, expected: list[str], home: Path
+) -> None:
+    (home / "day 1.fabrec").touch()
+    assert in_fish(line, home) == expected
 
 
 def test_fish_shows_descriptions_with_commas_whole(home: Path) -> None:
