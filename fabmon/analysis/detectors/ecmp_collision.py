@@ -33,10 +33,10 @@ CAUSE = Cause(
         " model.whole_group as busy. Evidence adds up tick by tick until it reaches model.flags:"
         " how much busier and how full the link is, and what its own queue (marks, drops, bytes"
         " that vanish in its switch), its NICs and the ports before it (CNPs, marks, waiting) show."
-        " A link that one NIC or another link accounts for, or whose NICs share a busier one, holds"
-        " nobody unless its own queue shows that it does. Nor does one on which NICs take turns, or"
-        " one without any sign of a queue that is never full (model.full_util) or whose switch"
-        " counts marks, or NICs CNPs."
+        " A link whose traffic is that of one NIC or of one other link, or whose NICs share a"
+        " busier one, is no collision unless its own queue shows one. Neither is a link on which"
+        " the NICs take turns; nor one that shows no queue though its switch counts marks or its"
+        " NICs CNPs, or though it is never full (model.full_util)."
     ),
     inputs=(
         "Byte counters of the switch and of the NICs below it, or of its ports towards them; where"
