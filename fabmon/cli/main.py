@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Exit status:
-  0      success; with --once, every node answered; record, watch, agent: also ctrl+c
+  0      success; with --once, every node answered; record, watch, agent: also ctrl+c, SIGTERM
   1      fabmon failed
   2      a wrong option or file
   3      no node could be reached
