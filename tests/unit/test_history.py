@@ -328,7 +328,7 @@ def heat(**values: float) -> dict[str, float]:
     ("rates", "expected"),
     [
         pytest.param({"pcie_tx_bytes": 10e9, "pcie_rx_bytes": 5e9}, 0.4, id="a GPU that counts"),
-        pytest.param({"pcie_tx_bps": 60e9, "pcie_rx_bps": 100e9}, 0.5, id="a GPU that measures"),
+        pytest.param({"pcie_tx_bps": 60e9, "pcie_rx_bps": 100e9}, 0.45, id="a GPU that measures"),
         pytest.param({"nvlink_tx_bytes": 10e9}, float("nan"), id="a GPU without PCIe counters"),
         pytest.param({"phy_tx_bytes": 5e9, "phy_rx_bytes": 20e9}, 0.8, id="what a NIC receives"),
     ],

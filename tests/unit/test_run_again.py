@@ -32,7 +32,8 @@ def run(directory: Path, *options: str, **modules: str) -> tuple[int, str]:
         (directory / f"test_{name}.py").write_text(text)
     command = [sys.executable, "-m", "tests.run_again", str(directory / "names")]
     done = subprocess.run(
-        [*command, "-q", "-p", "xdist.plugin", *options, str(directory)],
+        # Else the root is what the checkout and the directory have in common, if that is not /.
+        [*command, "-q", "-p", "xdist.plugin", f"--rootdir={directory}", *options, str(directory)],
         cwd=ROOT,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
