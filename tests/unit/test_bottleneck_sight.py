@@ -157,3 +157,14 @@ def test_a_calm_fabric_with_bursty_cnps_and_an_uneven_hash_is_silent() -> None:
         fabric.send(25 * GBPS, f"gpu{number:03}/eth0", f"leaf1/up{link}")
     watched.seconds(60, traffic)
     assert watched.opened() == []
+
+
+def test_sprayed_nics_as_fast_as_the_other_links_may_share_the_full_one() -> None:
+    """Each of eight hosts sends a part over every uplink: none has a link of its own."""
+    fabric = LeafSpine(8, 8, 400 * GBPS)
+    for number in range(1, 9):
+        fabric.send(132 * GBPS, f"gpu{number:03}/eth0")
+        fabric.send((400 if number == 1 else 120) * GBPS, f"leaf1/up{number}")
+    watched = Watched(fabric)
+    watched.seconds(20)
+    assert "ecmp_collision leaf1/up1" in watched.opened()
