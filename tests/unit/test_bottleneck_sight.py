@@ -168,3 +168,18 @@ def test_sprayed_nics_as_fast_as_the_other_links_may_share_the_full_one() -> Non
     watched = Watched(fabric)
     watched.seconds(20)
     assert "ecmp_collision leaf1/up1" in watched.opened()
+
+
+def test_without_dcqcn_a_full_link_that_does_not_mark_may_have_a_queue() -> None:
+    """Two hosts are paused and nobody has a CNP: packets cannot be marked, but for some of TCP."""
+    pause, marks = "pfc_rx_pause_us_prio3", "phy_tx_ecn_marked"
+    metrics = (pause, "rdma_cnp_handled")
+    fabric = Polled(4, 4, 400 * GBPS, metrics=metrics, leaf_metrics=(marks,))
+    watched = Watched(fabric)
+    fabric.collide()
+    fabric.send(50 * GBPS, "gpu003/eth0", "leaf1/up3")
+    fabric.counted["leaf1/up3", marks] = 10_000
+    for number in (1, 2):
+        fabric.counted[f"gpu00{number}/eth0", pause] = 450_000
+    watched.seconds(15)
+    assert watched.opened() == COLLISION
