@@ -44,7 +44,7 @@ HEALTHY ?= 200
 FAULTS ?= 400
 HOURS ?= 24
 RUNS ?= 3
-JUDGED_BY ?=
+BESIDE ?=
 SCREENSHOTS ?= screenshots
 ONLY ?=
 BROKEN ?=
@@ -205,14 +205,14 @@ fuzz: setup ## crafted recordings, FUZZ_S seconds of them from SEED on: each is 
 	FABMON_FUZZ_S=$(FUZZ_S) FABMON_FUZZ_SEED=$(SEED) $(BIN)/pytest -q -s tests/unit/recording/test_fuzz.py
 
 .PHONY: score
-score: setup ## how good the findings are, on random simulated fabrics: docs/score.md (JUDGED_BY=MODULE:FUNCTION)
+score: setup ## how good the findings are, on random simulated fabrics: docs/score.md (BESIDE=COMMIT)
 	@$(BIN)/python -m tests.score --healthy $(HEALTHY) --faults $(FAULTS) --hours $(HOURS) \
-	  --first 10001 --out docs/score.md $(foreach each,$(JUDGED_BY),--judged-by $(each))
+	  --first 10001 --out docs/score.md $(foreach each,$(BESIDE),--beside $(each))
 
 .PHONY: score-packets
 score-packets: setup ## the findings on the packet-level scenes in ../shared/scenes (ONLY=f_up,f_down)
 	@$(BIN)/python -m tests.packets --list $(if $(ONLY),--only "$(ONLY)") \
-	  $(foreach each,$(JUDGED_BY),--judged-by $(each))
+	  $(foreach each,$(BESIDE),--beside $(each))
 
 .PHONY: lab-scenarios
 lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table

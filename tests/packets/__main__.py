@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 from tests.packets.scene import load
 from tests.packets.score import SceneScore, as_values, score
 from tests.packets.table import faults, table
-from tests.score.detector_sets import JUDGED_BY, MakeDetectors, detectors_of, sets_of
+from tests.score import revisions
+from tests.score.revisions import IN_USE
 
 _SCENES = Path(__file__).parents[2] / "../shared/scenes"
 _USAGE_ERROR = 2
@@ -34,24 +35,27 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     ask.add_argument("--only", metavar="NAME[,NAME]", help="only these scenes")
     ask.add_argument("--workers", type=int, default=2)
-    ask.add_argument("--judged-by", action="append", metavar="MODULE:FUNCTION", help=JUDGED_BY)
     ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
     ask.add_argument("--json", type=Path, metavar="FILE", help="also every figure, as JSON")
+    revisions.add_options(ask)
     given = ask.parse_args(words)
     try:
         paths = _paths(given.scenes, given.only)
-        judged_by = {name: detectors_of(name) for name in sets_of(given.judged_by)}
     except ValueError as error:
         print(error, file=sys.stderr)
         return _USAGE_ERROR
     began = time.monotonic()
-    one = partial(_score, judged_by=judged_by)
     if given.workers > 1 and len(paths) > 1:
         with ProcessPoolExecutor(given.workers) as pool:
-            scenes = list(pool.map(one, paths))
+            scenes = list(pool.map(_score, paths))
     else:
-        scenes = [one(path) for path in paths]
-    scores = {name: [scene[name] for scene in scenes] for name in judged_by}
+        scenes = [_score(path) for path in paths]
+    if given.pickle is not None:
+        given.pickle.write_bytes(pickle.dumps(scenes))
+        return 0
+    same = ["--scenes", str(given.scenes.absolute()), "--only", ",".join(p.stem for p in paths)]
+    scores = {IN_USE: scenes}
+    scores |= {name: revisions.scores_at(name, "tests.packets", same) for name in given.beside}
     print(table(scores))
     print(f"{time.monotonic() - began:.0f} s")
     if given.list:
@@ -78,10 +82,8 @@ def _paths(directory: Path, only: str | None) -> list[Path]:
     return [paths[name] for name in names]
 
 
-def _score(path: Path, judged_by: Mapping[str, MakeDetectors]) -> dict[str, SceneScore]:
-    """The score of a scene, by the name of the detectors."""
-    scene = load(path)
-    return {name: score(scene, make) for name, make in judged_by.items()}
+def _score(path: Path) -> SceneScore:
+    return score(load(path))
 
 
 if __name__ == "__main__":

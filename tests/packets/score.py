@@ -10,7 +10,6 @@ from typing import Any
 from tests.packets.judge import Judged, Judgement, Searched, Verdict, judge
 from tests.packets.play import play
 from tests.packets.scene import PacketScene
-from tests.score.detector_sets import MakeDetectors
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,10 @@ class Totals:
     """Median seconds from the onset until what was found was flagged."""
 
 
-def score(scene: PacketScene, judged_by: MakeDetectors | None = None) -> SceneScore:
-    """Play and judge a scene, with the detectors of fabmon or with others."""
+def score(scene: PacketScene) -> SceneScore:
+    """Play and judge a scene."""
     truth = scene.truth
-    judgement = judge(truth, play(scene, judged_by))
+    judgement = judge(truth, play(scene))
     return SceneScore(scene.name, scene.meta.title, truth.healthy, judgement)
 
 

@@ -9,7 +9,7 @@ from tests.packets.judge import Verdict
 from tests.packets.score import SceneScore, Totals, totals
 
 Scores = Mapping[str, Sequence[SceneScore]]
-"""The same scenes as each set of detectors judged them, by its name."""
+"""The same scenes as each commit judged them, by its name."""
 
 _FIGURES = "right  wrong  found  time"
 _TOTALS: dict[str, Callable[[Totals], str]] = {
@@ -21,7 +21,7 @@ _TOTALS: dict[str, Callable[[Totals], str]] = {
 
 
 def table(scores: Scores) -> str:
-    """A row per scene, and the totals, with the figures of all sets of detectors side by side."""
+    """A row per scene, and the totals, with the figures of all commits side by side."""
     names = list(scores)
     rows = [["", "", *names, ""], ["scene", "wanted", *(_FIGURES for _ in names), "title"]]
     for same in zip(*scores.values(), strict=True):
@@ -33,7 +33,7 @@ def table(scores: Scores) -> str:
 
 
 def faults(scores: Scores) -> Iterator[str]:
-    """A line for each wrong finding, and for each that was missed, of every set of detectors."""
+    """A line for each wrong finding, and for each that was missed, of every commit."""
     for same in zip(*scores.values(), strict=True):
         for name, score in zip(scores, same, strict=True):
             yield from _faults_of(name, score)

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from fabmon.analysis.causes import Thresholds, detectors
-from fabmon.analysis.evidence.detector_input import Detector
 from fabmon.fabric.tick import Tick
 from tests.packets.__main__ import main
 from tests.packets.archive import ECMP_COLLISION, CongestedLink, SceneTruth, SharedLink, Wanted
@@ -62,19 +60,6 @@ def test_a_healthy_scene_is_not_disturbed(tmp_path: Path) -> None:
     every = totals([score(scene(tmp_path, truth=HEALTHY))])
     assert (every.healthy, every.disturbed, every.wrong) == (1, 0, 0)
     assert every.precision is every.recall is every.flag_s is None
-
-
-def test_other_detectors_judge_a_scene(collision: PacketScene) -> None:
-    seen: list[Thresholds] = []
-
-    def none(thresholds: Thresholds) -> list[Detector]:
-        seen.append(thresholds)
-        return []
-
-    assert play(collision, none) == []
-    assert len(seen) == 1
-    again = play(collision, detectors)
-    assert [each.subject for each in again] == [each.subject for each in play(collision)]
 
 
 def test_counters_are_of_when_a_node_read_them(collision: PacketScene) -> None:
@@ -148,45 +133,19 @@ def test_a_file_that_is_no_scene_is_named(tmp_path: Path, content: bytes) -> Non
         load(path)
 
 
-def test_the_command_prints_a_row_per_scene(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_prints_a_row_per_scene_and_what_a_commit_finds_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path / "collision.npz", meta())
     figures = tmp_path / "figures.json"
+    monkeypatch.setattr("tests.packets.score.play", lambda scene: [])
     words = ["--scenes", str(tmp_path), "--workers", "1", "--json", str(figures), "--list"]
-    nothing = ["--judged-by", "tests.packets.test_packets:no_detectors"]
-    assert main([*words, *nothing]) == 0
+    assert main([*words, "--beside", "HEAD"]) == 0
     printed = capsys.readouterr().out
     assert "two flows share an uplink" in printed
-    assert re.search(r"^recall +1\.000 \(1 of 1\) +0\.000 \(0 of 1\)$", printed, re.MULTILINE)
-    name = nothing[1]
-    assert f"MISSED {name} collision ecmp_collision {FULL_LINK}" in printed
-    assert json.loads(figures.read_text())[name]["totals"]["wanted"] == 1
-
-
-def test_the_command_prints_what_the_sets_of_detectors_find_side_by_side(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "collision.npz", meta())
-    figures = tmp_path / "figures.json"
-    words = ["--scenes", str(tmp_path), "--workers", "1", "--json", str(figures)]
-    nothing = "tests.packets.test_packets:no_detectors"
-    assert main([*words, "--judged-by", nothing]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["fabmon", nothing]
-    assert printed[1].count("right  wrong  found  time") == 2
-    row = printed[2].split()
-    assert row[:5] == ["collision", "1", "1", "0", "1"]
-    assert row[7:11] == ["0", "0", "0", "-"]
-    [recall] = [line for line in printed if line.startswith("recall")]
-    assert recall.split("  ")[-1].strip() == "0.000 (0 of 1)"
-    assert "1.000 (1 of 1)" in recall
-    assert list(json.loads(figures.read_text())) == ["fabmon", nothing]
-
-
-def no_detectors(thresholds: Thresholds) -> list[Detector]:
-    """What the test of --judged-by names."""
-    return []
+    assert re.search(r"^recall +0\.000 \(0 of 1\) +1\.000 \(1 of 1\)$", printed, re.MULTILINE)
+    assert f"MISSED fabmon collision ecmp_collision {FULL_LINK}" in printed
+    assert json.loads(figures.read_text())["HEAD"]["totals"]["found"] == 1
 
 
 @pytest.mark.parametrize(
@@ -215,10 +174,8 @@ def test_names_that_do_not_exist_are_said(
     write(tmp_path / "collision.npz", meta())
     words = ["--scenes", str(tmp_path)]
     assert main([*words, "--only", "other"]) == 2
-    assert main([*words, "--judged-by", "tests.packets:nothing"]) == 2
     said = capsys.readouterr().err
     assert "no scene named other" in said
-    assert "--judged-by tests.packets:nothing" in said
 
 
 def found(cause: str, subject: str, *ports: str, opened_s: float = 30.0) -> Reported:

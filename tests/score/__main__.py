@@ -11,17 +11,18 @@ import json
 import pickle
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 
-from tests.score.detector_sets import JUDGED_BY, sets_of
+from tests.score import revisions
 from tests.score.match import Score, score
 from tests.score.play import Reported, play
-from tests.score.table import numbers, page, report
+from tests.score.revisions import IN_USE
+from tests.score.size import size
+from tests.score.table import head, numbers, report
 from tests.world.faults.registry import FAULTS
 from tests.world.job_mixes import DAY, WORKLOADS
 from tests.world.plans import Plan, draw_plan
@@ -34,9 +35,9 @@ _SHOWN = 3
 """Wrong findings of one cause and run that --list prints."""
 
 
-def one(plan: Plan, names: Sequence[str]) -> dict[str, Score]:
-    """The score of a plan, by the name of the detectors."""
-    return {name: score(played) for name, played in play(plan, names).items()}
+def one(plan: Plan) -> Score:
+    """The score of a plan."""
+    return score(play(plan))
 
 
 def code_digest() -> str:
@@ -51,23 +52,73 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def kept(directory: Path, plan: Plan, names: Sequence[str]) -> dict[str, Score]:
-    """The score of a plan, by the name of the detectors, computed unless `directory` has it."""
-    directory.mkdir(exist_ok=True)
+def kept(directory: Path, plan: Plan) -> Score:
+    """The score of a plan, computed unless `directory` has it."""
     # --only makes another plan of a seed.
     digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:12]
-    paths = {name: directory / f"{_name(plan)}-{digest}-{name}.pickle" for name in names}
-    missing = [name for name, path in paths.items() if not path.exists()]
-    for name, made in (one(plan, missing) if missing else {}).items():
-        new = paths[name].with_suffix(".new")
-        new.write_bytes(pickle.dumps(made))
-        new.replace(paths[name])
-    return {name: pickle.loads(path.read_bytes()) for name, path in paths.items()}
+    path = directory / f"{_name(plan)}-{digest}.pickle"
+    if not path.exists():
+        new = path.with_suffix(".new")
+        new.write_bytes(pickle.dumps(one(plan)))
+        new.replace(path)
+    known: Score = pickle.loads(path.read_bytes())
+    return known
 
 
 def main() -> None:
     """Play, score, print, and write the report where asked."""
-    ask = argparse.ArgumentParser(prog="python -m tests.score")
+    prints = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    prints.add_argument("--out", type=Path)
+    prints.add_argument("--json", type=Path, help="also the figures, as JSON")
+    prints.add_argument("--list", action="store_true", help="print every wrong and missed finding")
+    prints.add_argument("--explain", metavar="SEED", help="one run: 17 (a fault) or h17 (healthy)")
+    prints.add_argument("--digest", action="store_true", help="print a name for this code")
+    revisions.add_options(prints)
+    ask = argparse.ArgumentParser("python -m tests.score", parents=[prints], allow_abbrev=False)
+    _add_runs(ask)
+    given = ask.parse_args()
+    _, words = prints.parse_known_args()
+    words += ["--keep", str(given.keep.absolute())] if given.keep else []
+    if given.digest:
+        print(code_digest())
+        return
+    if given.explain:
+        _explain(_plan(given.explain, given.only))
+        return
+    began = time.monotonic()
+    plans = _plans(given)
+    judge: Callable[[Plan], Score] = one
+    if given.keep is not None:
+        directory = given.keep.absolute() / code_digest()
+        directory.mkdir(parents=True, exist_ok=True)
+        judge = partial(kept, directory)
+    if given.workers > 1:
+        with ProcessPoolExecutor(given.workers) as pool:
+            runs = list(pool.map(judge, plans))
+    else:
+        runs = [judge(plan) for plan in plans]
+    if given.pickle is not None:
+        given.pickle.write_bytes(pickle.dumps((runs, size())))
+        return
+    judged = {IN_USE: (runs, size())}
+    judged |= {name: revisions.scores_at(name, "tests.score", words) for name in given.beside}
+    scores = {name: of for name, (of, _) in judged.items()}
+    sizes = {name: of for name, (_, of) in judged.items()}
+    tables = report(scores, sizes)
+    print(tables)
+    if given.list:
+        for same in zip(*scores.values(), strict=True):
+            for name, each in zip(scores, same, strict=True):
+                _list(name, each)
+    print(f"{time.monotonic() - began:.0f} s")
+    if given.json is not None:
+        given.json.write_text(json.dumps(numbers(scores, sizes), indent=1))
+    if given.out is not None:
+        given.out.write_text(head(runs, given.first, code_digest()) + tables)
+
+
+def _add_runs(ask: argparse.ArgumentParser) -> None:
+    """The options that say which runs."""
     ask.add_argument("--healthy", type=int, default=20, help="healthy runs of 300 s")
     ask.add_argument("--faults", type=int, default=20, help="runs of 120 s with a fault")
     ask.add_argument(
@@ -85,8 +136,6 @@ def main() -> None:
     )
     ask.add_argument("--first", type=int, default=1, help="the first seed")
     ask.add_argument("--workers", type=int, default=2)
-    ask.add_argument("--out", type=Path)
-    ask.add_argument("--json", type=Path, help="also the figures, as JSON")
     ask.add_argument("--only", help="only this cause (as a fault) or this workload")
     ask.add_argument(
         "--keep",
@@ -94,22 +143,9 @@ def main() -> None:
         help="keep the score of each run here, and use those that it has, of the same code of"
         " fabmon and of the score",
     )
-    ask.add_argument("--judged-by", action="append", metavar="MODULE:FUNCTION", help=JUDGED_BY)
-    ask.add_argument("--list", action="store_true", help="print every wrong and missed finding")
-    ask.add_argument("--explain", metavar="SEED", help="one run: 17 (a fault) or h17 (healthy)")
-    ask.add_argument("--digest", action="store_true", help="print a name for this code, and exit")
-    given = ask.parse_args()
-    if given.digest:
-        print(code_digest())
-        return
-    try:
-        names = sets_of(given.judged_by)
-    except ValueError as error:
-        raise SystemExit(str(error)) from None
-    if given.explain:
-        _explain(_plan(given.explain, given.only), names)
-        return
-    began = time.monotonic()
+
+
+def _plans(given: argparse.Namespace) -> list[Plan]:
     seeds = range(given.first, given.first + max(given.healthy, given.faults))
     plans = [_plan(f"h{seed}", given.only) for seed in seeds[: given.healthy]]
     plans += [_plan(f"{seed}", given.only) for seed in seeds[: given.faults]]
@@ -117,29 +153,10 @@ def main() -> None:
         first = given.first + given.faults
         plans += [_plan(f"{seed}", cause) for seed in range(first, first + int(count))]
     hours = range(given.first, given.first + given.hours)
-    plans += [
+    return plans + [
         replace(draw_plan(seed, "healthy", DAY), marks=_HOUR_MARKS, skew_s=_HOUR_SKEW_S)
         for seed in hours
     ]
-    if given.keep is not None:
-        given.keep.mkdir(parents=True, exist_ok=True)
-    judge = partial(kept, given.keep / code_digest()) if given.keep is not None else one
-    if given.workers > 1:
-        with ProcessPoolExecutor(given.workers) as pool:
-            runs = list(pool.map(judge, plans, repeat(names)))
-    else:
-        runs = [judge(plan, names) for plan in plans]
-    scores = {name: [run[name] for run in runs] for name in names}
-    print(report(scores))
-    if given.list:
-        for run in runs:
-            for name, each in run.items():
-                _list(name, each)
-    print(f"{time.monotonic() - began:.0f} s")
-    if given.json is not None:
-        given.json.write_text(json.dumps(numbers(scores), indent=1))
-    if given.out is not None:
-        given.out.write_text(page(scores, given.first, code_digest()))
 
 
 def _plan(word: str, only: str | None) -> Plan:
@@ -185,9 +202,9 @@ def _place(truth: Truth) -> str:
     return " ".join(names[:4]) + (" ..." if len(names) > 4 else "")
 
 
-def _explain(plan: Plan, names: Sequence[str]) -> None:
-    results = one(plan, names)
-    played = results[names[0]].played
+def _explain(plan: Plan) -> None:
+    result = one(plan)
+    played = result.played
     print(
         f"run {_name(plan)}: {played.description}, workload {plan.workload},"
         f" marks {plan.marks:.1%}, skew {plan.skew_s:g} s, {plan.seconds} s,"
@@ -202,19 +219,13 @@ def _explain(plan: Plan, names: Sequence[str]) -> None:
             f" {_place(truth)}, showed for {truth.active_s:.1f} s, lost {truth.lost:.0%}, {state};"
             f" affects {' '.join(sorted(truth.affected)[:8])}"
         )
-    for name, result in results.items():
-        _print_result(name, result)
-
-
-def _print_result(name: str, result: Score) -> None:
-    played = result.played
     wrong = {id(r) for r in result.wrong}
-    print(f"\nreported by {name}:")
+    print("\nreported:")
     for reported in played.reported:
         _print_finding("WRONG" if id(reported) in wrong else "right", reported)
     for truth in result.missed:
         print(f"  MISSED {truth.cause} at {_place(truth)}")
-    print(f"\n{name}, second by second:")
+    print("\nsecond by second:")
     last = ""
     for second in range(1, played.plan.seconds + 1):
         true = [

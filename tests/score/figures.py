@@ -22,7 +22,7 @@ CLOSE = 0.1
 Runs = Sequence[Score]
 
 Scores = Mapping[str, Runs]
-"""The same runs as each set of detectors judged them, by its name."""
+"""The same runs as each commit judged them, by its name."""
 
 AXES: dict[str, Callable[[Score], str]] = {
     "Topology": lambda s: s.played.plan.topology,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -12,7 +12,6 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.tick import Tick
 from fabmon.session.session import Pipeline
 from tests.builders import new_pipeline
-from tests.score.detector_sets import IN_USE, detectors_of
 from tests.world.plans import Plan
 from tests.world.runs import build, truths
 from tests.world.truth import Truth
@@ -95,15 +94,12 @@ class Played:
     description: str
 
 
-def play(plan: Plan, names: Sequence[str] = (IN_USE,)) -> dict[str, Played]:
-    """Run a plan once, as fast as it goes: what each set of detectors reports, by its name."""
+def play(plan: Plan) -> Played:
+    """Run a plan, as fast as it goes."""
     run = build(plan)
-    hosts = run.sampler.hosts()
-    logs = {name: FindingLog(new_pipeline(hosts, judged_by=detectors_of(name))) for name in names}
+    log = FindingLog(new_pipeline(run.sampler.hosts()))
     for _ in range(plan.seconds):
-        tick = run.sampler.tick()
-        for log in logs.values():
-            log.accept(tick)
+        log.accept(run.sampler.tick())
     settings, view = run.world.transport.settings, run.sampler.view
     shape = run.world.topology.shape
     description = (
@@ -113,8 +109,7 @@ def play(plan: Plan, names: Sequence[str] = (IN_USE,)) -> dict[str, Played]:
         f"{'' if settings.dcqcn or settings.transport != 'roce' else ' without DCQCN'}, "
         f"paths {run.routing}, LLDP {'yes' if view.lldp else 'no'}"
     )
-    true = truths(run)
-    return {name: Played(run.plan, true, log.reported, description) for name, log in logs.items()}
+    return Played(run.plan, truths(run), log.reported, description)
 
 
 class FindingLog:

@@ -1,4 +1,4 @@
-"""How much code, and how many numbers, decide about links and receivers that NICs share."""
+"""How much code, and how many numbers, decide about traffic causes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
-_ANALYSIS = _ROOT / "fabmon/analysis"
-_CAUSES = ("ecmp_collision", "polarization", "oversubscription", "incast")
-_TABLE = "model"
-"""The table of config/thresholds.toml that is read for these causes."""
+_TRAFFIC = (
+    *("ecmp_collision", "polarization", "oversubscription", "incast", "congested_path"),
+    *("slow_receiver", "pause_storm", "host_pcie_limit", "straggler", "uneven_rails"),
+)
+"""Causes of slow traffic."""
+
+_DECIDES = tuple(f"fabmon.analysis.{name}." for name in ("detectors", "evidence", "model"))
+"""Packages whose modules decide; the others of the analysis say what findings and scenes are."""
+
+_INPUT = ".detector_input"
+"""What every detector is given."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,7 @@ class Size:
     lines: int
     """Of Python, with comments and docstrings."""
     settings: int
-    """Keys of the table in config/thresholds.toml."""
+    """Keys of the tables in config/thresholds.toml that they read."""
     constants: int
     """Numbers with a name in a module."""
 
@@ -33,18 +40,39 @@ class Size:
 
 
 def size() -> Size:
-    """That of the detectors in use."""
-    files = [
-        *sorted(_ANALYSIS.glob("model/*.py")),
-        *(_ANALYSIS / f"detectors/{name}.py" for name in _CAUSES),
-    ]
-    sources = [path.read_text() for path in files]
+    """That of this tree: the modules of these causes, and those that they import."""
+    sources = [path.read_text() for path in sorted(_modules())]
     tables = tomllib.loads((_ROOT / "config/thresholds.toml").read_text())
+    read = {name for source in sources for name in tables if f'"{name}"' in source}
     return Size(
         lines=sum(len(source.splitlines()) for source in sources),
-        settings=len(tables[_TABLE]),
+        settings=sum(len(tables[name]) for name in read - {"findings"}),
         constants=sum(numeric_constants(source) for source in sources),
     )
+
+
+def _modules() -> set[Path]:
+    """The files of these causes' detectors, and of all that they import and that decides."""
+    found: set[Path] = set()
+    new = {_path(f"fabmon.analysis.detectors.{name}") for name in _TRAFFIC}
+    while new:
+        found |= new
+        imports = {_path(name) for path in new for name in _imported(ast.parse(path.read_text()))}
+        new = {path for path in imports if path.is_file()} - found
+    return found
+
+
+def _imported(module: ast.Module) -> Iterator[str]:
+    """The modules that decide and that a module imports."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in (node.module, *(f"{node.module}.{each.name}" for each in node.names)):
+                if name.startswith(_DECIDES) and not name.endswith(_INPUT):
+                    yield name
+
+
+def _path(name: str) -> Path:
+    return _ROOT / f"{name.replace('.', '/')}.py"
 
 
 def numeric_constants(source: str) -> int:

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from fabmon.analysis.causes import CAUSES
 from tests.score.asked import asked, asked_table
-from tests.score.detector_sets import IN_USE
 from tests.score.figures import (
     AXES,
     CLOSE,
@@ -35,12 +34,12 @@ from tests.score.figures import (
     workload,
 )
 from tests.score.match import Score
-from tests.score.size import Size, size
+from tests.score.size import Size
 from tests.world.faults.registry import FAULTS
 
 _Judged = TypeVar("_Judged")
 Line = tuple[str, Mapping[str, _Judged]]
-"""A name, and what a line is of, by the name of the set of detectors."""
+"""A name, and what a line is of, by the name of the commit."""
 
 _HEAD = """# How good the findings are
 
@@ -73,8 +72,8 @@ hierarchical collectives, FSDP, all-to-all, pipelines, parameter servers, infere
 with checkpoints and loading of data, jobs that stop and hosts that join, elephants, leaves at 1:1
 that are full, idle fabrics.
 
-**Which detectors.** *fabmon* are those in use. With `--judged-by` others are beside them: each run
-is simulated once, and every set of detectors gets the same ticks.
+**Which commit.** *fabmon* is this tree. With `--beside COMMIT` another commit is beside it: its
+product, in the same simulated runs and by the same truth.
 
 **What is true.** Injected faults, and what the queues of the simulator show: a link is in collision
 when its demand, what its senders could send, exceeds it for more than 3 s while the other links of
@@ -105,19 +104,16 @@ confidence less outcome (1 for a right finding, 0 for a wrong one): 0 is best.
 """
 
 
-def page(scores: Scores, first: int, digest: str) -> str:
-    """docs/score.md."""
-    runs = next(iter(scores.values()))
+def head(runs: Runs, first: int, digest: str) -> str:
+    """What docs/score.md says before the tables."""
     hours = sum(map(is_training_hour, runs))
     faults = sum(bool(score.played.plan.fault) for score in runs)
-    head = _HEAD.format(
-        healthy=len(runs) - hours - faults, faults=faults, hours=hours, first=first, digest=digest
-    )
-    return head + "\n" + report(scores)
+    healthy = len(runs) - hours - faults
+    return _HEAD.format(healthy=healthy, faults=faults, hours=hours, first=first, digest=digest)
 
 
-def report(scores: Scores) -> str:
-    """All tables, with a row for each set of detectors."""
+def report(scores: Scores, sizes: Mapping[str, Size]) -> str:
+    """All tables, with a row for each commit."""
     seen, alone = _each(scores, watched), _each(scores, hosts_alone)
     places = [("switches watched", seen), ("hosts alone", alone)]
     lengths = [
@@ -129,7 +125,7 @@ def report(scores: Scores) -> str:
         for title, of in AXES.items()
         for value, runs in _by_value(scores, of)
     ]
-    parts = ["## Asked and reached", asked_table(scores), "## All runs"]
+    parts = ["## Asked and reached", asked_table(scores, sizes), "## All runs"]
     parts.append(
         _runs(
             "Runs",
@@ -154,20 +150,20 @@ def report(scores: Scores) -> str:
     parts.append(_calibrated([("all", scores), *places, *on_axes]))
     transports = _by_value(scores, AXES["Transport"])
     parts += ["## Lost bandwidth of collisions", _losses([("all", scores), *transports])]
-    parts += [_unqueued(scores), _not_injected(), "## Size", _sizes()]
+    parts += [_unqueued(scores), _not_injected(), "## Size", _sizes(sizes)]
     return "\n".join(f"{part}\n" if part.startswith("## ") else part for part in parts)
 
 
-def numbers(scores: Scores) -> dict[str, object]:
-    """The figures of a set of runs, for JSON, by the name of the set of detectors."""
-    return {name: _numbers_of(runs) for name, runs in scores.items()}
+def numbers(scores: Scores, sizes: Mapping[str, Size]) -> dict[str, object]:
+    """The figures of a set of runs, for JSON, by the name of the commit."""
+    return {name: _numbers_of(runs, sizes[name]) for name, runs in scores.items()}
 
 
-def _numbers_of(runs: Runs) -> dict[str, object]:
+def _numbers_of(runs: Runs, of: Size) -> dict[str, object]:
     sets = {"all": runs, "switches watched": watched(runs), "hosts alone": hosts_alone(runs)}
     return {
-        "asked": [asdict(line) for line in asked(runs)],
-        **{of: _figures_of(some) for of, some in sets.items()},
+        "asked": [asdict(line) for line in asked(runs, of)],
+        **{which: _figures_of(some) for which, some in sets.items()},
     }
 
 
@@ -184,7 +180,7 @@ def _figures_of(runs: Runs) -> dict[str, object]:
 
 
 def _each(scores: Scores, select: Callable[[Runs], Runs]) -> Scores:
-    """Some of the runs, of each set of detectors."""
+    """Some of the runs, of each commit."""
     return {name: select(runs) for name, runs in scores.items()}
 
 
@@ -323,13 +319,12 @@ def _unqueued(scores: Scores) -> str:
     )
 
 
-def _sizes() -> str:
+def _sizes(sizes: Mapping[str, Size]) -> str:
     def cells(of: Size) -> list[str]:
         return [f"{of.lines}", f"{of.thresholds}", f"{of.settings}"]
 
-    columns = ("What decides about", "lines of Python", "thresholds", "of these in thresholds.toml")
-    what = "shared links and receivers"
-    return _table(columns, [(what, {IN_USE: size()})], cells)
+    columns = ("What decides about", "lines of Python", "numbers", "of these in thresholds.toml")
+    return _table(columns, [("traffic causes", sizes)], cells)
 
 
 def _not_injected() -> str:
@@ -345,10 +340,10 @@ def _not_injected() -> str:
 def _table(
     columns: Sequence[str], lines: Iterable[Line[_Judged]], cells: Callable[[_Judged], list[str]]
 ) -> str:
-    """A Markdown table: of each line a row for every set of detectors, under one another."""
+    """A Markdown table: of each line a row for every commit, under one another."""
     first, *others = columns
     out = [
-        f"| {' | '.join((first, 'detectors', *others))} |",
+        f"| {' | '.join((first, 'commit', *others))} |",
         "|---|---|" + "---:|" * len(others),
     ]
     for title, judged in lines:
