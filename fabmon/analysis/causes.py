@@ -44,7 +44,7 @@ from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.finding import LOST_BANDWIDTH, Cause, Condition, Loss, OtherTitle, Trait
 from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.model.causes import ROUTING
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.analysis.tracker import FindingThresholds
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.wording import rounded_percent
@@ -107,7 +107,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
     links and receivers that NICs share, for the four that report them.
     """
     damage = LinkDamage(t.link_health, degraded_link.CAUSE)
-    pauses = HostPauses(pause_storm.CAUSE)
+    pauses = HostPauses(pause_storm.CAUSE, t.model)
     model = BottleneckModel(t.model)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
@@ -128,8 +128,8 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         partial(packet_loss.packet_losses, t=t.packet_loss, seen=LastSeen()),
         partial(slow_receiver.slow_receivers, pauses=pauses),
         partial(pause_storm.pause_storms, pauses=pauses),
-        partial(host_pcie_limit.host_pcie_limits, t=t.bus),
-        partial(pause_deadlock.pause_deadlocks, seen=LastSeen()),
+        partial(host_pcie_limit.host_pcie_limits, t=t.bus, model=t.model),
+        partial(pause_deadlock.pause_deadlocks, seen=LastSeen(), t=t.model),
         uneven_rails.UnevenRails(t.uneven_rails),
         straggler.Stragglers(t.straggler),
         job_stalled.StalledJobs(),

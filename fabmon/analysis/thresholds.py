@@ -1,6 +1,6 @@
-"""The types of thresholds: numbers with their unit and range.
+"""The types of thresholds, numbers with their unit and range, and the table that many causes read.
 
-Each detector declares the table of config/thresholds.toml that it reads, with these types;
+A detector with a table of config/thresholds.toml of its own declares it with these types;
 fabmon/analysis/causes.py puts the tables together.
 """
 
@@ -8,8 +8,76 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400, description="0 to 86400 seconds")]
 Share = Annotated[float, Meta(ge=0, le=1, description="0 to 1, a share")]
 Ticks = Annotated[int, Meta(ge=1, le=1000, description="1 to 1000 ticks")]
+
+
+class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every number that decides about queues and pauses; config/thresholds.toml has the reasons.
+
+    Signs are events per gigabit (10^9 bits), or shares of time; evidence is in log-odds a tick.
+    """
+
+    marks_per_gbit: float
+    drops_per_gbit: float
+    cnps_per_gbit: float
+    waiting: Share
+    vanished: Share
+    rise: float
+    cap: float
+    slope: float
+    clip: float
+    busy: Share
+    loaded: Share
+    window: Ticks
+    full_util: Share
+    no_room: Share
+    of_ratio: float
+    ratio_most: float
+    of_full: float
+    of_partial: float
+    of_group: float
+    of_queue: float
+    of_ends: float
+    waits_for: Share
+    base: float
+    last_hop: float
+    veto: float
+    alone: Share
+    one_of_several: Share
+    same: Share
+    takes_part: Share
+    accounts: Share
+    held: Share
+    shared: float
+    as_busy: Share
+    similar: Share
+    whole_group: Share
+    flags: float
+    ends: float
+    forgets: float
+    marks_of_all: float
+    held_up: Share
+    min_senders: int
+    stalled: Share
+    flaps_for: Ticks
+    lost_min: Share
+    incast_lost_min: Share
+    critical_lost: Share
+    used: Share
+    chance: Share
+    min_flows: int
+    min_links: int
+    most_traffic: Share
+    nothing: Share
+    pause_ticks: Ticks
+    paused: Share
+    drains: Share
+    storm: Share
+    storm_ticks: Ticks
+    no_credits: Share
+    scatter: float

@@ -16,7 +16,7 @@ from fabmon.analysis.model.causes import how_many, loss
 from fabmon.analysis.model.evidence import ANOTHER_LINK, ONE_NIC
 from fabmon.analysis.model.shared_links import shared_links
 from fabmon.analysis.model.signs import Signs, signs
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.time_wording import date_time, duration
 from fabmon.fabric.wording import (
     ABSENT,

@@ -9,7 +9,7 @@ from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import Condition
 from fabmon.analysis.model.bottlenecks import BottleneckModel
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.model_table import ModelTick, model_table, model_tick
 from fabmon.session.errors import Exit, UsageError

@@ -113,7 +113,12 @@ def test_a_detector_that_fails_is_logged_once_and_the_others_continue(
     feed = DemoFeed(scenario)
     history = History(feed.hosts)
     analyst = Analyst(
-        THRESHOLDS, judged_by=[links_down, broken, partial(pause_deadlocks, seen=LastSeen())]
+        THRESHOLDS,
+        judged_by=[
+            links_down,
+            broken,
+            partial(pause_deadlocks, seen=LastSeen(), t=THRESHOLDS.model),
+        ],
     )
     opened = []
     for _ in range(expected.seconds):

@@ -59,6 +59,7 @@ def _causes() -> str:
 
 def _sentence(cause: Cause) -> str:
     severity = "; ".join(filter(None, (cause.severity, cause.other_severity)))
+    severity = NAME.sub(r"`\g<0>`", severity)
     return f"{cause.meaning[0].upper()}{cause.meaning[1:]}. *Severity:* {severity}."
 
 

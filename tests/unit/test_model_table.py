@@ -19,7 +19,7 @@ from fabmon.analysis.model.candidates import Candidate
 from fabmon.analysis.model.evidence import ANOTHER_LINK, ONE_NIC
 from fabmon.analysis.model.shared_links import SharedLinks, shared_links
 from fabmon.analysis.model.signs import Signs
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.tick import Tick
 from fabmon.recording.writing.writer import Writer
 from fabmon.report.model_table import Counters, ModelTick, model_table, model_tick

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -15,6 +16,7 @@ from fabmon.analysis.evidence.flow_control import TIME_WITHOUT_CREDITS
 from fabmon.analysis.evidence.pause_graph import PauseGraph
 from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.finding import Condition
+from fabmon.session.config import load
 from tests.builders import LeafSpine, Watched
 
 
@@ -94,11 +96,12 @@ def deadlocks(
     inputs = SimpleNamespace(
         structure=structure,
         sent=np.zeros((len(waits), 10)),
-        once=lambda _: graph,
+        once=lambda *_: graph,
         window=lambda _: np.ones((len(waits), 10)),
         snapshot=SimpleNamespace(seq=0),
     )
-    return list(pause_deadlocks(cast("DetectorInput", inputs), seen or LastSeen()))
+    t = load(Path("/dev/null")).thresholds.model
+    return list(pause_deadlocks(cast("DetectorInput", inputs), seen or LastSeen(), t))
 
 
 def test_cycles_that_wait_for_each_other_are_one_deadlock_at_a_leaf() -> None:

@@ -22,7 +22,7 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.model.signs import HostSigns, host_signs
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import rounded_percent
 
@@ -64,9 +64,6 @@ CAUSE = Cause(
 _SILENT_TICKS = 3
 """Ticks without traffic counters after which a switch counts as not watched."""
 
-_FLAPS_TICKS = 40
-"""Ticks after which a link that was down counts as one that stays up."""
-
 
 class CongestedPaths:
     """Accumulates, for each sender behind unwatched switches, the evidence that it is slowed."""
@@ -85,7 +82,7 @@ class CongestedPaths:
         if self._structure is None or self._structure.ports is not structure.ports:
             self._sums = np.zeros(len(structure.peer), np.float32)
             self._is_open = np.zeros(len(structure.peer), np.bool_)
-            self._down = np.full(len(structure.peer), -_FLAPS_TICKS - 1, np.intp)
+            self._down = np.full(len(structure.peer), -t.flaps_for - 1, np.intp)
         self._structure = structure
         self._down[inputs.snapshot.up == 0] = inputs.snapshot.seq
         seen = host_signs(inputs, t)
@@ -156,13 +153,13 @@ class CongestedPaths:
                 np.fmax.reduce(window, axis=1) >= t.full_util
             ) & ~inputs.structure.is_switch
             found |= np.fmax.reduce(inputs.window("bus")[:, -t.window :], axis=1) >= t.stalled
-        found |= pause_graph(inputs).pauses
+        found |= pause_graph(inputs, t).pauses
         for each in self._model.candidates(inputs):
             if each.receiver != NONE and (each.evidence > 0 or each.may_hold(t)):
                 found[each.receiver] = True
         # What waits for a NIC whose link comes and goes waits for nothing else; one that stays down
         # receives nothing.
-        found |= (inputs.snapshot.seq - self._down <= _FLAPS_TICKS) & (inputs.total("rx_bps") > 0)
+        found |= (inputs.snapshot.seq - self._down <= t.flaps_for) & (inputs.total("rx_bps") > 0)
         return found & ~inputs.structure.is_switch
 
 

@@ -10,7 +10,7 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, OtherTitle, Trait
 from fabmon.analysis.model import causes
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.names import natural
 from fabmon.fabric.routing_mode import (
     ADAPTIVE,
@@ -26,7 +26,7 @@ CAUSE = Cause(
     title="ECMP collision",
     meaning="a link is full while others of its group have room, and slows the flows on it",
     severity=WARNING,
-    other_severity="critical from 55 % lost bandwidth on, where that is not an upper bound",
+    other_severity="critical from model.critical_lost on, where that is not an upper bound",
     rule=(
         "A link between switches is model.shared times as busy as the NICs that share it, and they"
         " lose model.lost_min, while the others of its group are on average less than"
@@ -60,10 +60,6 @@ CAUSE = Cause(
     other_title=OtherTitle("Overloaded link", of_credits=False),
 )
 
-_CRITICAL_LOST = 0.55
-"""Lost bandwidth, 0 to 1, from which on a collision is critical: more than two flows at line rate
-share a link, and the job takes more than twice as long."""
-
 _IDLE_UTIL = 0.02
 """Share of line rate, 0 to 1, below which a link of the group is named as idle."""
 
@@ -88,7 +84,7 @@ nothing."""
 def ecmp_collisions(
     inputs: DetectorInput,
     model: BottleneckModel,
-    is_polarized: Callable[[DetectorInput, Bottleneck], bool],
+    is_polarized: Callable[[DetectorInput, Bottleneck, ModelThresholds], bool],
 ) -> Iterator[Condition]:
     """One condition for each link that holds flows while its group has room.
 
@@ -97,7 +93,8 @@ def ecmp_collisions(
     """
     done: set[int] = set()
     for found in model.bottlenecks(inputs):
-        if found.place is Place.LINK and found.row not in done and not is_polarized(inputs, found):
+        is_link = found.place is Place.LINK and found.row not in done
+        if is_link and not is_polarized(inputs, found, model.t):
             done.add(found.row)
             yield _condition(inputs, found, model.t)
 
@@ -131,7 +128,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
     slowed = Evidence(
         "slowed ports", causes.sharers(found), f"of {causes.may_share(found)} that {does}"
     )
-    is_critical = is_known and found.lost >= _CRITICAL_LOST and not found.is_upper_bound
+    is_critical = is_known and found.lost >= t.critical_lost and not found.is_upper_bound
     return Condition(
         cause=CAUSE.name,
         severity=CRITICAL if is_critical else CAUSE.severity,

@@ -13,11 +13,11 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flow_control import uses_credits
-from fabmon.analysis.evidence.pause_graph import pause_graph
+from fabmon.analysis.evidence.pause_graph import PauseGraph, pause_graph
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
-from fabmon.analysis.thresholds import Share, Ticks
+from fabmon.analysis.thresholds import ModelThresholds, Share, Ticks
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate, rounded_percent
 
@@ -70,7 +70,9 @@ class HostPcieThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     of_ticks: Ticks
 
 
-def host_pcie_limits(inputs: DetectorInput, t: HostPcieThresholds) -> Iterator[Condition]:
+def host_pcie_limits(
+    inputs: DetectorInput, t: HostPcieThresholds, model: ModelThresholds
+) -> Iterator[Condition]:
     """One condition for each NIC in use."""
     rail = inputs.structure.is_rail
     stalled = inputs.often("bus", t.stalled, t.of_ticks, t.ticks)
@@ -81,7 +83,7 @@ def host_pcie_limits(inputs: DetectorInput, t: HostPcieThresholds) -> Iterator[C
     with np.errstate(invalid="ignore"):
         busy = (used > t.busy_util).any(axis=1)
     for row in np.flatnonzero((stalled | (narrow & busy)) & rail).tolist():
-        yield _condition(inputs, row, bool(narrow[row]))
+        yield _condition(inputs, row, bool(narrow[row]), pause_graph(inputs, model))
 
 
 def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
@@ -97,7 +99,7 @@ def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
     return narrow
 
 
-def _condition(inputs: DetectorInput, row: int, narrow: bool) -> Condition:
+def _condition(inputs: DetectorInput, row: int, narrow: bool, graph: PauseGraph) -> Condition:
     structure, snapshot = inputs.structure, inputs.snapshot
     port = structure.fabric.ports[row]
     share = float(inputs.filled("bus")[row, -_SHARE_TICKS:].max())
@@ -109,7 +111,6 @@ def _condition(inputs: DetectorInput, row: int, narrow: bool) -> Condition:
     if narrow:
         lanes = f"x{port.info.get('pcie_width')} at {port.info.get('pcie_speed_gtps')} GT/s"
         parts.append(f"is {lanes} ({bit_rate(carries)}), less than on the other rails")
-    graph = pause_graph(inputs)
     pauses = bool(graph.pauses[row])
     victims = [each for each in graph.victims(int(structure.node[row])) if pauses and each != row]
     now = f"; the NIC moves {bit_rate(moved)}" if np.isfinite(moved) else ""

@@ -10,7 +10,7 @@ from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.model import causes
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 
 CAUSE = Cause(
     name="incast",
@@ -60,7 +60,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
     structure, row = inputs.structure, found.row
     edge = int(structure.peer[row])
     rows = [row] if edge == NONE else [edge, row]
-    waiting = _waiting(inputs, row)
+    waiting = _waiting(inputs, row, t)
     senders = causes.how_many(found).replace("ports", "senders", 1)
     return Condition(
         cause=CAUSE.name,
@@ -90,11 +90,11 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
     )
 
 
-def _waiting(inputs: DetectorInput, row: int) -> list[int]:
+def _waiting(inputs: DetectorInput, row: int, t: ModelThresholds) -> list[int]:
     """The ports that wait for a receiver: those that its switch pauses, unless that is paused."""
     edge = int(inputs.structure.peer[row])
     node = NONE if edge == NONE else int(inputs.structure.node[edge])
-    graph = pause_graph(inputs)
+    graph = pause_graph(inputs, t)
     return [each for each in graph.victims(node) if each != row] if node in graph.roots else []
 
 

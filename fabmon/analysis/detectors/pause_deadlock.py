@@ -12,6 +12,7 @@ from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, OtherTitle, Trait
+from fabmon.analysis.thresholds import ModelThresholds
 
 CAUSE = Cause(
     name="pause_deadlock",
@@ -54,14 +55,16 @@ _SENDS = 0.003
 in which the traffic stopped."""
 
 
-def pause_deadlocks(inputs: DetectorInput, seen: LastSeen) -> Iterator[Condition]:
+def pause_deadlocks(
+    inputs: DetectorInput, seen: LastSeen, t: ModelThresholds
+) -> Iterator[Condition]:
     """One condition for all switches that wait for a cycle in which nothing moves.
 
     Pause spreads from a cycle within milliseconds and makes further cycles of ports that wait for
     it. Seconds later no counter shows which was the first; the shortest one at a leaf is named,
     where routes that go down and up again usually turn.
     """
-    graph, structure = pause_graph(inputs), inputs.structure
+    graph, structure = pause_graph(inputs, t), inputs.structure
     if not graph.paused.any():
         return
     sent = inputs.sent[:, -_TICKS:].mean(axis=1)

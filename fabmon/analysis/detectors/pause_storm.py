@@ -14,8 +14,8 @@ CAUSE = Cause(
     meaning="a host pauses its switch nearly all the time (InfiniBand: gives it no credits)",
     severity=CRITICAL,
     rule=(
-        "As a slow receiver, but for more than 80 % of the time in two seconds running, or its"
-        " NIC's storm guard counts an error."
+        "As a slow receiver, but for more than model.storm of the time in model.storm_ticks seconds"
+        " running, or its NIC's storm guard counts an error."
     ),
     inputs="Pause counters at either end; on InfiniBand ib_tx_wait of the switch port",
     not_observable="What waits for it, where its switch is not watched",
@@ -24,6 +24,7 @@ CAUSE = Cause(
         "Take the host out (drain it, then reset the NIC), and check that the switch's PFC watchdog"
         " is on: it drops what a storm would spread."
     ),
+    tables=("model",),
     traits=(
         Trait.OF_HOST_PORT,
         Trait.LAST_HOP,

@@ -18,8 +18,11 @@ from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.model import causes
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.analysis.model.crossing import take_part
 from fabmon.analysis.model.ends import sent_and_received
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.names import natural
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.topology.leaves import NONE, Rows
 from fabmon.fabric.wording import rounded_percent
 
@@ -33,9 +36,9 @@ CAUSE = Cause(
         " chance"
     ),
     rule=(
-        "At most half of the uplinks of a leaf, of four or more, carry 97 % of what goes up, and"
-        " random hashing of as many flows, at least six, uses as few with a probability below"
-        " 0.01 %."
+        "At most half of the uplinks of a leaf, of model.min_links or more, carry"
+        " model.most_traffic of what goes up, and random hashing of as many flows, at least"
+        " model.min_flows, uses as few with a probability below model.chance."
         " The flows are the fewest senders, the biggest first, that could have sent what the group"
         " carries; one that reports queue pairs counts as half of those to the peer with the"
         " fewest. One of the links holds NICs as in an ECMP collision, or has had no room"
@@ -59,31 +62,6 @@ CAUSE = Cause(
     family="group",
 )
 
-_CHANCE = 0.0001
-"""Probability, 0 to 1, below which random hashing does not explain how few links are used."""
-
-_MIN_FLOWS, _MIN_LINKS = 6, 4
-"""Flows and links below which random hashing often uses half of the links only."""
-
-_FULL = 0.9
-"""Share of a link's highest utilisation, 0 to 1, from which on it is full in a tick."""
-
-_EVEN = 0.85
-"""The least over the most that used links carry, 0 to 1, from which on they are evenly loaded."""
-
-_NOTHING = 0.0001
-"""Share of line rate, 0 to 1, that the protocols of switches stay below."""
-
-_MOST_TRAFFIC = 0.97
-"""Share of the traffic, 0 to 1, that the used links must carry: smaller flows blur the count."""
-
-_OF_TRAFFIC = 0.98
-"""Share of what a group carries, 0 to 1, that the counted senders must account for: the two sums
-are of different counters."""
-
-_TAKES_PART = 0.02
-"""Share of the largest feeder's traffic, 0 to 1, from which on a port counts as a sender."""
-
 _NEVER = 1e-6
 """Probability below which only a bound is printed: no model of hashing is exact so far out."""
 
@@ -101,9 +79,9 @@ def polarization(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Cond
     done: set[str] = set()
     for found in (*model.bottlenecks(inputs), *_without_room(inputs, model)):
         is_link = found.place is Place.LINK and found.group.node not in done
-        if is_link and is_polarized(inputs, found):
+        if is_link and is_polarized(inputs, found, model.t):
             done.add(found.group.node)
-            yield _condition(inputs, found, causes.is_loss_known(found, model.t))
+            yield _condition(inputs, found, model.t)
 
 
 def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bottleneck]:
@@ -113,8 +91,9 @@ def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bot
     not known what its flows lose. Several links that are evenly loaded, beside others that carry
     nothing at all, may be all that are in service.
     """
+    t = model.t
     for each in model.candidates(inputs):
-        if each.group is None or each.group.is_inward or each.util.min() < model.t.no_room:
+        if each.group is None or each.group.is_inward or each.util.min() < t.no_room:
             continue
         found = Bottleneck(
             place=Place.LINK,
@@ -129,15 +108,14 @@ def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bot
             confidence=_WITHOUT_ROOM,
             ticks=len(each.util),
         )
-        level = np.sort(np.nan_to_num(found.level))
-        used, unused = level[-found.used :], level[: -found.used]
-        is_even = len(used) > 1 and used[0] > _EVEN * used[-1]
-        is_in_service = not is_even or unused.max(initial=0.0) > _NOTHING
-        if is_in_service and _is_improbable(found, _flows(inputs, found).senders):
+        used, unused = _used_and_unused(found.level, t)
+        is_even = len(used) > 1 and used.min() > t.as_busy * used.max()
+        is_in_service = not is_even or unused.max(initial=0.0) > t.nothing
+        if is_in_service and _is_improbable(found.level, _flows(inputs, found, t).senders, t):
             yield found
 
 
-def is_polarized(inputs: DetectorInput, found: Bottleneck) -> bool:
+def is_polarized(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> bool:
     """Whether random hashing does not explain how few links the flows of a link's group use.
 
     Only of a leaf's uplinks, and where it hashes: forwarding tables may send many flows over few
@@ -146,46 +124,60 @@ def is_polarized(inputs: DetectorInput, found: Bottleneck) -> bool:
     group = found.group
     if group.is_inward or not group.is_leaf or not group.routing.may_hash:
         return False
-    full = _when_full(inputs, found)
-    lines = inputs.snapshot.line_rate_bps[group.rows]
-    lately = inputs.leaving(group.rows, TICKS).mean(axis=1) / lines
-    over_all = replace(found, link=replace(found.link, level=lately))
-    if full.links < _MIN_LINKS or 2 * max(full.used, found.used) > full.links:
+    full = _level_when_full(inputs, found, t)
+    used, unused = _used_and_unused(full, t)
+    most = max(len(used), len(_used_and_unused(found.level, t)[0]))
+    if len(used) + len(unused) < t.min_links or 2 * most > len(used) + len(unused):
         return False
-    level = np.nan_to_num(full.level)
-    if np.sort(level)[-full.used :].sum() < _MOST_TRAFFIC * level.sum():
+    if used.sum() < t.most_traffic * (used.sum() + unused.sum()):
         return False
-    flows = _flows(inputs, found)
+    flows = _flows(inputs, found, t)
     # Those that wait for the others send nothing while a link is full.
-    now = sent_and_received(inputs, group.ends, _ticks_since_full(found))[0][:, 0]
-    senders = min(flows.senders, int((now > _TAKES_PART * now.max(initial=0)).sum()))
-    if _is_improbable(full, senders):
+    now = sent_and_received(inputs, group.ends, _ticks_since_full(found, t))[0][:, 0]
+    senders = min(flows.senders, int(take_part(now, t).sum()))
+    if _is_improbable(full, senders, t):
         return True
     # Most queue pairs may be silent, and those of another job may have used other links before.
     some = flows.least * senders // (2 * max(flows.senders, 1))
-    return _is_improbable(full, some) and _is_improbable(over_all, some)
+    lines = inputs.snapshot.line_rate_bps[group.rows]
+    lately = inputs.leaving(group.rows, TICKS).mean(axis=1) / lines
+    return _is_improbable(full, some, t) and _is_improbable(lately, some, t)
 
 
-def _when_full(inputs: DetectorInput, found: Bottleneck) -> Bottleneck:
-    """A bottleneck with the utilisation of its group in the last tick in which it was full: a mean
-    over its begin or end counts links that are used before or after it."""
+def _level_when_full(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Floats:
+    """[links of the group] utilisation in the last tick in which a link of it was full, NaN of
+    those that are down: a mean over its begin or end counts links that are used before or after."""
     rows = found.group.rows
-    bps = inputs.leaving(rows, _ticks_since_full(found))[:, 0]
+    bps = inputs.leaving(rows, _ticks_since_full(found, t))[:, 0]
     lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
     line = np.fmax(lines[rows], lines[inputs.structure.peer[rows]])
-    level = np.where(np.isfinite(found.level), np.nan_to_num(bps / line), np.float32(np.nan))
-    return replace(found, link=replace(found.link, level=level))
+    level = np.where(np.isfinite(found.level), np.nan_to_num(bps / line), np.nan)
+    return level.astype(np.float32, copy=False)
 
 
-def _ticks_since_full(found: Bottleneck) -> int:
+def _ticks_since_full(found: Bottleneck, t: ModelThresholds) -> int:
     """The ticks since a link was as full as it ever was, that one included."""
     util = found.link.util
-    return int(np.argmax(util[::-1] >= _FULL * util.max())) + 1
+    return int(np.argmax(util[::-1] >= t.whole_group * util.max())) + 1
 
 
-def _is_improbable(found: Bottleneck, flows: int) -> bool:
+def _used_and_unused(level: Floats, t: ModelThresholds) -> tuple[Floats, Floats]:
+    """The utilisation of the links of a group that are up, of those that carry a notable part of
+    its traffic and of the others."""
+    up = level[np.isfinite(level)]
+    is_used = up > t.used * up.max(initial=0)
+    return up[is_used], up[~is_used]
+
+
+def _is_improbable(level: Floats, flows: int, t: ModelThresholds) -> bool:
     """Whether so many flows, hashed at random, hardly ever use so few links of a group."""
-    return flows >= _MIN_FLOWS and occupied_at_most(found.used, flows, found.links) < _CHANCE
+    return flows >= t.min_flows and _probability(level, flows, t) < t.chance
+
+
+def _probability(level: Floats, flows: int, t: ModelThresholds) -> float:
+    """That so many flows, hashed at random, use so few links of a group."""
+    used, unused = _used_and_unused(level, t)
+    return occupied_at_most(len(used), flows, len(used) + len(unused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +207,7 @@ class _SourcePorts:
     @property
     def has_one_sport(self) -> bool:
         """Whether the hash has one UDP source port for all queue pairs."""
-        return self.sports == 1 and self.queue_pairs >= _MIN_FLOWS
+        return self.sports == 1 and self.queue_pairs > 1
 
 
 def _source_ports(inputs: DetectorInput, flows: _Flows) -> _SourcePorts:
@@ -227,12 +219,12 @@ def _source_ports(inputs: DetectorInput, flows: _Flows) -> _SourcePorts:
     return _SourcePorts(len(which), table.distinct_sports(which), distinct)
 
 
-def _flows(inputs: DetectorInput, found: Bottleneck) -> _Flows:
+def _flows(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> _Flows:
     """The flows in a link's group, computed once a tick."""
     computed = inputs.once(_computed)
     key = id(found.group)
     if key not in computed:
-        computed[key] = _flows_of(inputs, found)
+        computed[key] = _flows_of(inputs, found, t)
     return computed[key]
 
 
@@ -241,7 +233,7 @@ def _computed(inputs: DetectorInput) -> dict[int, _Flows]:
     return {}
 
 
-def _flows_of(inputs: DetectorInput, found: Bottleneck) -> _Flows:
+def _flows_of(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> _Flows:
     """The least number of flows in a group: those of as few NICs below it as could have sent what
     it carries and what its switch drops, the biggest first, since the smaller ones may send within
     their leaf.
@@ -260,8 +252,8 @@ def _flows_of(inputs: DetectorInput, found: Bottleneck) -> _Flows:
             (inputs.leaving, own),
         )
     )
-    senders = sent > _TAKES_PART * sent.max(initial=0)
-    sent_bps = _OF_TRAFFIC * (carried + max(enters - leaves, 0.0))
+    senders = take_part(sent, t)
+    sent_bps = t.most_traffic * (carried + max(enters - leaves, 0.0))
     least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), sent_bps)) + 1
     least, nics = min(least, int(senders.sum())), nics[senders]
     snapshot = inputs.snapshot
@@ -298,25 +290,26 @@ def _advice(flows: _SourcePorts) -> str:
     return CAUSE.advice
 
 
-def _in_service(found: Bottleneck) -> str:
+def _in_service(level: Floats, t: ModelThresholds) -> str:
     """Why the unused links may carry nothing at all: a hash leaves them some small flows."""
-    unused = np.sort(np.nan_to_num(found.level))[: -found.used]
-    if unused.max(initial=0.0) > _NOTHING:
+    if _used_and_unused(level, t)[1].max(initial=0.0) > t.nothing:
         return ""
     return " Or the unused uplinks are drained, or have no route."
 
 
-def _condition(inputs: DetectorInput, found: Bottleneck, is_known: bool) -> Condition:
+def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
+    is_known = causes.is_loss_known(found, t)
     node, rows = found.group.node, found.group.rows
-    full = _when_full(inputs, found)
-    order = rows[np.argsort(-np.nan_to_num(full.level), kind="stable")]
-    known = _flows(inputs, found)
+    level = _level_when_full(inputs, found, t)
+    order = rows[np.argsort(-np.nan_to_num(level), kind="stable")]
+    known = _flows(inputs, found, t)
     ports = _source_ports(inputs, known)
     flows = known.least
     # Else it depends on how many of the queue pairs carry traffic.
-    is_sure = _is_improbable(full, known.senders)
-    odds = _odds(occupied_at_most(full.used, flows, found.links))
-    used = [inputs.structure.fabric.ports[row].label for row in order[: full.used].tolist()]
+    is_sure = _is_improbable(level, known.senders, t)
+    odds = _odds(_probability(level, flows, t))
+    count = len(_used_and_unused(level, t)[0])
+    used = [inputs.structure.fabric.ports[row].label for row in order[:count].tolist()]
     used.sort(key=natural)
     lose = f" and lose {causes.loss(found)}"
     if not is_known:
@@ -328,13 +321,13 @@ def _condition(inputs: DetectorInput, found: Bottleneck, is_known: bool) -> Cond
         rows=tuple(order.tolist()),
         text=(
             f"{f'{flows} or more flows' if is_sure else f'up to {known.queue_pairs} queue pairs'}"
-            f" of {node} use {full.used} of {found.links} uplinks ({', '.join(used)}){lose}"
+            f" of {node} use {count} of {found.links} uplinks ({', '.join(used)}){lose}"
             f" (chance{'' if is_sure else f' if {flows} of them send'}: {odds})"
             f"{'; all queue pairs have one UDP source port' if ports.has_one_sport else ''}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
-            Evidence("links used", full.used, f"of {found.links}"),
+            Evidence("links used", count, f"of {found.links}"),
             Evidence("chance", odds),
             Evidence("group links", found.links, "links"),
             *causes.hashing(inputs.snapshot, found, flows),
@@ -343,7 +336,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, is_known: bool) -> Cond
             causes.queue_evidence(found),
             causes.routing_evidence(found.group.routing),
         ),
-        advice=f"{_advice(ports)}{_in_service(full)}",
+        advice=f"{_advice(ports)}{_in_service(level, t)}",
         confidence=found.confidence if is_sure else min(found.confidence, _OF_QUEUE_PAIRS),
         lost=round(found.lost, 3) if is_known else 0.0,
         lost_is_upper_bound=is_known and found.is_upper_bound,

@@ -17,11 +17,12 @@ CAUSE = Cause(
     ),
     severity=WARNING,
     rule=(
-        "A host pauses its switch for more than 15 % of three of five seconds, and for three times"
-        " what the quieter quarter of the busy ports has or half of the time, while it receives"
-        " less than 85 % of line rate. On InfiniBand its switch also waits for credits for a"
-        " quarter of these five seconds, or for 15 % of ten and ten times the median of eight ports"
-        " towards hosts that send half as much. A host PCIe limit of the same NIC explains it."
+        "A host pauses its switch for more than model.waiting of model.pause_ticks of model.window"
+        " seconds, and for model.rise times what the quieter quarter of the busy ports has or"
+        " model.paused, while it receives less than model.drains of line rate. On InfiniBand its"
+        " switch also waits for credits for model.no_credits of these seconds, or for model.waiting"
+        " of ten and model.scatter times the median of eight ports towards hosts that send half as"
+        " much. A host PCIe limit of the same NIC explains it."
     ),
     inputs="Pause counters at either end; on InfiniBand ib_tx_wait of the switch port",
     not_observable=(
@@ -35,6 +36,7 @@ CAUSE = Cause(
         " errors), IOMMU or address-translation misses, memory bandwidth, NUMA distance of the NIC"
         " to the memory or GPU."
     ),
+    tables=("model",),
     traits=(
         Trait.NEEDS_TRAFFIC,
         Trait.OF_HOST_PORT,

@@ -26,45 +26,13 @@ from fabmon.analysis.evidence.usual_level import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.median import median
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate, rounded_percent
 
-_PAUSED = 0.15
-"""Share of time, 0 to 1, above which a port counts as paused: below it pause, or waiting for
-credits, is ordinary flow control."""
-
-_RISE = 3.0
-"""How many times what is usual of busy ports a paused port must have."""
-
-_BUSY_UTIL = 0.03
-"""Share of line rate, 0 to 1, above which a port is busy."""
-
-_HALF = 0.5
-"""A port paused for this share of the time is paused, however many others are."""
-
-_OF_TICKS, _TICKS = 5, 3
-"""A port is paused when it was above that share in so many of the last so many ticks."""
-
-_RECEIVES_ALL = 0.85
-"""Share of line rate, 0 to 1, from which on a host takes all that its link brings: pause at the end
-of its bursts is flow control, not slowness."""
-
-_WAITS = 0.25
-"""Share of time, 0 to 1, the mean of the last ticks, without credits from which on a switch waits
-for a host: on loaded paths of InfiniBand some ports wait for a fifth of the time, and nothing is
-wrong."""
-
-_SCATTER, _AS_LOADED, _MIN_PORTS = 10.0, 0.5, 8
-"""A port towards a host that waits, over ten ticks, so many times the median of others is no
-scatter. Others are those that send this share of what it does or more, at least so many."""
-
-_STORM = 0.8
-"""Share of time, 0 to 1, above which a host that pauses its switch is a storm: at 80 % less than a
-fifth of the line rate is left ..."""
-
-_STORM_TICKS = 2
-"""... in so many ticks running."""
+_MIN_PORTS = 8
+"""Ports of switches towards hosts from which on their median is usual."""
 
 SHARE_TICKS = 3
 """Ticks of which a finding shows the largest pause share."""
@@ -137,17 +105,17 @@ class PauseGraph:
         return []
 
 
-def pause_graph(inputs: DetectorInput) -> PauseGraph:
+def pause_graph(inputs: DetectorInput, t: ModelThresholds) -> PauseGraph:
     """The graph of a tick, computed once."""
-    return inputs.once(_pause_graph)
+    return inputs.once(_pause_graph, t)
 
 
-def _pause_graph(inputs: DetectorInput) -> PauseGraph:
+def _pause_graph(inputs: DetectorInput, t: ModelThresholds) -> PauseGraph:
     structure = inputs.structure
     peer, node = structure.peer, structure.node
-    busy = inputs.mean_sent > _BUSY_UTIL
+    busy = inputs.mean_sent > t.busy
     waits, sends_pause, stalls = (
-        _is_paused(inputs.window(column)[:, -_OF_TICKS:], busy)
+        _is_paused(inputs.window(column)[:, -t.window :], busy, t)
         for column in ("pause_rx", "pause_tx", "stall")
     )
     waits |= stalls
@@ -171,30 +139,30 @@ def _pause_graph(inputs: DetectorInput) -> PauseGraph:
     return PauseGraph(
         paused=paused,
         pauses=pauses,
-        share=_share(inputs, peer),
+        share=_share(inputs, peer, t.window),
         roots=roots,
         _by_pauser=by_pauser,
         _node=node,
     )
 
 
-def _is_paused(share: Floats, busy: Mask) -> Mask:
+def _is_paused(share: Floats, busy: Mask, t: ModelThresholds) -> Mask:
     """[ports]: whether a share of time [ports, ticks] was well above what is usual now."""
     with np.errstate(invalid="ignore"):
-        is_above = share > _PAUSED
+        is_above = share > t.waiting
     if not is_above.any():
         return np.zeros(len(share), np.bool_)
     share = without_nan(share)
     usual = usual_level(share.mean(axis=1)[busy])
-    if usual is not None and _RISE * usual > _PAUSED:
-        is_above = share > min(_RISE * usual, _HALF)
-    return count_ticks(is_above) >= _TICKS
+    if usual is not None and t.rise * usual > t.waiting:
+        is_above = share > min(t.rise * usual, t.paused)
+    return count_ticks(is_above) >= t.pause_ticks
 
 
-def _share(inputs: DetectorInput, peer: Rows) -> Floats:
+def _share(inputs: DetectorInput, peer: Rows, ticks: int) -> Floats:
     """[ports]: the mean share of time paused over the last ticks, as either end counts it."""
-    own = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall"))[:, -_OF_TICKS:]
-    sent = rows_of(inputs.filled("pause_tx")[:, -_OF_TICKS:], peer)
+    own = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall"))[:, -ticks:]
+    sent = rows_of(inputs.filled("pause_tx")[:, -ticks:], peer)
     sent[peer == NONE] = 0
     share: Floats = np.fmax(own, sent).mean(axis=1, dtype=np.float64)
     return share
@@ -228,8 +196,9 @@ class HostPauses:
     all but stops the switch port, whatever arrives.
     """
 
-    def __init__(self, storm: Cause) -> None:
+    def __init__(self, storm: Cause, t: ModelThresholds) -> None:
         self._storm = storm
+        self._t = t
 
     def conditions(self, inputs: DetectorInput, cause: Cause) -> Iterator[Condition]:
         """One condition for each port with one of the two causes."""
@@ -238,7 +207,8 @@ class HostPauses:
                 yield self._condition(inputs, pause, cause)
 
     def _pauses(self, inputs: DetectorInput) -> tuple[_HostPause, ...]:
-        graph, nodes = pause_graph(inputs), inputs.structure.fabric.nodes
+        t = self._t
+        graph, nodes = pause_graph(inputs, t), inputs.structure.fabric.nodes
         found = []
         for node, rows in graph.roots.items():
             if nodes[node].role != HOST:
@@ -246,7 +216,7 @@ class HostPauses:
             waiting = graph.victims(node)
             for row in rows.tolist():
                 share = inputs.pauses_peer(row)
-                if inputs.received_filled[row, -SHARE_TICKS:].max() >= _RECEIVES_ALL:
+                if inputs.received_filled[row, -SHARE_TICKS:].max() >= t.drains:
                     continue
                 if self._is_background(inputs, graph, row):
                     continue
@@ -264,20 +234,20 @@ class HostPauses:
 
     def _is_background(self, inputs: DetectorInput, graph: PauseGraph, row: int) -> bool:
         """Whether the switch before a port waits for credits no more than on a loaded path."""
-        edge = int(inputs.structure.peer[row])
+        t, edge = self._t, int(inputs.structure.peer[row])
         if edge == NONE or not np.isfinite(inputs.window("stall")[edge]).any():
             return False
-        if float(graph.share[edge]) >= _WAITS:
+        if float(graph.share[edge]) >= t.no_credits:
             return False
         own = float(inputs.total("stall")[edge]) / TICKS
-        if own < _PAUSED:
+        if own < t.waiting:
             return True
         edges, sent, waits = inputs.once(_waits_before_hosts)
-        others = waits[(sent >= _AS_LOADED * inputs.mean_sent[edge]) & (edges != edge)]
-        return len(others) < _MIN_PORTS or own < _SCATTER * median(others)
+        others = waits[(sent >= t.held * inputs.mean_sent[edge]) & (edges != edge)]
+        return len(others) < _MIN_PORTS or own < t.scatter * median(others)
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
-        if (share[-_STORM_TICKS:] > _STORM).all():
+        if (share[-self._t.storm_ticks :] > self._t.storm).all():
             return True
         return float(inputs.snapshot.column("pause_storm_errors")[row]) > 0
 

@@ -22,7 +22,7 @@ from fabmon.analysis.model.candidates import Candidate, candidates
 from fabmon.analysis.model.evidence import judged
 from fabmon.analysis.model.shared_links import SharedLinks, shared_links
 from fabmon.analysis.model.signs import Signs, signs
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
 OWN_QUEUE = "marks or drops of the link's own queue"
@@ -31,9 +31,6 @@ CNPS_OR_MARKS = "CNPs or marks"
 
 _SEEN, _BY_LOAD = 0.95, 0.85
 """Confidence, 0 to 1, of a bottleneck whose queue is seen, and of one that only the load shows."""
-
-_USED = 0.1
-"""Share of the fullest link's load, 0 to 1, above which a link counts as used."""
 
 
 class Place(Enum):
@@ -103,11 +100,6 @@ class Bottleneck:
     def imbalance(self) -> float:
         """1 - mean/max of the group, 0 to 1."""
         return max(0.0, 1.0 - float(np.nanmean(self.level)) / float(np.nanmax(self.level)))
-
-    @property
-    def used(self) -> int:
-        """Links of the group that carry a notable part of the traffic."""
-        return int((self.level > _USED * float(np.nanmax(self.level))).sum())
 
     @property
     def effective_flows(self) -> float:

@@ -20,7 +20,7 @@ from fabmon.analysis.model.ends import Ends, could_send, sent_and_received
 from fabmon.analysis.model.loads import Loads
 from fabmon.analysis.model.shared_links import SharedLinks
 from fabmon.analysis.model.signs import Signs
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
 _MAX_RECEIVERS = 32

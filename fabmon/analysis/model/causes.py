@@ -9,7 +9,7 @@ from fabmon.analysis.evidence.null_model import hashing_evidence
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.finding import Evidence
 from fabmon.analysis.model.bottlenecks import Bottleneck
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.routing_mode import UNKNOWN, Routing
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wording import rounded_percent

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabmon.analysis.fabric_structure import Mask, Rows
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
 _PAIRS = 256

@@ -9,7 +9,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.model.signs import Signs
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
 

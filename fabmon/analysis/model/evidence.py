@@ -11,7 +11,7 @@ from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.model.candidates import Candidate
 from fabmon.analysis.model.signs import SIGN_TICKS, Signs
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
 ONE_NIC, ANOTHER_LINK = "one NIC accounts for it", "another link brings it"

@@ -11,7 +11,7 @@ from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.model.ends import Ends
 from fabmon.analysis.model.shared_links import SharedLinks
 from fabmon.analysis.model.signs import Signs
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput, total_of, without_nan
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.median import median
-from fabmon.analysis.model.thresholds import ModelThresholds
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
 _MIN_PORTS = 8
