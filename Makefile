@@ -13,8 +13,6 @@ BIN := $(VENV)/bin
 PYTHON39 ?= $(shell for p in python3.9 $$HOME/.pyenv/versions/3.9.*/bin/python3.9 pypy3; do \
   $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 9))' 2>/dev/null && { echo $$p; break; }; done)
 VENV39 := .venv39
-# The names of the tests that failed beside others and passed alone.
-PASSED_ALONE := $(VENV)/passed-alone
 # The tools that make packages and pages.
 RELEASE := .venv-release
 # What the broken jobs run in; pip's usual settings (PIP_INDEX_URL) say where from: the CPU wheel is enough.
@@ -113,14 +111,12 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 
 .PHONY: test
 test: setup system $(VENV39)/.ready ## every test
-	@rm -f $(PASSED_ALONE)
-	$(BIN)/python -m tests.run_again $(PASSED_ALONE) -n 2 --dist worksteal --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
-	$(BIN)/python -m tests.run_again $(PASSED_ALONE) tests/lab $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
+	$(BIN)/pytest tests/lab $(PYTEST_ARGS)
 	@if [ -e $(VENV39)/.ready ]; then echo "the node half under Python 3.9:"; \
 	  $(VENV39)/bin/python -m pytest tests/unit/collectors -p no:cacheprovider $(PYTEST_ARGS); \
 	elif [ "$$FABMON_NEED_ALL" = 1 ]; then echo "FAILED: no Python 3.9 for the node half"; exit 1; \
 	else echo "SKIPPED: the node half under Python 3.9 (no python3.9 on the PATH; set PYTHON39=)"; fi
-	@if [ -e $(PASSED_ALONE) ]; then cat $(PASSED_ALONE); fi
 
 .PHONY: test-packages
 test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)
