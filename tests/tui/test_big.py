@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from fabmon.tui.widgets.heatgrid import HeatGrid
+from tests import work
 from tests.tui.running import running
 from tests.tui.worlds import big
 
@@ -83,13 +82,10 @@ async def test_a_heading_stays_in_sight_while_its_rows_pass() -> None:
         assert run.lines[2].split()[:3] == ["rail", "0", "1"]
 
 
-async def test_a_tick_is_drawn_in_time() -> None:
-    """A guard with much slack; the heatmap itself is measured by `make bench`."""
+async def test_a_tick_is_drawn_without_a_look_at_each_port() -> None:
+    """How long it takes, `make bench` measures."""
     async with running(BIG, size=(240, 70)) as run:
-        taken = []
-        for seq in range(71, 77):
-            scene = BIG.scene(seq)
-            start = time.process_time()
+        scene = BIG.scene(71)
+        with work.counted() as done:
             await run.app.take(scene)
-            taken.append(time.process_time() - start)
-        assert min(taken) < 0.4
+        assert done.lines < 400_000

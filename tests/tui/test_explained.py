@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from fabmon.tui.text.pages.node import node_page
 from fabmon.tui.text.pages.port import counters
 from fabmon.tui.text.picture import canvas
 from fabmon.tui.text.picture.pictures import PICTURES
+from tests import work
 from tests.builders import new_pipeline
 from tests.fixtures import nvml
 from tests.fixtures.hosts import hgx_host
@@ -360,18 +360,15 @@ BIG = big()
 
 @pytest.mark.parametrize("cause", ["ecmp_collision", "straggler", "slow_receiver", "degraded_link"])
 def test_a_page_costs_little_at_8192_rails(cause: str) -> None:
-    """A guard with much slack: 1 to 4 ms when it was written."""
     scene = BIG.scene(70)
     finding = msgspec.structs.replace(scene.findings[0], cause=cause)
     if cause == "straggler":
         host = scene.snapshot.fabric.node("gpu500")
         finding = msgspec.structs.replace(finding, rows=tuple(p.row for p in host.ports))
-    taken = []
-    for _ in range(5):
-        start = time.process_time()
+    lines_of(scene, finding, 119, 37)  # makes what is kept
+    with work.counted() as done:
         lines_of(scene, finding, 119, 37)
-        taken.append(time.process_time() - start)
-    assert min(taken) < 0.03
+    assert done.lines < 200_000
 
 
 def test_the_picture_of_a_finding_that_does_not_hold_is_of_the_time_at_which_it_last_held() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 
 import numpy as np
 import pytest
@@ -25,6 +24,7 @@ from fabmon.tui.cells import (
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.widgets.heatgrid import HeatGrid
+from tests import work
 from tests.tui import golden
 from tests.tui.plain_rows import plain_rows
 
@@ -206,20 +206,16 @@ async def test_the_cursor_is_seen_without_colour_and_without_gaps() -> None:
         assert [s.text for s in segments if s.style and s.style.reverse] == ["0"]
 
 
-async def test_ten_thousand_cells_are_drawn_in_time() -> None:
-    """A guard with much slack against the grossest regressions: `make bench` measures."""
+async def test_ten_thousand_cells_are_drawn_at_a_few_lines_each() -> None:
+    """How long it takes, `make bench` measures."""
     app = GridApp(look())
     random = np.random.default_rng(1)
-    frames = [random.integers(0, 32, (50, 200)).astype(np.uint16) for _ in range(4)]
+    codes = random.integers(0, 32, (50, 200)).astype(np.uint16)
     rows = plain_rows(50, 200)
     async with app.run_test(size=(200, 50)) as pilot:
-        app.grid.show(frames[0], rows)
         await pilot.pause()
-        taken = []
-        for turn in range(12):
-            start = time.process_time()
-            app.grid.show(frames[turn % 4], rows)
+        with work.counted() as done:
+            app.grid.show(codes, rows)
             for strip in app.grid.render_lines(Region(0, 0, 200, 50)):
                 strip.render(app.console)
-            taken.append(time.process_time() - start)
-    assert min(taken) < 0.02
+    assert done.lines < 200_000

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.line import FindingTarget, NodeTarget, PortTarget
 from fabmon.tui.names import MOST, NameIndex, commands, metric_entries, scene_entries
 from fabmon.tui.widgets.choosers import JumpPrompt
+from tests import work
 from tests.tui.fabrics import fabric
 from tests.tui.running import running
 from tests.tui.scenes import World
@@ -60,17 +59,13 @@ def test_a_query_with_special_characters_is_only_text() -> None:
         INDEX.search(query)
 
 
-def test_10000_names_are_searched_within_a_frame() -> None:
-    """A guard with much slack: 2 to 9 ms when it was written."""
+def test_a_search_does_not_look_at_10000_names_one_by_one() -> None:
     index = NameIndex(big().fabric)
     assert len(index.search("g")) == MOST
     for query in ("g", "gpu", "gpu512", "gpu512 r3", "g512r3", "u r 7", "zzz", "1", "r3 gpu512"):
-        taken = []
-        for _ in range(5):
-            start = time.process_time()
+        with work.counted() as done:
             index.search(query)
-            taken.append(time.process_time() - start)
-        assert min(taken) < 0.06, query
+        assert done.lines < 20_000, query
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -19,6 +17,7 @@ from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, TimelineView
+from tests import work
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, HEALTHY, big, troubled
@@ -166,35 +165,22 @@ async def _choose_the_first(run: Running) -> None:
 
 
 def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
-    """A guard with much slack: 0.2 ms when it was written."""
     scene, screen_state = _wide(BIG.scene(70)), ScreenState("pod7", Depth.TRUECOLOR)
     screen_state.take(scene)
     levels = scale(heat_metric("util"), Depth.TRUECOLOR, False)
-    plain = _least(lambda: screen_state.draw_context(scene, 120).codes(levels))
-
-    def choose_and_draw() -> object:
+    screen_state.draw_context(scene, 120).codes(levels)  # makes what is kept
+    with work.counted() as done:
         screen_state.select("")
         screen_state.select(scene.findings[0].key)
-        return screen_state.draw_context(scene, 120).codes(levels)
-
-    taken = _least(choose_and_draw)
-    assert (screen_state.draw_context(scene, 120).codes(levels) & SELECTED).any()
-    assert taken - plain < 0.005
+        codes = screen_state.draw_context(scene, 120).codes(levels)
+    assert (codes & SELECTED).any()
+    assert done.lines < 50_000
 
 
 def _wide(scene: Scene) -> Scene:
     """The scene with a finding that is about a thousand ports."""
     finding = msgspec.structs.replace(scene.findings[0], rows=tuple(range(1000)))
     return replace(scene, findings=(finding, *scene.findings[1:]))
-
-
-def _least(run: Callable[[], object]) -> float:
-    taken = []
-    for _ in range(10):
-        start = time.process_time()
-        run()
-        taken.append(time.process_time() - start)
-    return min(taken)
 
 
 async def test_an_event_that_is_opened_is_gone_to() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import msgspec
@@ -14,6 +13,7 @@ from fabmon.fabric.flows.queue_pairs import queue_pairs_of
 from fabmon.fabric.flows.udp_source_port import roce_source_port
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.leaves import NONE
+from tests import work
 from tests.builders import hello, neighbour, port
 from tests.connections import Wires
 
@@ -158,7 +158,7 @@ def test_nobody_reported_is_no_flow() -> None:
     assert found.flows.reporting == {"a", "b"}
 
 
-def test_half_a_million_queue_pairs_join_in_less_than_a_second() -> None:
+def test_half_a_million_queue_pairs_are_joined_without_a_look_at_each() -> None:
     lots, count = np.random.default_rng(1), 1024 * 8 * 32
     ends = lots.integers(64, 1 << 24, (2, count))
     nics = lots.permutation(2 * count) // 64
@@ -176,9 +176,8 @@ def test_half_a_million_queue_pairs_join_in_less_than_a_second() -> None:
     }
     fabric = build([Host(name=name) for name in hellos], hellos, PortRows(), 1)
     pairs_of = {name: pairs for name, said in hellos.items() if (pairs := queue_pairs_of(said))}
-    start_s = time.process_time()
-    table = Connections(fabric, pairs_of).flows
-    took_s = time.process_time() - start_s
+    with work.counted() as done:
+        table = Connections(fabric, pairs_of).flows
     assert len(table) == 2 * count
     assert (table.dst != NONE).mean() > 0.999
-    assert took_s < 2.0, "0.4 s on an idle machine"
+    assert done.lines < count

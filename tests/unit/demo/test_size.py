@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 import numpy as np
 import pytest
@@ -12,17 +10,12 @@ from fabmon.feeds.demo import scenario as scenarios
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.random_faults import with_random_faults
 
-CPU_S = 5.0
-"""Of the fabric up to its first two ticks; 1.6 s for 1,024 hosts on a quiet core."""
-
 
 @pytest.mark.parametrize("kind", ["leaf-spine", "rail", "fat-tree"])
 @pytest.mark.parametrize("hosts", [4, 20, 128, 256, 1024])
-def test_every_size_starts_within_seconds(kind: str, hosts: int) -> None:
-    began_s = time.process_time()
+def test_every_size_starts(kind: str, hosts: int) -> None:
     feed = DemoFeed(with_random_faults(scenarios.resized(scenarios.tour(kind), hosts, None)))
     first, second = feed.step(), feed.step()
-    assert time.process_time() - began_s < CPU_S
     assert len(first.hellos) == len(feed.hosts) == len(second.frames) >= hosts
 
 
