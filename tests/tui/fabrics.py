@@ -36,6 +36,7 @@ def fabric(
     maker = _Maker()
     nodes: list[Node] = []
     groups: list[EcmpGroup] = []
+    uplinks: list[list[Port]] = []
     per_spine = max(1, 8 // spines)
     for leaf in range(1, leaves + 1):
         name = f"leaf{leaf}"
@@ -43,6 +44,7 @@ def fabric(
         first = hosts * rails
         count = spines * per_spine
         up = [maker.port(name, f"swp{first + n + 1}", UPLINK, n) for n in range(count)]
+        uplinks.append(up)
         nodes.append(Node(name, SWITCH, name, tuple(down + up), _ABOUT_SWITCH))
         groups.append(EcmpGroup(name, f"{name} uplinks", tuple(p.row for p in up), hosts))
         for host in range(hosts):
@@ -61,12 +63,7 @@ def fabric(
         name = f"spine{spine + 1}"
         down = [maker.port(name, f"swp{n + 1}", DOWNLINK, n) for n in range(leaves * per_spine)]
         nodes.append(Node(name, SWITCH, "spines", tuple(down), _ABOUT_SWITCH))
-        for leaf in range(leaves):
-            up = [
-                port
-                for port in maker.ports
-                if port.node == f"leaf{leaf + 1}" and port.role == UPLINK
-            ]
+        for leaf, up in enumerate(uplinks):
             for n in range(per_spine):
                 maker.join(up[spine * per_spine + n], down[leaf * per_spine + n])
     return maker.finish(nodes, groups)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from fabmon.fabric.wire.messages import Notice
 from tests.tui.fabrics import fabric
 from tests.tui.scenes import World
@@ -44,6 +46,7 @@ def connecting() -> World:
     )
 
 
+@cache
 def big() -> World:
     """1,024 hosts of 8 rails under 32 leaves, 8 spines."""
     return World(fabric(leaves=32, spines=8, hosts=32), collides=30)
