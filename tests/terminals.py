@@ -12,6 +12,9 @@ import time
 import tty
 from collections.abc import Callable, Mapping, Sequence
 
+PATIENCE_S = 240.0
+"""For a program to start and to answer, on a machine that is busy with other tests."""
+
 
 class Tmux:
     """A shell line in a tmux server of its own."""
@@ -36,7 +39,7 @@ class Tmux:
         """The process that was started."""
         return int(self._tmux("list-panes", "-F", "#{pane_pid}"))
 
-    def until(self, pattern: str, timeout_s: float = 60) -> str:
+    def until(self, pattern: str, timeout_s: float = PATIENCE_S) -> str:
         """The screen, once it shows `pattern`, however busy the machine is."""
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
@@ -46,7 +49,7 @@ class Tmux:
             time.sleep(0.05)
         raise AssertionError(f"{pattern!r} did not appear in {timeout_s:g} s:\n{text}")
 
-    def until_gone(self, part: str, timeout_s: float = 60) -> None:
+    def until_gone(self, part: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the screen does not show `part` any more."""
         deadline_s = time.monotonic() + timeout_s
         while part in self.text():
@@ -86,11 +89,11 @@ class Pty:
     def send(self, data: bytes) -> None:
         os.write(self._ours, data)
 
-    def until(self, text: str, timeout_s: float = 60) -> None:
+    def until(self, text: str, timeout_s: float = PATIENCE_S) -> None:
         """Read until the program has written `text`."""
         self._read(lambda: text.encode() in self.output, timeout_s, repr(text))
 
-    def wait(self, timeout_s: float = 60) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Read until the program has ended; its exit status."""
         self._read(lambda: self.process.poll() is not None, timeout_s, "its end")
         self.drain(0.2)

@@ -90,7 +90,7 @@ class Running:
         for _ in range(_ROUNDS):
             await self.pilot.pause(0)
 
-    async def until(self, wanted: Callable[[], bool], timeout_s: float = 30) -> None:
+    async def until(self, wanted: Callable[[], bool], timeout_s: float = 120) -> None:
         """Wait until a condition is true, however busy the machine is."""
         deadline_s = time.monotonic() + timeout_s
         while not wanted():
