@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
+# Where it is set, each of the thousand processes that the tests start would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The console needs 3.11; the first interpreter on the PATH that really is one wins.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -110,13 +112,8 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 	@$(BIN)/python -m tests.lab
 
 .PHONY: test
-test: setup system $(VENV39)/.ready ## every test
-	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
-	$(BIN)/pytest tests/lab $(PYTEST_ARGS)
-	@if [ -e $(VENV39)/.ready ]; then echo "the node half under Python 3.9:"; \
-	  $(VENV39)/bin/python -m pytest tests/unit/collectors -p no:cacheprovider $(PYTEST_ARGS); \
-	elif [ "$$FABMON_NEED_ALL" = 1 ]; then echo "FAILED: no Python 3.9 for the node half"; exit 1; \
-	else echo "SKIPPED: the node half under Python 3.9 (no python3.9 on the PATH; set PYTHON39=)"; fi
+test: setup system $(VENV39)/.ready ## every test, four at a time on two cores: the lab, which begins, and daemons are waited for
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/packages $(PYTEST_ARGS)
 
 .PHONY: test-packages
 test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)

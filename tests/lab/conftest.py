@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from tests.lab import Lab, play
-from tests.lab.playing import Played, playing
+from tests.lab import Lab
 from tests.requirements import need_command, need_path, need_root
 
 SEED = "/proc/sys/net/ipv4/fib_multipath_hash_seed"
@@ -28,17 +26,6 @@ def lab_parts() -> None:
     need_command("unshare", "util-linux")
     need_command("hostname", "hostname")
     need_path(SEED, "a Linux kernel of 6.11 or later, with CONFIG_IP_ROUTE_MULTIPATH")
-
-
-@pytest.fixture(scope="session")
-def played(request: pytest.FixtureRequest, lab_parts: None) -> Iterator[Played]:
-    """The scenarios that are to be tested, and the job of MPI if it is, each on its own lab."""
-    names = {item.nodeid.rpartition("/")[2] for item in request.session.items}
-    paths = [p for p in play.paths() if f"test_scenarios.py::test_scenario[{p.stem}]" in names]
-    has_mpi = shutil.which("mpirun") is not None and shutil.which("mpicc") is not None
-    mpi = has_mpi and any(name.startswith("test_mpi.py") for name in names)
-    with playing(paths, mpi) as futures:
-        yield futures
 
 
 @pytest.fixture(scope="session")

@@ -1,44 +1,32 @@
-"""Plays scenarios, and a job of MPI, some at a time, each on a lab of its own."""
+"""Plays scenarios, some at a time, each on a lab of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab import mpi_life
-from tests.lab.mpi_life import Life
 from tests.lab.play import Outcome, TooBusyError, play
 from tests.lab.scenario import Scenario, read
 
 AT_ONCE = 3
-"""Labs that two cores carry: each takes a good third of one."""
+"""Labs that two cores carry beside other tests: each takes a sixth of one."""
 
 _ATTEMPTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What becomes of scenarios, by their files, and of the job of MPI where it is played."""
-
-    scenarios: dict[Path, Future[Outcome]]
-    mpi: Future[Life] | None
-
-
 @contextmanager
-def playing(paths: Sequence[Path], mpi: bool = False, at_once: int = AT_ONCE) -> Iterator[Played]:
-    """Play scenarios, and the job of MPI if wanted; the longest first, so that none is left alone
-    at the end.
-    """
+def playing(
+    paths: Sequence[Path], at_once: int = AT_ONCE
+) -> Iterator[Mapping[Path, Future[Outcome]]]:
+    """Play scenarios, the longest first, so that none is left alone at the end."""
     scenarios = {path: read(path) for path in paths}
     longest_first = sorted(paths, key=lambda path: -scenarios[path].expect.seconds)
     with ThreadPoolExecutor(at_once) as pool:
-        life = pool.submit(mpi_life.live) if mpi else None
         futures = {path: pool.submit(_as_planned, scenarios[path]) for path in longest_first}
         try:
-            yield Played({path: futures[path] for path in paths}, life)
+            yield {path: futures[path] for path in paths}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     outcomes: dict[str, list[Outcome]] = {path.stem: [] for path in paths}
     for run in range(1, options.runs + 1):
         with playing(paths, at_once=options.at_once) as futures:
-            for path, future in futures.scenarios.items():
+            for path, future in futures.items():
                 try:
                     outcome = future.result()
                 except (LabError, OSError, AssertionError) as problem:

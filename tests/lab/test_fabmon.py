@@ -128,8 +128,10 @@ def processes_of(lab: Lab, node: str) -> list[str]:
 
 
 def files_of(lab: Lab, node: str) -> set[str]:
-    """Files below the user's home and the temporary folders that belong to the user."""
-    find = f"find ~{lab.user} /tmp /var/tmp /dev/shm -user {lab.user} 2>/dev/null || true"
+    """Files in the user's home and the temporary folders that belong to the user."""
+    find = (
+        f"find ~{lab.user} /tmp /var/tmp /dev/shm -maxdepth 2 -user {lab.user} 2>/dev/null || true"
+    )
     return set(lab.exec(node, ["sh", "-c", find]).stdout.split())
 
 

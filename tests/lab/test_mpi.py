@@ -17,34 +17,38 @@ from tests.lab.mpi_life import (
     STOPPED_HOST,
     UPLINK_MBPS,
     Life,
+    live,
 )
-from tests.lab.playing import Played
 from tests.requirements import need_command
 
 pytestmark = pytest.mark.timeout(900)  # The first waits for all of the job's life.
 
 
 @pytest.fixture(scope="module")
-def life(played: Played) -> Life:
+def life(lab_parts: None) -> Life:
     need_command("mpirun", "openmpi-bin")
     need_command("mpicc", "libopenmpi-dev")
     need_command("salloc", "slurm-client")
-    assert played.mpi is not None
-    return played.mpi.result()
+    return live()
 
 
 def test_the_step_time_is_the_jobs_own(life: Life) -> None:
-    """Of the same steps: those that were done when fabmon reported it."""
+    """Within the error that fabmon says, of some of the steps that were done when it said so: on a
+    busy machine they are not all alike, and it measures the last of them."""
     said = [line for line in life.even.said if line["type"] == "rhythm"][-1]
     until_s = life.start_s + said["at_s"]
     ends_s = [step.done_s for step in life.even.steps if step.done_s < until_s]
-    own_s = statistics.median(after - before for before, after in pairwise(ends_s))
+    assert len(ends_s) > MEASURED_STEPS
+    steps_s = [after - before for before, after in pairwise(ends_s)]
+    own_s = [
+        statistics.median(steps_s[first : first + MEASURED_STEPS])
+        for first in range(len(steps_s) - MEASURED_STEPS + 1)
+    ]
     print(
-        f"step: {own_s:.2f} s by the job, {said['step_s']:.2f} ± {said['error_s']:.2f} s by fabmon,"
-        f" {len(ends_s)} steps"
+        f"step: {min(own_s):.2f} to {max(own_s):.2f} s by the job, {said['step_s']:.2f} ±"
+        f" {said['error_s']:.2f} s by fabmon, {len(ends_s)} steps"
     )
-    assert len(ends_s) >= MEASURED_STEPS
-    assert said["step_s"] == pytest.approx(own_s, rel=0.05)
+    assert min(own_s) - said["error_s"] <= said["step_s"] <= max(own_s) + said["error_s"]
     assert len(said["hosts"]) == 8
 
 

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from tests.lab import play
-from tests.lab.playing import Played
+from tests.lab.play import Outcome
+from tests.lab.playing import playing
 from tests.requirements import need_command, need_path
 
 pytestmark = pytest.mark.timeout(900)  # Each waits for those that are played before it.
 
 
-@pytest.fixture(autouse=True)
-def _wire_parts() -> None:
+@pytest.fixture(scope="module")
+def played(
+    request: pytest.FixtureRequest, lab_parts: None
+) -> Iterator[Mapping[Path, Future[Outcome]]]:
+    """The scenarios that are to be tested, each on its own lab."""
     need_command("ethtool", "ethtool")
     need_path("/dev/net/tun", "a Linux kernel with CONFIG_TUN and CONFIG_MACVLAN")
+    names = {item.name for item in request.session.items}
+    with playing([p for p in play.paths() if f"test_scenario[{p.stem}]" in names]) as futures:
+        yield futures
 
 
 @pytest.mark.parametrize("path", play.paths(), ids=lambda path: path.stem)
-def test_scenario(path: Path, played: Played) -> None:
-    outcome = played.scenarios[path].result()
+def test_scenario(path: Path, played: Mapping[Path, Future[Outcome]]) -> None:
+    outcome = played[path].result()
     print(outcome.story)
     assert outcome.happened, f"it did not happen as planned: {outcome.story}"
     assert outcome.is_right, outcome.story

@@ -19,6 +19,7 @@ from fabmon.feeds.older_python import without_annotations
 from fabmon.feeds.probe_input import ProbeSettings
 from tests.fixtures import interpreters, nvml
 from tests.fixtures.hosts import SMALL_HOSTS
+from tests.requirements import need
 
 ROOT = Path(__file__).parents[3]
 MODULES = sorted(ROOT.glob("collectors/**/*.py"))
@@ -50,6 +51,21 @@ def interpreter(version: str) -> str:
     if found is None:
         pytest.skip(f"no python{version} on the PATH or in ~/.pyenv")
     return found
+
+
+@pytest.mark.timeout(900)
+def test_the_tests_of_the_node_half_pass_on_python_3_9() -> None:
+    python = ROOT / ".venv39" / "bin" / "python"
+    need("Python 3.9 with the packages of these tests", python.exists(), "make test PYTHON39=")
+    # A fabric simulated in real time is read in the same way.
+    options = ["-p", "no:cacheprovider", "--ignore-glob", "*/test_ib_f*"]
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q", *options, "tests/unit/collectors"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_annotations_are_blanked_out_in_place() -> None:
