@@ -106,7 +106,7 @@ def test_changes_of_carrier_are_counted_over_two_minutes_whatever_the_interval(
     assert finding.text == "a r0 changed carrier 3 times in the last 2 min"
 
 
-@pytest.mark.parametrize("interval_s", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("interval_s", [0.5, 1.0, 4.0])
 def test_changes_of_carrier_more_than_two_minutes_apart_are_no_flapping(interval_s: float) -> None:
     times = [round(second / interval_s) for second in (10, 60, 140)]
     counts = [sum(seq >= each for each in times) for seq in range(round(152 / interval_s))]

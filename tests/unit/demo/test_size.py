@@ -11,8 +11,14 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.random_faults import with_random_faults
 
 
-@pytest.mark.parametrize("kind", ["leaf-spine", "rail", "fat-tree"])
-@pytest.mark.parametrize("hosts", [4, 20, 128, 256, 1024])
+@pytest.mark.parametrize(
+    ("kind", "hosts"),
+    [
+        *(("leaf-spine", hosts) for hosts in (4, 20, 128, 1024)),
+        *(("rail", hosts) for hosts in (4, 256)),
+        *(("fat-tree", hosts) for hosts in (20, 256)),
+    ],
+)
 def test_every_size_starts(kind: str, hosts: int) -> None:
     feed = DemoFeed(with_random_faults(scenarios.resized(scenarios.tour(kind), hosts, None)))
     first, second = feed.step(), feed.step()

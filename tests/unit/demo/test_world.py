@@ -20,7 +20,6 @@ from fabmon.feeds.demo.scenario import (
     Scenario,
     ScenarioError,
     parse,
-    tour,
 )
 from fabmon.history.history import History
 from tests.unit.demo.worlds import Reader, scenario
@@ -135,15 +134,6 @@ def test_a_lost_node_is_silent_then_lost_then_back_with_new_counters() -> None:
         hello.boot_id for tick in reader.ticks for name, hello in tick.hellos if name[-1] == "3"
     }
     assert {"gpu003-0", "gpu003-1"} <= boots
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_tour_plays_to_its_end(kind: str) -> None:
-    feed = DemoFeed(tour(kind))
-    end_s = int(tour(kind).fault[-1].until)
-    reader = Reader(feed).step(end_s)
-    assert all(truth.seen_s is not None for truth in feed.truth)
-    assert reader.ticks[-1].seq == end_s - 1
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,8 @@ def test_names_are_not_formulas_in_csv(tmp_path: Path) -> None:
 def test_lines_are_those_of_a_replay(pod7: Path, tmp_path: Path) -> None:
     replay = fabmon("replay", str(pod7), "--speed", "max", "--format", "jsonl")
     assert exported(pod7, tmp_path / "a.jsonl").read_text() == replay.stdout
-    for options in ((), ("-o", "-")):
-        piped = fabmon("export", str(pod7), "--format", "jsonl", *options)
-        assert (piped.stdout, piped.stderr) == (replay.stdout, "")
+    piped = fabmon("export", str(pod7), "--format", "jsonl", "-o", "-")
+    assert (piped.stdout, piped.stderr) == (replay.stdout, "")
 
 
 def test_links_are_selected_by_filters_of_the_screen(pod7: Path, tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def test_an_empty_host_name_is_not_replaced_by_a_process() -> None:
 
 
 def test_a_long_line_is_read_to_its_end(tmp_path: Path) -> None:
-    """Also without an end of line for megabytes."""
-    for length in (4000, 5000, 70_000, 5 << 20):
+    """Also without an end of line for a megabyte."""
+    for length in (4000, 5000, 70_000, 1 << 20):
         bar = CAPTION * (length // len(CAPTION))
         path = tmp_path / "job.log"
         path.write_text(f"{bar}{watchdog(7, 77)[0]} {'x' * 900}\n")
