@@ -6,7 +6,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +109,14 @@ def test_the_command_shows_what_a_switch_samples_while_it_listens(tmp_path: Path
     hosts.write_text(f"leaf1 via=sflow address={sflow.AGENT}\n")
     port = free_port()
     program = [str(Path(sys.executable).with_name("fabmon")), "flows", "--hosts", str(hosts)]
-    options = ["--sflow", f"127.0.0.1:{port}", "--format", "json", "--duration", "60"]
-    began_s = time.monotonic()
+    # It does not wait for the end.
+    options = ["--sflow", f"127.0.0.1:{port}", "--format", "json", "--duration", "3600"]
     with subprocess.Popen(
         [*program, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         sent_bps = send_until_done(process, port)
         out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert time.monotonic() - began_s < 55, "it does not wait to the end"
     said: dict[str, Any] = json.loads(out)
     found = {(each["port"], each["direction"]): each for each in said["sampled"]}
     assert sorted(found) == [("leaf1/Ethernet17", "rx"), ("leaf1/Ethernet3", "tx")]

@@ -25,6 +25,7 @@ from fabmon.alerts.notifier import ExecTransport, WebhookTransport
 from fabmon.alerts.settings import AlertsConfig, ExecReceiver, WebhookReceiver
 from fabmon.alerts.template import BUILT_IN
 from fabmon.analysis.finding import Change
+from tests import work
 from tests.goldens import check_golden
 from tests.unit.alerts.alertmanager import Posts, posts
 from tests.unit.alerts.test_alert_book import finding, outbox, scene
@@ -220,13 +221,11 @@ async def test_ten_thousand_findings_in_a_minute_are_few_messages(hook: Posts) -
     )
     causes = ("incast", "slow_receiver", "host_pcie_limit", "link_errors")
     every = [finding(f"gpu{number:05}", causes[number % 4]) for number in range(10_000)]
-    taken_s = []
     async with Alerts(config, "pod7") as alerts:
         for tick in range(60):
             shown = every[max(0, tick - 2) * 167 : (tick + 1) * 167]
-            begun_s = time.thread_time()
-            alerts.accept(scene(*shown, time_s=tick))
-            taken_s.append(time.thread_time() - begun_s)
+            with work.counted() as done:
+                alerts.accept(scene(*shown, time_s=tick))
             await asyncio.sleep(0.03)
         alerts.accept(scene(time_s=61))
         await asyncio.to_thread(until, lambda: len(hook.bodies) >= 60)
@@ -236,5 +235,4 @@ async def test_ten_thousand_findings_in_a_minute_are_few_messages(hook: Posts) -
     assert ("incast:more", "open") in changes[:4], "what is above 20 shares an alert, sent first"
     single = [change for change in changes if not change[0].endswith(":more")]
     assert len(single) == len(set(single)), "nothing is sent twice"
-    assert sorted(taken_s)[30] < 0.05
-    print(f"a tick takes {sorted(taken_s)[30] * 1e3:.1f} ms, {max(taken_s) * 1e3:.0f} at most")
+    assert done.lines < 100_000

@@ -83,12 +83,10 @@ def speaks(*lines: bytes, pause_s: float = 0.0, then_s: float = 30.0) -> Handler
     return handle
 
 
-async def test_a_node_is_up_at_once(nodes: Nodes, empty_root: str) -> None:
+async def test_a_node_is_up_by_way_of_its_states(nodes: Nodes, empty_root: str) -> None:
     host = ssh_host("gpu1", await nodes.listen())
-    start = asyncio.get_running_loop().time()
     async with live(nodes, empty_root, host) as feed:
         latest, ticks = await watch(feed, are(NodeState.UP, "gpu1"))
-    assert asyncio.get_running_loop().time() - start < 15.0, "0.5 s where nothing else runs"
     assert frames_of(ticks, "gpu1")[0] == 0
     states = [status.state for tick in ticks for status in tick.statuses]
     assert states == ["queued", "connecting", "starting", "up"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.recording.crafted import CASES, interval
 
-CPU_S = 30.0
+CPU_S = 120.0
 MEMORY_BYTES = 5 << 28
 """1.25 GiB: two blocks at a time take 0.9 to 1.1 GiB, as threads happen to overlap.
 

@@ -203,7 +203,7 @@ def test_a_torus_has_dimensions(sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("degree", [1, 60])
-def test_forged_cables_of_4096_switches_cost_a_second_at_most(degree: int) -> None:
+def test_forged_cables_of_4096_switches_cost_a_second_or_two(degree: int) -> None:
     """A node can claim any neighbours: the dimensions of such a fabric are not looked for."""
     dice = random.Random(5)
     names = [f"s{number}" for number in range(4096)]
@@ -216,7 +216,7 @@ def test_forged_cables_of_4096_switches_cost_a_second_at_most(degree: int) -> No
                 graph[other].add(name)
     began_s = time.process_time()
     found = places_of_flat(graph, dict.fromkeys(names, 1), {})
-    assert time.process_time() - began_s < 10, "1 to 2 s where nothing else runs"
+    assert time.process_time() - began_s < 30, "1 to 2 s where nothing else runs"
     assert set(found.links.values()) == {"mesh"}
 
 

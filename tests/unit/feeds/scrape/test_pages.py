@@ -530,7 +530,7 @@ def test_matching_series_with_ports_takes_time_that_grows_with_their_number() ->
     start_s = time.process_time()
     reading = PageReader(exporter_tables()).read(page)
     assert reading.objects == ()
-    assert time.process_time() - start_s < 5
+    assert time.process_time() - start_s < 30
 
 
 @pytest.mark.parametrize(
@@ -559,4 +559,4 @@ def test_a_page_of_too_many_series_is_refused_at_once(page: bytes, why: str) -> 
     start_s = time.process_time()
     with pytest.raises(PageTooLarge, match=why):
         PageReader(exporter_tables()).read(page)
-    assert time.process_time() - start_s < 5
+    assert time.process_time() - start_s < 30
