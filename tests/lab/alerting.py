@@ -99,7 +99,7 @@ def _started(folder: Path, options: list[str], port: int) -> subprocess.Popen[by
 
 def _print_when_up(port: int) -> None:
     """Wait until no node has another state than up, a minute at most."""
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 240
     while time.monotonic() < end_s:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
@@ -144,7 +144,7 @@ def main() -> None:
                 _print_when_up(port)
         finally:
             watch.send_signal(signal.SIGTERM)
-            watch.wait(60)
+            watch.wait(240)
 
 
 if __name__ == "__main__":

@@ -118,8 +118,8 @@ class MpiJob:
         for host in self._pids:
             self.send(host, signal.SIGCONT)
         self._process.terminate()
-        self._process.wait(timeout=30)
-        self._reader.join(timeout=30)
+        self._process.wait(timeout=240)
+        self._reader.join(timeout=240)
         if self._process.stdout is not None:
             self._process.stdout.close()
 

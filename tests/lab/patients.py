@@ -97,7 +97,7 @@ class Ward:
     def _start(self, command: tuple[str, ...], port: int) -> subprocess.Popen[bytes]:
         quiet = subprocess.DEVNULL
         process = self._lab.popen(_HOST, list(command), stdin=quiet, stdout=quiet, stderr=quiet)
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + 240
         while not listens(process.pid, port):
             is_there = process.poll() is None and time.monotonic() < deadline_s
             assert is_there, f"did not start: {shlex.join(command)}"

@@ -160,7 +160,7 @@ def test_a_console_that_is_interrupted_ends_its_probes_and_says_so_by_its_status
 def test_once_prints_a_table_of_the_fabric_and_leaves(lab: Lab) -> None:
     command = [FABMON, "--hosts", str(lab.hosts_file), "--ssh-config", str(lab.ssh_config)]
     done = subprocess.run(
-        lab.console_argv([*command, "--once"]), capture_output=True, text=True, timeout=100
+        lab.console_argv([*command, "--once"]), capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     assert "14/14 nodes up  46 ports" in done.stdout
@@ -174,7 +174,7 @@ def test_once_as_json_is_one_object(lab: Lab) -> None:
         lab.console_argv([*command, "--once", "--format", "json"]),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
     report = json.loads(done.stdout)
     assert report["type"] == "report"

@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 
 def ssh(lab: Lab, node: str, command: str) -> subprocess.CompletedProcess[str]:
     argv = lab.console_argv(["ssh", "-F", str(lab.ssh_config), node, command])
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=240)
 
 
 def uplink_rates(lab: Lab, leaf: str, seconds: float) -> dict[str, float]:
@@ -62,7 +62,7 @@ def test_ssh_by_address_passes_known_hosts_without_the_config(lab: Lab) -> None:
     options = ["-o", f"UserKnownHostsFile={lab.known_hosts}", "-o", "StrictHostKeyChecking=yes"]
     target = f"{lab.user}@{lab.layout.mgmt_address('gpu003')}"
     argv = ["ssh", "-F", "none", "-i", str(lab.key), *options, target, "hostname"]
-    done = subprocess.run(lab.console_argv(argv), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(lab.console_argv(argv), capture_output=True, text=True, timeout=240)
     assert done.stdout == "gpu003\n", done.stderr
 
 

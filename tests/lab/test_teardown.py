@@ -41,7 +41,7 @@ def lab_elsewhere(
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> int:
     process.send_signal(number)
-    return process.wait(60)
+    return process.wait(240)
 
 
 def leftovers(record: registry.Record) -> list[str]:
@@ -135,6 +135,6 @@ def test_the_command_runs_in_the_console_and_gives_the_status() -> None:
         cwd=PROJECT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert (done.returncode, done.stdout) == (7, "gpu002\n"), done.stderr

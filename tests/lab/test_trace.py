@@ -22,7 +22,7 @@ def fabmon_trace(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [FABMON, "trace", *arguments, "--hosts", str(lab.hosts_file)]
     command += ["--ssh-config", str(lab.ssh_config)]
     return subprocess.run(
-        lab.console_argv(heeding_signals(command)), capture_output=True, text=True, timeout=110
+        lab.console_argv(heeding_signals(command)), capture_output=True, text=True, timeout=240
     )
 
 

@@ -92,8 +92,8 @@ class Watch:
         """End it; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        status = self.process.wait(timeout=60)
-        self._reader.join(timeout=60)
+        status = self.process.wait(timeout=240)
+        self._reader.join(timeout=240)
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()

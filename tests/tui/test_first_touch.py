@@ -153,7 +153,7 @@ def test_one_key_from_a_cold_start_to_the_cause(
     screen = tmux("demo", "--scenario", str(scenario), "--speed", "4")
     screen.until(rf"◉. {title}", timeout_s=500)
     screen.keys("Enter")
-    text = screen.until(rf"overview ▸ {title}[\s\S]*Advice", timeout_s=100)
+    text = screen.until(rf"overview ▸ {title}[\s\S]*Advice", timeout_s=240)
     assert "since" in text
 
 
@@ -290,7 +290,7 @@ def test_a_terminal_that_hangs_up_ends_the_program(terminal: OpenPty, tmp_path: 
     opened = terminal("demo")
     opened.until("LIVE")
     opened.hang_up()
-    assert opened.process.wait(60) == 128 + signal.SIGHUP
+    assert opened.process.wait(240) == 128 + signal.SIGHUP
     assert not (tmp_path / "fabmon" / "errors.log").exists()
 
 

@@ -42,7 +42,7 @@ def names_in(directory: Path) -> list[str]:
 
 async def said(run: Running) -> str:
     """The line that says where it is, or why not; it may take a thread a while."""
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 240
     while time.monotonic() < until_s:
         await run.settle()
         await asyncio.sleep(0.01)

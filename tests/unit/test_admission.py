@@ -146,7 +146,7 @@ def test_a_newer_probe_may_know_more_but_not_without_end() -> None:
 def test_what_the_probe_tells_of_any_host_is_admitted(name: str, tmp_path: Path) -> None:
     HOSTS[name](tmp_path)
     command = [sys.executable, "-m", "collectors", "--once", "--root", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=True, timeout=240)
     said = decode(done.stdout.splitlines()[0])
     assert isinstance(said, Hello)
     admission().admit(said)

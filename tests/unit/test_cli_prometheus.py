@@ -22,7 +22,7 @@ SCRAPE_S = 10
 def fabmon(*arguments: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from fabmon.cli.main import main; sys.argv[0] = 'fabmon'; main()"
     program = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(program, capture_output=True, text=True, timeout=60)
+    return subprocess.run(program, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture

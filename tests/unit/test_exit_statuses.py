@@ -25,7 +25,7 @@ def run(arguments: str, stdout: str = os.devnull) -> tuple[int, str]:
             stdout=sink,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=240,
         )
     return done.returncode, done.stderr
 

@@ -34,7 +34,7 @@ def said_by(root: Path, *rows: dict[str, Any]) -> Hello:
     tree = hosts.roce_host(root, hcas=2)
     tree.queue_pairs([parts.kernel_queue_pair("mlx5_0"), *rows])
     command = [sys.executable, "-m", "collectors", "--once", "--root", str(root)]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=True, timeout=240)
     said = decode(done.stdout.splitlines()[0])
     assert isinstance(said, Hello)
     HelloLimits(Host(name="any")).admit(said)

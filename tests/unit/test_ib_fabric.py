@@ -184,7 +184,7 @@ def test_end_to_end(simulated: Simulated, tmp_path: Path) -> None:
             if (links["leaf1/p5"]["tx_bps"] or 0) > 10**9:
                 break
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=240)
     switches = {name: each for name, each in links.items() if not name.startswith(("login", "gpu"))}
     assert len(switches) == 12
     assert {each["state"] for each in switches.values()} == {"up"}

@@ -115,7 +115,7 @@ def test_the_command_shows_what_a_switch_samples_while_it_listens(tmp_path: Path
         [*program, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         sent_bps = send_until_done(process, port)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     said: dict[str, Any] = json.loads(out)
     found = {(each["port"], each["direction"]): each for each in said["sampled"]}

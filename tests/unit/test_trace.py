@@ -139,7 +139,7 @@ async def traced(feed: LiveFeed, sports: tuple[int, ...]) -> list[Trace]:
     """All parts of the answer to a trace of the loopback."""
     assert feed.trace("here", "127.0.0.1", "127.0.0.1", sports, seconds=10) == ""
     parts: list[Trace] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         async for tick in feed:
             parts += [part for _, part in tick.answers if isinstance(part, Trace)]
             if parts and parts[-1].done:

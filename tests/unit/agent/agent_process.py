@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.error import HTTPError
 
 FABMON = str(Path(sys.executable).with_name("fabmon"))
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240
 
 
 class Reply(NamedTuple):

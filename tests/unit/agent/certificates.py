@@ -27,6 +27,6 @@ def pair(directory: Path, name: str = "localhost") -> Pair:
         ],
         check=True,
         capture_output=True,
-        timeout=30,
+        timeout=240,
     )
     return made

@@ -113,7 +113,7 @@ def test_what_is_not_http_is_refused_and_does_not_fill_the_log(
     tmp_path: Path, root: str, garbage: bytes
 ) -> None:
     with agent(tmp_path, "--root", root) as running:
-        with socket.create_connection(("127.0.0.1", running.port), timeout=60) as stranger:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=240) as stranger:
             # It may hang up before all of it is sent.
             with contextlib.suppress(ConnectionError):
                 stranger.sendall(garbage)
@@ -201,7 +201,7 @@ def test_prometheus_scrapes_it(tmp_path: Path, root: str) -> None:
         def asked(query: str) -> list[Any]:
             try:
                 url = f"http://127.0.0.1:{port}/api/v1/query?query={query}"
-                with urllib.request.urlopen(url, timeout=60) as reply:
+                with urllib.request.urlopen(url, timeout=240) as reply:
                     found: list[Any] = json.load(reply)["data"]["result"]
                     return found
             except OSError:
@@ -285,7 +285,7 @@ def test_the_first_start_makes_the_users_directory_for_the_token(tmp_path: Path,
     assert process.stderr is not None
     said = process.stderr.readline()
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert said.endswith(f", token in {state}/fabmon/agent.token\n")
     assert stat.S_IMODE((state / "fabmon").stat().st_mode) == 0o700
 

@@ -47,7 +47,7 @@ def promtool(text: str) -> None:
     """Fail unless promtool takes the page without a word."""
     need_command("promtool", "prometheus")
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=30
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=240
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -29,7 +29,7 @@ class Rig:
         return self.nodes.sessions["localhost"]
 
     async def until(self, what: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while not what():  # noqa: ASYNC110 - the reader is not to know of tests
                 await asyncio.sleep(0.005)
 

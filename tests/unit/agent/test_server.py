@@ -73,7 +73,7 @@ async def running(
 
 async def readers(agent: Running, count: int) -> None:
     """Wait until so many read."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while len(agent.streams) != count:  # noqa: ASYNC110 - the server is not to know of tests
             await asyncio.sleep(0.01)
 
@@ -82,7 +82,7 @@ async def dropped_while_another_reads(agent: Running) -> None:
     """Say frames until somebody is dropped; the one who reads gets all of them."""
     reader, writer = await agent.reader()
     await readers(agent, 2)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         for seq in itertools.count():
             agent.frame(seq)
             text = b""
@@ -108,7 +108,7 @@ async def test_a_reader_that_was_too_slow_finds_out_why() -> None:
         reader, slow = await agent.reader()
         await dropped_while_another_reads(agent)
         text = b""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while not text.endswith(b"0\r\n\r\n"):
                 more = await reader.read(65536)
                 assert more, text[-300:]
@@ -125,7 +125,7 @@ async def test_the_reader_above_the_limit_gets_an_error() -> None:
         assert b"200 OK" in await first.readline()
         second, other = await agent.reader()
         assert b"503" in await second.readline()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while (
                 b"1 readers are connected: no room for another reader"
                 not in await second.readline()
@@ -176,7 +176,7 @@ async def test_a_stranger_that_asks_nothing_is_hung_up_on() -> None:
         silent, one = await asyncio.open_connection("127.0.0.1", agent.port)
         slow, other = await asyncio.open_connection("127.0.0.1", agent.port)
         other.write(b"GET /healthz HT")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             assert await end(silent) == await end(slow) == b""
         assert len(agent.streams) == 1
         for writer in (reading, one, other):
@@ -187,7 +187,7 @@ async def test_strangers_who_occupy_all_places_do_not_keep_a_holder_of_the_token
     async with running(Streams(), last_line_s=1, most=4) as agent:
         agent.say(hello_line(WIDE))
         strangers = [await asyncio.open_connection("127.0.0.1", agent.port) for _ in range(20)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             reader, reading = await agent.reader()
             assert b"200 OK" in await reader.readline()
             strangers += [await asyncio.open_connection("127.0.0.1", agent.port) for _ in range(20)]
@@ -205,7 +205,7 @@ async def test_strangers_who_occupy_all_places_do_not_keep_a_holder_of_the_token
 async def test_where_all_places_are_taken_by_holders_of_the_token_one_more_is_closed() -> None:
     async with running(Streams(), last_line_s=1, most=3) as agent:
         agent.say(hello_line(WIDE))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             holders = [await agent.reader() for _ in range(3)]
             await readers(agent, 3)
             over, one = await asyncio.open_connection("127.0.0.1", agent.port)

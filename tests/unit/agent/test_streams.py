@@ -38,7 +38,7 @@ class Source:
 async def taken(stream: Stream, count: int | None = None) -> list[bytes]:
     """The next lines, or all to the end."""
     found: list[bytes] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         async for line in stream.lines():
             found.append(line)
             if len(found) == count:

@@ -15,7 +15,7 @@ def systemd_analyze(*arguments: str) -> str:
     """What it says; a failure is one."""
     need_command("systemd-analyze", "systemd")
     done = subprocess.run(
-        ["systemd-analyze", "--man=no", *arguments], capture_output=True, text=True, timeout=60
+        ["systemd-analyze", "--man=no", *arguments], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

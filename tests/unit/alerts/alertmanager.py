@@ -85,6 +85,6 @@ class Alertmanager(Daemon):
 
     def alerts(self) -> list[dict[str, Any]]:
         """Those that are active."""
-        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=60) as reply:
+        with urllib.request.urlopen(f"{self.url}/api/v2/alerts", timeout=240) as reply:
             found: list[dict[str, Any]] = json.load(reply)
         return found

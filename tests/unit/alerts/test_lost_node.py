@@ -55,7 +55,7 @@ def started(files: Path, command: str, url: str) -> Iterator[subprocess.Popen[st
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(240)
 
 
 @pytest.mark.parametrize(

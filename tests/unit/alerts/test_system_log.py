@@ -70,7 +70,7 @@ def journal() -> Iterator[str]:
 
 def entries(name: str, count: int) -> list[dict[str, Any]]:
     """What fabmon wrote to a journal, as soon as it has `count` entries."""
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 240
     while True:
         command = ["journalctl", f"--namespace={name}", "-t", "fabmon", "-o", "json", "--no-pager"]
         done = subprocess.run(command, capture_output=True, text=True)

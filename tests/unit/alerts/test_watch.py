@@ -39,7 +39,7 @@ def test_it_watches_without_a_terminal_and_sigterm_ends_it_in_order(tmp_path: Pa
     time.sleep(4)
     assert watch.poll() is None
     watch.send_signal(signal.SIGTERM)
-    out, errors = watch.communicate(timeout=30)
+    out, errors = watch.communicate(timeout=240)
     assert errors == (
         "fabmon: watching 1 node (hosts) every 1 s; no receiver in [alerts]: findings are only"
         " printed\n"
@@ -60,7 +60,7 @@ def test_ctrl_c_as_soon_as_it_says_that_it_watches_is_its_usual_end(tmp_path: Pa
     assert watch.stderr is not None
     assert "watching 1 node" in watch.stderr.readline()
     watch.send_signal(signal.SIGINT)
-    _, errors = watch.communicate(timeout=60)
+    _, errors = watch.communicate(timeout=240)
     assert (watch.returncode, errors) == (Exit.OK, "")
 
 

@@ -111,7 +111,7 @@ async def test_it_is_served_as_openmetrics(scene: Scene) -> None:
     def fetch() -> tuple[str, str]:
         headers = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
         request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=240) as reply:
             return reply.headers["Content-Type"], reply.read().decode()
 
     async with metrics_server("127.0.0.1", port) as publish:
@@ -137,7 +137,7 @@ async def test_a_real_prometheus_scrapes_it_and_its_rules_fire(
     rules.write_text(text.replace("name: fabmon-watch", "name: fabmon-watch\n    interval: 1s"))
 
     def firing(server: Prometheus) -> set[str]:
-        with urllib.request.urlopen(f"{server.url}/api/v1/alerts", timeout=60) as reply:
+        with urllib.request.urlopen(f"{server.url}/api/v1/alerts", timeout=240) as reply:
             return {each["labels"]["alertname"] for each in json.load(reply)["data"]["alerts"]}
 
     def run() -> set[str]:
@@ -173,7 +173,7 @@ async def test_every_panel_of_the_dashboard_has_data(scene: Scene, tmp_path: Pat
 
     def ask(server: Prometheus, query: str) -> list[object]:
         url = f"{server.url}/api/v1/query?query={urllib.parse.quote(query)}"
-        with urllib.request.urlopen(url, timeout=60) as reply:
+        with urllib.request.urlopen(url, timeout=240) as reply:
             result: list[object] = json.load(reply)["data"]["result"]
             return result
 

@@ -416,7 +416,7 @@ def test_messages_beyond_those_of_one_query_of_the_journal_are_counted(
     monkeypatch.setattr(kernel_log, "_JOURNAL_DUTY", 1e9)
     reader = kernel_log._JournalReader(str(command), Denied("/dev/kmsg: no"))
     found: list[str] = []
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 240
     while not found and time.monotonic() < until_s:
         found = reader.lines()
         time.sleep(0.01)
@@ -483,7 +483,7 @@ kernel_log._JOURNAL_DUTY = 1.0
 kernel_log._JOURNAL_RETRY_S = 0.2
 reader = kernel_log._JournalReader("journalctl", Denied("/dev/kmsg: no"))
 found, errors, written = [], [], 0
-until = time.monotonic() + 80
+until = time.monotonic() + 240
 while time.monotonic() < until and len(found) < 2:
     try:
         found += [line for line in reader.lines() if sys.argv[3] in line]
@@ -510,7 +510,7 @@ def test_a_real_journal_is_read_where_the_log_itself_may_not_be() -> None:
     need_command("unshare", "util-linux")
     mark = f"fabmon-{os.getpid()}"
     argv = ["unshare", "--mount", sys.executable, "-c", WITH_JOURNAL, str(ROOT), daemon, mark]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=110)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=240)
     found, errors = json.loads(done.stdout)
     assert found == [
         f"NVRM: Xid (PCI:0000:5f:00): 31, {mark}",

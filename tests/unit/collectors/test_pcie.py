@@ -42,7 +42,7 @@ def test_the_call_that_blocks_is_not_in_the_read(root: Path) -> None:
     objects = pcie.discover()
     try:
         assert objects[0].metrics == ("pcie_tx_bps", "pcie_rx_bps")
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         answer = read(pcie, objects)
         while answer.faults and time.monotonic() < until:
             # A reading takes no 20 ms a GPU and direction: it only fetches.
@@ -81,7 +81,7 @@ def test_a_gpu_whose_driver_hangs_is_late_and_delays_no_other(
     sick, well = HangingGpu(0, 2), HangingGpu(1, 10**9)
     samplers = [pcie_source._Sampler(cast(Gpu, gpu)) for gpu in (sick, well)]
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         while not all(isinstance(answer, Failed) for answer in samplers[0].read()):
             assert time.monotonic() < until
             time.sleep(0.05)

@@ -162,7 +162,7 @@ def test_a_running_probe_is_asked() -> None:
             if kind == "trace":
                 said.append(rest[0])
         probe.stdin.close()
-        assert probe.wait(timeout=60) == 0
+        assert probe.wait(timeout=240) == 0
     assert [part["id"] for part in said] == [4, 4]
     assert said[0]["path"]["end"] == "reached"
     assert "error" not in said[1]

@@ -132,7 +132,7 @@ def hello_in(*container: str) -> Dict[str, Any]:
         stderr=subprocess.PIPE,
         universal_newlines=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     lines: List[Any] = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines, done.stderr

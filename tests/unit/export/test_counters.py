@@ -160,7 +160,7 @@ def expected_bps(pod7: Path, tmp_path: Path) -> float:
 
 def asked(url: str, time_s: float) -> float:
     query = urllib.parse.urlencode({"query": QUERY, "time": time_s, "nocache": 1})
-    with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=240) as answer:
         result = json.load(answer)["data"]["result"]
     assert len(result) == 1, result
     return float(result[0]["value"][1])
@@ -184,7 +184,7 @@ def test_prometheus_serves_blocks_made_by_promtool(pod7: Path, leaf1: Path, tmp_
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(leaf1), str(data)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert made.returncode == 0, made.stderr
     with Prometheus(tmp_path / "prometheus") as server:
@@ -198,7 +198,7 @@ def test_victoriametrics_imports_it(pod7: Path, leaf1: Path, tmp_path: Path) -> 
             ("/api/v1/import/prometheus", leaf1.read_bytes()),
             ("/internal/force_flush", None),
         ):
-            with urllib.request.urlopen(f"{server.url}{path}", data=body, timeout=60):
+            with urllib.request.urlopen(f"{server.url}{path}", data=body, timeout=240):
                 pass
         got = asked(server.url, end_s(pod7, leaf1.read_text()))
     assert got == pytest.approx(expected_bps(pod7, tmp_path), rel=0.02)

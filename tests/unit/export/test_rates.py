@@ -176,7 +176,7 @@ def test_a_full_disk_is_reported(pod7: Path) -> None:
             stdout=file,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=240,
         )
     assert done.returncode == 1
     assert done.stderr == "fabmon: standard output: No space left on device\n"

@@ -21,7 +21,7 @@ from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.reading.reader import Recording
 from tests.unit.export.test_redaction import leaks, plain, recording
 
-LONGEST_S = 60
+LONGEST_S = 240
 
 
 class Screen:

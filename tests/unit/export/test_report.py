@@ -38,7 +38,7 @@ from tests.unit.test_cli import fabmon
 
 
 def reported(recording: Path, to: Path, *options: str) -> str:
-    done = fabmon("report", str(recording), "-o", str(to), *options, timeout_s=100)
+    done = fabmon("report", str(recording), "-o", str(to), *options, timeout_s=240)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"fabmon: wrote {to}: [\d.]+ [kM]?B, .+Z to .+Z \(.+\)\n", done.stderr)
     return to.read_text("utf-8")
@@ -57,7 +57,7 @@ def test_only_its_owner_may_read_it(page: Path) -> None:
 
 def test_a_dash_is_standard_output(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(10))
-    done = fabmon("report", str(tmp_path / "a.fabrec"), "-o", "-", timeout_s=100)
+    done = fabmon("report", str(tmp_path / "a.fabrec"), "-o", "-", timeout_s=240)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == reported(tmp_path / "a.fabrec", tmp_path / "a.html")
 
@@ -186,7 +186,7 @@ def test_fluctuation_has_the_numbers_of_fabmon_fluctuate(
     cells = _rows(html)
     found = 0
     for by in ("job", "rail", "pair", "link"):
-        done = fabmon("fluctuate", str(pod7), "--by", by, *options, timeout_s=100)
+        done = fabmon("fluctuate", str(pod7), "--by", by, *options, timeout_s=240)
         head, _, *lines = done.stdout.splitlines()
         assert head in words(html)
         columns = re.split(r"\s{2,}", lines[0])[:-1]  # The last is the strip, here a curve.

@@ -21,7 +21,7 @@ from typing import Any, Self
 from tests.requirements import need_command
 
 PASSWORD = "open sesame"
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240
 _HASH = "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
 
 _AGENT = """

@@ -10,7 +10,7 @@ from fabmon.feeds.transports.transport import ProbeSession
 Messages = list[Hello | Frame | Notice]
 
 
-async def read_messages(session: ProbeSession, frames: int, patience_s: float = 60.0) -> Messages:
+async def read_messages(session: ProbeSession, frames: int, patience_s: float = 240.0) -> Messages:
     """The messages of a session up to a number of frames; checks each frame against its hello."""
     messages: Messages = []
     latest: Hello | None = None

@@ -85,7 +85,7 @@ def set_up(directory: Path, stack: ExitStack) -> None:
     run("ovs-vsctl", f"--db={sock}", *line.split())
 
 
-def wait_for(is_ready: Callable[[], bool], patience_s: float = 60.0) -> None:
+def wait_for(is_ready: Callable[[], bool], patience_s: float = 240.0) -> None:
     until_s = time.monotonic() + patience_s
     while not is_ready():
         assert time.monotonic() < until_s, "not ready in time"
@@ -143,7 +143,7 @@ async def scene(directory: Path) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     sending: asyncio.Task[int] | None = None
     flows: dict[str, list[Any]] = {}
-    async with aclosing(feed), asyncio.timeout(60):
+    async with aclosing(feed), asyncio.timeout(240):
         async for tick in feed:
             snapshot = pipeline.accept(tick).snapshot
             ports = {port.name: port for port in snapshot.fabric.ports}

@@ -88,7 +88,7 @@ class Snmpd:
             "SNMP_PERSISTENT_DIR": str(self._directory / "var"),
         }
         self._process = subprocess.Popen(heeding_signals(arguments), env=environment)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         while not self._answers():
             assert time.monotonic() < until, (self._directory / "log").read_text()
             assert self._process.poll() is None, (self._directory / "log").read_text()

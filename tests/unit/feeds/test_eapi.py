@@ -381,7 +381,7 @@ async def test_fabmon_shows_the_switch(served: Served, tmp_path: Path) -> None:
     served.reply = later
     program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts), "--once"]
     run = asyncio.to_thread(
-        subprocess.run, program, capture_output=True, text=True, timeout=100, check=False
+        subprocess.run, program, capture_output=True, text=True, timeout=240, check=False
     )
     done = await run
     assert done.returncode == 0, done.stderr

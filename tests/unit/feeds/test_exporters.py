@@ -88,7 +88,7 @@ def host(*scrape: str, secret: str | None = None) -> Host:
 
 
 async def read_messages(session: ProbeSession, count: int) -> list[Message]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         return [decode(await session.readline()) for _ in range(count)]
 
 

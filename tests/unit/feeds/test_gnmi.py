@@ -106,7 +106,7 @@ class Heard:
 
     async def until(self, holds: Callable[[Heard], bool]) -> Heard:
         """Read on until something holds."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while not holds(self):
                 self._take(decode(await self._session.readline()))
         return self

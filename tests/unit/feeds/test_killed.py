@@ -61,8 +61,8 @@ def test_no_probe_is_left_after_the_console_was_killed(
         assert console.stdout.readline() == b"up\n"
         assert len(_marked(mark)) >= 5
         console.send_signal(number)
-        console.wait(30)
-    until = time.monotonic() + 30  # 0.2 s where nothing else runs
+        console.wait(240)
+    until = time.monotonic() + 240  # 0.2 s where nothing else runs
     while _marked(mark) and time.monotonic() < until:
         time.sleep(0.05)
     assert _marked(mark) == []

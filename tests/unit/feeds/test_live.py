@@ -427,7 +427,7 @@ async def test_a_hello_of_a_megabyte_is_read(two: Rig) -> None:
     assert len(hello) > 1_000_000
     two.nodes.sessions["a"].put(hello, frame)
     # It is read in a thread.
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while two.state("a") != "up":
             await asyncio.sleep(0.01)
             await two.run(0.0)

@@ -62,7 +62,7 @@ def real_exporter(root: Path) -> Iterator[int]:
 
 def _wait_for(url: str) -> None:
     """Return when the URL is served."""
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 240
     while time.monotonic() < until_s:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
             return
@@ -96,7 +96,7 @@ async def test_the_real_node_exporter_gives_the_values_of_the_probe(
     rates: dict[str, dict[str, float]] = {host.name: {} for host in both}
     grown = False
     async with (
-        asyncio.timeout(100),
+        asyncio.timeout(240),
         LiveFeed(both, interval_s=INTERVAL_S, root=str(tree.root)) as feed,
     ):
         async for tick in feed:
@@ -124,7 +124,7 @@ def test_every_port_of_a_captured_h100_host_is_read(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net").mkdir(parents=True)
     (tmp_path / "sys/class/infiniband").symlink_to(H100)
     with real_exporter(tmp_path) as port:
-        reply = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+        reply = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=240)
         with reply:
             reading = PageReader(exporter_tables()).read(reply.read())
     assert {item.port for item in reading.objects} == {path.name for path in H100.iterdir()}

@@ -38,7 +38,7 @@ def run(arguments: list[str], data: bytes, path: str = os.defpath) -> subprocess
 def first_words(child: subprocess.Popen[bytes]) -> str:
     assert child.stdout is not None
     line = child.stdout.readline()
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=240)
     assert line, errors.decode()
     word: str = json.loads(line)[0]
     return word
@@ -88,7 +88,7 @@ def test_the_python_of_the_hosts_file_is_tried_first(tmp_path: Path, empty_root:
     child = run(
         ["sh", "-c", probe_input.shell_line(str(mine))], probe_input.payload(ProbeSettings())
     )
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=240)
     assert b"mine" in errors
 
 
@@ -121,7 +121,7 @@ def test_pythons_that_are_too_old_are_skipped_and_named(
     (tmp_path / "python2").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python2").chmod(0o755)
     child = run(["/bin/sh", "-c", probe_input.shell_line()], b"", str(tmp_path))
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=240)
     assert child.returncode == 127
     error = probe_input.no_python("some noise\n" + errors.decode())
     assert str(error) == (
@@ -151,14 +151,14 @@ def test_the_loader_leaves_what_follows_the_archive_in_the_pipe() -> None:
         )
     data = buffer.getvalue()
     child = run([sys.executable, "-c", LOADER], b"%d\n%srest" % (len(data), data))
-    out, errors = child.communicate(timeout=60)
+    out, errors = child.communicate(timeout=240)
     assert out == b"rest['--control']\n", errors
 
 
 def test_the_loader_ends_when_the_pipe_does() -> None:
     for data in (b"", b"12", b"1000\nonly a part"):
         child = run([sys.executable, "-c", LOADER], data)
-        child.communicate(timeout=60)
+        child.communicate(timeout=240)
         assert child.returncode != 0
 
 

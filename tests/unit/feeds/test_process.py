@@ -45,7 +45,7 @@ async def open_exec(host: Host) -> ProbeSession:
 async def end_of(host: Host) -> NodeError:
     session = await open_exec(host)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while True:
                 await session.readline()
     except NodeError as error:
@@ -56,7 +56,7 @@ async def end_of(host: Host) -> NodeError:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something is so. What was killed takes a moment to end."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(240):
         while not holds():  # noqa: ASYNC110 - processes tell nobody
             await asyncio.sleep(0.02)
 

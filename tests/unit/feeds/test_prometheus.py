@@ -44,7 +44,7 @@ class Watching:
         self.history = History(feed.hosts, feed.interval_s)
         self.ticks: list[Tick] = []
 
-    async def until(self, is_so: Callable[[Snapshot], bool], within_s: float = 60) -> Snapshot:
+    async def until(self, is_so: Callable[[Snapshot], bool], within_s: float = 240) -> Snapshot:
         """The first snapshot for which `is_so` is true."""
         async with asyncio.timeout(within_s):
             async for tick in self.feed:
@@ -167,7 +167,7 @@ async def test_metrics_of_nccl_inspector_are_means_of_collectives(
     server.until_scraped(1)
     async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
         await feed.open()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             report = await anext(tick.collectives async for tick in feed if tick.collectives)
             silent = [await anext(feed) for _ in range(3)]
     found = {each.operation: each for each in report.collectives}

@@ -375,7 +375,7 @@ async def test_a_silent_agent_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> 
     await receiver.run()
     session = await SflowTransport(ProbeSettings(interval_s=0.1), receiver).open(host)
     with pytest.raises(Unreachable, match=r"no sFlow from agent 10\.9\.9\.9 on port \d+"):
-        await asyncio.wait_for(session.readline(), 60)
+        await asyncio.wait_for(session.readline(), 240)
     receiver.close()
 
 
@@ -396,7 +396,7 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -320,7 +320,7 @@ async def test_fabmon_shows_the_fabric(served: Served, tmp_path: Path) -> None:
     served.csv = moving
     program = [str(Path(sys.executable).with_name("fabmon")), "--hosts", str(hosts), "--once"]
     done = await asyncio.to_thread(
-        subprocess.run, program, capture_output=True, text=True, timeout=100, check=False
+        subprocess.run, program, capture_output=True, text=True, timeout=240, check=False
     )
     lines = done.stdout.splitlines()
     assert "6/6 nodes up" in lines[-1], done.stderr

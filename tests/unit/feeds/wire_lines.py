@@ -70,7 +70,7 @@ def frames_of(ticks: Iterable[Tick], node: str) -> list[int]:
 async def wait_for_frames(feed: LiveFeed, node: str, count: int = 2) -> list[int]:
     """Take ticks until a node has sent that many frames; their sequence numbers."""
     ticks: list[Tick] = []
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(240):
         while len(frames_of(ticks, node)) < count:
             ticks.append(await anext(feed))
     return frames_of(ticks, node)

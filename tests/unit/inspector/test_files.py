@@ -218,7 +218,7 @@ async def test_a_directory_that_vanishes_is_logged_once(
     home = tmp_path / "inspector"
     append(home / "gpu001-pid1.log", whole(collective()))
     with caplog.at_level(logging.WARNING, "fabmon.feeds"):
-        async with NcclInspector(home, period_s=0.02) as inspector, asyncio.timeout(60):
+        async with NcclInspector(home, period_s=0.02) as inspector, asyncio.timeout(240):
             await _until(lambda: inspector.take() is not None)
             (home / "gpu001-pid1.log").unlink()
             home.rmdir()

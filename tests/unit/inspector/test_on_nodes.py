@@ -226,7 +226,7 @@ async def test_a_probe_reads_the_directory_that_the_hosts_file_names(tmp_path: P
     feed = LiveFeed(read(hosts), interval_s=0.1)
     feed.start(False)
     found: list[CollectiveReport] = []
-    async with aclosing(feed), asyncio.timeout(60):
+    async with aclosing(feed), asyncio.timeout(240):
         async for tick in with_collectives(feed, None):
             if tick.collectives is not None:
                 found.append(tick.collectives)

@@ -122,7 +122,7 @@ async def test_pods_are_added_to_what_slurm_reports(tmp_path: Path) -> None:
     slurm = JobReport(source="squeue", read_ns=5, jobs=(Job(id="8801", nodes=("gpu009",)),))
     (tmp_path / "pods").write_text(PODS)
     command = fake_kubectl(tmp_path, f"cat {tmp_path}/pods")
-    async with Kubectl(command) as kubectl, asyncio.timeout(30):
+    async with Kubectl(command) as kubectl, asyncio.timeout(240):
         ticks = [t async for t in kubectl.with_pods(_ticks(slurm, *[None] * 200, slurm))]
     new = [tick.jobs for tick in ticks if tick.jobs is not None]
     assert [len(each.jobs) for each in new] == [1, 3, 3]
@@ -189,7 +189,7 @@ async def test_a_kubectl_that_hangs_fails_or_floods_costs_a_line(
     command = fake_kubectl(tmp_path, script)
     timeout_s = 0.2 if script.startswith("sleep") else 20
     with caplog.at_level(logging.WARNING, "fabmon.feeds"):
-        async with Kubectl(command, period_s=0.05, timeout_s=timeout_s), asyncio.timeout(60):
+        async with Kubectl(command, period_s=0.05, timeout_s=timeout_s), asyncio.timeout(240):
             while len(_asked(tmp_path)) < 3:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.02)
     ours = [each for each in caplog.records if each.name.startswith("fabmon")]

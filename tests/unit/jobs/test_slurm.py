@@ -28,7 +28,7 @@ def squeue(cluster: SlurmCluster, program: str) -> str:
         env=cluster.environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert not done.stderr, done.stderr
     return done.stdout
@@ -133,7 +133,7 @@ def test_a_run_watches_the_nodes_of_a_job_and_names_it(
     def nodes(*options: str) -> list[str]:
         argv = [sys.executable, "-m", "fabmon", *options, "--once", "--format", "json"]
         done = subprocess.run(
-            argv, env=cluster.environment, capture_output=True, text=True, timeout=60
+            argv, env=cluster.environment, capture_output=True, text=True, timeout=240
         )
         return [each["node"] for each in json.loads(done.stdout)["nodes"]]
 

@@ -27,7 +27,7 @@ echo "$mark|8801|8801|anna|train|RUNNING|2026-11-22T07:40:50|gpu[001-003]|llama-
 async def ticks(are_enough: Callable[[], object], every_s: float = 0.02) -> AsyncIterator[Tick]:
     """Ticks until there are enough, and for a moment after it: nothing more is to come."""
     seq, left = 0, 15
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while left:
             await asyncio.sleep(every_s)
             seq += 1
@@ -120,7 +120,7 @@ def test_a_squeue_that_hangs_is_killed_and_logged_once(
     assert seen.logged == ["jobs are not known: squeue has not answered for 1 s"]
     assert [each.reason for each in seen.reports] == ["squeue has not answered for 1 s"]
     assert seen.read_ns == []
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 240
     for child in (tmp_path / "children").read_text().split():
         while is_running(int(child)):
             assert time.monotonic() < until_s

@@ -217,7 +217,7 @@ async def test_a_few_at_once_are_answered_and_more_are_refused(
         for _, writer in silent:
             writer.close()
         answer: Answer | None = None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while answer is None:
                 with suppress(QueryError):
                     answer = await ask_watch(path, StatusQuestion())
@@ -263,7 +263,7 @@ def test_the_program_asks_the_running_watch(tmp_path: Path, runtime: Path) -> No
         assert json.loads(done.stdout)["source"] == "watch of hosts"
     finally:
         watch.send_signal(signal.SIGTERM)
-        _, errors = watch.communicate(timeout=60)
+        _, errors = watch.communicate(timeout=240)
     assert watch.returncode == 0, errors
     assert running_watches() == []
     asked = fabmon("query", "status")

@@ -152,7 +152,7 @@ class RasServer:
         if word is not None:
             reply = self._replies[word]
             if reply is None:
-                self._done.wait(30)
+                self._done.wait(240)
                 return False
             connection.sendall(reply)
             return bool(reply)
@@ -164,7 +164,7 @@ class RasServer:
                     self._answer[start : start + 1] if self._trickle else self._answer
                 )
             if self._keep_open:
-                self._done.wait(30)
+                self._done.wait(240)
             return False
         elif command.startswith(("TIMEOUT ", "SET FORMAT ")):
             connection.sendall(b"OK\n")

@@ -259,6 +259,6 @@ def test_nothing_is_asked_by_other_commands(tmp_path: Path) -> None:
     with listener:
         listener.setblocking(False)
         for arguments in (["--once"], ["explain", log], ["ras"], ["flows", "--duration", "2"]):
-            subprocess.run([program, *arguments], capture_output=True, env=environment, timeout=60)
+            subprocess.run([program, *arguments], capture_output=True, env=environment, timeout=240)
         with pytest.raises(BlockingIOError):
             listener.accept()

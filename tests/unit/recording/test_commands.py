@@ -70,7 +70,7 @@ def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     with Recording(path) as recording:
         assert recording.is_closed
@@ -105,7 +105,7 @@ def test_ctrl_c_before_the_first_node_answers_completes_the_file(
         ):
             time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == ends, errors
     assert str(path) in errors
     with Recording(path) as recording:
@@ -120,7 +120,7 @@ def test_printed_lines_complete_the_recording_beside_them_on_sigterm(tmp_path: P
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 128 + signal.SIGTERM, errors
     with Recording(path) as recording:
         assert recording.is_closed

@@ -38,7 +38,7 @@ def record(path: Path, ticks: list[Tick], rotation: Rotation | None = None) -> R
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.0005)

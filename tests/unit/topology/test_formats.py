@@ -521,7 +521,7 @@ def test_a_real_ibnetdiscover_on_a_simulated_fabric(tmp_path: Path) -> None:
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=240,
                 check=True,
             )
             topology = parse(done.stdout, "net.txt")
