@@ -38,6 +38,7 @@ class IncompleteFeed:
         self._random = random.Random(seed)
         self._never = self._random.choice((0.0, 0.1, 0.4))
         self._silent: dict[str, int] = {}
+        self._lacks: dict[tuple[str, int], bool] = {}
         self._seed = seed
 
     def __call__(self, tick: Tick) -> Tick:
@@ -61,7 +62,9 @@ class IncompleteFeed:
         return msgspec.structs.replace(frame, blocks=blocks)
 
     def _or_none(self, node: str, place: int, value: int | float | None) -> int | float | None:
-        never = random.Random(f"{self._seed} {node} {place}").random() < self._never
+        if (never := self._lacks.get((node, place))) is None:
+            never = random.Random(f"{self._seed} {node} {place}").random() < self._never
+            self._lacks[node, place] = never
         return None if never or self._random.random() < 0.02 else value
 
 

@@ -204,7 +204,7 @@ def test_a_running_probe_is_asked_and_its_frames_go_on(tmp_path: Path) -> None:
         probe.stdin.flush()
         frames: List[int] = []
         parts: List[Dict[str, Any]] = []
-        while not (parts and parts[-1].get("done")):
+        while len(frames) < 3 or not (parts and parts[-1].get("done")):
             kind, *rest = json.loads(probe.stdout.readline())
             if kind == "frame":
                 frames.append(rest[0])
@@ -213,7 +213,6 @@ def test_a_running_probe_is_asked_and_its_frames_go_on(tmp_path: Path) -> None:
         probe.stdin.close()
         assert probe.wait(timeout=240) == 0
     assert frames == list(range(len(frames)))
-    assert len(frames) >= 3
     samples = [sample for part in parts for sample in part.get("samples", [])]
     # 51 where nothing else runs.
     assert len(samples) >= 5

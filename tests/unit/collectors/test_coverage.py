@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any, Dict, List
+from unittest.mock import patch
 
 import pytest
 
@@ -31,7 +32,8 @@ def hello_of(root: Path, *names: str) -> Dict[str, Any]:
     """The hello of a probe that reads these sources."""
     lines: List[bytes] = []
     sources = [load_source(name)(HostFS(str(root))) for name in names]
-    Probe(sources, lines.append, {}, interval_s=0.05).run(frames=1)
+    with patch("collectors.loop.probe._DISCOVERY_S", 240.0):
+        Probe(sources, lines.append, {}, interval_s=0.05).run(frames=1)
     kind, hello = json.loads(lines[0])
     assert kind == "hello"
     assert isinstance(hello, dict)
