@@ -32,7 +32,7 @@ from fabmon.recording.reading.timeline import Timeline
 from tests.unit.recording.builders import eventful_ticks, quiet_ticks, write
 
 DURATION_S = float(os.environ.get("FABMON_FUZZ_S", "0"))
-CASES = 25
+CASES = 12
 SEED = int(os.environ.get("FABMON_FUZZ_SEED", "1"))
 CASE_S = 10.0
 """CPU time in which a file of a few hundred kB has been read, or refused, ten times over."""
