@@ -120,11 +120,18 @@ def test_the_last_lab_removes_user_and_state(
 
 
 def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = set(netns.listed("fl"))
+    claimed: list[registry.Record] = []
+    claim = registry.claim
+
+    def noted() -> registry.Record:
+        claimed.append(claim())
+        return claimed[-1]
+
+    monkeypatch.setattr(registry, "claim", noted)
     monkeypatch.setattr("tests.lab.wiring.QUEUE_MS", "no number")
     with pytest.raises(netns.LabError, match="tbf"):
         Lab(spines=1, leaves=2, hosts_per_leaf=1).__enter__()
-    assert set(netns.listed("fl")) <= before
+    assert leftovers(*claimed) == []
 
 
 def test_the_command_runs_in_the_console_and_gives_the_status() -> None:
