@@ -32,13 +32,13 @@ Indices = NDArray[np.intp]
 class SampleTotals:
     """One way to select samples: sums of links and jobs, and the cells of each chunk.
 
-    `cells` are [cells, links], `job_cells` [cells] by job.
+    `cells` are [cells, links]; `job_cells` by job are [cells], each with the number of its chunk.
     """
 
     def __init__(self) -> None:
         self.links, self.jobs = SampleSums(), SampleSums()
         self.cells: list[Floats] = []
-        self.job_cells: list[dict[int, Floats]] = []
+        self.job_cells: dict[int, list[tuple[int, Floats]]] = {}
 
     def add(self, rates: Floats, selected: Bools, links: Indices, ticks: int) -> None:
         """Take the selected of [ticks, links] samples, `ticks` a cell."""
@@ -48,7 +48,6 @@ class SampleTotals:
         wide = np.full((len(means), int(links.max(initial=-1)) + 1), np.nan, np.float32)
         wide[:, links] = means
         self.cells.append(wide)
-        self.job_cells.append({})
 
 
 class Accumulator:
@@ -113,7 +112,8 @@ class Accumulator:
             totals.add(rates, selected, links, per_cell)
             for job in jobs:
                 theirs, counts = rates[:, job.links], selected[:, job.links] & job.runs
-                totals.job_cells[-1][job.number] = nanmean(cell_means(theirs, counts, per_cell))
+                means = nanmean(cell_means(theirs, counts, per_cell))
+                totals.job_cells.setdefault(job.number, []).append((len(self.times), means))
                 samples = theirs[counts]
                 totals.jobs.add(np.full(len(samples), job.number), samples)
         for job in jobs:

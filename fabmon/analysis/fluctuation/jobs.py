@@ -7,6 +7,7 @@ shares at least half of its hosts with an earlier one is that group.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -60,15 +61,18 @@ class JobRegistry:
     def __init__(self) -> None:
         self.jobs: list[TrackedJob] = []
         self._numbers: dict[tuple[str, str], int] = {}
+        self._groups: list[int] = []
 
     def names(self) -> list[str]:
         """A name for each, unique among those of its kind: `job 8801 llama-70b (anna)`; of hosts
         without a job of the scheduler `gpu001 +3`, or `gpu001 +3 (1)` and `gpu001 +3 (2)`."""
         named = [(job.kind, _name(job)) for job in self.jobs]
-        return [
-            f"{each[1]} ({named[:number].count(each) + 1})" if named.count(each) > 1 else each[1]
-            for number, each in enumerate(named)
-        ]
+        count, so_far = Counter(named), Counter[tuple[str, str]]()
+        names = []
+        for each in named:
+            so_far[each] += 1
+            names.append(f"{each[1]} ({so_far[each]})" if count[each] > 1 else each[1])
+        return names
 
     def accept(self, chunk: RateChunk, names: Sequence[str], sent: Floats) -> list[JobPart]:
         """The parts of jobs in a chunk; `sent` [ticks, hosts] is what each host sent."""
@@ -81,7 +85,7 @@ class JobRegistry:
         """The parts of the scheduler's jobs, their users and partitions."""
         column_of = {name: column for column, name in enumerate(names)}
         times_ns = chunk.start_ns + (np.arange(ticks) * (chunk.interval_s * 1e9)).astype(np.int64)
-        runs: dict[int, Bools] = {}
+        runs: dict[int, dict[int, Bools]] = {}
         for place, (from_ns, table) in enumerate(chunk.jobs):
             is_now = times_ns >= from_ns if place else np.ones(ticks, np.bool_)
             if place + 1 < len(chunk.jobs):
@@ -92,13 +96,15 @@ class JobRegistry:
                 if not columns or not is_running.any():
                     continue
                 for number in self._numbers_of(job):
-                    wide = runs.setdefault(number, np.zeros((ticks, len(names)), np.bool_))
-                    wide[np.ix_(np.flatnonzero(is_running), np.array(columns))] = True
+                    on_host = runs.setdefault(number, {})
+                    for column in columns:
+                        on_host[column] = on_host.get(column, False) | is_running
         parts = []
-        for number, wide in runs.items():
-            used = np.flatnonzero(wide.any(axis=0))
-            self.jobs[number].hosts |= frozenset(names[column] for column in used.tolist())
-            parts.append(JobPart(number, tuple(used.tolist()), wide[:, used]))
+        for number, on_host in runs.items():
+            used = tuple(sorted(on_host))
+            self.jobs[number].hosts |= frozenset(names[column] for column in used)
+            wide = np.stack([on_host[column] for column in used], axis=1)
+            parts.append(JobPart(number, used, wide))
         return parts
 
     def _numbers_of(self, job: Job) -> list[int]:
@@ -136,13 +142,14 @@ class JobRegistry:
     def _number_of_hosts(self, hosts: frozenset[str], taken: Collection[int]) -> int:
         """The number of the group with these hosts; a new one where no earlier one is similar."""
         candidates = [
-            (host_similarity(job.hosts, hosts), -number)
-            for number, job in enumerate(self.jobs)
-            if number not in taken and job.kind == JOB and job.job is None
+            (host_similarity(self.jobs[number].hosts, hosts), -number)
+            for number in self._groups
+            if number not in taken
         ]
         similarity, number = max(candidates, default=(0.0, 0))
         if similarity >= SAME_JOB:
             return -number
+        self._groups.append(len(self.jobs))
         self.jobs.append(TrackedJob(JOB, hosts))
         return len(self.jobs) - 1
 

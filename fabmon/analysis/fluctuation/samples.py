@@ -87,20 +87,24 @@ class PooledSamples(NamedTuple):
 class SampleSums:
     """Of each of a number of subjects: histogram, sum and sum of squares of its samples.
 
-    Memory does not grow with the samples.
+    Memory does not grow with the samples. The arrays have room for more subjects than are known:
+    with as much as it needs, every new subject would copy those before it.
     """
 
     def __init__(self) -> None:
         self.hist = np.zeros((0, _BINS), np.uint32)
+        self._number: NDArray[np.int64] = np.zeros(0, np.int64)
         self.total, self.squares, self.lowest = np.zeros(0), np.zeros(0), np.zeros(0)
 
     def add(self, subject: NDArray[np.intp], values: Floats) -> None:
         """Take samples (bits/s); `subject` is the index of each one's subject."""
         if not len(subject):
             return
-        new = int(subject.max()) + 1 - len(self.hist)
-        if new > 0:
+        last = int(subject.max())
+        if last >= len(self.hist):
+            new = max(last + 1, 2 * len(self.hist)) - len(self.hist)
             self.hist = np.pad(self.hist, ((0, new), (0, 0)))
+            self._number = np.pad(self._number, (0, new))
             self.total, self.squares, self.lowest = (
                 np.pad(each, (0, new)) for each in (self.total, self.squares, self.lowest)
             )
@@ -109,9 +113,10 @@ class SampleSums:
         bins = np.where(is_low, 0, np.minimum(steps.astype(np.intp) + 1, _BINS - 1))
         np.add.at(self.hist, (subject, bins), 1)
         exact = values.astype(np.float64)
-        self.total += np.bincount(subject, exact, len(self.total))
-        self.squares += np.bincount(subject, exact * exact, len(self.total))
-        self.lowest += np.bincount(subject, np.where(is_low, exact, 0.0), len(self.total))
+        np.add.at(self._number, subject, 1)
+        np.add.at(self.total, subject, exact)
+        np.add.at(self.squares, subject, exact * exact)
+        np.add.at(self.lowest, subject, np.where(is_low, exact, 0.0))
 
     def pooled(self, subjects: NDArray[np.intp]) -> PooledSamples:
         """Several subjects together."""
@@ -122,8 +127,12 @@ class SampleSums:
 
     def counts(self, subjects: int) -> NDArray[np.float64]:
         """[subjects] number of samples."""
-        counts = self.hist.sum(axis=1, dtype=np.float64)[:subjects]
+        counts = self._number[:subjects].astype(np.float64)
         return np.pad(counts, (0, subjects - len(counts)))
+
+    def count(self, subject: int) -> int:
+        """The number of samples of one subject."""
+        return int(self._number[subject]) if subject < len(self._number) else 0
 
 
 def cell_ticks(interval_s: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -90,8 +90,13 @@ class Study:
         data = self._data
         whole_links = self._whole_links()
         subjects = [self._group(*group, whole_links) for group in self._groups()]
+        rails: dict[str, list[int]] = {}
+        for index, link in enumerate(data.links):
+            if link.rail:
+                rails.setdefault(link.node, []).append(index)
         subjects += [
-            self._job(number, name, job) for number, (name, job) in enumerate(self._named_jobs())
+            self._job(number, name, job, rails)
+            for number, (name, job) in enumerate(self._named_jobs())
         ]
         for number, series in enumerate(self.series().values()):
             if subjects[number].spread is not None:
@@ -120,7 +125,7 @@ class Study:
             for kind, name, links in self._groups()
         }
         for number, (name, job) in enumerate(self._named_jobs()):
-            series[job.kind, name] = cell_series(at_ns, self._job_cells(number))
+            series[job.kind, name] = self._job_series(number)
         return series
 
     def _named_jobs(self) -> list[tuple[str, TrackedJob]]:
@@ -149,8 +154,8 @@ class Study:
     def _job_totals(self, number: int) -> tuple[SampleTotals, bool]:
         """The samples of a job that count, and whether these are only those entirely in a phase."""
         data = self._data
-        whole, any_ = (each.jobs.counts(number + 1)[number] for each in (data.whole, data.any))
-        is_whole = bool(whole >= max(_ENOUGH_WHOLE * any_, 1))
+        whole, any_ = (each.jobs.count(number) for each in (data.whole, data.any))
+        is_whole = whole >= max(_ENOUGH_WHOLE * any_, 1)
         return (data.whole if is_whole else data.any), is_whole
 
     def _cells(self) -> Floats:
@@ -159,14 +164,15 @@ class Study:
         whole, any_ = (_joined(each.cells, count) for each in (self._data.whole, self._data.any))
         return np.where(self._whole_links(), whole, any_)
 
-    def _job_cells(self, number: int) -> Floats:
-        """[cells] means of 10 s of the samples of a job that count."""
+    def _job_series(self, number: int) -> CellSeries:
+        """Means of 10 s of the samples of a job that count."""
         totals, _ = self._job_totals(number)
-        parts = [
-            cells.get(number, np.full(len(times), np.nan, np.float32))
-            for cells, times in zip(totals.job_cells, self._data.times, strict=True)
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+        cells = totals.job_cells.get(number, [])
+        at_ns = [self._data.times[place] for place, _ in cells]
+        return cell_series(
+            np.concatenate(at_ns or [np.empty(0, np.int64)]),
+            np.concatenate([means for _, means in cells] or [np.empty(0, np.float32)]),
+        )
 
     def _group(self, kind: str, name: str, links: list[int], whole_links: Bools) -> Subject:
         """A rail, pair or link, or all rails."""
@@ -186,15 +192,17 @@ class Study:
             spread=_spread(sums.pooled(np.array(links, np.intp)), share, is_whole),
         )
 
-    def _job(self, number: int, name: str, job: TrackedJob) -> Subject:
-        data = self._data
+    def _job(
+        self, number: int, name: str, job: TrackedJob, rails_of: Mapping[str, Sequence[int]]
+    ) -> Subject:
+        """A job, a user or a partition; `rails_of` are the links of the rails of each host."""
         totals, is_whole = self._job_totals(number)
         iterations = None
         if job.lengths_s:
             lengths_s = np.concatenate(job.lengths_s)
             low, median, high = (float(np.quantile(lengths_s, q)) for q in (0.05, 0.5, 0.95))
             iterations = Iterations(median, low, high, len(lengths_s))
-        rails = [n for n, link in enumerate(data.links) if link.rail and link.node in job.hosts]
+        rails = sorted(rail for host in job.hosts for rail in rails_of.get(host, ()))
         sums = totals.jobs.pooled(np.array([number], np.intp))
         return Subject(
             kind=job.kind,

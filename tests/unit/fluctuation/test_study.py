@@ -224,6 +224,31 @@ def test_below_a_megabit_a_quantile_is_the_mean_of_the_samples_there() -> None:
     assert silent.pooled(np.array([0])).quantile(0.5) == 0.0
 
 
+def test_sums_of_new_subjects_one_by_one_copy_those_before_them_rarely() -> None:
+    sums, tables = SampleSums(), []
+    for number in range(200):
+        sums.add(np.array([number]), np.array([5e9], np.float32))
+        if not tables or tables[-1] is not sums.hist:
+            tables.append(sums.hist)
+    assert len(tables) <= 9, "twice the room each time"
+    assert sums.counts(201).tolist() == [1.0] * 200 + [0.0]
+
+
+def test_a_study_reads_of_each_job_its_own_samples_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+    counts = SampleSums.counts
+
+    def counted(sums: SampleSums, subjects: int) -> np.ndarray:
+        nonlocal read
+        read += subjects
+        return counts(sums, subjects)
+
+    monkeypatch.setattr(SampleSums, "counts", counted)
+    found = _runs(((0, _report(*(_job(number, "anna", 1) for number in range(60)))),))
+    assert len(found.of("job")) >= 60
+    assert read < 60 * 10, "the jobs before a job are not read again"
+
+
 def test_the_length_of_a_cell_does_not_depend_on_a_gap_after_the_first() -> None:
     fabric = _fabric()
     rate = np.full(len(fabric.ports), 100e9, np.float32)
