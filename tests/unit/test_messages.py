@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from fabmon.fabric.wire.messages import (
     decode,
 )
 from tests.builders import frame, hello, port
+from tests.unit.feeds.wire_lines import hello_line
 
 VALUES = st.lists(st.one_of(st.none(), st.integers(0, 2**64 - 1)), max_size=20)
 
@@ -175,3 +177,20 @@ def test_a_hello_nested_without_end_is_refused() -> None:
         nested = b"[" * depth + b"]" * depth
         with contextlib.suppress(WireError):
             decode(line.replace(b'"RACK"', nested))
+
+
+def _large_hello(number: int) -> bytes:
+    """A hello unlike the others: thousands of metrics of a port, of a catalog and of a driver."""
+    names = [f"{number}m{place}" for place in range(3000)]
+    coverage = [{"source": "ethtool", "driver": "x", "unmapped": names}]
+    return hello_line(metrics=names, coverage=coverage)
+
+
+def test_nothing_is_kept_for_others_of_a_hello_that_is_larger_than_any_probe_sends() -> None:
+    decode(_large_hello(-1))
+    tracemalloc.start()
+    for number in range(20):
+        decode(_large_hello(number))
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 1_000_000, "they were 20 times 0.9 MB"

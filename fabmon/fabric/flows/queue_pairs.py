@@ -18,6 +18,9 @@ KIND = "queue_pairs"
 MOST_PAIRS = 4096
 """Listed queue pairs of one node; a node with more reports their number."""
 
+_LONGEST_TEXT = 64
+"""Of a job's number, a pod's uid (36) or a command's name (15 characters in Linux)."""
+
 Numbers = NDArray[np.int64]
 
 _Qpn = Annotated[int, Meta(ge=0, lt=2**24)]
@@ -28,12 +31,18 @@ _Places = Annotated[list[_Count], Meta(max_length=MOST_PAIRS)]
 
 class Process(msgspec.Struct, frozen=True):
     """The owner of a queue pair. `pid` is 0 for the kernel; `job` is Slurm's, `pod` the uid of that
-    of Kubernetes, each empty when unknown."""
+    of Kubernetes, each empty when unknown. Texts are cut to 64 characters."""
 
     comm: str = ""
     pid: _Count = 0
     job: str = ""
     pod: str = ""
+
+    def __post_init__(self) -> None:
+        for key in ("comm", "job", "pod"):
+            text = getattr(self, key)
+            if len(text) > _LONGEST_TEXT:
+                msgspec.structs.force_setattr(self, key, text[:_LONGEST_TEXT])
 
     @property
     def label(self) -> str:

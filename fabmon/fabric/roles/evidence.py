@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
+from fabmon.fabric.names import cached_if_short
 from fabmon.fabric.node_facts import NodeFacts
 from fabmon.fabric.topology.claims import Wiring
 
@@ -214,7 +214,7 @@ def _networks(fact: NodeFacts) -> dict[str, str]:
     return found
 
 
-@lru_cache(maxsize=65536)
+@cached_if_short
 def _network(address: str) -> tuple[int, str] | None:
     """(IP version, network) of an address with its prefix length; None if it is of no use."""
     if address.endswith(("/31", "/32", "/127", "/128")):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 from fabmon.fabric.flows.addresses import is_routed
+from fabmon.fabric.names import cached_if_short
 from fabmon.fabric.node_facts import NodeFacts
 from fabmon.fabric.topology.mac_cables import PortName
 
@@ -62,7 +62,7 @@ def cables_by_address(
     }
 
 
-@lru_cache(maxsize=65536)
+@cached_if_short
 def _of_link(text: str) -> LinkAddress | None:
     """An address with its prefix length; None unless its subnet is that of a link."""
     if not text.endswith(_LENGTHS):

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from sys import intern
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,15 @@ Values = Sequence[int | None]
 
 _HARMLESS = bytes(range(32, 127)).replace(b"\\", b"") + b"\r\n\t"
 _LONG_TEXT = re.compile(rb'"[^"]{%d}' % (_MAX_TEXT + 1))
+
+_MOST_SHARED = 512
+"""Names of metrics of an object, of a catalog or of a driver's other counters (a probe names 500)
+that nodes share. What a node can make the console keep of them is at most 80 MB."""
+
+_MOST_KINDS, _MOST_CATALOGS = 256, 32
+"""How many such lists, and catalogs, are shared."""
+
+_Item = TypeVar("_Item", tuple[str, ...], "Coverage")
 
 _Microseconds = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -343,7 +352,7 @@ def _with_shared_texts(hello: Hello) -> Hello:
     for block in hello.blocks:
         for item in block.objects:
             put = partial(msgspec.structs.force_setattr, item)
-            put("metrics", _shared_names(item.metrics))
+            put("metrics", _shared(item.metrics, len(item.metrics)))
             put("id", intern(item.id))
             put("kind", intern(item.kind))
             if item.port is not None:
@@ -351,22 +360,24 @@ def _with_shared_texts(hello: Hello) -> Hello:
             for key, value in item.info.items():
                 if type(value) is str:
                     item.info[key] = intern(value)
-    metrics = _shared_table(tuple(hello.metrics.items()))
-    coverage = tuple(map(_shared_coverage, hello.coverage or ()))
+    metrics = hello.metrics
+    if len(metrics) <= _MOST_SHARED:
+        metrics = _shared_table(tuple(metrics.items()))
+    coverage = tuple(_shared(each, len(each.unmapped)) for each in hello.coverage or ())
     return msgspec.structs.replace(hello, metrics=metrics, coverage=coverage or msgspec.UNSET)
 
 
-@lru_cache(1024)
-def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    return names
+def _shared(item: _Item, size: int) -> _Item:
+    """The first item that was equal; what is larger than any probe sends is not kept for others."""
+    return _first_equal(item) if size <= _MOST_SHARED else item
 
 
-@lru_cache(256)
-def _shared_coverage(coverage: Coverage) -> Coverage:
-    return coverage
+@lru_cache(_MOST_KINDS)
+def _first_equal(item: Any) -> Any:
+    return item
 
 
-@lru_cache(128)
+@lru_cache(_MOST_CATALOGS)
 def _shared_table(metrics: tuple[tuple[str, MetricInfo], ...]) -> dict[str, MetricInfo]:
     return dict(metrics)
 
