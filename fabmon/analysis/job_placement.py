@@ -49,15 +49,19 @@ class Places:
         self._hosts_at = Counter(self._leaves_of.values())
         jobs = snapshot.jobs
         self.crossed_by = {job.number: self.crossed(jobs.nodes_of(job)) for job in jobs.jobs}
+        self._crossing: dict[str, list[str]] = {}
+        for number, crossed in self.crossed_by.items():
+            for leaf in crossed:
+                self._crossing.setdefault(leaf, []).append(number)
 
     def placement(self, job: Job, nodes: Sequence[str]) -> Placement:
         """Where a job on some nodes runs."""
         crossed = self.crossed_by[job.number]
-        meets = {
-            other: tuple(sorted(crossed & leaves, key=natural))
-            for other, leaves in self.crossed_by.items()
-            if other != job.number and crossed & leaves
-        }
+        meets: dict[str, tuple[str, ...]] = {}
+        for leaf in sorted(crossed, key=natural):
+            for other in self._crossing[leaf]:
+                if other != job.number:
+                    meets[other] = (*meets.get(other, ()), leaf)
         return Placement(self.leaves(nodes), self.least_leaves(nodes), meets)
 
     def rails(self, nodes: Iterable[str]) -> list[int]:

@@ -56,12 +56,18 @@ class JobSummary:
     rails_bps: float = 0.0
 
 
-def job_summaries(scene: Scene) -> tuple[JobSummary, ...]:
-    """All jobs of a scene, by number."""
-    snapshot = scene.snapshot
-    places = Places(snapshot)
-    jobs = snapshot.jobs.jobs
-    return tuple(_summary(scene, job, places) for job in jobs)
+def job_summaries(scene: Scene, jobs: Iterable[Job] | None = None) -> tuple[JobSummary, ...]:
+    """Some jobs of a scene, all of them by default, by number: about 0.2 ms each."""
+    places = Places(scene.snapshot)
+    iterations = {each.job: each for each in scene.iteration_report.jobs if each.job is not None}
+    findings: dict[str, list[Finding]] = {}
+    for finding in scene.findings:
+        for label in finding.jobs:
+            findings.setdefault(label, []).append(finding)
+    return tuple(
+        _summary(scene, job, places, iterations.get(job), findings.get(job.label, ()))
+        for job in (scene.snapshot.jobs.jobs if jobs is None else jobs)
+    )
 
 
 def leaves_of(snapshot: Snapshot, nodes: Iterable[str]) -> int:
@@ -72,7 +78,13 @@ def leaves_of(snapshot: Snapshot, nodes: Iterable[str]) -> int:
     return len({int(each) for each in leaves.of[rows]} - {NONE})
 
 
-def _summary(scene: Scene, job: Job, places: Places) -> JobSummary:
+def _summary(
+    scene: Scene,
+    job: Job,
+    places: Places,
+    iteration: JobIteration | None,
+    findings: Iterable[Finding],
+) -> JobSummary:
     snapshot = scene.snapshot
     nodes = snapshot.jobs.nodes_of(job)
     rails = places.rails(nodes)
@@ -88,8 +100,8 @@ def _summary(scene: Scene, job: Job, places: Places) -> JobSummary:
         busbw_bps=_busbw(sent_bps, snapshot.line_rate_bps[rails], len(nodes)),
         worst_row=worst,
         worst_util=worst_util,
-        iteration=next((each for each in scene.iteration_report.jobs if each.job == job), None),
-        findings=tuple(each for each in scene.findings if job.label in each.jobs),
+        iteration=iteration,
+        findings=tuple(findings),
         collectives=_collectives(snapshot, job, nodes),
         rails_bps=float(np.nansum(snapshot.line_rate_bps[rails])) / max(len(nodes), 1),
     )

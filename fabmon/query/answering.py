@@ -151,11 +151,11 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
 async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
     at_ns = await _time(source, question.at)
     scene, unknown = await _scene_of_jobs(source, at_ns, question.analyse)
-    every = job_summaries(scene)
-    found = [each for each in every if not question.job or _is_meant(each.job, question.job)]
+    every = scene.snapshot.jobs.jobs
+    found = [each for each in every if not question.job or _is_meant(each, question.job)]
     if question.job and not found:
         raise _no_job(scene, question.job)
-    items = [job_item(scene, each) for each in found[: question.limit]]
+    items = [job_item(scene, each) for each in job_summaries(scene, found[: question.limit])]
     left_out = len(found) - len(items)
     return JobsAnswer(
         source=source.name,
@@ -308,13 +308,13 @@ def _nodes(known: KnownFinding) -> set[str]:
 
 def _summary(scene: Scene, text: str) -> JobSummary:
     """The job that a text names. Raises QueryError where there is none, or several."""
-    found = [each for each in job_summaries(scene) if _is_meant(each.job, text)]
+    found = [each for each in scene.snapshot.jobs.jobs if _is_meant(each, text)]
     if not found:
         raise _no_job(scene, text)
     if len(found) > 1:
-        named = name_list([each.job.label for each in found], 5)
+        named = name_list([each.label for each in found], 5)
         raise QueryError(f"{text[:80]!r} names {len(found)} jobs: {named}")
-    return found[0]
+    return job_summaries(scene, found)[0]
 
 
 def _no_job(scene: Scene, text: str) -> QueryError:

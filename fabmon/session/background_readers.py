@@ -101,7 +101,12 @@ class StudyReader(_BackgroundReader):
                     share = (chunk.start_ns - from_ns) / max(1, until_ns - from_ns)
                     if not report(min(max(share, 0.0), 1.0)):
                         break
-        found = study.result(SCREEN_KINDS)
+
+        def go_on(_: float) -> None:
+            if not report(1.0):
+                raise InterruptedError
+
+        found = study.result(SCREEN_KINDS, go_on)
         return found if redactor is None else found.redacted(redactor)
 
     def _port_filter(self, ports: Collection[str] | None) -> PortFilter:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from rich.style import Style
 
+from fabmon.analysis import job_summary
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
@@ -17,7 +19,7 @@ from fabmon.tui.text.heatmap_row_layout import as_many_as_fit
 from tests.tui import golden
 from tests.tui.running import Running, running
 from tests.tui.worlds import HEALTHY
-from tests.unit.jobs.worlds import scene_of_jobs
+from tests.unit.jobs.worlds import pairs_of_many, scene_of_jobs
 
 
 @cache
@@ -210,3 +212,30 @@ async def test_why_jobs_are_not_known_or_old_is_said(report: JobReport | None, s
         await run.press("7")
         assert said in run.text
         assert ("1/2" in run.text) is (report is not None and bool(report.jobs))
+
+
+async def test_of_thousands_of_jobs_as_many_are_summarised_as_have_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    summarised, original = 0, job_summary._summary
+
+    def counted(*args: Any) -> job_summary.JobSummary:
+        nonlocal summarised
+        summarised += 1
+        return original(*args)
+
+    monkeypatch.setattr(job_summary, "_summary", counted)
+    scene = HEALTHY.scene(70)
+    hosts = [node.name for node in scene.snapshot.fabric.nodes]
+    many = tuple(Job(id=str(number), name="x", nodes=("gpu001",)) for number in range(3000))
+    invented = {"gpu002": pairs_of_many(4096)}
+    table = JobTable(JobReport(source="squeue", read_ns=1, jobs=many), hosts, invented)
+    async with running(size=(120, 40)) as run:
+        await run.send(replace(scene, snapshot=replace(scene.snapshot, jobs=table)))
+        summarised = 0
+        await run.press("7")
+        assert "3512 jobs" in run.text
+        assert "gpu002 reports 4096 jobs of its processes: 512 are shown" in run.text
+        await run.press("G")
+        assert "3256 more jobs: / filters" in run.text
+        assert summarised <= 256 * 10, "a few drawings of 256 rows"

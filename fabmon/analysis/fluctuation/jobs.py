@@ -26,6 +26,10 @@ from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.snapshot import Floats
 from fabmon.history.chunk_rates import RateChunk
 
+_MOST_UNNAMED = 1024
+"""Jobs of the processes of one node, that no scheduler names, in a study of any length: a job an
+hour for a month. Each takes 24 kB and some milliseconds."""
+
 
 @dataclass(slots=True)
 class TrackedJob:
@@ -56,9 +60,14 @@ class JobPart:
 
 
 class JobRegistry:
-    """The jobs, users and partitions of all chunks, in the order in which they were first seen."""
+    """The jobs, users and partitions of all chunks, in the order in which they were first seen.
+
+    `cut` are the nodes whose processes report more jobs, that no scheduler names, than are studied.
+    """
 
     def __init__(self) -> None:
+        self.cut: set[str] = set()
+        self._unnamed_on: Counter[str] = Counter()
         self.jobs: list[TrackedJob] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._groups: list[int] = []
@@ -91,11 +100,12 @@ class JobRegistry:
             if place + 1 < len(chunk.jobs):
                 is_now &= times_ns < chunk.jobs[place + 1][0]
             for job in table.jobs:
-                columns = [column_of[n] for n in table.nodes_of(job) if n in column_of]
+                nodes = table.nodes_of(job)
+                columns = [column_of[node] for node in nodes if node in column_of]
                 is_running = is_now & (times_ns >= job.start_ns)
                 if not columns or not is_running.any():
                     continue
-                for number in self._numbers_of(job):
+                for number in self._numbers_of(job, nodes):
                     on_host = runs.setdefault(number, {})
                     for column in columns:
                         on_host[column] = on_host.get(column, False) | is_running
@@ -107,9 +117,15 @@ class JobRegistry:
             parts.append(JobPart(number, used, wide))
         return parts
 
-    def _numbers_of(self, job: Job) -> list[int]:
-        """The numbers of a job, its user and its partition."""
+    def _numbers_of(self, job: Job, nodes: Sequence[str]) -> list[int]:
+        """The numbers of a job, its user and its partition; none of an unnamed job of nodes that
+        reported too many."""
         keys = [(JOB, f"{job.scheduler} {job.id or job.name}")]
+        if not (job.name or job.user) and keys[0] not in self._numbers:
+            if all(self._unnamed_on[node] >= _MOST_UNNAMED for node in nodes):
+                self.cut.update(nodes)
+                return []
+            self._unnamed_on.update(nodes)
         keys += [(USER, job.user)] if job.user else []
         keys += [(PARTITION, job.partition)] if job.partition else []
         numbers = []

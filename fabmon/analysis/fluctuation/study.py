@@ -28,6 +28,7 @@ from fabmon.analysis.fluctuation.results import (
 )
 from fabmon.analysis.fluctuation.samples import Bools, PooledSamples, nanmean
 from fabmon.analysis.fluctuation.trends import CellSeries, cell_series, hours, weekdays
+from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import FABRIC
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import interval
@@ -45,7 +46,7 @@ _ENOUGH_WHOLE = 0.1
 """Share of the samples in phases that must be entirely in a phase for only these to count."""
 
 ProgressCallback = Callable[[float], None]
-"""Called with the share of the work that is done, 0 to 1."""
+"""Called with the share of the work that is done, 0 to 1. What it raises ends the work."""
 
 
 def ignore_progress(_: float) -> None:
@@ -247,6 +248,9 @@ class Study:
                 " phases of communication are shorter than"
                 f" three samples of {interval(data.interval_s)}; the bandwidth is a lower bound (≥)"
             )
+        if data.registry.cut:
+            nodes = fold(data.registry.cut)
+            yield f"all jobs of {nodes}: its processes report more than can be studied"
         silent = int((data.known == 0).sum())
         if silent:
             of = plural(len(data.links), "direction")
@@ -298,12 +302,13 @@ class RecentTraffic:
     tx_bps: Floats
     rx_bps: Floats
 
-    def studied(self) -> Fluctuation:
+    def studied(self, on_progress: ProgressCallback = ignore_progress) -> Fluctuation:
         """The results. It takes a second for a large fabric: not for an event loop."""
         snapshot, study = self.snapshot, Study()
         ticks = self.tx_bps.shape[1]
         step = max(1, round(CHUNK_S / snapshot.interval_s))
         for begin in range(0, ticks, step):
+            on_progress(0.0)
             span = slice(begin, begin + step)
             start_ns = snapshot.time_ns - int((ticks - 1 - begin) * snapshot.interval_s * 1e9)
             tx_bps, rx_bps = (
@@ -320,7 +325,7 @@ class RecentTraffic:
                     ((0, snapshot.jobs),),
                 )
             )
-        result = study.result(SCREEN_KINDS)
+        result = study.result(SCREEN_KINDS, on_progress)
         if not self.left_out:
             return result
         note = f"{self.left_out} of {self.left_out + len(self.rows)} ports: a filter chooses which"

@@ -13,6 +13,9 @@ from fabmon.fabric.flows.queue_pairs import QueuePairs
 from fabmon.fabric.jobs.job import KUBERNETES, Job, JobReport
 from fabmon.fabric.names import natural
 
+MOST_OF_NODE = 512
+"""Jobs that are known by the processes of one node alone: one on each of its hardware threads."""
+
 _SAME_JOB = 0.5
 """Share of the hosts of either that two sets of hosts have in common where they are one job."""
 
@@ -22,7 +25,8 @@ class JobTable:
 
     `report` is the scheduler's, None where none was asked. `jobs` are those with a watched node, by
     number; their `nodes` are the scheduler's names. `moved` are jobs that ran on watched nodes
-    before, and now run on others only: a requeue may do that.
+    before, and now run on others only: a requeue may do that. `cut` has the number of jobs of the
+    processes of each node that reports more than are taken.
     """
 
     def __init__(
@@ -35,6 +39,7 @@ class JobTable:
         """`hosts` are the names of the watched hosts, `processes` the queue pairs by node, `before`
         is the table that this one replaces."""
         self.report = report
+        self.cut: dict[str, int] = {}
         watched = _NodeNames(hosts)
         nodes_of: dict[str, list[str]] = {}
         known: dict[str, Job] = {}
@@ -52,12 +57,14 @@ class JobTable:
         for node, pairs in (processes or {}).items():
             pods |= {each.pod for each in pairs.processes if each.pod and not each.job}
             owners = (each.job or job_of.get(each.pod, each.pod) for each in pairs.processes)
-            for number in dict.fromkeys(filter(None, owners)):
+            unknown = [each for each in dict.fromkeys(owners) if each and each not in known]
+            if len(unknown) > MOST_OF_NODE:
+                self.cut[node] = len(unknown)
+            for number in unknown[:MOST_OF_NODE]:
                 by_processes.setdefault(number, []).append(node)
         for number, nodes in by_processes.items():
-            if number not in known:
-                known[number] = _unnamed(number, number in pods, nodes)
-                nodes_of[number] = list(known[number].nodes)
+            known[number] = _unnamed(number, number in pods, nodes)
+            nodes_of[number] = list(known[number].nodes)
         ordered = sorted(known.values(), key=lambda job: natural(job.number))
         self.jobs: tuple[Job, ...] = tuple(ordered)
         self._nodes_of = {key: tuple(nodes) for key, nodes in nodes_of.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
@@ -194,7 +195,18 @@ class FluctuationScreen(LineScreen):
         matched = self.screen_state.matched(scene)
         rows = None if matched is None else set(matched.ports.nonzero()[0].tolist())
         copy = recent_traffic(scene.snapshot, rows)
-        self._show(request, await asyncio.to_thread(copy.studied))
+        cancelled = threading.Event()
+
+        def go_on(_: float) -> None:
+            if cancelled.is_set():
+                raise InterruptedError
+
+        try:
+            found = await asyncio.to_thread(copy.studied, go_on)
+        finally:
+            # The thread would go on, and the program would not end before it.
+            cancelled.set()
+        self._show(request, found)
 
     async def _study_recorded(self, scene: Scene, request: StudyRequest) -> None:
         matched, fabric = self.screen_state.matched(scene), scene.snapshot.fabric

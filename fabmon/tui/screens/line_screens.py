@@ -225,12 +225,13 @@ class JobsScreen(LineScreen):
         """The table of jobs."""
         if self._ras:
             return jobs.ras_page(ctx, self._ras)
-        found = jobs.summaries(ctx)
+        every = jobs.matching(ctx)
+        found = jobs.summaries(ctx, every)
         self._jobs = {each.job.number: each for each in found}
         self._answering = frozenset(
             name for name, status in ctx.snapshot.statuses.items() if status.state is NodeState.UP
         )
-        return jobs.page(ctx, found)
+        return jobs.page(ctx, every, found)
 
     def action_ras(self) -> None:
         """Request that NCCL's RAS is asked for the job under the cursor."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fabmon.analysis.fluctuation.comparison import StudiedRun, compare
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.fluctuation.samples import SampleSums
-from fabmon.analysis.fluctuation.study import Study
+from fabmon.analysis.fluctuation.study import Study, recent_traffic
 from fabmon.analysis.fluctuation.trends import hours, weekdays
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.jobs.job import Job, JobReport
@@ -23,6 +23,8 @@ from fabmon.fabric.model import Fabric
 from fabmon.fabric.redaction import Redactor
 from fabmon.history.chunk_rates import RateChunk
 from tests.builders import START_NS, LeafSpine
+from tests.tui.worlds import HEALTHY
+from tests.unit.jobs.worlds import pairs_of, pairs_of_many
 
 TICKS = 300
 
@@ -146,6 +148,38 @@ def _runs(*parts: tuple[tuple[int, JobReport], ...]) -> Fluctuation:
         unknown = np.full_like(table, np.nan)
         study.accept(RateChunk(start_ns, 1.0, fabric, table, unknown, rate, jobs))
     return study.result()
+
+
+def test_of_a_node_that_invents_jobs_again_and_again_so_many_are_studied() -> None:
+    fabric = _fabric()
+    rate = np.full(len(fabric.ports), 100e9, np.float32)
+    names, study = [node.name for node in fabric.nodes], Study()
+    for number in range(3):
+        table = _table(fabric, {name: _training(seed=n) for n, name in enumerate(HOSTS)})
+        start_ns = (START_NS // (300 * 10**9) + number) * 300 * 10**9
+        invented = JobTable(None, names, {"gpu001": pairs_of_many(512, f"J{number}x")})
+        own = JobTable(None, names, {"gpu002": pairs_of("8801")})
+        jobs = ((start_ns, invented), (start_ns + 150 * 10**9, own))
+        unknown = np.full_like(table, np.nan)
+        study.accept(RateChunk(start_ns, 1.0, fabric, table, unknown, rate, jobs))
+    registry = study._data.registry
+    assert sum("gpu001" in job.hosts and job.job is not None for job in registry.jobs) == 1024
+    assert any(job.job is not None and job.job.id == "8801" for job in registry.jobs)
+    assert "all jobs of gpu001: its processes report more than can be studied" in list(
+        study._notes(study._whole_links())
+    )
+
+
+def test_a_study_of_the_last_minutes_ends_when_nobody_waits_for_it() -> None:
+    shares: list[float] = []
+
+    def leave(share: float) -> None:
+        shares.append(share)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        recent_traffic(HEALTHY.scene(70).snapshot).studied(leave)
+    assert len(shares) == 1
 
 
 def _job(number: int, user: str, *hosts: int, start_ns: int = 0) -> Job:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fabmon.fabric.flows.queue_pairs import Process
 from fabmon.fabric.jobs.job import Job, JobFilter, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
-from tests.unit.jobs.worlds import pairs_of
+from tests.unit.jobs.worlds import pairs_of, pairs_of_many
 
 
 def report(*jobs: Job) -> JobReport:
@@ -45,6 +46,20 @@ def test_processes_give_the_number_of_a_job_that_the_scheduler_does_not_report()
     assert [job.label for job in table.jobs] == ["job 8801 llama-70b (anna)", "job 8807"]
     assert table.nodes_of(LLAMA) == ("gpu001", "gpu002")
     assert table.nodes_of(table.jobs[1]) == ("gpu003", "gpu004")
+
+
+def test_of_a_node_that_invents_jobs_some_are_taken_and_those_of_others_stay() -> None:
+    processes = {"gpu003": pairs_of_many(4096), "gpu004": pairs_of("8807")}
+
+    table = JobTable(report(LLAMA), ["gpu001", "gpu002", "gpu003", "gpu004"], processes)
+
+    assert len(table.on_node["gpu003"]) == 512
+    assert table.cut == {"gpu003": 4096}
+    assert [job.id for job in table.jobs if "gpu003" not in job.nodes] == ["8801", "8807"]
+
+
+def test_the_number_of_a_job_is_cut() -> None:
+    assert Process("x", 1, "7a" * 200, "pod" * 99).job == "7a" * 32
 
 
 def test_a_node_may_have_several_jobs() -> None:

@@ -46,7 +46,12 @@ def pairs_of_pod(uid: str) -> QueuePairs:
     return _pairs_of(Process("python3", 4711, pod=uid))
 
 
-def _pairs_of(process: Process) -> QueuePairs:
-    one = np.ones(1, np.int64)
-    zero = np.zeros(1, np.int64)
-    return QueuePairs(("mlx5_0",), zero, one, one, one, one, zero, (process,), 1)
+def pairs_of_many(jobs: int, head: str = "J") -> QueuePairs:
+    """Queue pairs of as many jobs, which a node may invent."""
+    return _pairs_of(*(Process("x", number + 1, f"{head}{number}") for number in range(jobs)))
+
+
+def _pairs_of(*processes: Process) -> QueuePairs:
+    one, zero = np.ones(len(processes), np.int64), np.zeros(len(processes), np.int64)
+    process = np.arange(len(processes))
+    return QueuePairs(("mlx5_0",), zero, one, one, one, one, process, processes, len(processes))

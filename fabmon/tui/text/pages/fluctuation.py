@@ -45,6 +45,7 @@ from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text import chart
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.pages.jobs import more_rows
 
 _TITLES = {
     JOB: "Jobs",
@@ -56,6 +57,8 @@ _BAR, _COV = 16, 7
 _MOST_STEPS = 8
 _HOURS = 24
 _MOST_STEPS_OF_ONE = 3
+_MOST_ROWS = 256
+"""Rows of a kind, 0.1 ms each at every tick."""
 
 
 def over(found: Fluctuation) -> list[str]:
@@ -107,7 +110,9 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
             title = f"{title}: hosts whose traffic correlates"
         if subjects:
             lines.append(_head(ctx, title, name))
-            lines += [_row(ctx, each, name, rows, named) for each in subjects]
+            shown = subjects[:_MOST_ROWS]
+            lines += [_row(ctx, each, name, rows, named) for each in shown]
+            lines += more_rows(len(subjects) - len(shown), kind, ctx)
     for text in _notes(found):
         lines += paragraph(text, ctx.width, palette.dim, indent=1)
     return lines

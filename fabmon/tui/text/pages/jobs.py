@@ -13,6 +13,7 @@ from fabmon.analysis.job_summary import JobSummary, job_summaries
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
+from fabmon.fabric.jobs.job_table import MOST_OF_NODE
 from fabmon.fabric.model import HOST
 from fabmon.fabric.time_wording import SECOND_NS, duration, measured, time_of_day
 from fabmon.fabric.wording import (
@@ -33,6 +34,8 @@ _ABSENT = "·"
 _WIDE = 100
 _MOST_DETAILS = 3
 """Lines of each fact about the job under the cursor."""
+_MOST_ROWS = 256
+"""Jobs with a row, 0.3 ms each at every tick: of more, a filter chooses."""
 _OLD_S = 90
 """Records of NCCL Inspector that are older say when they are from."""
 
@@ -96,23 +99,31 @@ def _count(watched: Sequence[str], every: Sequence[str]) -> str:
     return str(whole) if len(watched) == whole else f"{len(watched)}/{whole}"
 
 
-def summaries(ctx: DrawContext) -> list[JobSummary]:
-    """The jobs that match the filter."""
-    matched = ctx.matched
+def matching(ctx: DrawContext) -> list[Job]:
+    """The jobs that match the filter, by number."""
+    matched, table = ctx.matched, ctx.snapshot.jobs
     return [
-        each
-        for each in job_summaries(ctx.scene)
-        if matched is None or not matched.nodes.isdisjoint(each.nodes)
+        job
+        for job in table.jobs
+        if matched is None or not matched.nodes.isdisjoint(table.nodes_of(job))
     ]
 
 
-def page(ctx: DrawContext, jobs: Sequence[JobSummary]) -> list[Line]:
-    """How many jobs run, from where that is known, and a row for each job, by number."""
+def summaries(ctx: DrawContext, jobs: Sequence[Job]) -> tuple[JobSummary, ...]:
+    """Those of these jobs that have a row: as many as can be drawn at every tick."""
+    return job_summaries(ctx.scene, jobs[:_MOST_ROWS])
+
+
+def page(ctx: DrawContext, every: Sequence[Job], jobs: Sequence[JobSummary]) -> list[Line]:
+    """How many jobs run, from where that is known, and a row for each of `jobs`; `every` are all
+    that match the filter."""
     palette, report = ctx.palette, ctx.snapshot.jobs.report
-    lines = [_summary(ctx, jobs)]
+    lines = [_summary(ctx, every)]
     moved = map(_moved, ctx.snapshot.jobs.moved[:_MOST_DETAILS])
     notes = () if report is None else report.notes
-    for text in (_reason(report), *notes, *moved, _inspector_problem(ctx.snapshot.collectives)):
+    cut = map(_cut, list(ctx.snapshot.jobs.cut.items())[:_MOST_DETAILS])
+    inspector = _inspector_problem(ctx.snapshot.collectives)
+    for text in (_reason(report), *notes, *moved, *cut, inspector):
         lines += paragraph(text, ctx.width, palette.accent, indent=1)
     lines.append(line(("", palette.text)))
     if not jobs:
@@ -129,7 +140,14 @@ def page(ctx: DrawContext, jobs: Sequence[JobSummary]) -> list[Line]:
     for each in columns:
         head += f"  {_aligned(each, each.title)}"
     lines.append(line((fit(f"{head}  {_findings_title(ctx)}", ctx.width), palette.dim)))
-    return lines + [_row(ctx, job, columns, number, name, user) for job in jobs]
+    lines += [_row(ctx, job, columns, number, name, user) for job in jobs]
+    return lines + more_rows(len(every) - len(jobs), "job", ctx)
+
+
+def more_rows(count: int, what: str, ctx: DrawContext) -> list[Line]:
+    """That a table has so many more rows than it shows; nothing for 0."""
+    text = f"   {plural(count, f'more {what}')}: / filters" if count else ""
+    return [line((text, ctx.palette.dim))] if text else []
 
 
 def ras_page(ctx: DrawContext, texts: Sequence[str]) -> list[Line]:
@@ -205,17 +223,18 @@ def _inspector_problem(report: CollectiveReport | None) -> str:
     return f"NCCL Inspector: {'; '.join(parts)}" if parts else ""
 
 
-def _summary(ctx: DrawContext, jobs: Sequence[JobSummary]) -> Line:
-    palette = ctx.palette
+def _summary(ctx: DrawContext, jobs: Sequence[Job]) -> Line:
+    palette, table = ctx.palette, ctx.snapshot.jobs
     hosts = {node.name for node in ctx.fabric.nodes if node.role == HOST}
-    busy = {node for job in jobs for node in job.nodes}
-    users = {job.job.user for job in jobs if job.job.user}
+    busy = {node for job in jobs for node in table.nodes_of(job)}
+    users = {job.user for job in jobs if job.user}
     of = f" of {plural(len(users), 'user')}" if users else ""
     spans: list[Span] = [
         (f" {plural(len(jobs), 'job')}", palette.strong),
         (f"{of} on {len(busy)} of {plural(len(hosts), 'host')}", palette.text),
     ]
-    hurt = sum(bool(job.findings) for job in jobs)
+    named = {label for finding in ctx.scene.findings for label in finding.jobs}
+    hurt = sum(job.label in named for job in jobs)
     if hurt:
         spans.append((f"   ▲ {hurt} with findings", palette.accent))
     report = ctx.snapshot.jobs.report
@@ -236,6 +255,12 @@ def _reason(report: JobReport | None) -> str:
 def _moved(job: Job) -> str:
     """Where a job is that was requeued to nodes that are not watched."""
     return f"{job.label} runs on {fold(job.nodes)} now, which is not watched: add it to --hosts"
+
+
+def _cut(of_node: tuple[str, int]) -> str:
+    """That a node reports more jobs than are taken."""
+    node, count = of_node
+    return f"{node} reports {plural(count, 'job')} of its processes: {MOST_OF_NODE} are shown"
 
 
 def _why_none(report: JobReport | None) -> str:
