@@ -127,6 +127,7 @@ class Dialer:
                     where=f"{options.host}:{options.port}",
                     trusted=trusted,
                     accept=accept,
+                    proxy=str(options.proxy_command[0]) if options.proxy_command else "",
                     identities=identities,
                     agent_keys=agent_keys,
                     limit=limit,

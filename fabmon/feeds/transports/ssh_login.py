@@ -29,8 +29,8 @@ class LoginObserver(asyncssh.SSHClient):
     """The client side of one login: rejects unknown keys, answers no prompts, notes the progress.
 
     `limit` is moved as the login proceeds, by the `timeouts`. `where` names the server in messages;
-    `accept` is what accepts its host key. `identities` are the keys of this login, `agent_keys`
-    those that the agent holds.
+    `accept` is what accepts its host key, `proxy` the program of its ProxyCommand. `identities` are
+    the keys of this login, `agent_keys` those that the agent holds.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class LoginObserver(asyncssh.SSHClient):
         where: str,
         trusted: TrustedKeys,
         accept: AcceptCommand,
+        proxy: str,
         identities: Identities,
         agent_keys: Sequence[bytes],
         limit: asyncio.Timeout,
@@ -47,6 +48,7 @@ class LoginObserver(asyncssh.SSHClient):
         self._where = where
         self._trusted = trusted
         self._accept = accept
+        self._proxy = proxy
         self._identities = identities
         self._agent_keys = agent_keys
         self._limit = limit
@@ -102,9 +104,14 @@ class LoginObserver(asyncssh.SSHClient):
             where = f"{jump} cannot reach {host}:{port}" if jump else self._where
             return Unreachable(f"{where}: {error.reason}")
         if isinstance(error, asyncssh.ProtocolError) and "uthentication" in error.reason:
-            return LoginRefused(f"{self._where}: {error.reason}", "permission denied")
+            message = f"{self._where}: {error.reason}{self._fewer()}"
+            return LoginRefused(message, "permission denied")
         if isinstance(error, asyncssh.DisconnectError):
             return self._disconnect_error(error)
+        if self._proxy and isinstance(error, FileNotFoundError | PermissionError):
+            what = f"ProxyCommand {self._proxy}: {str(error.strerror).lower()} on this machine"
+            text = f"{self._where}: {what}: install it, or correct its path in ssh_config"
+            return Unreachable(text, "ssh config")
         return Unreachable(f"{self._where}: {error}")
 
     def _extend(self, seconds: float) -> None:
@@ -154,15 +161,31 @@ class LoginObserver(asyncssh.SSHClient):
                 f"there is no key here to log in with{agent}: make one with"
                 f" ssh-keygen -t ed25519 -f {_KEY_MADE}, and add {_KEY_MADE}.pub to {add}"
             )
-        names = ", ".join([*offered, *([f"{plural(held, 'key')} of the agent"] if held else [])])
+        names = self._offered()
         public = f"{offered[0]}.pub" if offered else "a line of ssh-add -L"
         text = f"it accepts none of our keys ({names}): add {public} to {add}, or is user= wrong?"
         return f"{text}; {ways}" if ways else text
+
+    def _offered(self) -> str:
+        """The keys of this login, in words."""
+        held = self._identities.of_agent(self._agent_keys)
+        files = [key.path for key in self._identities.files]
+        return ", ".join([*files, *([f"{plural(held, 'key')} of the agent"] if held else [])])
+
+    def _fewer(self) -> str:
+        """What to do where the server ended the login because of the number of keys."""
+        return (
+            f": it permits fewer keys in a login (MaxAuthTries) than there are ({self._offered()});"
+            " name the one that it accepts in ssh_config: IdentityFile FILE and IdentitiesOnly yes"
+        )
 
     def _disconnect_error(self, error: asyncssh.DisconnectError) -> NodeError:
         version = self._connection and self._connection.get_extra_info("server_version")
         if not version and isinstance(error, asyncssh.ProtocolError):
             return Unreachable(f"{self._where}: not an SSH server: {error.reason}", "ssh")
+        if not version and self._proxy:
+            what = f"{self._where}: ProxyCommand {self._proxy} ended before SSH began: run it by"
+            return Unreachable(f"{what} hand; fabmon starts it without a shell", "closed")
         if not version:
             what = "closed the connection before SSH began (MaxStartups? a firewall?)"
             return Unreachable(f"{self._where} {what}", "closed")

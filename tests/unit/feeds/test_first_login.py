@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,20 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     process.wait(10)
 
 
+def children() -> str:
+    """The processes that this one has started."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+@pytest.fixture
+async def proxies_end() -> AsyncIterator[None]:
+    """Wait for every ProxyCommand: asyncssh does not wait for one that it ends."""
+    before = children()
+    yield
+    while children() != before:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 def add_to_agent(account: Account, line: str) -> None:
     """Run an ssh-add of the advice, and answer its question for the passphrase."""
     ask = account.home / "askpass"
@@ -166,8 +181,7 @@ async def test_a_changed_host_key_is_forgotten_and_accepted(account: Account) ->
     await account.login()
 
 
-# asyncssh does not wait for a ProxyCommand that it ends.
-@pytest.mark.filterwarnings("ignore:A loop is being detached:RuntimeWarning")
+@pytest.mark.usefixtures("proxies_end")
 @pytest.mark.parametrize("way", ["HostKeyAlias node-one", "ProxyCommand {proxy} %p"])
 async def test_a_host_key_that_keyscan_cannot_get_is_accepted_by_ssh(
     account: Account, tmp_path: Path, way: str
@@ -328,3 +342,34 @@ def test_an_ssh_config_that_does_not_exist_is_an_error(account: Account) -> None
     found = CliRunner().invoke(cli, ["doctor", "--host", "gpu1", "--ssh-config", "TYPO"])
     assert isinstance(found.exception, UsageError)
     assert str(found.exception) == "--ssh-config TYPO: no such file"
+
+
+async def test_an_agent_with_more_keys_than_the_node_permits(account: Account, agent: None) -> None:
+    for number in range(8):
+        account.key(f"work{number}", accepted=number == 7)
+    account.shell("ssh-add ~/.ssh/work?")
+    account.trust()
+    message = await account.refusal()
+    assert "Too many authentication failures" in message
+    assert "(8 keys of the agent)" in message
+    file, only = message.partition("in ssh_config: ")[2].split(" and ")
+    account.config(f"{file.replace('FILE', '~/.ssh/work7.pub')}\n{only}\n")
+    await account.login()
+
+
+@pytest.mark.usefixtures("proxies_end")
+async def test_a_proxy_command_that_is_not_installed_or_fails(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.key()
+    account.trust()
+    account.config("ProxyCommand site-proxy %p\n")
+    message = await account.refusal()
+    assert "ProxyCommand site-proxy: no such file or directory on this machine: install" in message
+    proxy = tmp_path / "site-proxy"
+    proxy.write_text("#!/bin/sh\n")
+    proxy.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert "ProxyCommand site-proxy ended before SSH began: run it" in await account.refusal()
+    proxy.write_text(PROXY)
+    await account.login()
