@@ -99,6 +99,8 @@ def test_a_host_option_has_no_slots() -> None:
         ("me@node01 user=me", 11, "user= is given twice"),
         ("node01:2222 port=22", 13, "port= is given twice"),
         ("@compute", 1, "groups such as @compute are not supported"),
+        ("na[1-2]me:22,b:33", 10, "a list of nodes has one port, at its end"),
+        ("me@a,gpu[1,3]:22,b", 14, "a list of nodes has one port, at its end"),
     ],
 )
 def test_a_wrong_user_or_port_beside_a_name(line: str, column: int, problem: str) -> None:

@@ -46,6 +46,9 @@ _PLACE = re.compile(
     r"(?:\[(?P<v6>[0-9a-fA-F.]*:[0-9a-fA-F:.]*)\](?::(?P<v6_port>\d{1,5}))?"
     r"|(?P<nodes>[^:]+?):(?P<port>\d{1,5})|(?P<bare>.+))"
 )
+_PORT_WITHIN = re.compile(r"(?:^|,)(?:[^:,\[]|\[[^\]]*\])+(:\d{1,5})(?=,)")
+"""A node with a port, before the last of a list."""
+
 _MOST_SLOTS = 512
 """Numbers after a node's name up to this one may be the slots of an MPI machine file: no node runs
 more processes, and of services without a `via=` only SSH listens below."""
@@ -107,8 +110,15 @@ def place(word: Word, *, may_be_slots: bool) -> Place:
     """The parts of `[USER@]NODESET[:PORT]` or `[USER@][IPV6][:PORT]`.
 
     With `may_be_slots`, a small number after a node set is that of an MPI machine file, ignored;
-    these name no users.
+    these name no users. Raises Bad for a port within a list of nodes.
     """
+    within = _PORT_WITHIN.search(word.text)
+    if within is not None:
+        raise Bad(
+            word.column + within.start(1),
+            "a list of nodes has one port, at its end",
+            "write nodes with other ports apart: each on its line, or with its --host",
+        )
     match = _PLACE.fullmatch(word.text)
     if match is None:
         return Place(word, [])
