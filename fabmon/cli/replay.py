@@ -76,8 +76,8 @@ def replay(
     """Replay recordings. Several files, or a directory of them, are one timeline.
 
     Rates and findings are computed again. Times: 14:03 (UTC), -10m (before the end), +10m (after
-    the start), `event 3`, or a date. Without a FILE, what the last screen of fabmon or fabmon demo
-    recorded is replayed.
+    the start), `event 3`, or a date. Without a FILE, what the last screen of fabmon recorded
+    is replayed, of fabmon demo if there is no other; the file is named.
     """
     if at is not None and from_ is not None:
         raise UsageError("--at and --from both say where to begin: give only one of them")

@@ -139,7 +139,8 @@ def ring_recorder(
 
 
 def last_ring(config: RecordingConfig) -> Path | None:
-    """The ring of the screen that was shown last, live or demo; None if there is none.
+    """The ring of the screen that was shown last, of a demo only if there is no other; None if
+    there is none.
 
     Raises UsageError if another user could have put it there.
     """
@@ -147,8 +148,8 @@ def last_ring(config: RecordingConfig) -> Path | None:
     for each in (home, home / _DEMO_DIRECTORY):
         if each.is_symlink() or each.exists():
             _check_private(each, home)
-    rings = [*ring_directories(home), *ring_directories(home / _DEMO_DIRECTORY)]
-    last = max(rings, key=_changed_s, default=None)
+    rings = ring_directories(home) or ring_directories(home / _DEMO_DIRECTORY)
+    last = next(iter(rings), None)
     if last is not None:
         _check_private(last, home)
     return last

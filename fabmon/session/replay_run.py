@@ -187,13 +187,15 @@ def _size(path: Path) -> int:
 
 
 def last_screen(config: RecordingConfig) -> Path:
-    """The ring of the screen that was shown last. Raises UsageError if there is none to trust."""
+    """The ring of the screen that was shown last, named on standard error. Raises UsageError if
+    there is none to trust."""
     try:
         ring = last_ring(config)
     except OSError as error:
         raise UsageError(f"{error.filename}: {file_error(error)}") from None
     if ring is None:
         raise UsageError("name a recording: no screen was recorded on this machine")
+    print(f"fabmon: the recording of the last screen: {ring}", file=sys.stderr)
     return ring
 
 

@@ -13,6 +13,7 @@ from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import RecordingConfig
 from fabmon.session.errors import UsageError
 from fabmon.session.recorder_setup import last_ring, ring_directories, ring_recorder
+from fabmon.session.replay_run import last_screen
 from tests.builders import LeafSpine
 from tests.unit.recording.builders import quiet_ticks, write
 
@@ -81,11 +82,22 @@ def test_rings_are_private(home: Path) -> None:
 
 def test_the_last_ring_is_the_one_that_was_written_to_last(home: Path) -> None:
     """A ring's directory changes with each new file only, its last file with every block."""
+    home.mkdir(mode=0o700)
+    live, other = left(home, "login1-1-1", 10), left(home, "login1-2-2", 100)
+    os.utime(live, (1e9 - 600, 1e9 - 600))
+    assert last_ring(RecordingConfig()) == live != other
+
+
+def test_a_demo_that_runs_is_not_replayed_instead_of_real_nodes(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (home / "demo").mkdir(parents=True)
     home.chmod(0o700)
-    live, demo = left(home, "login1-1-1", 10), left(home / "demo", "login1-2-2", 100)
-    os.utime(live, (1e9 - 600, 1e9 - 600))
-    assert last_ring(RecordingConfig()) == live != demo
+    demo = left(home / "demo", "login1-2-2", 10)
+    assert last_screen(RecordingConfig()) == demo
+    live = left(home, "login1-1-1", 100)
+    assert last_screen(RecordingConfig()) == live
+    assert capsys.readouterr().err.endswith(f"fabmon: the recording of the last screen: {live}\n")
 
 
 def test_a_planted_link_is_not_followed(home: Path, tmp_path: Path) -> None:
