@@ -72,13 +72,13 @@ class HeatmapState:
         self._choice = replace(self._choice, opened=others if title in opened else (*opened, title))
         return True
 
-    def go_back(self) -> bool:
-        """Collapse the unit that was expanded last, else return to the level that fits; False
-        where there is nothing to go back from."""
+    def go_back(self, *, keeps_level: bool) -> bool:
+        """Collapse the unit that was expanded last, else, unless it is kept, return to the level
+        that fits; False where there is nothing to go back from."""
         choice = self._choice
         if choice.opened:
             self._choice = replace(choice, opened=choice.opened[:-1])
-        elif choice.level is not None:
+        elif choice.level is not None and not keeps_level:
             self._choice = replace(choice, level=None)
         else:
             return False

@@ -211,3 +211,9 @@ async def test_words_of_the_filter_choose_counters() -> None:
         await run.press("l", "enter", "slash", *"tx_bytes", "enter")
         assert "netdev_tx_bytes" in run.text
         assert "netdev_rx_bytes" not in run.text
+
+
+async def test_escape_takes_the_filter_away_before_the_level_that_was_chosen() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"gpu002", "enter", "full_stop", "escape")
+        assert run.app.screen_state.choices.filter == ""

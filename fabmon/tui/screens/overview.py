@@ -320,8 +320,8 @@ class OverviewScreen(OverviewPanels):
 
     def go_back(self) -> bool:
         """Collapse the unit that was expanded last, else return to the level that fits; False
-        where there is nothing to go back from."""
-        is_changed = self._heatmap.go_back()
+        where there is nothing to go back from, or a filter to be cleared first."""
+        is_changed = self._heatmap.go_back(keeps_level=bool(self.screen_state.choices.filter))
         if is_changed:
             self.paint()
         return is_changed
