@@ -219,7 +219,8 @@ async def show_screen(
     if setup.signals is None:
         with EndSignals() as signals:
             return await show_screen(scenes, replace(setup, signals=signals), duration_s)
-    app = _app(scenes, setup)
+    reached = printing.NodesReached()
+    app = _app(None if scenes is None else reached.of(scenes), setup)
     if setup.signals.status is not None:
         return setup.signals.status
     setup.signals.on_end(lambda status: app.exit(return_code=status))
@@ -230,7 +231,10 @@ async def show_screen(
     problem = setup.keep(app.screen_state.choices) if setup.keep is not None else ""
     if problem:
         print(f"fabmon: {problem}", file=sys.stderr)
-    return setup.signals.status or Exit(app.return_code or Exit.OK)
+    status = setup.signals.status or app.return_code
+    if status or scenes is None:
+        return Exit(status or Exit.OK)
+    return reached.status(setup.signals)
 
 
 def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:

@@ -116,6 +116,12 @@ class NodesReached:
         self._is_any_up = self._is_any_up or NodeState.UP in states
         self._have_all_failed = bool(states) and all(each is NodeState.FAILED for each in states)
 
+    async def of(self, scenes: AsyncIterator[Scene]) -> AsyncIterator[Scene]:
+        """The scenes, each of them taken."""
+        async for scene in scenes:
+            self.accept(scene)
+            yield scene
+
     def status(self, signals: EndSignals) -> Exit:
         """The exit status of a run that a signal is the usual end of: it may come before the first
         node has answered."""

@@ -97,6 +97,17 @@ def test_every_view_has_help(tmux: Open) -> None:
     screen.until(r"left with 0")
 
 
+def test_a_screen_on_which_no_node_was_ever_up_ends_as_other_commands_do(
+    tmux: Open, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("gpu1 address=127.0.0.1 port=1\n")
+    screen = tmux("--hosts", str(hosts))
+    screen.until(r"NO NODE UP")
+    screen.keys("q")
+    screen.until(r"left with 3")
+
+
 # The 3 a.m. recipe.
 
 
