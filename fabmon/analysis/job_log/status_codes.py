@@ -219,10 +219,10 @@ def _process_meaning(event: Failure) -> Meaning:
 
 def order_of(event: Failure) -> int:
     """A number by which failures that may be the cause come first: events of ports; GPUs, programs
-    and processes that were killed; failed requests; then what follows from others, the least
-    specific last."""
+    and processes that were killed; failed requests; calls of the NIC's library, which fail where
+    there is no path any more; then what follows from others, the least specific last."""
     if meaning_of(event).is_consequence:
         if event.kind == STALL and _VAGUE.search(event.text):
             return 7
-        return {COMPLETION: 3, REQUEST: 3, STALL: 4, CONNECTION: 6, PROCESS: 8}.get(event.kind, 9)
-    return {DEVICE: 0, GPU: 1, PROGRAM: 1, PROCESS: 1}.get(event.kind, 2)
+        return {COMPLETION: 4, REQUEST: 4, STALL: 5, CONNECTION: 6, PROCESS: 8}.get(event.kind, 9)
+    return {DEVICE: 0, GPU: 1, PROGRAM: 1, PROCESS: 1, CALL: 3}.get(event.kind, 2)

@@ -86,6 +86,20 @@ def test_a_log_alone_is_enough(job: Path) -> None:
     assert [each["is_consequence"] for each in found["failures"]] == [False, True, True]
 
 
+def test_a_retry_that_was_exceeded_is_named_before_a_call_that_failed(tmp_path: Path) -> None:
+    log = Log("2.21.5")
+    call = "Call to ibv_modify_qp failed with error Connection timed out"
+    lines = [
+        *log.start(),
+        f"{log.prefix(3, is_warning=True)}{call}",
+        log.completion(2, 1, 12),
+        log.completion(0, 3, 5),
+    ]
+    (tmp_path / "job.log").write_text("\n".join(lines))
+    codes = [each["code"] for each in explained(tmp_path / "job.log")["failures"]]
+    assert (codes[0], codes[-1], len(codes)) == (12, 5, 3)
+
+
 def test_the_text(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job.parent)
     check_golden(GOLDENS / "explain.txt", run("job.log").output)
