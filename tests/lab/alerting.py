@@ -57,7 +57,7 @@ class Alerting:
         seen = len(self.events)
         self._process.stdin.write(command.encode() + b"\n")
         self._process.stdin.flush()
-        self.until(lambda _: any("all_up" in each for each in self.events[seen:]), 120)
+        self.until(lambda _: any("all_up" in each for each in self.events[seen:]), 300)
 
     def until(self, wanted: Callable[[Event], bool], timeout_s: float) -> Event:
         """The first event that is wanted; else an assertion."""
@@ -98,7 +98,7 @@ def _started(folder: Path, options: list[str], port: int) -> subprocess.Popen[by
 
 
 def _print_when_up(port: int) -> None:
-    """Wait until no node has another state than up, a minute at most."""
+    """Wait until no node has another state than up."""
     end_s = time.monotonic() + 240
     while time.monotonic() < end_s:
         try:

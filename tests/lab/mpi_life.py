@@ -23,6 +23,7 @@ SLOW_HOST, STOPPED_HOST = "gpu006", "gpu003"
 STALLED_S = 60.0
 """Long enough for 30 s of silence, in which Slurm is asked after 10 s, as it is every 30 s."""
 MEASURED_STEPS, MEASURED_ERROR = 8, 0.05
+WATCHED_S, WATCHED_TICKS = 90, 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,19 @@ class _Phases:
 
     def until_measured(self, count: int) -> Phase:
         """So many steps or more, until the step time is reported after them, once a minute, with an
-        error of less than `MEASURED_ERROR` by fabmon itself."""
+        error of less than `MEASURED_ERROR` by fabmon itself, which had the CPU for its ticks."""
         begin_s, first = self._watch.now_s(), len(self._job.steps)
         self._job.until_steps(count)
         done_s = self._watch.now_s()
 
         def is_measured(line: Line) -> bool:
-            is_after = line["type"] == "rhythm" and line["at_s"] > done_s
-            return bool(is_after and line["error_s"] < MEASURED_ERROR * line["step_s"])
+            if line["type"] != "rhythm" or line["at_s"] < done_s:
+                return False
+            ticks = [
+                each for each in self._watch.ticks() if each["at_s"] > line["at_s"] - WATCHED_S
+            ]
+            is_watched = len(ticks) >= WATCHED_TICKS
+            return bool(is_watched and line["error_s"] < MEASURED_ERROR * line["step_s"])
 
         self._watch.until(is_measured, timeout_s=600)
         return self._phase(self._job.steps[first:], begin_s)
@@ -126,7 +132,7 @@ def live() -> Life:
     ):
         first, second = (lab.layout.hosts_of(leaf) for leaf in lab.layout.leaves)
         ring = [host for pair in zip(first, second, strict=True) for host in pair]
-        watch.until_all_up(120)
+        watch.until_all_up()
         with MpiJob(lab, ring, COMPUTE_S, MEGABYTES, LATE_S, slurm) as job:
             job.until_steps(1)
             even, crowded = job.find_seeds("leaf1", SPREAD, CROWDED)

@@ -68,7 +68,7 @@ class Nodes:
         return self.prefix + node
 
     def exec(
-        self, node: str, argv: Sequence[str], timeout_s: float = 60.0
+        self, node: str, argv: Sequence[str], timeout_s: float = 240.0
     ) -> subprocess.CompletedProcess[str]:
         """Run `argv` as root on `node` and return what came of it."""
         command = netns.argv_in(self.ns(node), argv)

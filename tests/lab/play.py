@@ -28,7 +28,6 @@ PATIENCE_S = 15.0
 """So much longer a scenario continues where a finding is missing: the machine may be busy."""
 
 _PROJECT = Path(__file__).parents[2]
-_UP_S = 120.0
 _SOON_S = 0.2
 _OF_CABLE = ("link_down", "flapping_link", "degraded_link", "error_burst")
 
@@ -110,7 +109,7 @@ def play(scenario: Scenario, attempt: int = 1) -> Outcome:
         ) as lab,
         Watch(lab, *_options(lab, scenario), hosts=_hosts_file(lab, scenario)) as watch,
     ):
-        watch.until_all_up(_UP_S)
+        watch.until_all_up()
         planned = plan(scenario, lab, PATIENCE_S, attempt)
         with _sending(lab, planned.traffic) as begin_s, Witness(lab) as witness:
             _happen(lab.layout, scenario, planned, begin_s, watch)

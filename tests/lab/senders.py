@@ -28,7 +28,7 @@ _TURN_S = 0.002
 _BEHIND_S = 0.01
 """What could not be sent for longer than this is never sent: a NIC does not catch up either."""
 _TCP_CHUNK_BYTES = 8_192
-_CONNECT_S = 10.0
+_CONNECT_S = 60.0
 _READ_BYTES = 1 << 18
 _SEND_BUFFER_BYTES = 1 << 18
 """The kernel doubles it: more than a path and its queue hold, less than an iteration."""

@@ -84,7 +84,7 @@ def start(ns: str, node: str, address: str, directory: Path) -> subprocess.Popen
         )
 
 
-def wait(ns: str, address: str, log: Path, timeout_s: float = 60.0) -> None:
+def wait(ns: str, address: str, log: Path, timeout_s: float = 240.0) -> None:
     """Wait until the sshd at `address` answers a client in `ns`."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -20,7 +20,7 @@ QUIET_MBPS = 1.0
 NEAR = 0.10
 """How far a measured rate may be from the wanted one: a busy machine delays senders and shapers."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 """How long a busy machine may starve the senders until a rate is as it should be."""
 
 

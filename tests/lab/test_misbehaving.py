@@ -25,10 +25,9 @@ def watch(lab: Lab, patients: Ward) -> Watch:
     return Watch(lab, "--ssh-config", str(config), hosts=hosts)
 
 
-def row_of(watch: Watch, node: str, state: str, timeout_s: float = 60) -> Line:
+def row_of(watch: Watch, node: str, state: str) -> Line:
     return watch.until(
-        lambda line: line["type"] == "node" and line["node"] == node and line["state"] == state,
-        timeout_s,
+        lambda line: line["type"] == "node" and line["node"] == node and line["state"] == state
     )
 
 

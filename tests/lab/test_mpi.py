@@ -21,7 +21,7 @@ from tests.lab.mpi_life import (
 )
 from tests.requirements import need_command
 
-pytestmark = pytest.mark.timeout(900)  # The first waits for all of the job's life.
+pytestmark = pytest.mark.timeout(1800)  # The first waits for all of the job's life.
 
 
 @pytest.fixture(scope="module")

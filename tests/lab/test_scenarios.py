@@ -13,7 +13,7 @@ from tests.lab.play import Outcome
 from tests.lab.playing import playing
 from tests.requirements import need_command, need_path
 
-pytestmark = pytest.mark.timeout(900)  # Each waits for those that are played before it.
+pytestmark = pytest.mark.timeout(1800)  # Each waits for those that are played before it.
 
 
 @pytest.fixture(scope="module")

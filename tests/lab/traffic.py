@@ -21,7 +21,7 @@ OVERHEAD_BYTES = 42
 _FOREVER_S = 86_400
 """The longest run iperf3 accepts."""
 
-_ATTEMPTS = 6
+_ATTEMPTS = 30
 _GREETING_S = 1.0
 """A full link may lose iperf3's single greeting datagram; it would wait 30 s for the answer."""
 
