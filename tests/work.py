@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -21,7 +22,7 @@ def counted() -> Iterator[Work]:
     """The work of the functions that are called inside, in this thread."""
     work = Work()
 
-    def trace(_frame: FrameType, event: str, _arg: object) -> Callable[..., object]:
+    def trace(_frame: FrameType, event: str, _arg: object) -> Callable[..., Any]:
         work.lines += event == "line"
         return trace
 
