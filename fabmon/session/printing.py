@@ -190,6 +190,7 @@ def log_to_stderr(*, nodes: bool = True) -> None:
     """Print warnings to standard error; those of nodes that are lost where no report names them."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
     logging.getLogger(NODES_LOG).setLevel(logging.NOTSET if nodes else logging.CRITICAL)
+    logging.getLogger("fabmon.recording").setLevel(logging.INFO)  # Files that were removed.
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
 
 

@@ -87,8 +87,10 @@ def describe_status(status: RecorderStatus) -> str:
     """What was recorded, in one line."""
     lost = f", {status.lost_ticks} lost" if status.lost_ticks else ""
     trouble = f"; {status.trouble}" if status.trouble else ""
+    removed = f"; removed {plural(status.removed, 'older file')}" if status.removed else ""
     size = byte_count(status.bytes)
-    return f"recorded {plural(status.ticks, 'tick')}{lost}, {size}: {status.path}{trouble}"
+    recorded = f"recorded {plural(status.ticks, 'tick')}{lost}, {size}: {status.path}"
+    return f"{recorded}{removed}{trouble}"
 
 
 def rotation_of(rotate: str | None, keep: str | None) -> Rotation:
@@ -207,15 +209,16 @@ def _check_private(directory: Path, home: Path) -> None:
 
 def _changed_s(directory: Path) -> float:
     """When a ring was written to last; the directory itself changes with each new file only."""
-    times = [directory.stat().st_mtime]
-    for file in directory.glob("*.fabrec"):
-        with suppress(FileNotFoundError):  # The ring of a running screen drops its oldest.
-            times.append(file.stat().st_mtime)
+    times = [0.0]
+    for each in (directory, *directory.glob("*.fabrec")):
+        with suppress(OSError):  # The ring of a running screen drops its oldest.
+            times.append(each.stat().st_mtime)
     return max(times)
 
 
 def _remove_old_rings(home: Path) -> None:
-    """Remove the rings of consoles of this machine that have ended, except the latest.
+    """Remove the rings of consoles of this machine that have ended, except the latest: the one
+    written to last and, as the clock may have been set meanwhile, the one begun last since boot.
 
     Rings of other machines, which may share the directory, are left alone.
     """
@@ -225,11 +228,14 @@ def _remove_old_rings(home: Path) -> None:
         if each.name.rsplit("-", 2)[0] == socket.gethostname()
     ]
     gone = [each for each in here if each.name != _ring_name(int(each.name.rsplit("-", 2)[1]))]
+    begun_last = max(gone, key=lambda each: int(each.name.rsplit("-", 1)[1]), default=None)
     for directory in gone[1:]:
-        for file in directory.glob("*.fabrec"):
-            file.unlink(missing_ok=True)
-        if not any(directory.iterdir()):
-            directory.rmdir()
+        if directory != begun_last:
+            for file in directory.glob("*.fabrec"):
+                with suppress(OSError):
+                    file.unlink()
+            with suppress(OSError):  # Something else is in it.
+                directory.rmdir()
 
 
 def _ring_name(pid: int) -> str:

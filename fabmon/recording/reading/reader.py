@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -110,6 +111,21 @@ class Recording:
     def interval_s(self) -> float:
         """The time from one tick to the next in the last session."""
         return self.sessions[-1].interval_s
+
+    @property
+    def recorded_s(self) -> float:
+        """How much time was recorded: of each session by its ticks' times or numbers, whichever is
+        less. A clock that was set meanwhile adds nothing."""
+        total_s = 0.0
+        for number, session in enumerate(self.sessions):
+            ends = self.read(partial(FileView.ends, session=number))
+            if ends:
+                (first_ns, first), (last_ns, last) = min(ends), max(ends)
+                numbered_s = (last + 1 - first) * session.interval_s
+                total_s += max(
+                    0.0, min(numbered_s, (last_ns - first_ns) / 1e9 + session.interval_s)
+                )
+        return total_s
 
     @property
     def losses(self) -> list[Loss]:

@@ -27,6 +27,8 @@ _MAX_QUEUED = 60
 """Ticks that may wait for the disk; later ones are dropped."""
 _MAX_QUEUED_FRAMES = 16_384
 """Frames of nodes in them, 4 kB each: of 1,024 nodes the frames of 60 ticks would take 200 MB."""
+_MOST_INTERVALS = 3
+"""Intervals that pass at most from tick to tick: a clock that was set adds no more."""
 _RETRY_S = 5.0
 _CLOSE_S = 10.0
 
@@ -37,8 +39,9 @@ class RecorderStatus:
 
     `path` is the file that is being written. `bytes` is the size of it and of the files before it:
     it grows, and falls whenever the last ticks are written again as a block, ten times smaller.
-    `kept_s` is the age of the oldest tick in a file that still exists. `ticks` were
-    recorded, or wait in memory for room on the disk; `lost_ticks` could not be written.
+    `kept_s` is the time from the first to the last tick in files that still exist, and `removed`
+    is the number of files that the rotation removed. `ticks` were recorded, or wait in memory for
+    room on the disk; `lost_ticks` could not be written.
     """
 
     path: Path
@@ -46,6 +49,7 @@ class RecorderStatus:
     kept_s: float = 0.0
     ticks: int = 0
     lost_ticks: int = 0
+    removed: int = 0
     trouble: str = ""
 
 
@@ -100,8 +104,11 @@ class Recorder:
         self._writer: Writer | None = None
         self._state: RecordedState | None = None
         self._began_ns = session.started_ns
+        self._last_ns = 0
         self._bytes_before = 0
-        self._before_ns: dict[Path, int] = {}
+        # Seconds from tick to tick: in the current file, and in those before it, in their order.
+        self._current_s = 0.0
+        self._finished_s: dict[Path, float] = {}
         self._retry_s = retry_s
         self._retry_at_s = 0.0
         # One for each thread: of ticks that were not queued, and of ticks that were not written.
@@ -185,7 +192,13 @@ class Recorder:
         if isinstance(item, Note):
             writer.note(item)
             return
-        if self._segments.is_full(self._began_ns, now_ns, writer.size):
+        passed_ns = now_ns - (self._last_ns or now_ns)
+        most_s = _MOST_INTERVALS * self._session.interval_s
+        self._current_s += min(max(0.0, passed_ns / 1e9), most_s)
+        self._last_ns = now_ns
+        # Within a session times only increase: where the clock was set back another one begins.
+        is_set_back = passed_ns < 0
+        if is_set_back or self._segments.is_full(self._began_ns, now_ns, writer.size):
             try:
                 writer = self._next(writer, now_ns)
             except (OSError, RecordingError):
@@ -202,8 +215,7 @@ class Recorder:
         except Exception:
             self._not_written(_Item(tick, None, notes))
             raise
-        since_ns = min([self._began_ns, *self._before_ns.values()])
-        self._set(kept_s=max(0.0, (now_ns - since_ns) / 1e9))
+        self._set(kept_s=self._current_s + sum(self._finished_s.values()))
         # Last: who sees that a tick is recorded sees all of it.
         self._update(writer, ticks=1)
         self._count_given_up(writer)
@@ -227,16 +239,20 @@ class Recorder:
             before.close()
         finally:
             self._count_given_up(before)
-        self._bytes_before += before.size
-        self._before_ns[before.path] = self._began_ns
         self._writer = self._open(now_ns)
-        for path in self._segments.remove_expired(self._writer.path, now_ns):
-            _LOG.info("removed %s", path)
-            self._before_ns.pop(path, None)
+        if self._writer.path == before.path:
+            return self._writer
+        self._bytes_before += before.size
+        self._finished_s[before.path], self._current_s = self._current_s, 0.0
+        for path in self._segments.remove_expired(self._writer.path, [*self._finished_s]):
+            _LOG.info("removed %s: beyond what is kept", path)
+            self._finished_s.pop(path, None)
+            self._set(removed=self.status.removed + 1)
+        self._update(self._writer)
         return self._writer
 
     def _open(self, now_ns: int) -> Writer:
-        path = self._segments.name(now_ns)
+        path = self._segments.free_name(now_ns)
         session = msgspec.structs.replace(self._session, started_ns=now_ns)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

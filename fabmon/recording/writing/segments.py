@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import datetime
+import logging
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from fabmon.recording.format.errors import InUse
+from fabmon.recording.format.errors import InUse, RecordingError
 from fabmon.recording.format.records import SUFFIX
+from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.frame_writer import is_in_use
+
+_LOG = logging.getLogger("fabmon.recording")
 
 _STAMP = "%Y%m%dT%H%M%SZ"
 
+_ALWAYS_KEPT = 2
+"""The newest finished files that `keep_s` leaves: one file with a wrong length removes no more."""
+
 
 class Rotation(msgspec.Struct, frozen=True, kw_only=True):
-    """When to begin another file, and how long to keep earlier ones; None: never, and for ever.
+    """When to begin another file, and how much of earlier ones to keep; None: never, and all.
 
-    `keep_bytes` limits all files together, including the one that is being written.
+    `keep_bytes` limits all files together, including the one that is being written. `keep_s` is
+    recorded time: time without a recorder does not count.
     """
 
     every_bytes: int | None = None
@@ -31,12 +42,22 @@ class Rotation(msgspec.Struct, frozen=True, kw_only=True):
         return self.every_bytes is not None or self.every_s is not None
 
 
+class _Content(NamedTuple):
+    """`last_ns` is the time of the last tick; None in a file that cannot be read."""
+
+    path: Path
+    size: int
+    last_ns: int | None = None
+    recorded_s: float = 0.0
+
+
 class Segments:
     """The files of a recording: `path` itself, or `STEM-20261119T021407Z.fabrec` beside it."""
 
     def __init__(self, path: Path, rotation: Rotation) -> None:
         self.path = path
         self.rotation = rotation
+        self._contents: dict[Path, _Content] = {}
 
     def name(self, time_ns: int) -> Path:
         """The name of a file that begins at a time."""
@@ -44,6 +65,14 @@ class Segments:
             return self.path
         stamp = datetime.datetime.fromtimestamp(time_ns / 1e9, datetime.UTC).strftime(_STAMP)
         return self.path.with_name(f"{self.path.stem}-{stamp}{self._suffix}")
+
+    def free_name(self, time_ns: int) -> Path:
+        """The same, or that of a later second where something else than a recording has it."""
+        path = self.name(time_ns)
+        while self.rotation.rotates and os.path.lexists(path) and self._is_foreign(path):
+            time_ns += 1_000_000_000
+            path = self.name(time_ns)
+        return path
 
     def is_full(self, began_ns: int, now_ns: int, size: int) -> bool:
         """Whether it is time for the next file, by the clock or by the size in bytes."""
@@ -61,29 +90,65 @@ class Segments:
             if is_in_use(each):
                 raise InUse(f"{each}: another fabmon is recording to files of this name")
 
-    def remove_expired(self, current: Path, now_ns: int) -> list[Path]:
-        """Remove the files beyond `keep_s` and `keep_bytes`, never one that is being written.
+    def remove_expired(self, current: Path, finished: Sequence[Path] = ()) -> list[Path]:
+        """Remove the oldest files beyond `keep_s` and `keep_bytes`; returns the removed ones.
 
-        Returns the removed files.
+        `current` has just been begun and stays, as do files in use, the newest `_ALWAYS_KEPT`
+        whatever their age, and files that are not readable recordings. The age of a file is the
+        time that was recorded after it, as no two clocks are compared. `finished` are the files of
+        this run in the order of writing, newer than all others; those are ordered by their last
+        tick.
         """
-        removed: list[Path] = []
         if not self.rotation.rotates:
-            return removed
-        files = [(each, each.stat()) for each in self.files() if each != current]
+            return []
         keep_s, room = self.rotation.keep_s, self.rotation.keep_bytes
         if room is not None:
             # The current file will grow until the next one begins.
-            size = current.stat().st_size if current.exists() else 0
-            room -= max(size, self.rotation.every_bytes or 0)
-        for each, stat in reversed(files):
-            is_expired = keep_s is not None and stat.st_mtime_ns < now_ns - keep_s * 1e9
+            room -= max(_size(current), self.rotation.every_bytes or 0)
+        places = {path: place for place, path in enumerate(finished)}
+        contents = [each for each in map(self._content, self.files()) if each.path != current]
+        readable = [each for each in contents if each.last_ns is not None]
+        readable.sort(key=lambda each: (places.get(each.path, -1), each.last_ns or 0, each.path))
+        later_s = 0.0
+        removed: list[Path] = []
+        for place, each in enumerate(reversed(readable)):
+            is_expired = keep_s is not None and place >= _ALWAYS_KEPT and later_s >= keep_s
+            later_s += each.recorded_s
             if room is not None:
-                room -= stat.st_size
+                room -= each.size
                 is_expired = is_expired or room < 0
-            if is_expired and not is_in_use(each):
-                each.unlink(missing_ok=True)
-                removed.append(each)
+            if is_expired and not is_in_use(each.path) and self._remove(each.path):
+                removed.append(each.path)
         return removed
+
+    def _is_foreign(self, path: Path) -> bool:
+        return self._content(path).last_ns is None
+
+    def _content(self, path: Path) -> _Content:
+        """What is in a file, read again when its size changes; why it is left alone is logged."""
+        size = _size(path)
+        known = self._contents.get(path)
+        if known is not None and known.size == size:
+            return known
+        try:
+            with Recording(path) as recording:
+                content = _Content(path, size, recording.until_ns, recording.recorded_s)
+        except (OSError, RecordingError) as error:
+            content = _Content(path, size)
+            if os.path.lexists(path):
+                why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                _LOG.warning("%s is left alone: %s", path, why.removeprefix(f"{path}: "))
+        self._contents[path] = content
+        return content
+
+    def _remove(self, path: Path) -> bool:
+        del self._contents[path]
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            _LOG.warning("%s cannot be removed: %s", path, error.strerror or error)
+            return False
+        return True
 
     def files(self) -> list[Path]:
         """The existing files, the oldest first. Other files in the directory are not listed."""
@@ -96,6 +161,14 @@ class Segments:
     @property
     def _suffix(self) -> str:
         return self.path.suffix or SUFFIX
+
+
+def _size(path: Path) -> int:
+    """The size of a file in bytes; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _is_stamp(text: str) -> bool:

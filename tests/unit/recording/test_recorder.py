@@ -311,7 +311,7 @@ def test_files_of_a_rotation_in_use_by_another_recorder_are_not_changed(tmp_path
     later = msgspec.structs.replace(session(LeafSpine()), started_ns=START_NS + 50 * SECOND_NS)
     with pytest.raises(InUse, match=r"pod-20251121T044020Z\.fabrec: another fabmon is recording"):
         Recorder(segments, later)
-    assert segments.remove_expired(tmp_path / "pod.fabrec", START_NS) == []
+    assert segments.remove_expired(tmp_path / "pod.fabrec") == []
     assert not recorder.close().trouble
     assert [path.name for path in segments.files()] == ["pod-20251121T044020Z.fabrec"]
     Recorder(segments, later).close()
@@ -519,3 +519,72 @@ def test_an_existing_recording_is_continued(tmp_path: Path) -> None:
     later = [msgspec.structs.replace(t, time_ns=t.time_ns + 99 * SECOND_NS) for t in ticks]
     record(tmp_path / "a.fabrec", later).close()
     assert ticks_in(tmp_path / "a.fabrec") == [*ticks, *later]
+
+
+def test_a_clock_that_was_set_removes_nothing(tmp_path: Path) -> None:
+    """Two hours ahead for 3 s, and 400 days for 4 s: a clock's difference is no age."""
+    ticks = quiet_ticks(30)
+    for first, last, ahead_s in ((10, 13, 2 * 3600), (20, 24, 400 * 86_400)):
+        for seq in range(first, last):
+            time_ns = ticks[seq].time_ns + ahead_s * SECOND_NS
+            ticks[seq] = msgspec.structs.replace(ticks[seq], time_ns=time_ns)
+    status = record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=2, keep_s=3600)).close()
+    assert (status.ticks, status.lost_ticks, status.removed) == (30, 0, 0)
+    assert status.kept_s == 31.0, "25 steps of 1 s, two forward that count 3 s, two back"
+    with Timeline([tmp_path]) as timeline:
+        assert sorted(t.time_ns for t in timeline.ticks()) == sorted(t.time_ns for t in ticks)
+
+
+def test_after_the_clock_was_set_back_the_same_file_goes_on(tmp_path: Path) -> None:
+    ticks = quiet_ticks(20)
+    ticks = [*ticks[:10], *(msgspec.structs.replace(t, time_ns=t.time_ns - 3600 * SECOND_NS)
+                            for t in ticks[10:])]  # fmt: skip
+    status = record(tmp_path / "a.fabrec", ticks).close()
+    assert (status.ticks, status.lost_ticks, status.trouble) == (20, 0, "")
+    assert [t.time_ns for t in ticks_in(tmp_path / "a.fabrec")] == sorted(t.time_ns for t in ticks)
+    with Recording(tmp_path / "a.fabrec") as recording:
+        assert len(recording.sessions) == 2
+        assert list(recording.verify())
+        assert not recording.losses
+
+
+def test_the_oldest_recorded_time_is_removed_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also of earlier runs, by their ticks; what was written in the future is not the newest."""
+    caplog.set_level("INFO", "fabmon.recording")
+    ahead = [msgspec.structs.replace(t, time_ns=t.time_ns + 99 * 86_400 * SECOND_NS)
+             for t in quiet_ticks(30)]  # fmt: skip
+    rotation = Rotation(every_s=10, keep_s=30)
+    record(tmp_path / "pod.fabrec", ahead, Rotation(every_s=10)).close()
+    status = record(tmp_path / "pod.fabrec", quiet_ticks(60), rotation).close()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        f"pod-20251121T0440{second}Z.fabrec" for second in (20, 30, 40, 50)
+    ]
+    assert status.removed == 5
+    said = [each.getMessage() for each in caplog.records]
+    assert [text.partition(":")[0] for text in said][:3] == [
+        f"removed {tmp_path}/pod-20260228T0440{second}Z.fabrec" for second in ("00", "10", "20")
+    ]
+
+
+def test_what_is_no_recording_costs_only_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A dangling link, a directory and a text, beside the files and in the place of the next."""
+    for second, kind in (("10", "link"), ("20", "directory"), ("30", "text")):
+        path = tmp_path / f"pod-20251121T0440{second}Z.fabrec"
+        if kind == "link":
+            path.symlink_to("gone")
+        elif kind == "directory":
+            path.mkdir()
+        else:
+            path.write_text("mine")
+    rotation = Rotation(every_s=10, keep_s=10)
+    status = record(tmp_path / "pod.fabrec", quiet_ticks(70), rotation).close()
+    assert (status.ticks, status.lost_ticks, status.trouble) == (70, 0, "")
+    assert status.removed == 4
+    assert [path.stem[-3:-1] for path in sorted(tmp_path.iterdir())] == [
+        "10", "20", "30", "40", "50", "00"
+    ]  # fmt: skip
+    assert len([each for each in caplog.records if "left alone" in each.getMessage()]) == 3

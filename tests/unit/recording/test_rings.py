@@ -51,6 +51,20 @@ def test_only_rings_of_ended_consoles_of_this_machine_are_removed(tmp_path: Path
     assert again.status.path.parent == ours
 
 
+def test_a_ring_of_a_wrong_clock_does_not_displace_the_last_one(home: Path) -> None:
+    """Written to in the future by an earlier process: the one begun after it is kept as well."""
+    home.mkdir(mode=0o700)
+    host = socket.gethostname()
+    ahead, last = left(home, f"{host}-1-77", -86_400), left(home, f"{host}-1-99", 5)
+    older = left(home, f"{host}-1-88", 10)
+    (older / "live-20251121T044001Z.fabrec").symlink_to("gone")
+    os.utime(older, (1e9 - 10, 1e9 - 10))
+    recorder = ring_recorder(RecordingConfig(), LeafSpine().hosts, 1.0, "")
+    assert isinstance(recorder, Recorder)
+    recorder.close()
+    assert [each.exists() for each in (ahead, last, older)] == [True, True, False]
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where rings are without XDG_RUNTIME_DIR: in a directory that everyone can write to."""
