@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 from fabmon import __version__
+from fabmon.private_files import make_directory, open_own
 
 _MOST_BYTES = 1 << 20
 """A log larger than this is started anew."""
@@ -30,10 +31,10 @@ def log_error(error: BaseException, where: str) -> str:
     text = f"{now:%Y-%m-%d %H:%M:%SZ} fabmon {__version__}: {where}\n{''.join(lines)}\n"
     try:
         path = log_path()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(path.parent)
         is_full = path.exists() and path.stat().st_size > _MOST_BYTES
         flags = os.O_CREAT | os.O_WRONLY | (os.O_TRUNC if is_full else os.O_APPEND)
-        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+        with os.fdopen(open_own(path, flags), "w", encoding="utf-8") as file:
             file.write(text)
     except (OSError, RuntimeError) as refused:
         return f"the traceback could not be written: {refused}"

@@ -15,6 +15,7 @@ from fabmon.fabric.names import is_loopback
 from fabmon.fabric.wording import file_error
 from fabmon.feeds.access import DEFAULT_AGENT_PORT, read_secret
 from fabmon.feeds.errors import BadSecret
+from fabmon.private_files import make_directory
 
 _TOKEN_BYTES = 32
 
@@ -110,7 +111,7 @@ def token_at(path: Path) -> str:
 
 def _create_token(path: Path) -> None:
     """Write a token at once, so that no reader sees half of it; an existing one stays."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(path.parent)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".token", delete=True) as file:
         file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
         file.flush()

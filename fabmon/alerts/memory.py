@@ -12,6 +12,7 @@ import msgspec
 
 from fabmon.alerts.alert import Alert
 from fabmon.error_log import log_path
+from fabmon.private_files import make_directory, open_own, replace_file
 
 _DECODER = msgspec.json.Decoder(list[Alert])
 
@@ -31,8 +32,8 @@ class SentMemory:
     def acquire(self) -> bool:
         """Whether this process has it now. Raises OSError."""
         if self._lock is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+            make_directory(self.path.parent)
+            lock = open_own(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -50,10 +51,7 @@ class SentMemory:
 
     def save(self, alerts: Sequence[Alert]) -> None:
         """Replace the file. Raises OSError."""
-        new = self.path.with_suffix(".new")
-        with os.fdopen(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(alerts))
-        new.replace(self.path)
+        replace_file(self.path, msgspec.json.encode(alerts))
 
     def release(self) -> None:
         """Let another process have it."""

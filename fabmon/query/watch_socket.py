@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from fabmon.private_files import check_owner, check_place, check_private, make_directory
 from fabmon.query.answers import Answer, ErrorAnswer
 from fabmon.query.questions import QueryError, Question, decode_question, unexpected
 
@@ -54,21 +55,9 @@ def running_watches() -> list[Path]:
 def default_path() -> Path:
     """The socket of a watch of this process; its directory is made. Raises OSError."""
     directory = socket_directory()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_owner(directory)
+    make_directory(directory)
+    check_private(directory, directory)
     return directory / f"{_PREFIX}{os.getpid()}{_SUFFIX}"
-
-
-def _check_owner(path: Path, is_any_fine: bool = False) -> int:
-    """The owner of a path. Raises PermissionError unless that is the user (or `is_any_fine`), and
-    others cannot write to it; OSError where there is none."""
-    status = path.lstat()
-    is_own = is_any_fine or status.st_uid == os.getuid()
-    if not is_own or stat.S_ISLNK(status.st_mode):
-        raise PermissionError(f"{path}: it belongs to somebody else")
-    if status.st_mode & 0o022:
-        raise PermissionError(f"{path}: others can write to it")
-    return status.st_uid
 
 
 def _peer_uid(connection: socket.socket) -> int:
@@ -84,7 +73,11 @@ def _is_of(connection: socket.socket, uid: int) -> bool:
 
 @asynccontextmanager
 async def answering_socket(path: Path, ask: Ask) -> AsyncIterator[None]:
-    """Answer at a path, at which no other watch answers. Raises OSError."""
+    """Answer at a path, at which no other watch answers.
+
+    Raises OSError, also where somebody else could put another socket in its place.
+    """
+    check_place(path.parent)
     clients: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -182,7 +175,7 @@ def _error(text: str) -> bytes:
 async def ask_watch(path: Path, question: Question) -> Answer:
     """The answer of the watch behind a socket. Raises NoWatch, QueryError."""
     try:
-        owner = _check_owner(path, is_any_fine=os.getuid() == 0)
+        owner = check_owner(path, is_any_fine=os.getuid() == 0)
         async with asyncio.timeout(_ANSWER_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=MOST_ANSWER_BYTES)
             try:
@@ -213,11 +206,11 @@ async def the_watch() -> Path:
     """The socket of the only watch of this user that runs. Raises NoWatch."""
     try:
         # Root may ask another user's watch, but not one that only pretends to be root's.
-        _check_owner(socket_directory())
+        check_private(socket_directory(), socket_directory())
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise NoWatch(str(error)) from None
+        raise NoWatch(f"{error.filename}: {error.strerror}") from None
     found = [path for path in running_watches() if await _answers(path)]
     if not found:
         raise NoWatch("no `fabmon watch` of this user runs on this machine: name a recording")

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fabmon.error_log import log_path
 from fabmon.fabric.wording import file_error
+from fabmon.private_files import make_directory, open_own, replace_file
 
 _MOST_BYTES = 1 << 16
 
@@ -55,22 +54,13 @@ def keep(changes: Mapping[str, Any]) -> str:
         return ""
     try:
         path = kept_path()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(path.parent)
         try:
             before = json.loads(_read(path))
         except (FileNotFoundError, ValueError, RecursionError):
             before = {}
         values = {**(before if isinstance(before, dict) else {}), **changes}
-        # mkstemp makes the file with mode 0600.
-        number, name = tempfile.mkstemp(dir=path.parent, prefix=".screen-")
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                file.write(json.dumps(values, indent=1) + "\n")
-            Path(name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+        replace_file(path, (json.dumps(values, indent=1) + "\n").encode())
     except OSError as error:
         return f"the choices were not kept: {error.filename or path}: {file_error(error)}"
     except RuntimeError as error:
@@ -80,14 +70,11 @@ def keep(changes: Mapping[str, Any]) -> str:
 
 def _read(path: Path) -> str:
     """The text of a regular file of this user. Raises OSError, ValueError for other text."""
-    # Without O_NONBLOCK a named pipe would wait for a writer.
-    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    number = open_own(path, os.O_RDONLY)
     with os.fdopen(number, "rb") as file:
         status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(0, "not a regular file")
-        if status.st_uid != os.geteuid():
-            raise OSError(0, "owned by another user")
         if status.st_size > _MOST_BYTES:
             raise ValueError("too large")
         return file.read(_MOST_BYTES + 1).decode("utf-8")

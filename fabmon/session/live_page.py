@@ -6,18 +6,16 @@ import asyncio
 import logging
 import shlex
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from fabmon import __version__
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import file_error
+from fabmon.private_files import check_private, check_writable, replace_file
 from fabmon.report.page.digest import Bins, Digest
 from fabmon.report.page.page import ReportSource, page
 from fabmon.session.errors import UsageError, cannot_write
-from fabmon.session.printing import new_file
 
 EVERY_S = 60
 _SHOWN_S = 3600
@@ -30,26 +28,29 @@ class LivePage:
     rates, then every minute.
 
     The page is complete at any time: a new one takes the place of the last. A new file may be read
-    by its owner alone; where there is one already, its mode is kept.
+    by its owner alone; where there is one already, those who may read it still may.
     """
 
     def __init__(self, directory: Path, title: str) -> None:
         """Raises UsageError for a directory that cannot be written to."""
         self._path = directory / "index.html"
-        self._new = directory / ".index.html.new"
         self._title = title
         self._digest: Digest | None = None
         self._due_s = 0.0
         self._writing: asyncio.Task[None] | None = None
         self._is_failing = False
         try:
-            self._open_new().close()
-            self._new.unlink()
+            check_writable(directory)
         except FileNotFoundError:
             made = f"make it first: mkdir -p {shlex.quote(str(directory))}"
             raise UsageError(f"--page {directory}: no such directory; {made}") from None
         except OSError as error:
             raise cannot_write(directory, error) from None
+        try:
+            check_private(directory.resolve(), directory.resolve())
+        except PermissionError as error:
+            text = "--page: %s: %s; until then others can replace the page"
+            _LOG.warning(text, error.filename, file_error(error))
 
     def take(self, scene: Scene) -> None:
         """Take a scene; write the page where that is due."""
@@ -78,11 +79,7 @@ class LivePage:
         source = ReportSource("", 0, f"fabmon {__version__}", "", self._title, ())
         try:
             data = page(made, [source], None, EVERY_S).encode()
-            with self._open_new() as file:
-                file.write(data)
-            with suppress(FileNotFoundError):
-                self._new.chmod(self._path.stat().st_mode & 0o666)
-            self._new.replace(self._path)
+            replace_file(self._path, data, keeps_mode=True)
         except OSError as error:
             if not self._is_failing:
                 _LOG.warning("--page: %s: %s", self._path, file_error(error))
@@ -91,7 +88,3 @@ class LivePage:
         if self._is_failing:
             _LOG.warning("--page: %s: written again", self._path)
         self._is_failing = False
-
-    def _open_new(self) -> IO[bytes]:
-        self._new.unlink(missing_ok=True)
-        return new_file(self._new)

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 import shlex
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -19,6 +20,7 @@ from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import JobFilter
 from fabmon.fabric.wording import file_error
+from fabmon.private_files import open_own
 from fabmon.session import printing
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
@@ -284,8 +286,10 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
 
 def _write_picture(path: Path, svg: str) -> None:
     """Write a picture; a new file may only be read by its owner, since it names hosts and users."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+    opened = open_own(path, os.O_WRONLY | os.O_CREAT)
+    with os.fdopen(opened, "w", encoding="utf-8") as file:
+        if stat.S_ISREG(os.fstat(opened).st_mode):
+            file.truncate()
         file.write(svg)
 
 
@@ -297,9 +301,9 @@ def warn_of_simulation() -> None:
 
 def check_writable(path: Path) -> None:
     """Raise UsageError or OutputError if a file cannot be written."""
-    is_new = not path.exists()
+    is_new = not os.path.lexists(path)
     try:
-        path.open("ab").close()
+        os.close(open_own(path, os.O_WRONLY | os.O_CREAT))
         if is_new:
             path.unlink()
     except OSError as error:

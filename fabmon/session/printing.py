@@ -26,6 +26,7 @@ from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration
 from fabmon.fabric.wording import byte_count, file_error
 from fabmon.feeds.log_digest import NODES_LOG, SSH_LOG
+from fabmon.private_files import new_file
 from fabmon.report.output import folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
@@ -270,12 +271,6 @@ def write_text(text: str) -> bool:
     if sys.stdout.isatty():
         text = folded(text, shutil.get_terminal_size().columns)
     return write(text.encode())
-
-
-def new_file(path: Path) -> IO[bytes]:
-    """A new file that only its owner may read: what fabmon writes names hosts and users. Raises
-    OSError."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from fabmon.feeds.nccl_ras import (
     mapped_over_ssh,
     query_status,
 )
+from fabmon.private_files import write_new
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.ras_records import RasRecord
 from fabmon.report.ras_report import RankNames, Wire, ras_record, redacted_ras_record
@@ -38,7 +39,6 @@ from fabmon.session.log_files import read_logs
 from fabmon.session.nccl_version import THIS_MACHINE, allowed_version, mapped_versions
 from fabmon.session.node_queries import collect_fabric
 from fabmon.session.played_part import PlayedPart, play_part
-from fabmon.session.printing import new_file
 from fabmon.session.recorder_setup import last_ring
 from fabmon.session.replay_run import open_recordings
 from fabmon.session.session import Session
@@ -173,8 +173,7 @@ def parsed_answer(content: bytes, source: str) -> JobStatus:
 
 def _write(path: Path, content: bytes) -> None:
     try:
-        with new_file(path) as stream:
-            stream.write(content)
+        write_new(path, content)
     except FileExistsError:
         raise UsageError(f"{path}: this file exists already") from None
     except OSError as error:

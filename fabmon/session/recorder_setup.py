@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import socket
-import stat
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ import msgspec
 from fabmon import __version__
 from fabmon.fabric.model import Host
 from fabmon.fabric.wording import byte_count, file_error, plural
+from fabmon.private_files import check_private, make_directory
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.time_parsing import parse_amount, parse_seconds
@@ -126,14 +126,13 @@ def ring_recorder(
     path = home / _ring_name(os.getpid()) / "live.fabrec"
     try:
         base = ring_home(config)
-        base.parent.mkdir(parents=True, exist_ok=True)
         for each in (base, home, path.parent):
-            # Not parents=True: that gives the mode to the last one only.
-            with suppress(FileExistsError):
-                each.mkdir(mode=0o700)
-            _check_private(each, base)
+            make_directory(each)
+            check_private(each, base)
         _remove_old_rings(home)
         return recorder_for(path, hosts, interval_s, title, rotation, console)
+    except PermissionError as error:
+        return f"not recording: {_refusal(error)}"
     except OSError as error:
         return f"not recording: {error.filename or home}: {file_error(error)}"
     except (UsageError, OutputError) as error:
@@ -147,13 +146,16 @@ def last_ring(config: RecordingConfig) -> Path | None:
     Raises UsageError if another user could have put it there.
     """
     home = ring_home(config)
-    for each in (home, home / _DEMO_DIRECTORY):
-        if each.is_symlink() or each.exists():
-            _check_private(each, home)
-    rings = ring_directories(home) or ring_directories(home / _DEMO_DIRECTORY)
-    last = next(iter(rings), None)
-    if last is not None:
-        _check_private(last, home)
+    try:
+        for each in (home, home / _DEMO_DIRECTORY):
+            if each.is_symlink() or each.exists():
+                check_private(each, home)
+        rings = ring_directories(home) or ring_directories(home / _DEMO_DIRECTORY)
+        last = next(iter(rings), None)
+        if last is not None:
+            check_private(last, home)
+    except PermissionError as error:
+        raise UsageError(_refusal(error)) from None
     return last
 
 
@@ -179,32 +181,8 @@ def ring_home(config: RecordingConfig) -> Path:
     return Path(tempfile.gettempdir()) / f"fabmon-{os.getuid()}"
 
 
-def _check_private(directory: Path, home: Path) -> None:
-    """Raise UsageError unless only this user can put files into a directory.
-
-    `home` and the directories below it, to `directory`, must be this user's own, no links, and not
-    writable by others. Those above it must belong to this user or root, so that nobody else can
-    replace it; where everyone can write, as in /tmp, only with the sticky bit.
-    """
-    user = os.getuid()
-    below = directory.relative_to(home).parts
-    for each in (home.joinpath(*below[:depth]) for depth in range(len(below) + 1)):
-        found = each.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise UsageError(f"{each}: not a directory: remove it")
-        if found.st_uid != user:
-            raise UsageError(f"{each} belongs to another user: {_ELSEWHERE}")
-        if found.st_mode & 0o022:
-            raise UsageError(f"{each}: others can write to it: chmod go-w {each}")
-    above = home.parent.resolve()
-    # In a user namespace the owner of / may not be 0.
-    trusted = {user, 0, Path("/").stat().st_uid}
-    for each in (above, *above.parents):
-        found = each.lstat()
-        if found.st_uid not in trusted:
-            raise UsageError(f"{each} belongs to another user: {_ELSEWHERE}")
-        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-            raise UsageError(f"{each}: everyone can replace files in it: {_ELSEWHERE}")
+def _refusal(error: OSError) -> str:
+    return f"{error.filename}: {file_error(error)}; or {_ELSEWHERE}"
 
 
 def _changed_s(directory: Path) -> float:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from fabmon.private_files import make_directory, write_new
 from fabmon.session.config import Config, ConfigFile, load, read_file, user_file
 from fabmon.session.errors import UsageError, cannot_write
 from fabmon.session.preferences import ScreenMemory, screen_settings
@@ -61,11 +62,10 @@ def write_example(path: Path | None) -> Path:
     """
     is_users, path = path is None, path or user_file()
     try:
-        text = example_file().read_text(encoding="utf-8")
-        if is_users and not path.parent.is_dir():
-            path.parent.mkdir(parents=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        if is_users:
+            make_directory(path.parent)
+        # It can name commands: others may read a file that several users share, and no more.
+        write_new(path, example_file().read_bytes(), 0o644)
     except FileExistsError as error:
         if error.filename != str(path):
             raise UsageError(f"{error.filename}: not a directory") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import threading
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import utc
+from fabmon.private_files import write_new
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.time.past_reader import RecordingAccess, SaveError
 
@@ -46,13 +46,13 @@ async def save_file(
         if what == PICTURE:
             data = picture().encode()
             path = _unused(screen_state.title, view, _time(snapshot.time_ns), "svg")
-            await asyncio.to_thread(_write, path, data)
+            await asyncio.to_thread(write_new, path, data)
         elif what == TABLE:
             matched = screen_state.matched(scene)
             mask = matched.ports if matched is not None else None
             path = _unused(screen_state.title, "links", _time(snapshot.time_ns), "csv")
             made = await asyncio.to_thread(recording.table, snapshot, mask)
-            await asyncio.to_thread(_write, path, made)
+            await asyncio.to_thread(write_new, path, made)
         else:
             begin_ns, end_ns = range_of(screen_state, snapshot)
             named_ns = begin_ns
@@ -104,19 +104,6 @@ async def _cancellable(
         await asyncio.to_thread(cut, path, begin_ns, end_ns, lambda: not is_cancelled.is_set())
     finally:
         is_cancelled.set()
-
-
-def _write(path: Path, data: bytes) -> None:
-    # It names hosts and users.
-    private = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(private, "wb") as file:
-        try:
-            file.write(data)
-            file.flush()
-        except OSError:
-            # Part of a file would look like all of it.
-            path.unlink(missing_ok=True)
-            raise
 
 
 def _time(time_ns: int) -> str:

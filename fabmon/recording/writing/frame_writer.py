@@ -49,7 +49,7 @@ class FrameWriter:
     def __init__(self, path: Path, *, is_new: bool = True) -> None:
         """Raises InUse, FileExistsError where the file should be new, or OSError."""
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else 0)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else os.O_NOFOLLOW)
         self._fd = os.open(path, flags, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,6 +16,7 @@ import numpy as np
 
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
+from fabmon.private_files import make_directory
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import NodeMetadata, Note, RecordedState, SessionRecord
 from fabmon.recording.writing.segments import Segments
@@ -254,7 +255,7 @@ class Recorder:
     def _open(self, now_ns: int) -> Writer:
         path = self._segments.free_name(now_ns)
         session = msgspec.structs.replace(self._session, started_ns=now_ns)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         try:
             writer = Writer.create(path, session, self._state)
         except FileExistsError:

@@ -107,7 +107,7 @@ async def test_a_directory_of_somebody_else_is_refused(runtime: Path) -> None:
     elsewhere = runtime / "elsewhere"
     elsewhere.mkdir()
     (runtime / "fabmon").symlink_to(elsewhere)
-    with pytest.raises(PermissionError, match="somebody else"):
+    with pytest.raises(PermissionError, match="it is a link"):
         default_path()
     (runtime / "fabmon").unlink()
     (runtime / "fabmon").mkdir(mode=0o777)

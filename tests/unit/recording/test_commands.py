@@ -17,6 +17,7 @@ import pytest
 
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, Tick
+from fabmon.history.history import History
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
@@ -397,6 +398,20 @@ def test_a_cut_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with Timeline([path]) as timeline, pytest.raises(OSError, match="No space"):
         list(copy_range(timeline, output, timeline.start_ns, timeline.until_ns, no_room))
     assert not output.exists()
+
+
+def test_a_cut_replaces_no_file_that_is_made_meanwhile(tmp_path: Path) -> None:
+    path, output = tmp_path / "a.fabrec", tmp_path / "part.fabrec"
+    write(path, quiet_ticks(20))
+    with Timeline([path]) as timeline:
+        history = History(timeline.hosts)
+        copying = copy_range(timeline, output, timeline.start_ns, timeline.until_ns, history.accept)
+        next(copying)
+        output.write_bytes(b"of somebody else")
+        with pytest.raises(FileExistsError):
+            list(copying)
+    assert output.read_bytes() == b"of somebody else"
+    assert not output.with_name("part.fabrec.part").exists()
 
 
 def test_a_replay_draws_the_screen_on_a_terminal_only(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_planted_link_is_not_followed(home: Path, tmp_path: Path) -> None:
     left(elsewhere, "evil-1-1", 1)
     before = sorted(elsewhere.rglob("*"))
     home.symlink_to(elsewhere)
-    assert refusals() == [f"{home}: not a directory: remove it"] * 2
+    assert all(why.startswith(f"{home}: it is a link: remove it; or ") for why in refusals())
     assert sorted(elsewhere.rglob("*")) == before
 
 
@@ -128,7 +128,8 @@ def test_a_directory_that_others_can_write_to_is_refused(home: Path) -> None:
     home.mkdir()
     left(home, "evil-1-1", 1)
     home.chmod(0o777)
-    assert refusals() == [f"{home}: others can write to it: chmod go-w {home}"] * 2
+    expected = f"{home}: others can write to it: chmod go-w {home}; or "
+    assert all(why.startswith(expected) for why in refusals())
 
 
 def test_a_ring_that_others_can_write_to_is_not_replayed(home: Path) -> None:
@@ -143,7 +144,7 @@ def test_a_directory_that_others_could_replace_is_refused(home: Path) -> None:
     home.mkdir(mode=0o700)
     home.parent.chmod(0o777)
     for why in refusals():
-        assert why.startswith(f"{home.parent}: everyone can replace files in it: ")
+        assert why.startswith(f"{home.parent}: everyone can replace files in it; or ")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")

@@ -1,0 +1,155 @@
+"""Files and directories that no other user can read, replace or redirect.
+
+What is written may be in a directory that others can write to, such as /tmp or that of a web
+server: they may put links, and files of their own, at any name in it. Modes are set on open files,
+new files are opened only where there is nothing, and names are looked up in an open directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+_OWN = 0o600
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_EXCLUSIVE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and the missing ones above it, each for its owner alone. Raises OSError."""
+    # Not mkdir(parents=True): that gives the mode to the last one only.
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        if path == path.parent:
+            raise
+        make_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def new_file(path: Path, mode: int = _OWN) -> IO[bytes]:
+    """A new file, which only its owner may read: what fabmon writes names hosts and users.
+
+    Raises OSError, FileExistsError also for a link.
+    """
+    return os.fdopen(os.open(path, _EXCLUSIVE, mode), "wb")
+
+
+def write_new(path: Path, data: bytes, mode: int = _OWN) -> None:
+    """Write a new file, or nothing: part of a file would look like all of it. Raises OSError."""
+    file = new_file(path, mode)
+    try:
+        with file:
+            file.write(data)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def replace_file(path: Path, data: bytes, *, keeps_mode: bool = False) -> None:
+    """Put a complete file in the place of one that may be there; a link is replaced, not followed.
+
+    Only its owner may read it; with `keeps_mode` also those who may read what is replaced, if that
+    is the user's own file. Raises OSError.
+    """
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        part = f".{path.name}.{secrets.token_hex(8)}"
+        opened = os.open(part, _EXCLUSIVE, _OWN, dir_fd=directory)
+        try:
+            with os.fdopen(opened, "wb") as file:
+                file.write(data)
+                if keeps_mode:
+                    os.fchmod(opened, _mode(path.name, directory))
+            os.rename(part, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(part, dir_fd=directory)
+            raise
+    finally:
+        os.close(directory)
+
+
+def _mode(name: str, directory: int) -> int:
+    """The mode of a regular file of this user, without the right of others to write."""
+    with suppress(FileNotFoundError):
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            return stat.S_IMODE(found.st_mode) & 0o644
+    return _OWN
+
+
+def check_writable(directory: Path) -> None:
+    """Raise OSError if no file can be made in a directory."""
+    probe = directory / f".fabmon.{secrets.token_hex(8)}"
+    new_file(probe).close()
+    probe.unlink()
+
+
+def open_own(path: Path, flags: int) -> int:
+    """A descriptor of the user's own regular file, or of a device; where it is made, for its owner
+    alone. Raises OSError, also for a link and for a file of another user.
+    """
+    try:
+        # Without O_NONBLOCK a named pipe would wait for its other end.
+        opened = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, _OWN)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _refused(path, "it is a link: name the file itself") from None
+        raise
+    found = os.fstat(opened)
+    if stat.S_ISREG(found.st_mode) and found.st_uid != os.geteuid():
+        os.close(opened)
+        raise _refused(path, "owned by another user")
+    return opened
+
+
+def check_private(path: Path, home: Path) -> None:
+    """Raise PermissionError unless this user alone can change what is at a path.
+
+    `home` and what is below it, to `path`, must be this user's own, no links, and not writable by
+    others. Raises OSError if one is missing.
+    """
+    below = path.relative_to(home).parts
+    for each in (home.joinpath(*below[:depth]) for depth in range(len(below) + 1)):
+        check_owner(each)
+    check_place(home.parent)
+
+
+def check_owner(path: Path, *, is_any_fine: bool = False) -> int:
+    """The owner of a path that is no link. Raises PermissionError unless that is this user (or
+    `is_any_fine`), and others cannot write to it; OSError where there is none."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise _refused(path, "it is a link: remove it")
+    if not is_any_fine and found.st_uid != os.geteuid():
+        raise _refused(path, "it belongs to another user")
+    if found.st_mode & _OTHERS_WRITE:
+        raise _refused(path, f"others can write to it: chmod go-w {path}")
+    return found.st_uid
+
+
+def check_place(directory: Path) -> None:
+    """Raise PermissionError if another user could replace what this user puts into a directory.
+
+    The directory and those above it must belong to this user or root; where everyone can write, as
+    in /tmp, only with the sticky bit.
+    """
+    # In a user namespace the owner of / may not be 0.
+    trusted = {os.geteuid(), 0, Path("/").stat().st_uid}
+    directory = directory.resolve()
+    for each in (directory, *directory.parents):
+        found = each.stat()
+        if found.st_uid not in trusted:
+            raise _refused(each, "it belongs to another user")
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise _refused(each, "everyone can replace files in it")
+
+
+def _refused(path: Path, why: str) -> PermissionError:
+    return PermissionError(errno.EACCES, why, str(path))
