@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 _DIGITS = re.compile(r"(\d{1,18})")
 """Longer runs of digits are split: Python refuses to convert thousands of digits."""
@@ -20,21 +20,18 @@ _LONGEST_CACHED = 64
 """Characters of a text that such a cache keeps: names of interfaces, devices and hosts have fewer.
 Nodes can send texts of 400 characters, as many as they like."""
 
-_Others = ParamSpec("_Others")
-_Result = TypeVar("_Result")
+_OfText = TypeVar("_OfText", bound=Callable[..., Any])
 
 
-def cached_if_short(
-    function: Callable[Concatenate[str, _Others], _Result],
-) -> Callable[Concatenate[str, _Others], _Result]:
+def cached_if_short(function: _OfText) -> _OfText:
     """The function with a cache of bounded size: of long texts the result is computed each time."""
     cached = lru_cache(_MOST_CACHED)(function)
 
     @wraps(function)
-    def call(text: str, *args: _Others.args, **kwargs: _Others.kwargs) -> _Result:
-        return (cached if len(text) <= _LONGEST_CACHED else function)(text, *args, **kwargs)
+    def call(text: str, *others: Hashable) -> Any:
+        return (cached if len(text) <= _LONGEST_CACHED else function)(text, *others)
 
-    return call
+    return cast(_OfText, call)
 
 
 @cached_if_short

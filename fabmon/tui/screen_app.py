@@ -23,6 +23,13 @@ _LONGEST_KEY_S = 2.0
 """After this time the next key no longer waits: the widget that had the last one may be gone."""
 
 
+_MOST_WAITING = 64
+"""Keys that wait: nobody types more ahead. What follows them would not be heard for seconds."""
+
+_INTERRUPT = "ctrl+c"
+"""It overtakes all keys that wait."""
+
+
 class KeyHandled(Message):
     """A key was handled.
 
@@ -63,10 +70,28 @@ class ScreenApp(ContainingApp):
         elif event.is_forwarded:
             await super().on_event(event)
             self.post_message(KeyHandled(event))
-        elif self._key is not None:
-            self._waiting_keys.append(event)
         else:
-            await self._handle_key(event)
+            self._waiting_keys += self._typed(event)
+            if event.key == _INTERRUPT:
+                self._waiting_keys = deque([event])
+                await self._handle_next_key()
+            elif len(self._waiting_keys) > _MOST_WAITING:
+                self._waiting_keys.clear()
+                self.say("keys are left out: more came than can be handled")
+            elif self._key is None:
+                await self._handle_next_key()
+
+    def _typed(self, key: events.Key) -> list[events.Key]:
+        """The key, or Escape and another that came in one packet, unless they have a meaning
+        together: a key with alt."""
+        name = key.key.removeprefix("alt+")
+        if key.character is None or name == key.key or self._is_mapped(key.key):
+            return [key]
+        name = key.character if key.character.isalnum() else name
+        return [events.Key("escape", "\x1b"), events.Key(name, key.character)]
+
+    def _is_mapped(self, name: str) -> bool:
+        return any(name in key.keys.split(",") for key in self.screen_state.keys)
 
     async def on_key_handled(self, event: KeyHandled) -> None:
         """Handle the next key, once for each key."""

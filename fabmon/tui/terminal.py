@@ -14,14 +14,23 @@ import termios
 import time
 import tty
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import IO, Any, Literal
 
 from rich.console import Console
-from textual._parser import ParseError, Read1
-from textual._xterm_parser import XTermParser
+from textual import constants
+from textual._parser import Read1
+from textual._time import get_time
+from textual._xterm_parser import (
+    BRACKETED_PASTE_END,
+    BRACKETED_PASTE_START,
+    XTermParser,
+)
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key, Paste
+from textual.message import Message
 from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as WidgetTheme
 
@@ -52,8 +61,24 @@ _COLOR_SYSTEMS: dict[Depth, Literal["truecolor", "256"]] = {
 _X10_MOUSE = re.compile(rb"\x1b\[M[\x00-\xff]{3}", re.DOTALL)
 """An X10 mouse report; its last three bytes can have any value and need not be UTF-8."""
 _X10_BEGUN = re.compile(rb"\x1b\[(M[\x00-\xff]{0,2})?\Z", re.DOTALL)
+_STRING = re.compile(rb"\x1b[]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)")
+"""A string of the terminal (OSC, DCS, SOS, PM, APC): an answer to a query, of this or of an earlier
+program. It is no input, and would press keys."""
+_STRING_BEGUN = re.compile(rb"\x1b[]PX^_][^\x07\x1b]*\x1b?\Z")
+_LEAST_STRING = 16
+"""Bytes of a begun string from which on it is no longer taken for typed keys (alt and a bracket).
+Of a longer one no more is kept."""
+
+_MOST_TYPED = 64
+"""Different keys in a row that nobody types between two reads, even over a slow connection: more
+are pasted. A key that is held is not: its repetitions are alike."""
+
+_TWO_KEYS = re.compile(r"\x1b([^\x1b[O\]PX^_\t\x7f])")
+"""The Escape key and another in one packet, or a key with alt: no sequence begins like that.
+Textual takes some for characters of a Mac."""
+
 _ALTERNATE_SCREEN = "\x1b[?1049h\x1b[?25l"
-_ESC = b"\x1b"
+_ESC, _ESCAPE = b"\x1b", "\x1b"
 _READ_BYTES = 4096
 _POLL_S = 0.1
 _ESCAPE_S = 0.025
@@ -148,16 +173,26 @@ class InputDecoder:
     def feed(self, data: bytes, awaits_answer: bool = False) -> str:
         """Decode the next bytes. An incomplete character or report is kept for the next call.
 
-        So is a single ESC at the end while an answer is awaited: it may begin the answer.
+        So is a single ESC at the end while an answer is awaited: it may begin the answer. Without
+        more bytes than these (`data` is empty) what is kept was typed, unless it is a long string.
         """
+        is_idle = not data and not self._rest.startswith(b"\x1b[M")
         data = _X10_MOUSE.sub(b"", self._rest + data)
         self._answers += [each.decode("ascii", "replace") for each in ANSWER.findall(data)]
-        data = ANSWER.sub(b"", data)
-        begun = _X10_BEGUN.search(data) or ANSWER_BEGUN.search(data)
-        self._rest = begun.group() if begun else b""
-        if self._rest == _ESC and not awaits_answer:
-            self._rest = b""
-        return self._decode(data[: len(data) - len(self._rest)])
+        data = _STRING.sub(b"", data)
+        begun = _STRING_BEGUN.search(data) or _X10_BEGUN.search(data) or ANSWER_BEGUN.search(data)
+        rest = begun.group() if begun else b""
+        data = data[: len(data) - len(rest)]
+        if rest == _ESC and not awaits_answer:
+            rest, data = b"", data + rest
+        elif is_idle and not awaits_answer and rest:
+            # Typed keys: Escape first, then the others, which together would be a sequence.
+            is_typed = len(rest) < _LEAST_STRING
+            rest, data = (rest[1:], data + _ESC) if is_typed else (b"", data)
+        elif len(rest) > _LEAST_STRING and ANSWER_BEGUN.fullmatch(rest) is None:
+            rest = rest[:_LEAST_STRING] + (_ESC if rest.endswith(_ESC) else b"")
+        self._rest = rest
+        return self._decode(data)
 
     def take_answers(self) -> list[str]:
         """The background colours that the terminal has reported since the last call."""
@@ -165,8 +200,31 @@ class InputDecoder:
         return answers
 
 
+def typed_or_pasted(events: Sequence[Message]) -> Iterator[Message]:
+    """The events of one read; more keys in a row than anybody types are the text that was pasted.
+
+    A terminal without bracketed paste sends it as keys, each of which would be handled.
+    """
+    for is_text, group in groupby(events, _is_text):
+        run = list(group)
+        keys = [each for each in run if isinstance(each, Key)]
+        changes = sum(one.key != other.key for one, other in pairwise(keys))
+        if is_text and changes >= _MOST_TYPED:
+            yield Paste("".join(key.character or "" for key in keys))
+        else:
+            yield from run
+
+
+def _is_text(event: Message) -> bool:
+    return isinstance(event, Key) and event.character is not None
+
+
 class KeyParser(XTermParser):
     """Textual's parser of keys, with a shorter wait after ESC."""
+
+    _is_pasting = False
+    _escape = ""
+    _escape_until_s = 0.0
 
     @staticmethod
     def read1(timeout: float | None = None) -> Read1:  # type: ignore[override]
@@ -174,10 +232,56 @@ class KeyParser(XTermParser):
         is_default = timeout is not None and "ESCDELAY" not in os.environ
         return Read1(_ESCAPE_S if is_default else timeout)
 
+    def feed(self, data: str) -> Iterator[Message]:
+        """The events of the next characters; of a sequence that is begun, with those that follow.
+
+        Escape and another key in one packet are a key with alt, or Escape where the other one has
+        no such key.
+        """
+        yield from self._escape_if_due()
+        if not data:
+            return
+        data, self._escape, place = self._escape + data, "", 0
+        if data.endswith(_ESCAPE) and not self._is_pasting:
+            data, self._escape = data[:-1], _ESCAPE
+            self._escape_until_s = get_time() + (self.read1(constants.ESCAPE_DELAY).timeout or 0)
+        for found in _TWO_KEYS.finditer(data):
+            yield from self._fed(data[place : found.start()])
+            place = found.start()
+            if self._is_pasting:
+                continue
+            if self._awaiting.timeout is not None:
+                self._timeout_time = 0.0
+                yield from super().tick()
+            keys = list(self._sequence_to_key_events(found[1], alt=True))
+            if not keys[0].key.startswith("alt+"):
+                yield Key("escape", _ESCAPE)
+            yield from keys
+            place = found.end()
+        yield from self._fed(data[place:])
+
+    def _fed(self, data: str) -> Iterator[Message]:
+        begin, end = data.rfind(BRACKETED_PASTE_START), data.rfind(BRACKETED_PASTE_END)
+        self._is_pasting = begin > end or (self._is_pasting and end < 0)
+        # An empty text means the end of input to the parser.
+        yield from super().feed(data) if data else ()
+
     @property
     def wait_s(self) -> float | None:
         """How long it waits for the rest of a sequence from its last character on, if it does."""
+        if self._escape:
+            return max(0.0, self._escape_until_s - get_time())
         return self._awaiting.timeout
+
+    def tick(self) -> Iterator[Message]:
+        """The events of a sequence that nothing follows: after a single ESC the Escape key."""
+        yield from self._escape_if_due()
+        yield from super().tick()
+
+    def _escape_if_due(self) -> Iterator[Message]:
+        if self._escape and get_time() >= self._escape_until_s:
+            self._escape = ""
+            yield Key("escape", _ESCAPE)
 
 
 class _Output:
@@ -292,16 +396,8 @@ class TerminalDriver(LinuxDriver):
                 self._accept_answers(decoder.take_answers())
                 if self.exit_event.is_set():
                     continue
-                # An empty text means the end of input to the parser.
-                for event in parser.feed(text) if text else ():
+                for event in typed_or_pasted([*parser.feed(text), *parser.tick()]):
                     self.process_message(event)
-                for event in parser.tick():
-                    self.process_message(event)
-        try:
-            for _ in parser.feed(""):
-                pass
-        except (EOFError, ParseError):
-            pass
 
     def _read(self) -> bytes:
         """The next bytes of input; empty after a hang-up."""

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from textual.events import Key
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.key_table import KEYS
+from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.line_screens import JobsScreen, NodesScreen
@@ -267,3 +269,46 @@ async def test_an_error_at_every_tick_is_one_message(monkeypatch: pytest.MonkeyP
         run.app.contained.clear()
     assert len(shown) == 1
     assert "KeyError: 'every tick'" in shown[0]
+
+
+def _count_keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys that are handled from now on."""
+    handled: list[str] = []
+    handle = ScreenApp._handle_key
+
+    async def counted(app: ScreenApp, key: Key) -> None:
+        handled.append(key.key)
+        await handle(app, key)
+
+    monkeypatch.setattr(ScreenApp, "_handle_key", counted)
+    return handled
+
+
+async def test_escape_and_another_key_in_one_packet_are_two_keys() -> None:
+    async with running(COLLISION) as run:
+        await run.press("4", "slash", *"gpu002")
+        run.app.post_message(Key("alt+1", "1"))
+        await run.until(lambda: run.view == "overview")
+        assert run.app.screen_state.choices.filter == ""
+
+
+async def test_keys_that_nobody_typed_do_not_keep_those_that_follow_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(COLLISION) as run:
+        handled = _count_keys(monkeypatch)
+        for number in range(500):
+            run.app.post_message(Key("jk"[number % 2], "jk"[number % 2]))
+        run.app.post_message(Key("4", "4"))
+        await run.until(lambda: run.view == "findings")
+        assert len(handled) < 200
+
+
+async def test_ctrl_c_overtakes_the_keys_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(COLLISION) as run:
+        handled = _count_keys(monkeypatch)
+        for _ in range(50):
+            run.app.post_message(Key("j", "j"))
+        run.app.post_message(Key("ctrl+c", None))
+        await run.until(lambda: run.app.return_code == 130)
+        assert len(handled) < 10

@@ -92,7 +92,8 @@ def test_escape_is_a_key_again_when_no_answer_is_awaited() -> None:
 
 def test_other_sequences_that_begin_like_an_answer_are_input() -> None:
     decoder = InputDecoder()
-    assert decoder.feed(b"\x1b]") + decoder.feed(b"x") == "\x1b]x"
+    assert decoder.feed(b"\x1b]") + decoder.feed(b"x") == ""
+    assert decoder.feed(b"") + decoder.feed(b"") == "\x1b]x", "nothing followed: they were typed"
     assert decoder.feed(b"\x1b[A", awaits_answer=True) == "\x1b[A"
 
 

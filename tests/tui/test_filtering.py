@@ -8,8 +8,10 @@ import pytest
 from textual.widgets import Input
 
 from fabmon.tui.cells import DOWN, FLAGGED, MUTED, SELECTED, STALE, Look, scale
+from fabmon.tui.choices import Choices
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth, palette
+from fabmon.tui.widgets import prompts
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, big, troubled
@@ -20,6 +22,7 @@ async def test_a_filter_works_while_it_is_typed_and_stays_on_enter() -> None:
         grid = run.app.screen.query_one(HeatGrid)
         rows = _rows(run)
         await run.press("slash", *"gpu002")
+        await run.shows("8 ports of 1 node ")
         assert _rows(run) == rows, "nothing moves"
         assert _muted(grid, "gpu003")
         assert not _muted(grid, "gpu002")
@@ -43,6 +46,27 @@ def _muted(grid: HeatGrid, node: str) -> bool:
     codes = grid._codes[row, :8]
     (muted,) = {bool(code & MUTED) for code in codes}
     return muted
+
+
+async def test_a_filter_is_applied_when_typing_rests_not_at_each_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    applied: list[str] = []
+    with_filter = Choices.with_filter
+
+    def counted(choices: Choices, text: str) -> Choices:
+        applied.append(text)
+        return with_filter(choices, text)
+
+    monkeypatch.setattr(Choices, "with_filter", counted)
+    monkeypatch.setattr(prompts, "REST_S", 3600)
+    async with running(COLLISION) as run:
+        await run.press("slash", *"gpu002")
+        assert applied == []
+        await run.press("enter")
+        assert applied == ["gpu002"]
+        await run.press("escape", "colon", *"matrix", "enter")
+        assert run.view == "matrix", "what was typed counts, though it was not listed yet"
 
 
 async def test_a_leaf_without_a_match_has_no_value_and_no_mark_of_its_own() -> None:
@@ -119,18 +143,20 @@ async def test_escape_takes_the_filter_away_while_it_is_typed() -> None:
 async def test_a_wrong_filter_says_what_would_be_right_and_changes_nothing() -> None:
     async with running(COLLISION) as run:
         await run.press("slash", *"rack:3")
-        assert "unknown key 'rack': keys are state role" in run.text
+        await run.shows("unknown key 'rack': keys are state role")
         assert "gpu001" in run.text
 
 
 async def test_an_unfinished_filter_says_which_one_is_applied() -> None:
     async with running(COLLISION, size=(120, 40)) as run:
-        await run.press("slash", *"util>")
-        assert "util>: > needs a number; the filter is still util" in run.text
+        await run.press("slash", *"util")
+        await run.until(lambda: run.app.screen_state.choices.filter == "util")
+        await run.press(">")
+        await run.shows("util>: > needs a number; the filter is still util")
         await run.press(*"80")
-        assert "needs a number" not in run.text
+        await run.until(lambda: "needs a number" not in run.text)
         await run.press("escape", "slash", "!")
-        assert "nothing after !; no filter is applied" in run.text
+        await run.shows("nothing after !; no filter is applied")
 
 
 async def test_a_wrong_filter_is_said_in_full_and_not_taken() -> None:
@@ -146,7 +172,7 @@ async def test_a_wrong_filter_is_said_in_full_and_not_taken() -> None:
 async def test_a_filter_that_leaves_nothing_says_how_to_get_out() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         await run.press("slash", *"zebra")
-        assert "no port matches; esc clears the filter" in run.lines[-3]
+        await run.until(lambda: "no port matches; esc clears the filter" in run.lines[-3])
         await run.press("enter")
         assert "no port matches; esc clears the filter" in run.lines[1]
         await run.press("escape")
@@ -159,7 +185,7 @@ async def test_while_the_past_is_being_read_no_match_is_not_final() -> None:
         state.show(COLLISION.scene(20))
         state.cursor.is_settled = False
         await run.press("slash", *"zebra")
-        assert "no port matches yet: the past is being read" in run.lines[-3]
+        await run.until(lambda: "no port matches yet: the past is being" in run.lines[-3])
         state.cursor.is_settled = True
         run.app.repaint()
         await run.shows("no port matches; esc clears the filter")
@@ -180,7 +206,7 @@ async def test_a_long_filter_that_leaves_nothing_says_so_at_every_size(
 async def test_what_is_typed_takes_the_place_of_the_old_filter() -> None:
     async with running(COLLISION) as run:
         await run.press("slash", *"gpu002", "enter", "slash", *"gpu003")
-        assert run.app.screen_state.choices.filter == "gpu003"
+        await run.until(lambda: run.app.screen_state.choices.filter == "gpu003")
         await run.press("enter", "slash", "enter")
         assert run.app.screen_state.choices.filter == "gpu003"
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.events import Key
+from textual.message import Message
 
-from fabmon.tui.terminal import InputDecoder, KeyParser
+from fabmon.tui.terminal import InputDecoder, KeyParser, typed_or_pasted
 
 
 def _decoded(*chunks: bytes) -> str:
@@ -65,3 +66,48 @@ def test_escape_does_not_wait_as_long_as_textual_does(monkeypatch: pytest.Monkey
 def test_escdelay_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ESCDELAY", "100")
     assert _escape_after_s(KeyParser()) == pytest.approx(0.1, abs=0.05)
+
+
+def _events(*reads: bytes) -> list[str]:
+    """The keys, and pastes, of some reads, after which nothing comes."""
+    decoder, parser = InputDecoder(), KeyParser()
+    found: list[Message] = []
+    for data in (*reads, b"", b"", b""):
+        if not data:
+            time.sleep(parser.wait_s or 0)
+        found += typed_or_pasted([*parser.feed(decoder.feed(data)), *parser.tick()])
+    return [each.key if isinstance(each, Key) else type(each).__name__ for each in found]
+
+
+@pytest.mark.parametrize(
+    ("reads", "keys"),
+    [
+        ((b"\x1b1",), ["alt+1"]),
+        ((b"\x1b1j\x1b2",), ["alt+1", "j", "alt+2"]),
+        ((b"\x1b?",), ["escape", "question_mark"]),
+        ((b"\x1b\r",), ["escape", "enter"]),
+        ((b"\x1b]abc",), ["escape", "right_square_bracket", "a", "b", "c"]),
+        ((b"\x1b" + b"j" * 40,), ["alt+j", *"j" * 39]),
+        ((b"\x1b[1;5", b"A"), ["ctrl+up"]),
+    ],
+    ids=str,
+)
+def test_escape_and_another_key_in_one_packet_are_both_known(
+    reads: tuple[bytes, ...], keys: list[str]
+) -> None:
+    assert _events(*reads) == keys
+
+
+@pytest.mark.parametrize("begin", [b"\x1b]52;c;", b"\x1b]10;", b"\x1bP1$r", b"\x1b_G"], ids=str)
+@pytest.mark.parametrize("end", [b"\x07", b"\x1b\\"], ids=str)
+def test_what_a_terminal_answers_presses_no_key(begin: bytes, end: bytes) -> None:
+    text = b"rgb:ffff/ffff/" * 350
+    assert _events(begin + text + end + b"q") == ["q"]
+    assert _events(begin + text, text, end[:1], end[1:] + b"q") == ["q"]
+    assert _events(begin + text) == []
+
+
+def test_more_keys_than_anybody_types_at_once_are_pasted_text() -> None:
+    assert _events(b"leaf1 up5 " * 500) == ["Paste"]
+    assert _events(b"j" * 500) == ["j"] * 500, "a key that is held"
+    assert _events(b"/leaf1\r") == ["slash", *"leaf1", "enter"]

@@ -54,7 +54,7 @@ class JumpPrompt(TypingScreen[Entry | None]):
         with Vertical(id="chooser"):
             with Horizontal():
                 yield Painted(id="question")
-                yield TypedLine(self._submit, _HINT)
+                yield TypedLine(self._submit, _HINT, self._show)
             yield LineView(id="lines")
             yield Painted(id="meaning")
         yield MenuKeys(self._palette, _KEYS)
@@ -72,11 +72,6 @@ class JumpPrompt(TypingScreen[Entry | None]):
         box.styles.height = min(26, max(4 + FRAME, self.size.height - 3))
         self.query_one("#meaning", Painted).styles.height = _MEANING_LINES
         self._show(self.query_one(Input).value)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Search while it is typed."""
-        event.stop()
-        self._show(event.value)
 
     def _submit(self, _: str) -> None:
         """Return the selected name."""
@@ -96,7 +91,8 @@ class JumpPrompt(TypingScreen[Entry | None]):
         self._draw_meaning()
 
     def action_move(self, direction: str) -> None:
-        """Move the cursor of the list."""
+        """Move the cursor of the list of what was typed."""
+        self.query_one(TypedLine).take()
         self.query_one(LineView).action_cursor(direction)
         self._draw_meaning()
 

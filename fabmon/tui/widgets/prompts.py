@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import ModalScreen, ScreenResultType
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -30,6 +31,8 @@ from fabmon.tui.widgets.lines import Painted
 _MENU_COLUMNS = 66
 FRAME = 2
 """Columns and lines that the frame of a menu takes."""
+REST_S = 0.2
+"""Seconds without a key after which what was typed is applied."""
 HINT = "word  !word  util>80  state:down  role:switch  group:leaf1"
 
 
@@ -49,18 +52,46 @@ class TypedLine(Input):
     Textual's message of it comes later: a key right after enter would still go into the input.
     """
 
-    def __init__(self, submit: Callable[[str], None], placeholder: str) -> None:
-        """`submit` is called with what was typed."""
+    def __init__(
+        self,
+        submit: Callable[[str], None],
+        placeholder: str,
+        rested: Callable[[str], None] | None = None,
+    ) -> None:
+        """`submit` is called with what was typed, and before it `rested`, which is also called when
+        nothing has been typed for 0.2 s; without it, each change is Textual's message."""
         super().__init__(placeholder=placeholder, id="typed")
         self._submit = submit
+        self._rested = rested
+        self._rest: Timer | None = None
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Wait for typing to rest: what is done with the text may take longer than a key."""
+        if self._rested is not None:
+            event.stop()
+            self._stop_waiting()
+            self._rest = self.set_timer(REST_S, self.take)
+
+    def take(self) -> None:
+        """Use what was typed since the last time now."""
+        if self._rested is not None and self._stop_waiting():
+            self._rested(self.value)
+
+    def _stop_waiting(self) -> bool:
+        """Whether something was typed that was not used."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            rest.stop()
+        return rest is not None
 
     async def action_submit(self) -> None:
         """Hand over what was typed."""
+        self.take()
         self._submit(self.value)
 
 
 class FilterBar(Contained, Vertical):
-    """The filter line: applied while typed, kept with enter, cleared with escape.
+    """The filter line: applied when typing rests, kept with enter, cleared with escape.
 
     At its right the number of matches; above it, the error of a filter that cannot be parsed. What
     searches for words (`is_words`) can always be parsed.
@@ -88,7 +119,7 @@ class FilterBar(Contained, Vertical):
         yield Painted(id="wrong")
         with Horizontal():
             yield Painted(id="slash")
-            yield TypedLine(self._submit, "" if self._is_words else HINT)
+            yield TypedLine(self._submit, "" if self._is_words else HINT, self._apply)
             yield Painted(id="note")
 
     def open(self, text: str, palette: Palette) -> None:
@@ -129,11 +160,9 @@ class FilterBar(Contained, Vertical):
         self.post_message(self.Changed(""))
         self.close()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Apply the filter while it is typed."""
-        event.stop()
+    def _apply(self, text: str) -> None:
         if self.has_class("-open"):
-            self.post_message(self.Changed(event.value))
+            self.post_message(self.Changed(text))
 
     def _submit(self, text: str) -> None:
         """Keep a filter that can be parsed; leave the line open for another."""

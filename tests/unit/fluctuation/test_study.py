@@ -259,7 +259,7 @@ def test_below_a_megabit_a_quantile_is_the_mean_of_the_samples_there() -> None:
 
 
 def test_sums_of_new_subjects_one_by_one_copy_those_before_them_rarely() -> None:
-    sums, tables = SampleSums(), []
+    sums, tables = SampleSums(), list[object]()
     for number in range(200):
         sums.add(np.array([number]), np.array([5e9], np.float32))
         if not tables or tables[-1] is not sums.hist:
