@@ -30,6 +30,9 @@ _QUESTION_S = 10.0
 _REFUSED_S = 1.0
 _ANSWER_S = 60.0
 _PREFIX, _SUFFIX = "watch-", ".sock"
+_TEMPORARY = "/tmp"
+_RUNTIME = "/run/user"
+"""Of systemd: with a directory for each user, to which XDG_RUNTIME_DIR points."""
 _CREDENTIALS = struct.Struct("3i")
 
 Ask = Callable[[Question], Awaitable[Answer]]
@@ -39,22 +42,32 @@ class NoWatch(QueryError):
     """There is no watch to ask, or it does not answer."""
 
 
-def socket_directory() -> Path:
-    """`$XDG_RUNTIME_DIR/fabmon`, else a directory of the user in /tmp."""
+def socket_directories() -> list[Path]:
+    """Where the sockets of this user's watches are; a watch puts its own into the first.
+
+    That is `$XDG_RUNTIME_DIR/fabmon`, else a directory in /tmp. An assistant passes on PATH and
+    HOME alone: a watch that had the variable is then looked for where it usually points.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "fabmon" if runtime else Path(f"/tmp/fabmon-{os.getuid()}")
+    if runtime:
+        return [Path(runtime) / "fabmon"]
+    return [Path(f"{_TEMPORARY}/fabmon-{os.getuid()}"), Path(f"{_RUNTIME}/{os.getuid()}/fabmon")]
 
 
 def running_watches() -> list[Path]:
-    """The sockets of watches in the user's directory."""
+    """The sockets of watches in the user's directories."""
+    return [path for each in socket_directories() for path in _sockets_in(each)]
+
+
+def _sockets_in(directory: Path) -> list[Path]:
     with suppress(OSError):
-        return sorted(socket_directory().glob(f"{_PREFIX}*{_SUFFIX}"))
+        return sorted(directory.glob(f"{_PREFIX}*{_SUFFIX}"))
     return []
 
 
 def default_path() -> Path:
     """The socket of a watch of this process; its directory is made. Raises OSError."""
-    directory = socket_directory()
+    directory = socket_directories()[0]
     make_directory(directory)
     check_private(directory, directory)
     return directory / f"{_PREFIX}{os.getpid()}{_SUFFIX}"
@@ -204,16 +217,21 @@ async def ask_watch(path: Path, question: Question) -> Answer:
 
 async def the_watch() -> Path:
     """The socket of the only watch of this user that runs. Raises NoWatch."""
-    try:
-        # Root may ask another user's watch, but not one that only pretends to be root's.
-        check_private(socket_directory(), socket_directory())
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise NoWatch(f"{error.filename}: {error.strerror}") from None
-    found = [path for path in running_watches() if await _answers(path)]
+    found: list[Path] = []
+    refused: list[str] = []
+    for directory in socket_directories():
+        try:
+            # Root may ask another user's watch, but not one that only pretends to be root's.
+            check_private(directory, directory)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            refused.append(f"{error.filename}: {error.strerror}")
+        else:
+            found += [path for path in _sockets_in(directory) if await _answers(path)]
     if not found:
-        raise NoWatch("no `fabmon watch` of this user runs on this machine: name a recording")
+        none = "no `fabmon watch` of this user runs on this machine: name a recording"
+        raise NoWatch("; ".join([*refused, none]))
     if len(found) > 1:
         names = ", ".join(map(str, found))
         raise NoWatch(f"several watches run: choose one with --socket: {names}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
     from mcp import Client
 
 
+FABMON = str(Path(sys.executable).with_name("fabmon"))
+
+
 @asynccontextmanager
 async def assistant(*arguments: str) -> AsyncIterator[Client]:
     """A client of a server that it started itself."""
     from mcp import Client, StdioServerParameters
 
-    command = str(Path(sys.executable).with_name("fabmon"))
-    server = StdioServerParameters(command=command, args=["mcp", *arguments])
+    server = StdioServerParameters(command=FABMON, args=["mcp", *arguments])
     async with Client(server, read_timeout_seconds=60) as client:
         yield client
 
 
 async def called(client: Client, name: str, **fields: Any) -> dict[str, Any]:
-    result = await client.call_tool(name, fields)
+    result = await client.call_tool(name, fields)  # Checked with the tool's output schema.
     assert not result.is_error, result.content
     found: dict[str, Any] = result.structured_content
     jsonschema.validate(found, json.loads(schema()))
@@ -54,6 +57,9 @@ async def test_the_tools_are_the_questions_and_all_only_read(recorded: Path) -> 
         assert tool.input_schema["additionalProperties"] is False
         jsonschema.Draft202012Validator.check_schema(tool.input_schema)
         assert not {"path", "file", "command", "host"} & set(tool.input_schema["properties"])
+        assert tool.output_schema is not None
+        assert tool.output_schema["type"] == "object"
+        jsonschema.Draft202012Validator.check_schema(tool.output_schema)
     job = next(tool for tool in listed if tool.name == "job")
     assert job.input_schema["required"] == ["job"]
 
@@ -89,6 +95,37 @@ async def test_wrong_input_is_refused_with_what_to_write(recorded: Path) -> None
             assert result.is_error, (name, fields)
             assert complaint in getattr(result.content[0], "text", "")
         assert (await called(client, "status"))["jobs"] == 1, "it goes on"
+
+
+def test_a_message_of_100_mb_is_refused_and_not_stored(recorded: Path) -> None:
+    with subprocess.Popen(
+        [FABMON, "mcp", str(recorded)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def asked(identity: int, method: str, **parameters: Any) -> None:
+            message = {"jsonrpc": "2.0", "id": identity, "method": method, "params": parameters}
+            assert server.stdin is not None
+            server.stdin.write(json.dumps(message).encode() + b"\n")
+            server.stdin.flush()
+
+        about = {"name": "test", "version": "1"}
+        asked(1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=about)
+        assert json.loads(server.stdout.readline())["id"] == 1
+        before_kb = _most_memory_kb(server.pid)
+        asked(2, "ping", text="x" * 100_000_000)
+        refused = json.loads(server.stdout.readline())
+        assert refused["error"]["message"] == "a message of more than 1 MiB was not read"
+        asked(3, "ping")
+        assert json.loads(server.stdout.readline())["id"] == 3, "it goes on"
+        assert _most_memory_kb(server.pid) < before_kb + 50_000
+        server.stdin.close()
+
+
+def _most_memory_kb(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
 
 
 def _contents(path: Path) -> tuple[bytes, list[Path]]:

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from fabmon.error_log import log_path
+from fabmon.query import watch_socket
 from fabmon.query.answering import answer
 from fabmon.query.answers import Answer, FindingsAnswer, HistoryAnswer, LinksAnswer, StatusAnswer
 from fabmon.query.questions import (
@@ -240,6 +241,23 @@ async def test_sockets_that_were_left_behind_are_passed_over(
         async with answering(source, path.with_name("watch-2.sock")):
             with pytest.raises(NoWatch, match="several watches run: choose one with --socket"):
                 await the_watch()
+
+
+async def test_one_that_passes_on_home_and_path_alone_finds_it(
+    source: WatchSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "run" / str(os.getuid())
+    monkeypatch.setattr(watch_socket, "_RUNTIME", runtime.parent)
+    monkeypatch.setattr(watch_socket, "_TEMPORARY", tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    async with answering(source, default_path()) as path:
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
+        assert await the_watch() == path
+        planted = default_path().parent
+        planted.chmod(0o777)
+        assert await the_watch() == path, "what somebody else has in /tmp does not hide it"
+    with pytest.raises(NoWatch, match=r"others can write to it; no `fabmon watch`"):
+        await the_watch()
 
 
 def test_the_program_asks_the_running_watch(tmp_path: Path, runtime: Path) -> None:
