@@ -8,7 +8,7 @@ import msgspec
 
 from fabmon.alerts.quiet_hours import QuietHours, parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, BaseReceiver
-from fabmon.analysis.causes import CAUSES, finding_title
+from fabmon.analysis.causes import CAUSES, finding_title, sentence
 from fabmon.analysis.finding import SEVERITIES, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job_table import JobTable
@@ -49,11 +49,18 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         return f"{finding_title(self.finding)}: {self.finding.subject}"
 
     @property
+    def known(self) -> Finding:
+        """The finding, with the end of the alert where it has one."""
+        if self.until_ns is None or self.finding.until_ns is not None:
+            return self.finding
+        return msgspec.structs.replace(self.finding, until_ns=self.until_ns)
+
+    @property
     def text(self) -> str:
         """The finding in a sentence with its jobs, or the subjects of a group."""
         if not self.others:
-            jobs = name_list(self.finding.jobs, _MOST_JOBS)
-            return f"{self.finding.text} (affects {jobs})" if jobs else self.finding.text
+            text, jobs = sentence(self.known), name_list(self.finding.jobs, _MOST_JOBS)
+            return f"{text} (affects {jobs})" if jobs else text
         named = ", ".join(self.others[:_MOST_NAMED])
         rest = len(self.others) - _MOST_NAMED
         return f"{named} and {rest} more" if rest > 0 else named

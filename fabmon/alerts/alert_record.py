@@ -38,9 +38,6 @@ class AlertRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 def alert_record(change: Change, alert: Alert, cluster: str) -> AlertRecord:
     """A change of an alert as a record."""
     now_ns = time.time_ns()
-    finding = alert.finding
-    if change is Change.CLOSE and finding.until_ns is None:
-        finding = msgspec.structs.replace(finding, until_ns=alert.until_ns)
     return AlertRecord(
         time=utc(now_ns),
         change=change,
@@ -51,7 +48,7 @@ def alert_record(change: Change, alert: Alert, cluster: str) -> AlertRecord:
         port=alert.port or None,
         findings=max(1, len(alert.others)),
         others=list(alert.others),
-        finding=finding_record(change, finding, list(alert.ports), now_ns),
+        finding=finding_record(change, alert.known, list(alert.ports), now_ns),
     )
 
 

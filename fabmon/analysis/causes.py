@@ -41,12 +41,24 @@ from fabmon.analysis.evidence.flow_control import TIME_WITHOUT_CREDITS
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
 from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.evidence.senders_place import LastSeen
-from fabmon.analysis.finding import LOST_BANDWIDTH, Cause, Condition, Loss, OtherTitle, Trait
+from fabmon.analysis.finding import (
+    LOST_BANDWIDTH,
+    Cause,
+    Condition,
+    Finding,
+    Loss,
+    OtherTitle,
+    Trait,
+    shown_moment,
+    unseen_s,
+)
 from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.model.causes import ROUTING
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.analysis.tracker import FindingThresholds
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_wording import DAY_NS, duration, event_time
 from fabmon.fabric.wording import rounded_percent
 
 SECTIONS: dict[str, tuple[Cause, ...]] = {
@@ -201,6 +213,39 @@ def loss_and_confidence(finding: Condition) -> str:
     loss = _measured(finding, _loss(finding).full)
     confidence = f"confidence {rounded_percent(finding.confidence)}"
     return f"{loss}, {confidence}" if loss else confidence
+
+
+def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bool = False) -> str:
+    """What every output says of a finding: its text.
+
+    Of one that has faded or ended, the text of its worst moment with its time, and what it loses
+    now or at its end. An open one that does not hold at a snapshot says when it last did: a
+    condition that pauses with the job's traffic returns with it. `is_dated`: a time of day alone
+    would be ambiguous.
+    """
+    shown, until_ns = shown_moment(finding), finding.until_ns
+    ended = until_ns is not None
+    is_dated |= (until_ns or finding.seen_ns or 0) - finding.since_ns >= DAY_NS
+    passed_s = None if ended or snapshot is None else unseen_s(finding, snapshot)
+    times = []
+    if until_ns is not None:
+        end = event_time(until_ns, is_dated)
+        times.append(f"{event_time(finding.since_ns, True)} to {end}")
+    if shown is not finding and shown.seen_ns is not None:
+        times.append(f"at {event_time(shown.seen_ns, is_dated)}")
+    elif passed_s is not None:
+        times.append(f"last seen {duration(passed_s)} ago")
+    text = ": ".join(filter(None, (", ".join(times), shown.text)))
+    if shown is finding:
+        return text
+    lost = brief_loss(finding) or "loss not known"
+    if ended:
+        lost += " at its end"
+    elif passed_s is not None:
+        lost += f" when last seen {duration(passed_s)} ago"
+    else:
+        lost = f"now {lost}"
+    return f"{text}; {lost}"
 
 
 def _measured(finding: Condition, of: str) -> str:

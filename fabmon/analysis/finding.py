@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from fabmon.fabric.snapshot import STALE_TICKS, Snapshot
-from fabmon.fabric.time_wording import duration
 
 NOTE = "note"
 WARNING = "warning"
@@ -163,13 +162,15 @@ class Finding(Condition, frozen=True, kw_only=True):
     `since_ns`, `until_ns` and `seen_ns` are the console's wall clock. `until_ns` is None while the
     finding is open. `seen_ns` is when its condition held last, the time of its text and numbers;
     None in recordings that did not store it. `opened_as` is the first cause of a finding whose
-    cause has changed since, else empty.
+    cause has changed since, else empty. `worst` is the finding as it was when most was lost, None
+    while that is now.
     """
 
     since_ns: int
     until_ns: int | None = None
     seen_ns: int | None = None
     opened_as: str = ""
+    worst: Finding | None = None
 
     @property
     def key(self) -> str:
@@ -181,17 +182,18 @@ _NOT_STORED = frozenset({"unless"})
 """Keys of a finding that recordings do not hold: part of a rule, which changes with the version.
 Older versions stored names of causes there."""
 
-_SELDOM = frozenset({"opened_as", "lost_is_upper_bound"})
+_SELDOM = frozenset({"opened_as", "lost_is_upper_bound", "worst"})
 """Keys that are only stored where they are not empty."""
 
 
 def to_stored(finding: Finding) -> dict[str, Any]:
     """A finding as recordings hold it."""
-    return {
+    stored = {
         key: value
         for key, value in msgspec.to_builtins(finding).items()
         if key not in _NOT_STORED and (value or key not in _SELDOM)
     }
+    return stored if finding.worst is None else stored | {"worst": to_stored(finding.worst)}
 
 
 def from_stored(fields: Mapping[str, Any]) -> Finding | None:
@@ -208,6 +210,27 @@ def list_order(finding: Finding) -> tuple[int, float, int, str]:
     """Sort key of lists of findings: most severe first, then most lost bandwidth, then oldest."""
     severe = SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else 0
     return severe, -finding.lost, finding.since_ns, finding.key
+
+
+NEAR_WORST = 0.8
+"""A moment is as bad as the worst if it loses this share of it, 0 to 1: of half of the bandwidth
+the rest is 10 points, the error with which losses are measured."""
+
+
+def badness(finding: Finding) -> float:
+    """How well a moment stands for a finding: by what was lost, less where no port is named that
+    loses it."""
+    return finding.lost * (1.0 if finding.victims else NEAR_WORST)
+
+
+def shown_moment(finding: Finding) -> Finding:
+    """The finding at the moment whose text and evidence are shown: at its worst once it has ended,
+    loses clearly less, or no longer names who loses; else as it is now."""
+    worst = finding.worst
+    if worst is None or badness(finding) >= badness(worst):
+        return finding
+    has_faded = finding.lost < NEAR_WORST * worst.lost or (worst.victims and not finding.victims)
+    return worst if has_faded or finding.until_ns is not None else finding
 
 
 def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
@@ -228,14 +251,3 @@ def last_held_ns(finding: Finding, snapshot: Snapshot) -> int | None:
     if finding.seen_ns is None:
         return finding.until_ns
     return None if unseen_s(finding, snapshot) is None else finding.seen_ns
-
-
-def sentence(finding: Finding, snapshot: Snapshot) -> str:
-    """The text of a finding, preceded by its age when its condition does not hold any more.
-
-    Such a finding is still open: a condition that pauses with the job's traffic returns with it.
-    """
-    passed_s = unseen_s(finding, snapshot)
-    return (
-        finding.text if passed_s is None else f"last seen {duration(passed_s)} ago: {finding.text}"
-    )

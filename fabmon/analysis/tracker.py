@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from fabmon.analysis.finding import Change, Condition, Finding, list_order
+from fabmon.analysis.finding import Change, Condition, Finding, badness, list_order
 from fabmon.analysis.thresholds import Seconds
 
 _MAX_INTERVALS = 3
@@ -15,6 +16,10 @@ time pass in which a condition could have been seen."""
 
 _CHANGE_TICKS = 3
 """Ticks running in which another cause of the family holds before a finding changes to it."""
+
+
+_RECENT_TICKS = 3
+"""Ticks of which the median loss is a moment's: it was no less in two of three."""
 
 
 class FindingThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +42,22 @@ class _OpenFinding:
         self.reported_ns = now_ns
         self.reported_text = finding.text
         self.other_ticks = 0
+        self._worst = finding
+        self._recent = deque([finding], maxlen=_RECENT_TICKS)
+
+    def update(self, finding: Finding) -> None:
+        """Replace what holds, and keep the worst of what the last ticks lost in the median: a
+        single one may be noise. Another cause begins anew."""
+        recent = self._recent
+        if finding.cause != self.finding.cause:
+            recent.clear()
+        recent.append(finding)
+        level = sorted(each.lost for each in recent)[(len(recent) - 1) // 2]
+        held = next(each for each in reversed(recent) if each.lost == level)
+        if len(recent) < _RECENT_TICKS or badness(held) >= badness(self._worst):
+            self._worst = held
+        worst = None if self._worst is finding else self._worst
+        self.finding = msgspec.structs.replace(finding, worst=worst)
 
 
 class FindingTracker:
@@ -100,7 +121,7 @@ class FindingTracker:
                 continue
             opened_as = (before.opened_as or before.cause) if is_other else before.opened_as
             known.other_ticks = 0
-            known.finding = _finding(condition, before.since_ns, time_ns, opened_as)
+            known.update(_finding(condition, before.since_ns, time_ns, opened_as))
             is_due = self._now_ns - known.reported_ns >= self._update_every_ns
             if is_other or (is_due and known.finding.text != known.reported_text):
                 known.reported_ns, known.reported_text = self._now_ns, known.finding.text

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from fabmon.fabric.wording import number, trimmed
 
 SECOND_NS = 1_000_000_000
+DAY_NS = 86_400 * SECOND_NS
 MINUS = "\N{MINUS SIGN}"
 
 _LARGER = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
-from fabmon.analysis.causes import measured_loss
+from fabmon.analysis.causes import measured_loss, sentence
 from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.iteration.results import JobIteration, PreviousValue
 from fabmon.fabric.filter import Mask
@@ -80,7 +80,9 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
     `seen` is when its condition held last, the time of its text and numbers; null where that is not
     known. A finding stays open for some seconds after that, because its condition may hold again.
-    `jobs` are the affected jobs of the scheduler, as `job 8801 llama-70b (anna)`.
+    `worst` is when most was lost, null where that is at `seen`; `text` is of that moment, and says
+    so, once the finding has ended, loses clearly less or no longer names who loses. `jobs` are the
+    affected jobs of the scheduler, as `job 8801 llama-70b (anna)`.
     """
 
     time: datetime.datetime
@@ -101,7 +103,17 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     confidence: float
     since: datetime.datetime
     seen: datetime.datetime | None
+    worst: WorstRecord | None
     until: datetime.datetime | None
+
+
+class WorstRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding when most was lost: the worst of its ticks that one of the two before it equals."""
+
+    time: datetime.datetime | None
+    lost: float
+    lost_is_upper_bound: bool
+    evidence: list[Evidence]
 
 
 class MovedRecord(msgspec.Struct, frozen=True):
@@ -167,6 +179,7 @@ def finding_record(
     change: Change, finding: Finding, ports: list[str], time_ns: int
 ) -> FindingRecord:
     """A change of a finding as a record; `ports` are the ids of its rows."""
+    worst = finding.worst
     return FindingRecord(
         time=utc(time_ns),
         change=change,
@@ -177,7 +190,7 @@ def finding_record(
         ports=ports,
         victims=list(finding.victims),
         jobs=list(finding.jobs),
-        text=finding.text,
+        text=sentence(finding),
         evidence=list(finding.evidence),
         advice=finding.advice,
         unseen=finding.unseen,
@@ -186,6 +199,14 @@ def finding_record(
         confidence=finding.confidence,
         since=utc(finding.since_ns),
         seen=None if finding.seen_ns is None else utc(finding.seen_ns),
+        worst=None
+        if worst is None
+        else WorstRecord(
+            time=None if worst.seen_ns is None else utc(worst.seen_ns),
+            lost=round(measured_loss(worst), 4),
+            lost_is_upper_bound=worst.lost_is_upper_bound,
+            evidence=list(worst.evidence),
+        ),
         until=None if finding.until_ns is None else utc(finding.until_ns),
     )
 

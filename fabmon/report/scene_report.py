@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fabmon.analysis import causes
-from fabmon.analysis.finding import Change, sentence
+from fabmon.analysis.finding import Change
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
@@ -115,7 +115,8 @@ def finding_lines(scene: Scene) -> Iterator[str]:
     for change, finding in scene.changes:
         head = f"{date_time(scene.snapshot.time_ns)} {change.value:<6} {finding.severity:<8}"
         jobs = f" [{', '.join(finding.jobs)}]" if finding.jobs else ""
-        yield f"{head} {causes.finding_title(finding)}: {finding.subject}: {finding.text}{jobs}\n"
+        title, text = causes.finding_title(finding), causes.sentence(finding)
+        yield f"{head} {title}: {finding.subject}: {text}{jobs}\n"
 
 
 def tick_record(scene: Scene, links: Mask | None = None) -> TickRecord:
@@ -200,7 +201,7 @@ def _summary(scene: Scene) -> Iterator[str]:
 
 def _findings(scene: Scene) -> Iterator[str]:
     for finding in scene.findings:
-        yield f"! {causes.finding_title(finding)}: {sentence(finding, scene.snapshot)}"
+        yield f"! {causes.finding_title(finding)}: {causes.sentence(finding, scene.snapshot)}"
         if finding.jobs:
             yield f"  affects {', '.join(finding.jobs)}"
         yield f"  {finding.advice}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 
 import numpy as np
 
+from fabmon.analysis.causes import sentence
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.nccl_ras.wire_state import PortLoad
 from fabmon.analysis.scene import Scene
@@ -133,7 +134,7 @@ class PlayedPart:
         subject = finding.subject.partition("/")[0]
         on_path = bool(rows.intersection(finding.rows)) or subject in hosts
         return FindingAtTime(
-            text=finding.text,
+            text=sentence(finding),
             subject=finding.subject,
             severity=finding.severity,
             since=utc(finding.since_ns),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fabmon.analysis.analyst import Analyst
+from fabmon.analysis.causes import sentence
 from fabmon.analysis.finding import Change, Finding, to_stored
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.fabric_builder import PortRows
@@ -316,7 +317,7 @@ def _note(scene: Scene, change: Change, finding: Finding) -> Note:
         kind="finding",
         time_ns=snapshot.time_ns,
         seq=snapshot.seq,
-        text=finding.text,
+        text=sentence(finding),
         change=change.value,
         ports=tuple(snapshot.fabric.ports[row].id for row in finding.rows),
         finding=to_stored(finding),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from collectors.wire import Object
-from fabmon.analysis.finding import Change, Finding, sentence, to_stored
+from fabmon.analysis.causes import sentence
+from fabmon.analysis.finding import Change, Condition, Evidence, Finding, from_stored, to_stored
+from fabmon.analysis.tracker import FindingThresholds, FindingTracker
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.report.json_records import finding_record
 from fabmon.report.scene_report import table
 from tests.builders import (
     SECOND_NS,
@@ -197,9 +201,9 @@ def test_a_condition_that_does_not_hold_any_more_is_shown_with_its_age() -> None
         (finding,) = scene.findings
         assert finding.seen_ns is not None
         passed_s = (scene.snapshot.time_ns - finding.seen_ns) // SECOND_NS
-        text = f"last seen {passed_s} s ago: {finding.text}"
-        assert sentence(finding, scene.snapshot) == (text if passed_s >= 3 else finding.text)
-        assert (f"! ECMP collision: {text}" in table(scene)) == (passed_s >= 3)
+        text = sentence(finding, scene.snapshot)
+        assert (f"last seen {passed_s} s ago" in text) == (passed_s >= 3)
+        assert f"! ECMP collision: {text}" in table(scene)
         held += passed_s >= 3
     assert held > 5
     _, change, closed = leaf.changes[-1]
@@ -300,3 +304,72 @@ def test_a_clock_that_is_set_neither_closes_a_finding_nor_keeps_it(step_s: int) 
     assert [finding.subject for finding in scene.findings] == ["leaf1/up1"]
     leaf.seconds(20)
     assert [change for _, change, _ in leaf.changes] == [Change.OPEN, Change.CLOSE]
+
+
+def condition(lost: float, names: str, **fields: Any) -> Condition:
+    """A full link that so much is lost on, shared by the ports of these `names`."""
+    who = f" ({names})" if names else ""
+    return Condition(
+        cause="ecmp_collision",
+        severity="warning",
+        subject="leaf1/up1",
+        rows=(0,),
+        text=f"leaf1 up1 is full: ports share it{who} and lose {lost:.0%}",
+        evidence=(Evidence("lost bandwidth", lost * 100, "%"),),
+        advice="",
+        confidence=0.9,
+        lost=lost,
+        victims=tuple(names.split()),
+        **fields,
+    )
+
+
+def life_of(*conditions: Condition) -> list[tuple[Change, Finding]]:
+    """What changes at each tick, until the finding has closed."""
+    tracker = FindingTracker(FindingThresholds(5.0, 20.0, 1.0))
+    ticks = [[each] for each in conditions] + [[]] * 6
+    return [
+        change
+        for second, holding in enumerate(ticks)
+        for change in tracker.accept(holding, START_NS + second * SECOND_NS, 1.0)
+    ]
+
+
+def test_a_finding_that_fades_says_its_worst_moment_and_what_it_loses_now() -> None:
+    named, vague = "gpu001 gpu002", ""
+    life = life_of(
+        *[condition(0.5, named)] * 2,
+        condition(0.9, named),  # One tick, which may be noise.
+        condition(0.65, named),
+        condition(0.64, named),
+        condition(0.66, vague),  # It is not known any more who shares the link.
+        condition(0.15, vague),
+    )
+    texts = [
+        sentence(finding).removeprefix("leaf1 up1 is full: ports share it") for _, finding in life
+    ]
+    worst = "at 04:40:03Z: leaf1 up1 is full: ports share it (gpu001 gpu002) and lose 65%"
+    assert texts == [
+        " (gpu001 gpu002) and lose 50%",
+        " (gpu001 gpu002) and lose 90%",
+        " (gpu001 gpu002) and lose 65%",
+        " (gpu001 gpu002) and lose 64%",
+        f"{worst}; now 66 % lost",
+        f"{worst}; now 15 % lost",
+        f"11-21 04:40:00Z to 04:40:06Z, {worst}; 15 % lost at its end",
+    ]
+    closed = life[-1][1]
+    assert (closed.lost, closed.until_ns) == (0.15, START_NS + 6 * SECOND_NS)
+    assert from_stored(to_stored(closed)) == closed
+    record = finding_record(Change.CLOSE, closed, [], START_NS)
+    assert record.text == texts[-1]
+    assert (record.lost, record.worst and record.worst.lost) == (0.15, 0.65)
+
+
+def test_a_fact_has_its_newest_text_until_its_end() -> None:
+    facts = [msgspec.structs.replace(condition(0, ""), text=f"{n} errors") for n in (9, 3)]
+    assert [sentence(each) for _, each in life_of(*facts)] == [
+        "9 errors",
+        "3 errors",
+        "11-21 04:40:00Z to 04:40:01Z: 3 errors",
+    ]

@@ -132,9 +132,8 @@ class ReportedFinding:
     """A finding: `finding` as it was last, `worst` as it was at `at_ns`, when its loss was highest.
 
     `subject` is a display name, `victims` are texts. `bars` are its ports at `at_ns`; `more` counts
-    those for which there is no bar. Sentence, evidence and picture are all those of `at_ns`; of a
-    finding about a full port, the bars are of the `full_s` seconds in which it was full, None where
-    these are all.
+    those for which there is no bar. Of a finding about a full port, the bars are of the `full_s`
+    seconds in which it was full, None where these are all.
     """
 
     finding: Finding
@@ -254,19 +253,18 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
             made.findings[key] = ReportedFinding(finding, finding, subject, victims, 0, (), 0)
     for finding in scene.findings:
         reported = made.findings.get((finding.key, finding.since_ns))
-        if reported is not None and _is_worse(finding, reported):
-            reported.worst, reported.at_ns = finding, scene.snapshot.time_ns
+        if reported is None:
+            continue
+        reported.finding = finding
+        worst = finding.worst or finding
+        before = reported.worst
+        if not reported.at_ns or (worst.cause, worst.lost) != (before.cause, before.lost):
+            reported.worst, reported.at_ns = worst, scene.snapshot.time_ns
             full = full_ticks(finding, scene.snapshot)
             reported.bars, reported.more = _bars(finding, scene.snapshot, full)
             reported.full_s = None
             if full is not None and not full.all():
                 reported.full_s = float(full.sum()) * scene.snapshot.interval_s
-
-
-def _is_worse(finding: Finding, reported: ReportedFinding) -> bool:
-    """Whether a finding loses more than before, or has another cause than before."""
-    worst = reported.worst
-    return not reported.at_ns or finding.cause != worst.cause or finding.lost > worst.lost
 
 
 def _bars(finding: Finding, snapshot: Snapshot, full: Mask | None) -> tuple[tuple[Bar, ...], int]:

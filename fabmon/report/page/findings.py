@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fabmon.analysis import causes
+from fabmon.analysis.finding import shown_moment
 from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration, event_time
@@ -45,9 +46,13 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
     finding, worst, dated = reported.finding, reported.worst, digest.bins.is_dated
     end_ns = finding.until_ns or digest.bins.until_ns
     lasted = duration((end_ns - finding.since_ns) / 1e9)
-    until = event_time(finding.until_ns, dated) if finding.until_ns else "the end"
+    is_open = finding.until_ns is None
+    began = event_time(finding.since_ns, dated)
+    shown, said = shown_moment(finding), causes.sentence(finding, is_dated=dated)
+    if is_open and shown is finding:
+        shown, said = worst, worst.text
     facts = [
-        f"{event_time(finding.since_ns, dated)} to {until} ({lasted})",
+        f"{began} to the end ({lasted})" if is_open else lasted,
         causes.loss_and_confidence(worst),
         finding.severity,
     ]
@@ -59,15 +64,15 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
             f" {causes.finding_title(finding)} ",
             tag("span", reported.subject, class_="subject"),
         ),
-        tag("p", worst.text, class_="said"),
+        tag("p", said, class_="said"),
         tag("p", " · ".join(facts), class_="muted"),
         _picture(reported, dated),
         table(
             ("evidence", ""),
-            ((each.name, evidence_value(each.value, each.unit)) for each in worst.evidence),
+            ((each.name, evidence_value(each.value, each.unit)) for each in shown.evidence),
             1,
         )
-        if worst.evidence
+        if shown.evidence
         else None,
         _labelled("Affected jobs", ", ".join(finding.jobs)),
         _labelled("Advice", finding.advice),
@@ -140,8 +145,8 @@ def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
         ),
         tag(
             "figcaption",
-            f"{seconds} before {event_time(reported.at_ns, dated)}, the time of"
-            f" the sentence above and of the highest loss{more}. ",
+            f"{seconds} before {event_time(reported.at_ns, dated)}, when its loss was"
+            f" highest{more}. ",
             tag("span", "■ sent", class_="key-tx"),
             " ",
             tag("span", "■ received", class_="key-rx"),

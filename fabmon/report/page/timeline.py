@@ -123,7 +123,7 @@ def _bar(digest: Digest, found: ReportedFinding, number: int, y: float) -> Marku
     is_right = end > CHART_WIDTH * 0.8
     return tag(
         "a",
-        tag("title", f"{name}: {finding.text}"),
+        tag("title", f"{name}: {causes.sentence(finding, is_dated=bins.is_dated)}"),
         tag("text", f"{number}  {name}"[:24], x=0, y=y + 12, class_="name"),
         tag(
             "rect",

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from fabmon.analysis.finding import Finding, from_stored, list_order
+from fabmon.analysis.finding import Finding, badness, from_stored, list_order
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
@@ -59,21 +59,29 @@ def _findings(notes: Sequence[Note], snapshot: Snapshot) -> list[Finding]:
 def with_recorded_starts(
     scene: Scene, recorded: Iterable[Finding], earlier: tuple[Event, ...]
 ) -> Scene:
-    """A scene with the recorded starts of its findings and with `earlier` events.
+    """A scene with the recorded starts and worst moments of its findings, and with `earlier`
+    events.
 
     The minutes before a scene that are analysed may begin after a finding did.
     """
-    began = {key: finding.since_ns for finding in recorded for key in _keys(finding)}
+    began = {key: finding for finding in recorded for key in _keys(finding)}
     findings = tuple(
-        msgspec.structs.replace(
-            finding,
-            since_ns=min(
-                finding.since_ns, *(began.get(key, finding.since_ns) for key in _keys(finding))
-            ),
-        )
+        _with_start(_with_start(finding, began.get(finding.key)), began.get(_keys(finding)[1]))
         for finding in scene.findings
     )
     return replace(scene, findings=findings, events=(*earlier, *scene.events))
+
+
+def _with_start(finding: Finding, recorded: Finding | None) -> Finding:
+    if recorded is None:
+        return finding
+    worst, before = finding.worst or finding, recorded.worst or recorded
+    is_worse = before.cause == finding.cause and badness(before) > badness(worst)
+    return msgspec.structs.replace(
+        finding,
+        since_ns=min(finding.since_ns, recorded.since_ns),
+        worst=before if is_worse and before.text else finding.worst,
+    )
 
 
 def note_events(notes: Iterable[Note]) -> tuple[Event, ...]:

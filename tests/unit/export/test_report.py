@@ -121,7 +121,8 @@ def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path)
             assert part in text
         for evidence in finding["evidence"]:
             assert evidence["name"] in text
-        at = re.search(r"with traffic before (\S+)Z, the time of the sentence above", text)
+        assert finding["until"] is None or finding["text"] in text
+        at = re.search(r"with traffic before (\S+)Z, when its loss was highest", text)
         if at is None:
             continue
         pictures += 1

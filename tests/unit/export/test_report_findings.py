@@ -10,6 +10,7 @@ import pytest
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.finding import Change
+from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import bit_rate
 from fabmon.report.page.digest import MOST_BINS, Bins, PortBins, digest
 from fabmon.report.page.findings import findings
@@ -22,11 +23,12 @@ WORLD = World(collides=30)
 
 
 def test_sentence_evidence_and_picture_are_those_of_the_highest_loss() -> None:
-    scenes = []
+    scenes: list[Scene] = []
     for seq, lost in ((40, 0.2), (46, 0.52), (58, 0.1)):
         scene = WORLD.scene(seq)
         text = f"leaf1 up5 is full; the group loses {lost:.0%}"
-        finding = msgspec.structs.replace(scene.findings[0], lost=lost, text=text)
+        worst = scenes[1].findings[0] if len(scenes) > 1 else None
+        finding = msgspec.structs.replace(scene.findings[0], lost=lost, text=text, worst=worst)
         scenes.append(replace(scene, findings=(finding,)))
     made = digest(scenes, Bins(START_NS, START_NS + 60 * 10**9, 1.0))
     (reported,) = made.findings.values()

@@ -8,9 +8,9 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from fabmon.analysis.affected_ports import AffectedPort, affected_ports
-from fabmon.analysis.causes import CAUSES, loss_and_confidence
+from fabmon.analysis.causes import CAUSES, loss_and_confidence, sentence
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
-from fabmon.analysis.finding import Finding, last_held_ns, sentence
+from fabmon.analysis.finding import Finding, last_held_ns, shown_moment
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
@@ -103,16 +103,17 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     """Cause and subject, the sentence, since when, the loss and the confidence."""
     palette, snapshot = ctx.palette, ctx.snapshot
     began = time_of_day(finding.since_ns)
+    until_ns = finding.until_ns or snapshot.time_ns
+    lasted = duration((until_ns - finding.since_ns) / SECOND_NS)
     if open_now:
         mark, accent = labels.finding_sign(finding, snapshot, palette)
-        until_ns = finding.until_ns or snapshot.time_ns
-        when = f"since {began} ({duration((until_ns - finding.since_ns) / SECOND_NS)})"
+        when = f"since {began} ({lasted})"
     else:
         mark, accent, when = "△", palette.dim, f"closed; open since {began}"
         if finding.until_ns is not None:
-            when = f"closed; open from {began} to {time_of_day(finding.until_ns)}"
+            when = f"closed after {lasted}"
     subject = labels.subject_name(finding, ctx.fabric)
-    certainty = loss_and_confidence(finding)
+    certainty = loss_and_confidence(finding if open_now else finding.worst or finding)
     return [
         line((f" {mark} {labels.cause_title(finding)}  ", accent), (subject, palette.strong)),
         *paragraph(sentence(finding, snapshot), ctx.width, palette.text),
@@ -125,18 +126,23 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
 
 
 def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
-    """The evidence as a table: name and value; of a finding that does not hold, with its time."""
-    if not finding.evidence:
+    """The evidence as a table: name and value, of the moment of the sentence; with its time where
+    that has passed."""
+    shown = shown_moment(finding)
+    if not shown.evidence:
         return []
-    held_ns = last_held_ns(finding, ctx.snapshot)
-    when = "" if held_ns is None else f"  at {time_of_day(held_ns)}, when it last held"
+    held_ns, when = last_held_ns(finding, ctx.snapshot), ""
+    if shown is not finding and shown.seen_ns is not None:
+        when = f"  at {time_of_day(shown.seen_ns)}, at its worst"
+    elif held_ns is not None:
+        when = f"  at {time_of_day(held_ns)}, when it last held"
     lines = [line((" Evidence", ctx.palette.strong), (when, ctx.palette.dim))]
-    longest = max(cell_len(item.name) for item in finding.evidence)
+    longest = max(cell_len(item.name) for item in shown.evidence)
     name_width = max(_NAME, min(longest + 2, ctx.width - 20))
-    values = [evidence_value(each.value, each.unit) for each in finding.evidence]
+    values = [evidence_value(each.value, each.unit) for each in shown.evidence]
     numbers = [
         cell_len(value)
-        for value, each in zip(values, finding.evidence, strict=True)
+        for value, each in zip(values, shown.evidence, strict=True)
         if not isinstance(each.value, str)
     ]
     number_width = min(max([_NUMBER, *numbers]), ctx.width - name_width - 3)
@@ -147,7 +153,7 @@ def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
             first, rest = right(value, number_width), []
         lines.append(line((f"   {fit(item.name, name_width)}{first}", ctx.palette.text)))
         lines += [line((" " * (name_width + 3) + part, ctx.palette.text)) for part in rest]
-    return lines + _flow_counts(ctx, finding)
+    return lines + _flow_counts(ctx, shown)
 
 
 def _flow_counts(ctx: DrawContext, finding: Finding) -> list[Line]:

@@ -9,8 +9,8 @@ from itertools import islice
 import numpy as np
 
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.causes import brief_loss, loss_and_confidence, measured_loss
-from fabmon.analysis.finding import Finding, sentence, unseen_s
+from fabmon.analysis.causes import brief_loss, loss_and_confidence, measured_loss, sentence
+from fabmon.analysis.finding import Finding, unseen_s
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import stale_ports, unknown_ports

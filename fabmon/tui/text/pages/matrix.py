@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len
 
-from fabmon.analysis.finding import sentence
+from fabmon.analysis.causes import sentence
 from fabmon.fabric.filter import Matched
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix, down_up, ratio_text

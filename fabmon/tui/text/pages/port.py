@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
-from fabmon.analysis.finding import sentence
+from fabmon.analysis.causes import sentence
 from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
 from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.routing_mode import UNKNOWN
