@@ -225,3 +225,8 @@ def unknown_ports(snapshot: Snapshot) -> NDArray[np.bool_]:
     rates = snapshot.heat[[HEAT.index("tx_bps"), HEAT.index("rx_bps")]]
     unknown: NDArray[np.bool_] = np.isnan(rates).all(axis=0) & (snapshot.up != 0)
     return unknown
+
+
+def has_line_rates(snapshot: Snapshot) -> bool:
+    """Whether the line rate of any port is known: without it no link is judged to be full."""
+    return bool((snapshot.line_rate_bps > 0).any())

@@ -18,7 +18,9 @@ from fabmon.fabric.snapshot import Floats, Rows
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wording import Unit
 from fabmon.report.page.digest import Bins, digest
+from fabmon.report.page.findings import findings as report_findings
 from fabmon.report.page.page import cards
+from fabmon.report.scene_report import table
 from fabmon.tui.cells import scale
 from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth, palette
@@ -144,6 +146,19 @@ def test_cells_without_a_rate_are_no_absence_of_findings() -> None:
     partly = replace(scene, snapshot=replace(scene.snapshot, heat=heat))
     assert "1 port of" in _panel(partly)
     assert "without a rate: not judged" in _panel(partly)
+
+
+def test_without_a_line_rate_full_links_are_not_judged_anywhere() -> None:
+    scene = replace(HEALTHY.scene(70), findings=())
+    rates = np.full_like(scene.snapshot.line_rate_bps, np.nan)
+    unknown = replace(scene, snapshot=replace(scene.snapshot, line_rate_bps=rates))
+    assert "? Full links are not judged: no port has a line rate" in _panel(unknown)
+    assert "No findings" not in _panel(unknown)
+    assert "0 findings, full links are not judged: no port has a line rate" in table(unknown)
+    time_ns = scene.snapshot.time_ns
+    made = digest([unknown], Bins(time_ns, time_ns, 1.0))
+    assert "full links were not judged: no port had a line rate" in str(report_findings(made))
+    assert "<small>full links not judged</small>" in str(cards(made, ()))
 
 
 def test_events_call_causes_as_findings_do() -> None:

@@ -17,7 +17,7 @@ from fabmon.analysis.recent_load import RecentLoad, full_ticks
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, unknown_ports
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, has_line_rates, unknown_ports
 
 MOST_BINS = 240
 _DAY_NS = 86_400 * 10**9
@@ -150,7 +150,7 @@ class ReportedFinding:
 class Digest:
     """The contents of a page. `findings` are in the order in which they began; there is no room for
     those in `left_out`, and for `left_out_events`. `is_known` says whether any port ever had a
-    rate.
+    rate, `has_line_rates` whether one had a line rate.
     """
 
     bins: Bins
@@ -158,6 +158,7 @@ class Digest:
     paused: PortBins
     ticks: int = 0
     is_known: bool = False
+    has_line_rates: bool = False
     fabric: Fabric | None = None
     last: Snapshot | None = None
     findings: dict[tuple[str, int], ReportedFinding] = field(default_factory=dict)
@@ -188,6 +189,7 @@ class Digest:
         self.jobs = scene.iteration_report.jobs or self.jobs
         self.ticks += 1
         self.is_known = self.is_known or not unknown_ports(snapshot).all()
+        self.has_line_rates = self.has_line_rates or has_line_rates(snapshot)
 
     def move(self, by: int) -> None:
         """Move the time by so many bins: what ended before it is left out."""

@@ -27,7 +27,11 @@ _ONE_COLUMN = 6
 def findings(digest: Digest) -> Markup:
     """A section per finding, in the order of their starts."""
     if not digest.findings:
-        text = "No findings." if digest.is_known else "Nothing is known: no port had a rate."
+        text = "No findings."
+        if not digest.is_known:
+            text = "Nothing is known: no port had a rate."
+        elif not digest.has_line_rates:
+            text = "No findings, but full links were not judged: no port had a line rate."
         return tag("p", text, class_="muted")
     return joined(
         [

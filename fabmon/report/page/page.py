@@ -55,7 +55,9 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
     kinds = ", ".join(f"{count} {severity}" for severity, count in sorted(severe.items()))
     if digest.left_out:
         kinds += f", {len(digest.left_out)} not shown"
-    nothing = "no findings" if digest.is_known else "no port had a rate"
+    nothing = "no port had a rate"
+    if digest.is_known:
+        nothing = "no findings" if digest.has_line_rates else "full links not judged"
     shown = [
         (
             "findings",

@@ -13,7 +13,7 @@ from fabmon.analysis.causes import brief_loss, loss_and_confidence, measured_los
 from fabmon.analysis.finding import Finding, unseen_s
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
-from fabmon.fabric.snapshot import stale_ports, unknown_ports
+from fabmon.fabric.snapshot import has_line_rates, stale_ports, unknown_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
 from fabmon.fabric.wording import (
     name_list,
@@ -201,12 +201,18 @@ def _no_findings(ctx: DrawContext) -> list[Line]:
         what = "no port has a rate" if ports else "no port was found"
         return [line((" ? Nothing is known", palette.gone), (f": {what}", palette.text))]
     down = down_links(ctx.scene)
-    rest = "" if down else ": no link is flagged or down"
+    first = [
+        (" ○ No findings", palette.key),
+        ("" if down else ": no link is flagged or down", palette.text),
+    ]
+    if not has_line_rates(ctx.snapshot):
+        what = ": no port has a line rate (speed= in the hosts file)"
+        first = [(" ? Full links are not judged", palette.gone), (what, palette.text)]
     missing = f"press {ctx.key('nodes')} for the missing ones"
     partial = f"Based on {up} of {total} nodes: {missing}" if up < total else ""
     unjudged = f"{plural(unknown, 'port')} of {ports} without a rate: not judged" if unknown else ""
     return [
-        line((" ○ No findings", palette.key), (rest, palette.text)),
+        line(*first),
         *paragraph(_down_from_start(ctx, down), width, palette.gone),
         *paragraph(partial, width, palette.gone),
         *paragraph(unjudged, width, palette.gone),
