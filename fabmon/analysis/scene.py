@@ -42,6 +42,16 @@ class Scene:
     doubtful: tuple[DoubtfulRate, ...] = ()
 
     @property
+    def doubts(self) -> dict[int, str]:
+        """Why the rates of a port cannot be, by row: the port that shows it, and how."""
+        ports = self.snapshot.fabric.ports
+        return {
+            row: f"{ports[each.row].display_name} {each.text}"
+            for each in self.doubtful
+            for row in each.rows
+        }
+
+    @property
     def doubtful_rows(self) -> set[int]:
         """The ports whose rates may be wrong."""
         return {row for each in self.doubtful for row in each.rows}

@@ -17,7 +17,7 @@ class LinkItem(msgspec.Struct, frozen=True, kw_only=True):
 
     `paused` is the share in which its neighbour paused it, `pausing` that in which it paused its
     neighbour. `state` is `up`, `down`, `stale` or `unknown`. `findings` are the keys of open ones
-    that name the port.
+    that name the port. `doubt` says why its traffic cannot be what it counts, else it is empty.
     """
 
     name: str
@@ -38,6 +38,7 @@ class LinkItem(msgspec.Struct, frozen=True, kw_only=True):
     errors: float | None
     drops: float | None
     findings: list[str]
+    doubt: str
 
 
 class JobItem(msgspec.Struct, frozen=True, kw_only=True):

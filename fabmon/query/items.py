@@ -92,6 +92,7 @@ def _link_item(scene: Scene, port: Port) -> LinkItem:
         errors=heat("errors"),
         drops=heat("drops"),
         findings=[finding.key for finding in scene.findings if row in finding.rows],
+        doubt=scene.doubts.get(row, ""),
     )
 
 

@@ -12,6 +12,7 @@ from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.causes import measured_loss, sentence
 from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.iteration.results import JobIteration, PreviousValue
+from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Snapshot
@@ -27,7 +28,8 @@ class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `peer` is the port at the other end of its cable, as `node/port`; null when it is not known.
     `state` is `up`, `down`, `stale` or `unknown`; `saturated` says that some counter of the port
-    is at its maximum, so that its true value is not known. `rates` are the port's counters by
+    is at its maximum, so that its true value is not known. `doubt` says why its traffic cannot be
+    what it counts, empty where nothing speaks against it. `rates` are the port's counters by
     catalog name, in their unit per second; `levels` its gauges.
     """
 
@@ -45,6 +47,7 @@ class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
     rx_util: float | None
     age_s: float | None
     saturated: bool
+    doubt: str
     rates: dict[str, float]
     levels: dict[str, float]
 
@@ -255,12 +258,13 @@ def schema() -> bytes:
     return json_schema(Record | ReportRecord)
 
 
-def link_records(snapshot: Snapshot, wanted: Mask | None = None) -> list[LinkRecord]:
+def link_records(scene: Scene, wanted: Mask | None = None) -> list[LinkRecord]:
     """A record per port of every node that has sent its ports; `wanted` selects ports, None all."""
+    snapshot, doubts = scene.snapshot, scene.doubts
     gauges = {position for name, position in snapshot.columns.items() if _is_gauge(name)}
     names = {position: name for name, position in snapshot.columns.items()}
     return [
-        _record(snapshot, port, names, gauges)
+        _record(snapshot, port, names, gauges, doubts.get(port.row, ""))
         for node in snapshot.fabric.nodes
         for port in node.ports
         if wanted is None or wanted[port.row]
@@ -279,7 +283,9 @@ def link_state(snapshot: Snapshot, port: Port) -> str:
     return "unknown" if np.isnan(up) else "up" if up else "down"
 
 
-def _record(snapshot: Snapshot, port: Port, names: dict[int, str], gauges: set[int]) -> LinkRecord:
+def _record(
+    snapshot: Snapshot, port: Port, names: dict[int, str], gauges: set[int], doubt: str
+) -> LinkRecord:
     row = port.row
     known = np.flatnonzero(~np.isnan(snapshot.values[row])).tolist()
     values = {position: _round(float(snapshot.values[row, position])) for position in known}
@@ -298,6 +304,7 @@ def _record(snapshot: Snapshot, port: Port, names: dict[int, str], gauges: set[i
         rx_util=rounded_or_none(snapshot.rx_util[row]),
         age_s=rounded_or_none(snapshot.age_s[row]),
         saturated=bool(snapshot.saturated[row]),
+        doubt=doubt,
         rates={names[p]: value for p, value in values.items() if p not in gauges},
         levels={names[p]: value for p, value in values.items() if p in gauges},
     )

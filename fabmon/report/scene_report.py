@@ -128,7 +128,7 @@ def tick_record(scene: Scene, links: Mask | None = None) -> TickRecord:
         interval_s=snapshot.interval_s,
         nodes_up=nodes_up(scene),
         nodes_total=len(snapshot.fabric.nodes),
-        links=link_records(snapshot, links),
+        links=link_records(scene, links),
     )
 
 
@@ -225,7 +225,7 @@ def _links(scene: Scene) -> Iterator[str]:
     snapshot = scene.snapshot
     rows = {port.id: port.row for node in snapshot.fabric.nodes for port in node.ports}
     lines = [
-        _cells(snapshot, link, rows[f"{link.node}/{link.port}"]) for link in link_records(snapshot)
+        _cells(snapshot, link, rows[f"{link.node}/{link.port}"]) for link in link_records(scene)
     ]
     if lines:
         yield from aligned([_HEAD, *lines], _LEFT)

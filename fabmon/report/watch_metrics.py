@@ -72,6 +72,10 @@ def _fabric(scene: Scene) -> Iterator[str]:
     yield from _states("nodes", "watched nodes", _nodes(snapshot))
     yield from _states("links", "ports of watched nodes", _links(snapshot))
 
+    name = f"{PREFIX}watch_doubtful_ports"
+    yield head(name, "gauge", "", "ports that count a traffic which cannot be, or another unit")
+    yield f"{name} {len(scene.doubtful_rows)}\n"
+
     jobs = scene.iteration_report.jobs
     if jobs:
         name = f"{PREFIX}watch_job_step_seconds"

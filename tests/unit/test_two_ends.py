@@ -3,6 +3,7 @@ cables are not. What a rate cannot be is never drawn as a share."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 
@@ -18,6 +19,9 @@ from fabmon.fabric.measures import measure
 from fabmon.fabric.model import Host
 from fabmon.fabric.wording import Unit
 from fabmon.history.history import History
+from fabmon.query.items import link_items
+from fabmon.report.scene_report import report_json
+from fabmon.report.watch_metrics import OPENMETRICS, watch_metrics
 from fabmon.tui.cells import DOUBTFUL, scale
 from fabmon.tui.metrics import traffic_text
 from fabmon.tui.palette import Depth
@@ -74,6 +78,22 @@ def test_an_end_with_another_unit(factor: int, received: float, low: str) -> Non
     assert scene.doubtful_rows == {
         port.row for port in scene.snapshot.fabric.ports if port.id in (HOST, LEAF)
     }
+
+
+def test_every_output_for_programs_says_which_rates_are_doubtful() -> None:
+    scene = after(70, counts(40e9, 8e9, host=1 / 4))
+    (doubtful,) = scene.doubtful
+    doubt = f"{scene.snapshot.fabric.ports[doubtful.row].display_name} {doubtful.text}"
+    links = json.loads(report_json(scene))["tick"]["links"]
+    found = {f"{link['node']}/{link['port']}": link["doubt"] for link in links if link["doubt"]}
+    assert sorted(found) == [HOST, LEAF]
+    assert set(found.values()) == {doubt}
+    rows = [port.row for port in scene.snapshot.fabric.ports]
+    assert {link.id for link in link_items(scene, rows) if link.doubt == doubt} == {
+        HOST,
+        LEAF,
+    }
+    assert "\nfabmon_watch_doubtful_ports 2\n" in watch_metrics(scene, 0.0, OPENMETRICS)
 
 
 def test_a_fabric_of_which_one_switch_counts_words() -> None:
