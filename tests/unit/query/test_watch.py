@@ -256,7 +256,7 @@ async def test_one_that_passes_on_home_and_path_alone_finds_it(
         planted = default_path().parent
         planted.chmod(0o777)
         assert await the_watch() == path, "what somebody else has in /tmp does not hide it"
-    with pytest.raises(NoWatch, match=r"others can write to it; no `fabmon watch`"):
+    with pytest.raises(NoWatch, match=r"others can write to it: chmod go-w .*; no `fabmon watch`"):
         await the_watch()
 
 
