@@ -130,9 +130,10 @@ class _Roots:
             is_collision = cause == ecmp_collision.CAUSE.name
             if is_collision and _node_of(symptom) in self._polarized:
                 return True
-            # Traffic that a flapping link sheds fills the other links of its group.
-            sheds = cause == oversubscription.CAUSE.name and not flapping.isdisjoint(rows)
-            return sheds or rows[0] in degraded | flapping
+            # The traffic of a link that is down or flaps fills the other links of its group.
+            sheds = flapping | self._ports[link_down.CAUSE.name]
+            is_full = cause == oversubscription.CAUSE.name
+            return (is_full and not sheds.isdisjoint(rows)) or rows[0] in degraded | flapping
         if cause == saturated_counter.CAUSE.name:
             # A counter that damage drove to its maximum.
             return set(rows) <= self._ports[error_burst.CAUSE.name] | degraded

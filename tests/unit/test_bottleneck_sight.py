@@ -123,6 +123,22 @@ def test_where_some_switches_are_watched(seen: tuple[str, ...], subject: str) ->
     assert watched.opened() == [f"ecmp_collision {subject}"]
 
 
+def test_a_group_that_is_full_because_one_of_its_links_is_down_is_no_finding_of_its_own() -> None:
+    fabric = Polled(4, 4, 400 * GBPS, metrics=("rdma_cnp_handled",))
+    watched = Watched(fabric)
+    fabric.even()
+    watched.seconds(15)
+    fabric.silence()
+    fabric.down |= {"leaf1/up4", "spine4/swp1"}
+    for host in fabric.servers:
+        fabric.counted[f"{host}/eth0", "rdma_cnp_handled"] = 12_000
+        fabric.send(3 * 97 * GBPS, f"{host}/eth0")
+        for number in range(1, 4):
+            fabric.send(97 * GBPS, f"leaf1/up{number}")
+    watched.seconds(30)
+    assert watched.opened() == ["link_down leaf1/up4"]
+
+
 def test_hosts_that_count_pause_which_never_comes_but_no_cnps_say_nothing() -> None:
     """DCQCN keeps queues short of pause: bytes decide."""
     fabric = Polled(4, 4, 400 * GBPS, metrics=("pfc_rx_pause_us_prio3",))

@@ -21,7 +21,7 @@ CAUSE = Cause(
         "A link holds NICs, as in an ECMP collision, but the others of its group are on average"
         " model.whole_group as busy or more. NICs share at least half of the links, and lose"
         " model.lost_min. A leaf with as many uplinks as hosts may be full: its hosts send all they"
-        " can. A link of the group that flaps explains it."
+        " can. A link of the group that is down or flaps explains it."
     ),
     inputs="As for an ECMP collision",
     not_observable="How much more the hosts would send",
