@@ -54,6 +54,20 @@ def hello(*objects: Object, interval_s: float = 1.0, **about: Any) -> Hello:
     return message
 
 
+def without_neighbours(said: Hello, node: str, ports: Collection[str]) -> Hello:
+    """A hello of a node whose `ports` (`node/port`) report no neighbour, as when they are down."""
+    (block,) = said.blocks
+    kept = tuple(
+        each
+        for each in block.objects
+        if each.kind != "neighbour" or f"{node}/{each.info['dev']}" not in ports
+    )
+    layout = f"{said.layout} of {len(kept)}"
+    return msgspec.structs.replace(
+        said, layout=layout, blocks=(msgspec.structs.replace(block, objects=kept),)
+    )
+
+
 def frame(seq: int, *values: int | None, mono_ns: int | None = None) -> Frame:
     """A frame of one block; the node's clock advances with `seq` unless `mono_ns` is given."""
     clock = (seq + 1) * SECOND_NS if mono_ns is None else mono_ns

@@ -34,8 +34,10 @@ U = TypeVar("U")
 class FabricStructure:
     """What does not change from tick to tick. All arrays are [ports].
 
-    `peer` is the row at the other end, `node` the place of the port's node in `fabric.nodes`,
-    `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports towards a host.
+    `peer` is the row at the other end, as it was before where nothing reports it any more (LLDP
+    forgets the neighbour of a port that is down), `node` the place of the port's node in
+    `fabric.nodes`, `rail` the index of a rail; NONE where there is none. `is_edge` are switch ports
+    towards a host.
     `edges_of` are those of each node that has any, by its place. `groups` are sets of parallel
     links: the ports of ECMP groups, and those at the far ends of the groups of leaves.
     `rails` are the rows of the hosts' ports by rail index: they carry the same in a collective.
@@ -125,6 +127,9 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
     peer = ports.peer.copy()
     exists = node != NONE
     peer[(peer != NONE) & (np.append(node, NONE)[peer] == NONE)] = NONE
+    if before is not None:
+        rows = np.flatnonzero(before.peer != NONE)
+        keep_cables(peer, node, ports, rows, before.peer[rows])
     is_rail = ports.has_role(RAIL)
     is_switch = exists & is_switch_node[node]
     rail = np.where(is_rail, ports.index, NONE)
@@ -168,6 +173,14 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
         pcie_bps=ports.pcie_bps,
         _node_memo={} if before is None else before._node_memo,
     )
+
+
+def keep_cables(peer: Rows, node: Rows, ports: PortArrays, one: Rows, other: Rows) -> None:
+    """Set `peer` at both ends of cables that were known before, where nothing reports a cable now.
+    `one` and `other` are the rows of their ends."""
+    is_free = (node != NONE) & (peer == NONE) & (ports.far == NONE)
+    is_kept = is_free[one] & is_free[other]
+    peer[one[is_kept]], peer[other[is_kept]] = other[is_kept], one[is_kept]
 
 
 def _ids(fabric: Fabric) -> list[str]:

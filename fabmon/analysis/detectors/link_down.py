@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.link_health import cable_subject
 from fabmon.analysis.fabric_structure import NONE, Rows
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
-from fabmon.fabric.model import GPU, MANAGEMENT, NVLINK, Port
+from fabmon.fabric.model import GPU, MANAGEMENT, NVLINK
 
 CAUSE = Cause(
     name="link_down",
@@ -53,15 +54,9 @@ def links_down(inputs: DetectorInput) -> Iterator[Condition]:
             reported.update(rails.tolist(), ends.tolist())
             yield _host(inputs, rails, ends)
     for row in np.flatnonzero(down).tolist():
-        port = snapshot.fabric.ports[row]
-        if row in reported or not port.node:
-            continue
-        # A cable has one name, whichever end is read first.
-        if port.peer is not None:
-            reported.add(port.peer)
-            other = snapshot.fabric.ports[port.peer]
-            port = other if other.node and other.row < row else port
-        yield _link(inputs, port)
+        if row not in reported and snapshot.fabric.ports[row].node:
+            reported.add(int(peer[row]))
+            yield _link(inputs, row)
 
 
 def _host(inputs: DetectorInput, rails: Rows, ends: Rows) -> Condition:
@@ -80,18 +75,25 @@ def _host(inputs: DetectorInput, rails: Rows, ends: Rows) -> Condition:
     )
 
 
-def _link(inputs: DetectorInput, port: Port) -> Condition:
-    peer = None if port.peer is None else inputs.snapshot.fabric.ports[port.peer]
-    names = [end.display_name for end in (port, peer) if end is not None and end.node]
+def _link(inputs: DetectorInput, row: int) -> Condition:
+    subject, ports = cable_subject(inputs, row), inputs.snapshot.fabric.ports
+    ends = [ports[end] for end in (row, int(inputs.structure.peer[row])) if end != NONE]
+    ends.sort(key=lambda end: end.id != subject)
+    port, unseen = ends[0], ""
+    if len(ends) == 1:
+        unseen = (
+            "the other end: "
+            + ("its cable is not known", "it is not watched")[port.cable is not None]
+        )
     return Condition(
         cause=CAUSE.name,
         severity=WARNING if port.role == MANAGEMENT else CAUSE.severity,
-        subject=port.id,
-        rows=(port.row,) if port.peer is None else (port.row, port.peer),
-        text=f"{' to '.join(names)} is down",
+        subject=subject,
+        rows=tuple(end.row for end in ends),
+        text=f"{' to '.join(end.display_name for end in ends)} is down",
         evidence=(),
         advice=_NVLINK_ADVICE if port.role in (GPU, NVLINK) else CAUSE.advice,
         confidence=1.0,
         lost=1.0,
-        unseen="" if peer is not None else "the other end: it is not watched",
+        unseen=unseen,
     )

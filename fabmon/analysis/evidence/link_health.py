@@ -14,9 +14,10 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
-from fabmon.analysis.finding import Cause, Condition, Evidence
+from fabmon.analysis.finding import Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.model import RAIL, Port
+from fabmon.fabric.names import natural
 from fabmon.history.derived_metrics import DAMAGE
 
 _CHECK_CABLE = "Clean or change the cable or the optics; look at its power levels ({command})."
@@ -88,7 +89,7 @@ def link_condition(
     return Condition(
         cause=cause.name,
         severity=cause.severity,
-        subject=ports[row].id,
+        subject=cable_subject(inputs, row),
         rows=(row,) if peer == NONE else (row, peer),
         text=text,
         evidence=evidence,
@@ -96,6 +97,26 @@ def link_condition(
         confidence=confidence,
         lost=round(lost, 3),
     )
+
+
+def cable_subject(inputs: DetectorInput, row: int) -> str:
+    """The end that a cable is named by, whichever end is at fault or was read first: that of an
+    open finding about it, else the first in natural order."""
+    peer = int(inputs.structure.peer[row])
+    ends = [row] if peer == NONE else [row, peer]
+    named = inputs.once(_named_cables)
+    names = [named[end] for end in ends if end in named] or inputs.structure.ids(ends)
+    return min(names, key=natural)
+
+
+def _named_cables(inputs: DetectorInput) -> dict[int, str]:
+    """By row of either end, the port that the open findings about a cable are named by."""
+    return {
+        row: each.subject
+        for each in inputs.open_with(Trait.OF_LINK)
+        if len(each.rows) <= 2 and "/" in each.subject
+        for row in each.rows
+    }
 
 
 def one_per_cable(inputs: DetectorInput, rows: Rows) -> Rows:

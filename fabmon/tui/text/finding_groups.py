@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from fabmon.analysis.causes import causes_with
 from fabmon.analysis.detectors import congested_path, straggler
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Finding, Trait
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.fabric.filter import Matched
 from fabmon.fabric.model import DOWNLINK, GPU, HOST, NVLINK, RAIL, UPLINK, Fabric, Node, Port
@@ -22,6 +23,8 @@ MANY = 3
 _MOST_LINES = 8
 """More lines than this of one cause are one line for the whole fabric."""
 _NOUNS = {RAIL: "rail", UPLINK: "uplink", DOWNLINK: "downlink", GPU: "GPU", NVLINK: "NVLink"}
+
+_OF_LINK = causes_with(Trait.OF_LINK)
 
 Place = tuple[str, str]
 """(how findings belong to it, its name): `("of", "leaf3")`, `("under", "leaf3")`."""
@@ -172,11 +175,11 @@ def _merge(groups: Sequence[FindingGroup], where: str) -> FindingGroup:
 
 def port_of(finding: Finding, fabric: Fabric) -> Port | None:
     """The port that a finding is about; None where it is about a node, a job or several ports."""
-    row = finding.rows[0] if finding.rows else -1
-    port = fabric.ports[row] if 0 <= row < len(fabric.ports) else None
-    if port is None or finding.subject not in (port.id, f"{port.node}/{port.label}"):
-        return None
-    return port
+    rows = finding.rows[: 2 if finding.cause in _OF_LINK else 1]
+    ends = [fabric.ports[row] for row in rows if 0 <= row < len(fabric.ports)]
+    return next(
+        (port for port in ends if finding.subject in (port.id, f"{port.node}/{port.label}")), None
+    )
 
 
 def _node(finding: Finding, fabric: Fabric) -> str:

@@ -1,0 +1,62 @@
+"""A fault of a cable is one finding, named by the same end, whatever its two ends report."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fabmon.fabric.tick import Tick
+from tests.builders import LeafSpine, Watched, without_neighbours
+
+HOST, LEAF = "gpu002/eth0", "leaf1/down2"
+DAMAGE = "phy_rx_crc_errors"
+
+
+class Forgetful(LeafSpine):
+    """A fabric whose ports report no neighbour from a second on, as LLDP does of a link that is
+    down; `forgets` are their nodes."""
+
+    def __init__(self) -> None:
+        super().__init__(uplinks=2, hosts=4, metrics=(DAMAGE,), leaf_metrics=(DAMAGE,))
+        self.forgets: set[str] = set()
+
+    def step(self) -> Tick:
+        made, hellos = super().step(), []
+        for node in sorted(self.forgets):
+            hellos.append((node, without_neighbours(self.hellos()[node], node, (HOST, LEAF))))
+        return msgspec.structs.replace(made, hellos=made.hellos + tuple(hellos))
+
+
+def test_a_link_that_is_down_is_one_finding_though_neither_end_knows_its_neighbour() -> None:
+    fabric = Forgetful()
+    leaf = Watched(fabric)
+    leaf.seconds(5)
+    fabric.down |= {HOST, LEAF}
+    fabric.forgets |= {"leaf1", "gpu002"}
+    scene = leaf.seconds(3)
+    assert leaf.opened() == [f"link_down {HOST}"]
+    (finding,) = scene.findings
+    assert {scene.snapshot.fabric.ports[row].id for row in finding.rows} == {HOST, LEAF}
+    assert finding.unseen == ""
+
+
+def test_where_no_cable_was_ever_known_it_is_not_said_that_the_other_end_is_not_watched() -> None:
+    fabric = Forgetful()
+    fabric.forgets |= {"leaf1", "gpu002"}
+    leaf = Watched(fabric)
+    leaf.seconds(3)
+    leaf.fabric.down.add(LEAF)
+    (finding,) = leaf.seconds(2).findings
+    assert finding.unseen == "the other end: its cable is not known"
+
+
+@pytest.mark.parametrize("ends", [(HOST, LEAF), (LEAF, HOST)])
+def test_damage_at_one_end_then_at_the_other_is_one_finding(ends: tuple[str, str]) -> None:
+    leaf = Watched(Forgetful())
+    leaf.seconds(12)
+    for end in ends:
+        leaf.fabric.counted = {(end, DAMAGE): 5000.0}
+        scene = leaf.seconds(14)
+        (finding,) = scene.findings
+        assert scene.snapshot.fabric.ports[finding.rows[0]].id == end, "it receives the damage"
+    assert leaf.opened() == [f"degraded_link {HOST}"]
