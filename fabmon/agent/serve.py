@@ -8,14 +8,12 @@ import signal
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import NoReturn
 
 import msgspec
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from collectors import wire
-from fabmon.agent.connection_limits import LimitedListener, log_file_exhaustion_once
 from fabmon.agent.listen_address import ListenAddress, explain_bind_error
 from fabmon.agent.server import Server
 from fabmon.agent.streams import ProbeState, Streams
@@ -26,6 +24,7 @@ from fabmon.feeds.errors import Ended, Misbehaved, NodeError
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.process import LocalTransport
 from fabmon.feeds.transports.transport import Transport
+from fabmon.http_server import http_server
 
 _LOG = logging.getLogger("fabmon.agent")
 
@@ -108,11 +107,6 @@ class ProbeReader:
         self._streams.put(self._state.take(raw, time.monotonic_ns()))
 
 
-_SHUTDOWN_S = 1.0
-_KEEPALIVE_S = 75.0
-"""Between two requests of a connection; Prometheus scrapes at least every minute."""
-
-
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of an agent. `sources` and `root` are passed to the probe."""
 
@@ -134,41 +128,22 @@ async def serve(options: AgentOptions, ready: Callable[[str], object]) -> None:
     settings = ProbeSettings(options.interval_s, 0.0, options.sources, options.root)
     reader = ProbeReader(LocalTransport(settings), state, streams, options.interval_s)
     server = Server(state, streams, options.token, options.interval_s)
-    runner = web.AppRunner(
-        server.app(),
-        access_log=None,
-        logger=_log(),
-        handler_cancellation=True,
-        shutdown_timeout=_SHUTDOWN_S,
-        keepalive_timeout=_KEEPALIVE_S,
-    )
-    await runner.setup()
-    assert runner.server is not None
-    log_file_exhaustion_once(asyncio.get_running_loop())
-    listener = LimitedListener(runner.server, server.asked, server.holders)
-    try:
+    async with AsyncExitStack() as stack:
         try:
-            port = await listener.open(options.address.host, options.address.port, options.tls)
+            listener = http_server(
+                server.app(),
+                options.address.host,
+                options.address.port,
+                server.asked,
+                server.holders,
+                options.tls,
+            )
+            port = await stack.enter_async_context(listener)
         except OSError as error:
             raise explain_bind_error(error, options.address) from None
         scheme = "http" if options.tls is None else "https"
         ready(f"{scheme}://{options.address._replace(port=port)}")
         await _until_stopped(reader)
-    finally:
-        listener.close()
-        await runner.cleanup()
-
-
-def _log() -> logging.Logger:
-    """A log of the agent's own faults: invalid HTTP from strangers must not fill it."""
-    log = logging.getLogger("fabmon.agent.http")
-    log.addFilter(_is_own_fault)
-    return log
-
-
-def _is_own_fault(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
 
 
 async def _until_stopped(reader: ProbeReader) -> None:

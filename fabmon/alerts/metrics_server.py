@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from weakref import WeakSet
 
 from aiohttp import web
 
 from fabmon.analysis.scene import Scene
+from fabmon.http_server import http_server
 from fabmon.report.watch_metrics import OPENMETRICS, PROMETHEUS, watch_metrics
 
 Publish = Callable[[Scene], None]
@@ -18,7 +21,8 @@ Publish = Callable[[Scene], None]
 async def metrics_server(host: str, port: int) -> AsyncIterator[Publish]:
     """Serve `/metrics` at an address; what is published last is what is served.
 
-    Raises OSError if the address cannot be listened on.
+    Connections have the limits of those to an agent; none has a token. Raises OSError if the
+    address cannot be listened on.
     """
     last: Scene | None = None
 
@@ -26,7 +30,11 @@ async def metrics_server(host: str, port: int) -> AsyncIterator[Publish]:
         nonlocal last
         last = scene
 
+    asked: WeakSet[asyncio.BaseTransport] = WeakSet()
+
     async def answer(request: web.Request) -> web.Response:
+        if request.transport is not None:
+            asked.add(request.transport)
         accept = request.headers.get("Accept", "")
         kind = OPENMETRICS if "application/openmetrics-text" in accept else PROMETHEUS
         body = watch_metrics(last, time.process_time(), kind).encode()
@@ -34,10 +42,5 @@ async def metrics_server(host: str, port: int) -> AsyncIterator[Publish]:
 
     app = web.Application(client_max_size=1024)
     app.router.add_get("/metrics", answer)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
+    async with http_server(app, host, port, asked, WeakSet()):
         yield publish
-    finally:
-        await runner.cleanup()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from fabmon.connection_limits import Connections, LimitedSocket
 from fabmon.private_files import check_owner, check_place, check_private, make_directory
 from fabmon.query.answers import Answer, ErrorAnswer
 from fabmon.query.questions import QueryError, Question, decode_question, unexpected
@@ -26,6 +27,8 @@ from fabmon.query.questions import QueryError, Question, decode_question, unexpe
 MOST_ANSWER_BYTES = 64 << 20
 _MOST_QUESTION_BYTES = 64 << 10
 _MOST_CLIENTS = 8
+_MOST_CONNECTIONS = 64
+"""Those that are refused are open until they have read why."""
 _QUESTION_S = 10.0
 _REFUSED_S = 1.0
 _ANSWER_S = 60.0
@@ -126,7 +129,7 @@ async def answering_socket(path: Path, ask: Ask) -> AsyncIterator[None]:
 def _bound(path: Path) -> socket.socket:
     """A socket at a path that its user alone can connect to. One that a killed watch left there is
     replaced. Raises OSError."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made = LimitedSocket(socket.AF_UNIX, Connections(_MOST_CONNECTIONS))
     try:
         # Linux gives the file this mode. A umask would be that of all other files that are made.
         os.fchmod(made.fileno(), 0o600)

@@ -102,6 +102,7 @@ async def test_a_planted_link_makes_no_page_that_others_can_write(
     (web / "index.html").symlink_to(web / "open")
     await written(LivePage(web, "pod7"), scenes)
     assert not (web / "index.html").is_symlink()
+    assert {each.name for each in web.iterdir()} == {"open", "index.html"}, "nothing else is left"
     assert (web / "index.html").stat().st_mode & 0o777 == 0o600
     assert caplog.messages == [
         f"--page: {web}: others can write to it: chmod go-w {web}; until then others can replace "

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 from blockbuster import BlockBuster
 
-from fabmon.agent.connection_limits import LimitedListener, log_file_exhaustion_once
 from fabmon.agent.server import Server
 from fabmon.agent.streams import ProbeState, Streams
+from fabmon.connection_limits import LimitedListener, log_file_exhaustion_once
 from tests.unit.agent.probe_lines import NOW_NS, frame_line, hello_line, layout
 
 WIDE = layout("netdev", *(["netdev_rx_bytes"] * 5000))

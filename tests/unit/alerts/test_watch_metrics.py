@@ -21,6 +21,7 @@ from fabmon.alerts.metrics_server import metrics_server
 from fabmon.analysis.iteration.results import IterationReport, JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.cli.main import cli
+from fabmon.connection_limits import MAX_CONNECTIONS
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.report.json_records import link_state
 from fabmon.report.watch_metrics import OPENMETRICS, PROMETHEUS, watch_metrics
@@ -124,6 +125,29 @@ async def test_it_is_served_as_openmetrics(scene: Scene) -> None:
         assert "fabmon_watch_nodes" in page
         # An independent parser reads it.
         assert list(text_string_to_metric_families(page))  # type: ignore[no-untyped-call]
+
+
+async def test_half_requests_do_not_keep_prometheus_out(caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port()
+    async with metrics_server("127.0.0.1", port):
+        halves = []
+        for _ in range(MAX_CONNECTIONS + 20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost:")
+            halves.append((reader, writer))
+        reader, asking = await asyncio.open_connection("127.0.0.1", port)
+        asking.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(60):
+            assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
+            # The oldest are closed for those that came later.
+            assert [await each.read() for each, _ in halves[:20]] == [b""] * 20
+        reader, wrong = await asyncio.open_connection("127.0.0.1", port)
+        wrong.write(b"\xff\xfe no HTTP\r\n\r\n")
+        async with asyncio.timeout(60):
+            assert (await reader.readline()).startswith(b"HTTP/1.0 400")
+        for each in (asking, wrong, *(writer for _, writer in halves)):
+            each.close()
+    assert not caplog.messages, "strangers do not fill the log"
 
 
 async def test_a_real_prometheus_scrapes_it_and_its_rules_fire(

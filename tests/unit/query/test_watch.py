@@ -287,3 +287,12 @@ def test_the_program_asks_the_running_watch(tmp_path: Path, runtime: Path) -> No
     asked = fabmon("query", "status")
     assert asked.returncode == 2
     assert "name a recording" in asked.stderr
+
+
+async def test_connections_without_questions_are_bounded(source: WatchSource) -> None:
+    async with answering(source, default_path()) as path:
+        silent = [await asyncio.open_unix_connection(path) for _ in range(65)]
+        async with asyncio.timeout(60):
+            assert await silent[0][0].read() == b"", "the oldest is closed for the last"
+        for _, writer in silent:
+            writer.close()

@@ -1,4 +1,5 @@
-"""Limits on connections: how many are open at once, and how long one may stay without a request.
+"""A listener with limits: how many connections are open at once, and how long one may stay without
+a request.
 
 The number is limited at `accept`, so that it includes connections that are still in TLS handshake.
 """
@@ -14,23 +15,25 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from aiohttp import web
+if TYPE_CHECKING:
+    # `fabmon query` uses this module, and starts without HTTP.
+    from aiohttp import web
 
 MAX_CONNECTIONS = 256
 """Open at once. One more takes the place of one without the token, or is closed when it arrives."""
 FIRST_REQUEST_S = 10.0
 
-_LOG = logging.getLogger("fabmon.agent")
+_LOG = logging.getLogger("fabmon.connections")
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _BACKLOG = 128
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class LimitedListener:
-    """The sockets that an agent listens on; `server` makes the handler of each connection.
+    """The sockets of an HTTP server; `server` makes the handler of each connection.
 
     `asked` are the connections that have sent a request, `holders` those that have sent one with
     the token: these are never closed for others. `max_connections` defaults to half of the
@@ -48,8 +51,8 @@ class LimitedListener:
         self._server = server
         self._asked = asked
         self._first_request_s = first_request_s
-        self._connections = _Connections(
-            holders, max_connections or min(MAX_CONNECTIONS, _max_files() // 2)
+        self._connections = Connections(
+            max_connections or min(MAX_CONNECTIONS, _max_files() // 2), holders
         )
         self._servers: list[asyncio.Server] = []
 
@@ -81,8 +84,8 @@ class LimitedListener:
         for server in self._servers:
             server.close()
 
-    def _listen(self, family: int, where: Any) -> _CountingSocket:
-        listening = _CountingSocket(family, self._connections)
+    def _listen(self, family: int, where: Any) -> LimitedSocket:
+        listening = LimitedSocket(family, self._connections)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
@@ -106,11 +109,11 @@ class LimitedListener:
             transport.abort()
 
 
-class _Connections:
-    """The open connections, `most` of them at most."""
+class Connections:
+    """The open connections, `most` of them at most. `holders` are never closed for others."""
 
-    def __init__(self, holders: WeakSet[asyncio.BaseTransport], most: int) -> None:
-        self._holders = holders
+    def __init__(self, most: int, holders: WeakSet[asyncio.BaseTransport] | None = None) -> None:
+        self._holders = WeakSet() if holders is None else holders
         self._most = most
         self._open: dict[socket.socket, str] = {}
 
@@ -140,16 +143,18 @@ class _Connections:
         return True
 
 
-class _CountingSocket(socket.socket):
-    """Closes a new connection for which there is no place."""
+class LimitedSocket(socket.socket):
+    """Listens, and closes a new connection for which there is no place."""
 
-    def __init__(self, family: int, connections: _Connections) -> None:
+    def __init__(self, family: int, connections: Connections) -> None:
         super().__init__(family, socket.SOCK_STREAM)
         self._connections = connections
 
     def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Raises ConnectionAbortedError for one that was closed."""
         connection, where = super().accept()
-        if not self._connections.add(connection, where[0]):
+        # The address of a Unix socket's client is empty.
+        if not self._connections.add(connection, where[0] if where else ""):
             connection.close()
             raise ConnectionAbortedError(errno.ECONNABORTED, "too many connections")
         return connection, where
