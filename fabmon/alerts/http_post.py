@@ -11,9 +11,11 @@ from pathlib import Path
 
 import aiohttp
 
+from fabmon import secret_files
 from fabmon.alerts.errors import DeliveryError
 from fabmon.alerts.settings import HttpReceiver
 from fabmon.fabric.wire.messages import clean
+from fabmon.secret_files import SecretError, check_encrypted
 
 TIMEOUT_S = 10.0
 _JSON = {"Content-Type": "application/json"}
@@ -26,10 +28,17 @@ class HttpPoster:
     def __init__(self, receiver: HttpReceiver) -> None:
         self._receiver = receiver
         self._session: aiohttp.ClientSession | None = None
-        self._tls: ssl.SSLContext | None = None
+        self._tls: ssl.SSLContext | bool | None = None
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Post JSON. Raises DeliveryError unless the reply is 2xx."""
+        """Post JSON. Raises DeliveryError unless the reply is 2xx, and before a secret would be
+        sent in clear text."""
+        receiver = self._receiver
+        if receiver.has_secret:
+            try:
+                check_encrypted(url, is_insecure=receiver.insecure)
+            except SecretError as error:
+                raise DeliveryError(str(error)) from None
         authorization = await asyncio.to_thread(self._authorization)
         if self._tls is None and url.startswith("https:"):
             self._tls = await asyncio.to_thread(self._tls_context)
@@ -42,7 +51,7 @@ class HttpPoster:
                 url,
                 data=body,
                 headers={**_JSON, **authorization, **(headers or {})},
-                ssl=self._tls or True,
+                ssl=self._tls if self._tls is not None else True,
                 allow_redirects=False,
             ) as reply:
                 if not 200 <= reply.status < 300:
@@ -76,7 +85,9 @@ class HttpPoster:
             return {"Authorization": f"Basic {pair}"}
         return {}
 
-    def _tls_context(self) -> ssl.SSLContext:
+    def _tls_context(self) -> ssl.SSLContext | bool:
+        if self._receiver.insecure:
+            return False
         file = self._receiver.ca_file
         try:
             return ssl.create_default_context(cafile=file and Path(file).expanduser())
@@ -85,14 +96,8 @@ class HttpPoster:
 
 
 def read_secret(path: str) -> str:
-    """The first line of a file. Blocks. Raises DeliveryError if it cannot be read or is empty."""
+    """The secret in a file that its owner alone can read. Blocks. Raises DeliveryError."""
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise DeliveryError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise DeliveryError(f"{path}: not UTF-8 text") from None
-    line = (text.splitlines() or [""])[0].strip()
-    if not line or not line.isprintable():
-        raise DeliveryError(f"{path}: its first line is no password or token")
-    return line
+        return secret_files.read_secret(path)
+    except SecretError as error:
+        raise DeliveryError(str(error)) from None

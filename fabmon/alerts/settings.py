@@ -11,6 +11,7 @@ import msgspec
 
 from fabmon.alerts.errors import SettingError
 from fabmon.alerts.quiet_hours import parse_quiet_hours
+from fabmon.secret_files import SecretError, check_encrypted
 
 Severity = Annotated[
     Literal["note", "warning", "critical"],
@@ -38,12 +39,18 @@ class HttpReceiver(BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_onl
 
     `token_file` has a bearer token, `password_file` a line `user:password`; both are read for every
     message, so that they may be replaced. `ca_file` has certificates to trust instead of those of
-    the system.
+    the system; `insecure` accepts any, and allows secrets over http.
     """
 
     token_file: str | None = None
     password_file: str | None = None
     ca_file: str | None = None
+    insecure: bool = False
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether a message, or its address, has a secret."""
+        return bool(self.token_file or self.password_file)
 
 
 class AlertmanagerReceiver(
@@ -70,6 +77,11 @@ class WebhookReceiver(
     template: str | None = None
     key_file: str | None = None
     fields: dict[str, str] = {}
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether a message, or its address, has a secret."""
+        return bool(super().has_secret or self.url_file or self.key_file)
 
 
 class ExecReceiver(BaseReceiver, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="exec"):
@@ -178,6 +190,11 @@ def check(config: AlertsConfig, causes: Collection[str]) -> None:
             raise SettingError(place, f"receiver {name}: write url or url_file")
         if receiver.url:
             _check_url(receiver.url, (*place, "url"))
+        if receiver.url and receiver.has_secret:
+            try:
+                check_encrypted(receiver.url, is_insecure=receiver.insecure)
+            except SecretError as error:
+                raise SettingError((*place, "url"), str(error)) from None
         if receiver.token_file and receiver.password_file:
             raise SettingError(
                 (*place, "token_file"), "token_file and password_file: at most one of them"

@@ -7,17 +7,24 @@ import os
 import select
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _WAIT_S = 10.0
 _CHUNK_BYTES = 1 << 20
 
 
-def read_input(path: Path, max_bytes: int, wait_s: float = _WAIT_S) -> bytes:
+def read_input(
+    path: Path,
+    max_bytes: int,
+    wait_s: float = _WAIT_S,
+    names_commands: Callable[[bytes], bool] = lambda data: False,
+) -> bytes:
     """The content of a file or pipe.
 
     A pipe is read to its end; one without a writer is empty. Raises OSError, also for a
-    directory, for more than `max_bytes`, and where a pipe has not ended after `wait_s`.
+    directory, for more than `max_bytes`, where a pipe has not ended after `wait_s`, and for a file
+    that everyone can write to, if what it holds `names_commands` that fabmon runs as its user.
     """
     # O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -39,7 +46,11 @@ def read_input(path: Path, max_bytes: int, wait_s: float = _WAIT_S) -> bytes:
                 text = f"the pipe did not end within {wait_s:g} s"
                 raise TimeoutError(errno.ETIMEDOUT, text, str(path)) from None
             if not chunk:
-                return bytes(data)
+                content = bytes(data)
+                if stat.S_ISREG(mode) and mode & stat.S_IWOTH and names_commands(content):
+                    text = f"everyone can write to it, and it can name commands: chmod o-w {path}"
+                    raise PermissionError(errno.EACCES, text, str(path))
+                return content
             data += chunk
         raise OSError(errno.EFBIG, f"more than {max_bytes >> 20} MiB", str(path))
     finally:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
-from fabmon.fabric.wording import file_error
+from fabmon import secret_files
 from fabmon.feeds.errors import BadSecret
-
-_MAX_SECRET_BYTES = 4096
+from fabmon.secret_files import SecretError
 
 DEFAULT_AGENT_PORT = 9838
 """TCP port of an agent; not assigned by IANA."""
@@ -28,36 +26,8 @@ def agent_token_file() -> Path:
 
 
 def read_secret(path: str | Path, hint: str = "") -> str:
-    """The token, password or community in a file that holds one line. Blocks: it reads the file.
-
-    `~` is expanded in the path. `hint` says which configuration key names the file and what the
-    file should hold; it is added to the message when the file cannot be opened.
-
-    Raises BadSecret, which says what to do, when the path cannot be read or is not a regular file,
-    when its group or others have access, and when it is empty or is not one line of printable text.
-    """
-    file = Path(path).expanduser()
+    """The secret in a file, as `secret_files.read_secret`. Blocks. Raises BadSecret."""
     try:
-        # O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise BadSecret(f"{file}: {file_error(error)}{hint and f'; {hint}'}") from None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise BadSecret(f"{file}: not a regular file")
-        if status.st_mode & 0o077:
-            raise BadSecret(f"{file}: others can read it: chmod 600 {file}")
-        data = os.read(fd, _MAX_SECRET_BYTES + 1)
-    except OSError as error:
-        raise BadSecret(f"{file}: {error.strerror}") from None
-    finally:
-        os.close(fd)
-    text = data.decode("utf-8", "replace").rstrip("\r\n")
-    if not text:
-        raise BadSecret(f"{file}: the file is empty: write the secret into it, on one line")
-    if len(data) > _MAX_SECRET_BYTES or not text.isprintable() or "\ufffd" in text:
-        raise BadSecret(
-            f"{file}: the file must hold one line of text, the secret, and nothing else"
-        )
-    return text
+        return secret_files.read_secret(path, hint)
+    except SecretError as error:
+        raise BadSecret(str(error)) from None

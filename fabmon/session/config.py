@@ -177,7 +177,7 @@ def _thresholds_file() -> Path:
 
 def _read(path: Path) -> str:
     try:
-        return read_input(path, _MAX_FILE_BYTES).decode()
+        return read_input(path, _MAX_FILE_BYTES, names_commands=lambda text: True).decode()
     except OSError as error:
         raise UsageError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:

@@ -331,3 +331,13 @@ def test_the_telemetry_of_a_ufm_may_be_asked_for_over_tls() -> None:
 
 def test_a_hosts_file_accepts_every_exporter() -> None:
     assert sorted(exporter_tables().by_name) == sorted(host_line.EXPORTERS)
+
+
+def test_a_file_with_commands_that_everyone_can_write_to_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.txt"
+    path.write_text("gpu001 via=exec command=srun\n")
+    path.chmod(0o666)
+    with pytest.raises(HostsFileError, match=r"everyone can write to it, .*: chmod o-w"):
+        hosts_file.read(path)
+    path.write_text("gpu001\n")
+    assert [host.name for host in hosts_file.read(path)] == ["gpu001"]

@@ -58,7 +58,7 @@ def read(path: Path) -> list[Host]:
     """The hosts of a file. Raises HostsFileError, also for a file that cannot be read."""
     filename = clean(str(path))
     try:
-        data = read_input(path, _MAX_BYTES)
+        data = read_input(path, _MAX_BYTES, names_commands=lambda text: b"command=" in text)
     except OSError as error:
         problem = LineProblem(0, 0, file_error(error), "")
         raise HostsFileError(filename, [problem]) from None

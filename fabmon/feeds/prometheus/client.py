@@ -19,8 +19,7 @@ import aiohttp
 import msgspec
 
 from fabmon.fabric.wire.messages import clean
-from fabmon.feeds.access import read_secret
-from fabmon.feeds.errors import Misbehaved, NodeError
+from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.http_client import basic_authorization, bounded_body, http_error
 from fabmon.feeds.prometheus import responses
 from fabmon.feeds.prometheus.responses import (
@@ -35,6 +34,7 @@ from fabmon.feeds.prometheus.responses import (
     StoredSamples,
     VectorResult,
 )
+from fabmon.secret_files import SecretError, check_encrypted, read_secret
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -66,7 +66,8 @@ class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     `url` is the part before `/api/v1`, a path prefix included. `token_file` holds a bearer token,
     `password_file` a line `user:password`; at most one of them is set. `ca_file` holds certificates
-    to trust instead of the system's; `insecure` accepts any. `tenant` is sent as `X-Scope-OrgID`.
+    to trust instead of the system's; `insecure` accepts any, and allows secrets over http.
+    `tenant` is sent as `X-Scope-OrgID`.
     """
 
     url: str
@@ -102,6 +103,8 @@ class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
             raise BadAccess("token_file and password_file are both set: remove one of them")
         headers = {}
         try:
+            if self.token_file or self.password_file:
+                check_encrypted(self.url, is_insecure=self.insecure)
             if self.token_file:
                 token = read_secret(self.token_file, _TOKEN_HINT)
                 headers["Authorization"] = f"Bearer {token}"
@@ -110,7 +113,7 @@ class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
                 if ":" not in pair:
                     raise BadAccess(f"{self.password_file}: it must hold user:password")
                 headers["Authorization"] = basic_authorization(pair)
-        except NodeError as error:
+        except SecretError as error:
             raise BadAccess(str(error)) from None
         if self.tenant:
             if not (self.tenant.isascii() and self.tenant.isprintable()):

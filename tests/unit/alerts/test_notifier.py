@@ -67,6 +67,10 @@ def test_the_schema_is_the_committed_one() -> None:
 async def test_a_webhook_is_posted_a_signed_record(hook: Posts, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("open sesame\n")
+    secret.chmod(0o644)
+    with pytest.raises(DeliveryError, match=f"others can read it: chmod 600 {secret}"):
+        await post(hook, secret_file=str(secret))
+    secret.chmod(0o600)
     body = await post(hook, secret_file=str(secret))
     jsonschema.validate(body, json.loads(SCHEMA.read_text()))
     assert (body["change"], body["cluster"], body["node"]) == ("open", "pod7", "leaf1")
@@ -83,6 +87,7 @@ async def test_a_template_is_filled_and_values_cannot_change_it(
 ) -> None:
     key = tmp_path / "key"
     key.write_text("routing-key\n")
+    key.chmod(0o600)
     body = await post(hook, template=name, key_file=str(key), fields={"topic": "fabric"})
     text = json.dumps(body)
     # What an alert says is no template: the key is not put into it.
@@ -95,6 +100,16 @@ async def test_a_template_is_filled_and_values_cannot_change_it(
         assert (body["event_action"], body["dedup_key"]) == ("trigger", "pod7:incast:leaf1/swp1")
         closed = await post(hook, Change.CLOSE, template=name, key_file=str(key))
         assert (closed["event_action"], closed["dedup_key"]) == ("resolve", body["dedup_key"])
+
+
+async def test_an_address_of_a_file_gets_no_secret_in_clear_text(tmp_path: Path) -> None:
+    address = tmp_path / "url"
+    address.write_text("http://chat.example/hook/T0KEN\n")
+    address.chmod(0o600)
+    transport = WebhookTransport(WebhookReceiver(url_file=str(address)), "pod7", "")
+    with pytest.raises(DeliveryError, match=r"would be sent to chat\.example in clear text"):
+        await transport.send([(Change.OPEN, ALERT)])
+    await transport.close()
 
 
 def test_a_template_that_cannot_be_filled_is_refused_before_the_run(tmp_path: Path) -> None:

@@ -88,14 +88,28 @@ def test_at_its_start_it_names_receivers_without_what_may_be_secret() -> None:
     )
 
 
+def test_a_configuration_that_everyone_can_write_to_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fabmon.toml"
+    path.touch()
+    path.chmod(0o666)
+    with pytest.raises(UsageError, match=f"everyone can write to it, .*: chmod o-w {path}"):
+        load(path)
+    path.chmod(0o664)
+    load(path)
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ('[alerts]\ncauses = ["incats"]\n', "fabmon.toml:2: .*'incats': did you mean incast"),
         (HEAD + 'causes = ["no"]\n', "fabmon.toml:4: .*no cause 'no'"),
         (HEAD.replace("http:", "ftp:"), "fabmon.toml:3: .*begins with http"),
-        (HEAD.replace("127", "me:secret@127"), "fabmon.toml:3: .*use password_file"),
+        (HEAD.replace("127", "me:hunter2@127"), "fabmon.toml:3: .*use password_file"),
         (HEAD + 'token_file = "a"\npassword_file = "b"\n', "fabmon.toml:4: .*at most one"),
+        (
+            HEAD.replace("127.0.0.1", "alerts") + 'token_file = "a"\n',
+            "fabmon.toml:3: .*would be sent to alerts in clear text: use https, or insecure = true",
+        ),
         (HEAD.replace("alertmanager", "pager"), "pager"),
         ("[alerts]\ngroup_above = 0\n", "fabmon.toml:2: .*1 to 1000 alerts"),
     ],
@@ -105,4 +119,4 @@ def test_a_mistake_is_refused_with_its_line(tmp_path: Path, text: str, complaint
     path.write_text(text)
     with pytest.raises(UsageError, match=complaint) as refused:
         load(path)
-    assert "secret" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)

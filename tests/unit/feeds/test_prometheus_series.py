@@ -203,11 +203,27 @@ def test_secrets_come_from_private_files(tmp_path: Path) -> None:
     Path(path).write_text("abc\n")
     Path(path).chmod(0o644)
     with pytest.raises(BadAccess, match="chmod 600"):
-        PrometheusAccess(url="http://a", token_file=path).headers()
+        PrometheusAccess(url="https://a", token_file=path).headers()
     with pytest.raises(BadAccess, match="both set"):
         PrometheusAccess(url="http://a", token_file=path, password_file=path).headers()
     with pytest.raises(BadAccess, match="not the name of a label"):
         parse_label("a-b")
+
+
+def test_a_token_is_sent_in_clear_text_only_where_that_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("abc\n")
+    path.chmod(0o600)
+
+    def headers(url: str, **settings: bool) -> dict[str, str]:
+        return PrometheusAccess(url=url, token_file=str(path), **settings).headers()
+
+    with pytest.raises(BadAccess, match=r"would be sent to prom in clear text: use https, or"):
+        headers("http://prom:9090")
+    for allowed in (headers("https://prom"), headers("http://127.0.0.1:9090")):
+        assert allowed == {"Authorization": "Bearer abc"}
+    assert headers("http://prom:9090", insecure=True) == {"Authorization": "Bearer abc"}
+    assert PrometheusAccess(url="http://prom:9090").headers() == {}
 
 
 def test_the_hello_says_what_of_its_exporter_the_server_has_and_nobody_reads() -> None:
