@@ -105,6 +105,7 @@ class LiveFeed(TickFeed):
         self._retried_s = -math.inf
         self._seen_frames = False
         self._is_iterated = False
+        self._usual_cost_s = 0.0
         self._warm_until_s = 0.0
 
     @property
@@ -122,10 +123,24 @@ class LiveFeed(TickFeed):
         if self._closed.is_set():
             raise StopAsyncIteration
         tick = self._inbox.take(self._seq, self._schedule.now_ns())
+        # Whoever asked for the tick has processed it before the loop goes on.
+        asyncio.get_running_loop().call_soon(self._charge, tick, self._clock.cpu_s())
         if self._receiver is not None:
             tick = msgspec.structs.replace(tick, sampled=self._receiver.take())
         self._seq += 1
         return tick
+
+    def _charge(self, tick: Tick, began_s: float) -> None:
+        """Charge what a tick cost, beyond one without hellos, to the nodes of its hellos."""
+        cost_s = self._clock.cpu_s() - began_s
+        if not tick.hellos:
+            self._usual_cost_s = cost_s
+            return
+        watches = [self._watches[node] for node, _ in tick.hellos if node in self._watches]
+        size = sum(watch.hello_bytes for watch in watches)
+        for watch in watches if size else ():
+            share = watch.hello_bytes / size
+            watch.charge(max(0.0, cost_s - self._usual_cost_s) * share)
 
     def start(self, is_screen: bool = False) -> None:
         """Begin to connect, before the first tick is asked for.

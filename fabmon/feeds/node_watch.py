@@ -18,7 +18,7 @@ from fabmon.fabric.wire.messages import Answer, Hello
 from fabmon.feeds.errors import Ended, LoginRefused, NodeError, Unreachable
 from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.probe_input import VIAS_WITH_PROBE, ProbeCommand
-from fabmon.feeds.session_reader import SessionReader
+from fabmon.feeds.session_reader import SessionReader, TokenBucket
 from fabmon.feeds.ticks import Clock, Inbox, TickSchedule
 from fabmon.feeds.transports.transport import ProbeSession, Transport
 
@@ -42,6 +42,13 @@ _ANSWER_MARGIN_S = 1.0
 """Seconds that an answer may take beyond the duration of its command."""
 
 _INTERNAL_ERROR = "internal error"
+
+_CPU_BURST_S, _CPU_SHARE = 10.0, 0.1
+"""Seconds of CPU time that the console spends on what a node sends, at once and a second, over all
+its sessions. The largest fabric of one node costs 3 s once; a large hello every 3 s is too much."""
+
+_CONNECT_AT = 0.5
+"""Share of the burst that has to be there again before the next session."""
 
 
 class ConnectLimiter:
@@ -119,6 +126,7 @@ class NodeWatch:
         self._clock = clock
         self._schedule = schedule
         self._hello_limits = HelloLimits(host)
+        self._cpu = TokenBucket(_CPU_BURST_S, _CPU_SHARE, clock.monotonic())
         self._interval_s = interval_s
         self._silence_s = silence_s
         self._renew_s = lease_s / 4
@@ -161,6 +169,15 @@ class NodeWatch:
             self._set(NodeState.STALE, f"no frame for {silent_s:.1f} s", "stale")
         if self.status.state is NodeState.STALE and silent_s > self._max_silence_s:
             self._set_deadline(0.0)
+
+    @property
+    def hello_bytes(self) -> int:
+        """The size of the last hello; 0 where there is none."""
+        return self._reader.hello_bytes if self._reader is not None else 0
+
+    def charge(self, cpu_s: float) -> None:
+        """Count CPU time that was spent on the last hello after it was read."""
+        self._cpu.take(cpu_s, self._clock.monotonic())
 
     def resume(self, now_s: float) -> None:
         """Count silence from now on: the console was suspended, and did not read."""
@@ -227,6 +244,7 @@ class NodeWatch:
                 self._inbox,
                 self._clock,
                 self._hello_limits,
+                self._cpu,
                 last_command_ids=self._last_command_ids,
                 on_frame=self._note_frame,
             )
@@ -308,7 +326,10 @@ class NodeWatch:
             first_s, longest_s = _FIRST_DELAY_AFTER_REFUSAL_S, _MAX_DELAY_AFTER_REFUSAL_S
         delay_s: float = min(longest_s, first_s * 2.0 ** min(self._failures, 10))
         self._failures += 1
-        return delay_s * random.uniform(0.5, 1.0)
+        delay_s *= random.uniform(0.5, 1.0)
+        if error.cause == "cpu":
+            delay_s = max(delay_s, self._cpu.wait_s(_CONNECT_AT, self._clock.monotonic()))
+        return delay_s
 
     def _set_unless_lost(self, state: NodeState) -> None:
         if self.status.state not in (NodeState.LOST, NodeState.FAILED):

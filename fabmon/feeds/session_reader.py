@@ -57,18 +57,23 @@ class TokenBucket:
 
     def __init__(self, burst: float, per_s: float, now_s: float) -> None:
         self._burst = burst
-        self._per_s = per_s
+        self.per_s = per_s
         self._level = burst
         self._updated_s = now_s
 
     def take(self, amount: float, now_s: float, *, or_none: bool = False) -> bool:
         """Take `amount`; whether it was within the limit. With `or_none` only what is within it."""
-        self._level = min(self._burst, self._level + (now_s - self._updated_s) * self._per_s)
+        self._level = min(self._burst, self._level + (now_s - self._updated_s) * self.per_s)
         self._updated_s = now_s
         if or_none and self._level < amount:
             return False
         self._level -= amount
         return self._level >= 0
+
+    def wait_s(self, share: float, now_s: float) -> float:
+        """Seconds until it is full to this share, 0 to 1, if nothing is taken; 0 where it is."""
+        self.take(0.0, now_s)
+        return max(0.0, share * self._burst - self._level) / self.per_s
 
 
 class SessionReader:
@@ -76,7 +81,9 @@ class SessionReader:
 
     `on_frame` is called after each valid frame. `last_command_ids` has the id of the last command
     sent to the node, by the type of its answers. `last_frame_s` is by the monotonic clock.
-    `last_stray_line` is the last line before the hello that was not of the wire.
+    `last_stray_line` is the last line before the hello that was not of the wire. `cpu` is what the
+    console may spend on the node, in seconds of CPU time. `hello_bytes` is the size of the last
+    hello.
     """
 
     def __init__(
@@ -86,6 +93,7 @@ class SessionReader:
         inbox: Inbox,
         clock: Clock,
         limits: HelloLimits,
+        cpu: TokenBucket,
         *,
         last_command_ids: Mapping[type[Answer], int],
         on_frame: Callable[[], None],
@@ -94,13 +102,16 @@ class SessionReader:
         self.last_frame_s = now_s
         self.hello: Hello | None = None
         self.last_stray_line = ""
+        self.hello_bytes = 0
         self._node = node
         self._session = session
         self._inbox = inbox
         self._clock = clock
         self._limits = limits
+        self._cpu = cpu
         self._last_command_ids = last_command_ids
         self._on_frame = on_frame
+        self._spent_s = 0.0
         self._stray_bytes = 0
         self._drops_messages = False
         self._unpacker = Unpacker(())
@@ -123,6 +134,7 @@ class SessionReader:
                         check(message, self.hello)
                     self._add_frame(message, now_s)
                 elif isinstance(message, Hello):
+                    self.hello_bytes = len(line)
                     self._add_hello(message, self.hello or before, now_s)
                 elif isinstance(message, Notice) and self.hello is not None:
                     self._add_notice(message, now_s)
@@ -130,6 +142,10 @@ class SessionReader:
                     self._add_answer(message)
             except WireError as error:
                 self._note_invalid(line, error, now_s)
+            if not self._cpu.take(self._spent_s, now_s):
+                most = f"{self._cpu.per_s:g} s of CPU time a second"
+                raise Misbehaved(f"costs the console more than {most}", "cpu")
+            self._spent_s = 0.0
             if self._inbox.full:
                 await self._inbox.room()
             count += 1
@@ -156,10 +172,14 @@ class SessionReader:
         return await asyncio.to_thread(self._decode_checked, line)
 
     def _decode_checked(self, line: bytes) -> Message:
-        message = decode(line)
-        if isinstance(message, Hello):
-            self._limits.admit(message)
-        return message
+        began_s = self._clock.cpu_s()
+        try:
+            message = decode(line)
+            if isinstance(message, Hello):
+                self._limits.admit(message)
+            return message
+        finally:
+            self._spent_s += self._clock.cpu_s() - began_s
 
     def _add_frame(self, frame: Frame, now_s: float) -> None:
         if self.hello is None:

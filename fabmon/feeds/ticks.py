@@ -18,13 +18,16 @@ _MAX_WAITING_PER_NODE = 30
 
 
 class Clock(Protocol):
-    """Wall time, monotonic time and sleeping; injected so that tests control time."""
+    """Wall time, monotonic time, CPU time and sleeping; injected so that tests control time."""
 
     def wall_ns(self) -> int:
         """Nanoseconds since the epoch, UTC. May step."""
 
     def monotonic(self) -> float:
         """Seconds that only increase, at the pace of real time."""
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU time that this thread has used."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds."""
@@ -40,6 +43,10 @@ class RealClock:
     def monotonic(self) -> float:
         """Seconds since an arbitrary start."""
         return time.monotonic()
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU time that this thread has used."""
+        return time.thread_time()
 
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds; immediately for zero or less."""

@@ -17,6 +17,7 @@ class FakeClock:
 
     def __init__(self, wall_s: float = 1_000_000.0) -> None:
         self._now = 0.0
+        self.used_s = 0.0
         self._wall_s = wall_s
         self._order = itertools.count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
@@ -26,6 +27,9 @@ class FakeClock:
 
     def monotonic(self) -> float:
         return self._now
+
+    def cpu_s(self) -> float:
+        return self.used_s
 
     async def sleep(self, seconds: float) -> None:
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()

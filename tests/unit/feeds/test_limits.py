@@ -96,7 +96,9 @@ async def test_of_messages_of_the_kernel_a_node_may_send_only_so_many() -> None:
     clock, session, inbox = FakeClock(), FakeSession(), Inbox(1)
     limits = HelloLimits(Host(name="gpu001"))
     reader = SessionReader(
-        "gpu001", session, inbox, clock, limits, last_command_ids={}, on_frame=lambda: None
+        *("gpu001", session, inbox, clock, limits, TokenBucket(10, 1, 0.0)),
+        last_command_ids={},
+        on_frame=lambda: None,
     )
     session.greet()
     lines = [wire.notice(LOGGED, "kernel_log", "x", str(n), "xid_79") for n in range(500)]

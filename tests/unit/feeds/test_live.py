@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, Tick
+from fabmon.fabric.wire.messages import Hello, Message, decode
+from fabmon.feeds import session_reader
 from fabmon.feeds.errors import Ended, LoginRefused, Unreachable
 from fabmon.feeds.live import LiveFeed
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
@@ -25,11 +27,12 @@ class Rig:
         hosts = [Host(name=name) for name in names]
         self.feed = LiveFeed(hosts, interval_s=interval_s, transports=self.nodes, clock=self.clock)
         self.ticks: list[Tick] = []
+        self.accept: Callable[[Tick], None] = self.ticks.append
         self._taking: asyncio.Task[None] | None = None
 
     async def _take(self) -> None:
         async for tick in self.feed:
-            self.ticks.append(tick)
+            self.accept(tick)
 
     async def run(self, seconds: float) -> list[Tick]:
         """The ticks of so many seconds."""
@@ -481,3 +484,35 @@ async def test_a_session_that_ends_by_itself_gives_its_reason(two: Rig) -> None:
 def test_an_unknown_via_is_rejected() -> None:
     with pytest.raises(ValueError, match="no transport 'pigeon'"):
         LiveFeed([Host(name="a", via="pigeon")])
+
+
+@pytest.mark.parametrize("where", ["decoded", "processed"])
+async def test_a_node_that_costs_too_much_cpu_is_left_alone_for_a_while_which_is_said_once(
+    where: str, two: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def costly(line: bytes) -> Message:
+        message = decode(line)
+        if isinstance(message, Hello) and message.hostname == "costly" and where == "decoded":
+            two.clock.used_s += 3.0
+        return message
+
+    def process(tick: Tick) -> None:
+        two.ticks.append(tick)
+        costs = any(hello.hostname == "costly" for _, hello in tick.hellos)
+        two.clock.used_s += 3.0 if costs and where == "processed" else 0.01
+
+    monkeypatch.setattr(session_reader, "decode", costly)
+    two.accept = process
+    caplog.set_level(logging.INFO, "fabmon.feeds")
+    await two.run(0.1)
+    two.nodes.sessions["b"].greet()
+    for _ in range(33):
+        two.nodes.sessions["a"].put(hello_line(hostname="costly"))
+        await two.seconds(3, "a", "b")
+    taken = [node for tick in two.ticks for node, hello in tick.hellos if node == "a"]
+    assert 4 <= len(taken) <= 8, "10 s of CPU time, and 0.1 a second"
+    assert set(two.states("b")) <= {"queued", "connecting", "starting", "up"}
+    said = [each.message for each in caplog.records if each.name.startswith("fabmon.feeds")]
+    lost = "a: costs the console more than 0.1 s of CPU time a second"
+    assert said == [lost, "a: recovered"] * (len(said) // 2) + [lost] * (len(said) % 2)
+    assert len(said) <= 4, "a line on loss, and one on recovery"

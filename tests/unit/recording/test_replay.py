@@ -90,6 +90,9 @@ class FastClock:
     def wall_ns(self) -> int:
         return int(self.now_s * 1e9)
 
+    def cpu_s(self) -> float:
+        return 0.0
+
     def monotonic(self) -> float:
         return self.now_s
 
