@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from fabmon.fabric.jobs.job import KUBERNETES, Job, JobReport
+from fabmon.fabric.jobs.job import KUBERNETES, Job, JobReport, start_ns_of
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wire.messages import clean
@@ -140,7 +140,7 @@ def jobs_of_pods(text: str) -> tuple[Job, ...]:
     """
     pods: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
     for line in text.splitlines()[:_MOST_PODS]:
-        fields = [clean(each)[:_MOST_TEXT] for each in line.split("|")]
+        fields = [clean(each)[:_MOST_TEXT] for each in line.split("|", len(_COLUMNS))]
         if len(fields) != len(_COLUMNS) or not _UID.fullmatch(fields[0]):
             continue
         uid, namespace, name, node, start = fields[:5]
@@ -168,4 +168,4 @@ def _time_ns(text: str) -> int:
     except ValueError:
         return 0
     # What Go prints of no time is in the year 1.
-    return max(0, int(at.timestamp())) * 1_000_000_000 if at.tzinfo is not None else 0
+    return start_ns_of(at.timestamp()) if at.tzinfo is not None else 0

@@ -9,6 +9,15 @@ HOSTFILE = "hostfile"
 KUBERNETES = "kubernetes"
 """Schedulers: Slurm, Kubernetes, or none but a hostfile of MPI or DeepSpeed that names the job."""
 
+_LAST_S = (1 << 63) // 10**9
+"""In 2262: the clocks of records have 64 bits."""
+
+
+def start_ns_of(at_s: float) -> int:
+    """The wall clock in ns of a start that a scheduler reports; 0, unknown, where it is no time
+    since 1970 or one that no record can hold."""
+    return int(at_s) * 10**9 if 0 < at_s < _LAST_S else 0
+
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A running job. Texts are empty where they are not known.

@@ -18,7 +18,7 @@ import msgspec
 
 from fabmon.fabric.hosts import nodesets
 from fabmon.fabric.hosts.host_line import Bad, Word
-from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.jobs.job import Job, start_ns_of
 from fabmon.fabric.wire.messages import clean
 
 _COLUMNS = "%A|%i|%u|%P|%T|%S|%N|%j"
@@ -153,7 +153,7 @@ def _job_of_json(raw: msgspec.Raw) -> Job | Bad | None:
     user_id = _integer(found.user_id)
     user = found.user_name or ("" if user_id is None else str(user_id))
     nodes = [found.nodes] if found.nodes else _allocated(found.job_resources)
-    start_ns = (_integer(found.start_time) or 0) * 1_000_000_000
+    start_ns = start_ns_of(_integer(found.start_time) or 0)
     return _job(str(number), shown, found.name, user, found.partition, nodes, start_ns)
 
 
@@ -215,6 +215,6 @@ def _allocated(resources: Any) -> list[str]:
 def _time_ns(text: str) -> int:
     """`2026-11-22T07:40:50`, UTC, in ns since 1970; 0 where it is no time."""
     try:
-        return int(datetime.datetime.fromisoformat(f"{text.strip()}+00:00").timestamp()) * 10**9
+        return start_ns_of(datetime.datetime.fromisoformat(f"{text.strip()}+00:00").timestamp())
     except ValueError:
         return 0

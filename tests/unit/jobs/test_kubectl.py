@@ -84,6 +84,8 @@ def test_a_time_that_no_record_can_hold_is_unknown() -> None:
     (job,) = jobs_of_pods(PODS.splitlines()[2].replace("2026-05-04", "0001-01-01"))
     assert job.start_ns == 0
     assert msgspec.msgpack.encode(job)
+    (job,) = jobs_of_pods(PODS.splitlines()[2].replace("2026-05-04", "9999-05-04"))
+    assert job.start_ns == 0
     one, other = PODS.splitlines()[:2]
     (job,) = jobs_of_pods(f"{one}\n{other.replace('2026-05-04T20:01:05Z', '')}")
     assert job.start_ns == LLAMA.start_ns, "as far as it is known"

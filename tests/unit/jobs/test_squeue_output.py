@@ -175,6 +175,18 @@ def test_unset_and_infinite_numbers_are_none() -> None:
     assert (job.start_ns, job.shown_id) == (0, "")
 
 
+def test_a_start_that_no_record_can_hold_is_unknown() -> None:
+    far = "9999-12-31T23:59:59"
+    parsed = (
+        *parse_lines(
+            "\n".join((line(start=far), line(number="2", start="0001-01-01T0:0"))), MARK
+        ).jobs,
+        *parse_json(new_json(start_time=number(10**17))).jobs,
+        *parse_json(old_json(start_time=-(10**17))).jobs,
+    )
+    assert [job.start_ns for job in parsed] == [0, 0, 0, 0]
+
+
 def test_texts_are_made_printable_and_short() -> None:
     (job,) = parse_json(old_json(name="\x1b[31mred" + 100 * "x", user_name=None, user_id=1001)).jobs
 
