@@ -12,10 +12,12 @@ import pytest
 from rich.cells import cell_len
 
 from collectors.catalog import CATALOG
+from fabmon.analysis.finding import Evidence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND
 from fabmon.fabric.snapshot import Floats, Rows
 from fabmon.fabric.tick import NodeState, NodeStatus
+from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wording import Unit
 from fabmon.report.page.digest import Bins, digest
 from fabmon.report.page.findings import findings as report_findings
@@ -441,3 +443,21 @@ def test_a_cell_without_a_line_rate_is_explained_by_the_legend() -> None:
         assert legend == ["? no line rate"] * is_explained
         summary = labels.port_summary(ctx.sized(80), row).text
         assert ("no line rate; hosts file: speed=400G" in summary) == is_explained
+
+
+def test_the_page_of_a_finding_that_faded_has_the_evidence_of_its_worst_moment() -> None:
+    scene = COLLISION.scene(70)
+    known, time_ns = scene.findings[0], scene.snapshot.time_ns
+    evidence = (Evidence("lost bandwidth", 65.0, "%"),)
+    worst = msgspec.structs.replace(known, lost=0.65, evidence=evidence, seen_ns=time_ns - 10**9)
+    faded = msgspec.structs.replace(known, lost=0.1, evidence=(), seen_ns=time_ns, worst=worst)
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(replace(scene, findings=(faded,)))
+    ctx = screen_state.draw_context(scene, 100, 40)
+    for until_ns, said in ((None, "now 10 % lost"), (time_ns, "10 % lost at its end")):
+        made = msgspec.structs.replace(faded, until_ns=until_ns)
+        lines = finding.page(ctx, made, open_now=until_ns is None)
+        text = " ".join(" ".join(line.text for line in lines).split())
+        assert said in text
+        assert f"Evidence at {time_of_day(worst.seen_ns or 0)}, at its worst" in text
+        assert ("65 % of the bandwidth lost" in text) == (until_ns is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.report.json_records import finding_record
 from fabmon.report.scene_report import table
+from fabmon.tui.time.findings_at_the_time import with_recorded_starts
 from tests.builders import (
     SECOND_NS,
     START_NS,
@@ -373,3 +375,12 @@ def test_a_fact_has_its_newest_text_until_its_end() -> None:
         "3 errors",
         "11-21 04:40:00Z to 04:40:01Z: 3 errors",
     ]
+
+
+def test_a_recorded_worst_moment_is_kept_where_only_the_minutes_after_it_are_analysed() -> None:
+    recorded = [each for _, each in life_of(*[condition(0.65, "gpu001")] * 3)][-2]
+    now = life_of(condition(0.15, ""))[0][1]
+    scene = replace(WatchedLeaf().seconds(1), findings=(now,))
+    (shown,) = with_recorded_starts(scene, [recorded], ()).findings
+    assert "and lose 65%; now 15 % lost" in sentence(shown)
+    assert shown.lost == 0.15

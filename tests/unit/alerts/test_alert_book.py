@@ -248,3 +248,13 @@ def test_what_closed_while_a_receiver_is_lost_is_bounded() -> None:
     box.accept({}, now_ns=1500)
     assert len(box.due(0, 10_000)) == 1000
     assert box.given_up == 500
+
+
+def test_an_alert_that_ended_says_what_its_finding_was_at_its_worst() -> None:
+    worst = msgspec.structs.replace(finding("a"), text="a loses 65 %", lost=0.65, seen_ns=20)
+    faded = msgspec.structs.replace(finding("a"), lost=0.15, worst=worst)
+    alert = Alert(id="incast:a", kind="incast", severity="warning", finding=faded)
+    assert alert.text == "at 00:00:00Z: a loses 65 %; now 15 % lost"
+    ended = msgspec.structs.replace(alert, until_ns=int(90e9))
+    text = "01-01 00:00:00Z to 00:01:30Z, at 00:00:00Z: a loses 65 %; 15 % lost at its end"
+    assert ended.text == values(Change.CLOSE, ended, "", "")["text"] == text

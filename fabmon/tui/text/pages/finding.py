@@ -146,7 +146,7 @@ def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
         if not isinstance(each.value, str)
     ]
     number_width = min(max([_NUMBER, *numbers]), ctx.width - name_width - 3)
-    for item, value in zip(finding.evidence, values, strict=True):
+    for item, value in zip(shown.evidence, values, strict=True):
         if isinstance(item.value, str):
             first, *rest = wrap(value, ctx.width - name_width - 4)
         else:
