@@ -215,8 +215,8 @@ def test_a_token_is_sent_in_clear_text_only_where_that_is_allowed(tmp_path: Path
     path.write_text("abc\n")
     path.chmod(0o600)
 
-    def headers(url: str, **settings: bool) -> dict[str, str]:
-        return PrometheusAccess(url=url, token_file=str(path), **settings).headers()
+    def headers(url: str, insecure: bool = False) -> dict[str, str]:
+        return PrometheusAccess(url=url, token_file=str(path), insecure=insecure).headers()
 
     with pytest.raises(BadAccess, match=r"would be sent to prom in clear text: use https, or"):
         headers("http://prom:9090")

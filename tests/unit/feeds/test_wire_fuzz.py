@@ -20,7 +20,7 @@ from fabmon.fabric.wire.unpacking import ENCODINGS
 from fabmon.feeds.demo import scenario as scenarios
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.errors import Ended, NodeError
-from fabmon.feeds.session_reader import SessionReader
+from fabmon.feeds.session_reader import SessionReader, TokenBucket
 from fabmon.feeds.ticks import Inbox
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.reader import Recording
@@ -129,6 +129,7 @@ class Node:
             self._inbox,
             self._clock,
             self._limits,
+            TokenBucket(10.0, 1.0, 0.0),
             last_command_ids={Burst: 1, Trace: 1},
             on_frame=lambda: None,
         )
