@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fabmon.fabric.model import Host
@@ -51,7 +51,9 @@ class EventLog:
         self._found_hosts: dict[int, tuple[str, ...]] = {}
 
     def forget(self, start: int) -> None:
-        """Drop what was read from a byte offset on: it may have changed."""
+        """Drop what was read from a byte offset on: it may have changed, or is not needed now."""
+        if not start:
+            self._drop_hellos(frozenset(), at_most=0)
         for offset in [offset for offset in self._records if offset >= start]:
             self._drop(offset)
         self._found_hosts = {at: names for at, names in self._found_hosts.items() if at < start}
@@ -84,6 +86,15 @@ class EventLog:
             is_in_time = of < number or (of == number and entry.header.time_ns <= at_ns)
             return is_in_time and entry.offset < stop
 
+        with self._reader.file.pinned():
+            return self._state_of(frames, session, counts)
+
+    def _state_of(
+        self,
+        frames: SortedFrames,
+        session: SessionRecord,
+        counts: Callable[[int, FrameEntry], bool],
+    ) -> RecordedState:
         state, since = RecordedState(session), 0
         for entry in reversed(frames.of(FrameKind.STATE)):
             record = None
@@ -126,7 +137,8 @@ class EventLog:
             if entry.offset < min(offsets, default=0):
                 record = self._reader.json(entry, StateRecord)
                 if record is not None:
-                    return RecordedState.of(record, self._named(frames, record, entry))
+                    with self._reader.file.pinned():
+                        return RecordedState.of(record, self._named(frames, record, entry))
         return None
 
     def sessions(self, frames: SortedFrames, blocks: BlockCache) -> list[SessionRecord]:
@@ -214,9 +226,9 @@ class EventLog:
     def _new_hellos(self, named: Mapping[str, Hello]) -> AbstractSet[str]:
         return named.keys() - self._hellos.keys()
 
-    def _drop_hellos(self, wanted: AbstractSet[str]) -> None:
-        """Drop hellos other than those wanted, when there are many."""
-        if len(self._hellos) > _MAX_UNUSED_HELLOS + len(wanted):
+    def _drop_hellos(self, wanted: AbstractSet[str], at_most: int = _MAX_UNUSED_HELLOS) -> None:
+        """Drop hellos other than those wanted, when there are more of them."""
+        if len(self._hellos) > at_most + len(wanted):
             unused = self._hellos.keys() - wanted
             self._reader.budget.release(unused)
             for name in unused:

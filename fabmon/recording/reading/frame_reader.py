@@ -5,7 +5,6 @@ Bytes that belong to no frame are skipped up to the next frame and reported as a
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable, Collection, Hashable, Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from fabmon.recording.format.frames import (
 from fabmon.recording.format.records import decode_sanitised, memory_estimate
 from fabmon.recording.format.sections import ZstdError, decompress
 from fabmon.recording.reading.budget import ReadBudget
+from fabmon.recording.reading.open_files import OpenFiles, SourceFile
 
 _CHUNK_BYTES = 1 << 20
 
@@ -60,13 +60,18 @@ class FrameReader:
     `size` is the length of the file in bytes when it was last looked at. From `settled_to` on
     frames may still change: the writer puts there frames that it will write again in their final
     form. `on_progress` is called while the file is opened, which takes long where no index lists
-    its frames.
+    its frames. `files` are those of which it is one, and which are not all open at once.
     """
 
-    def __init__(self, path: Path, on_progress: ProgressCallback = ignore_progress) -> None:
-        # O_NONBLOCK: opening a FIFO without a writer would block.
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        self.size = os.fstat(self._fd).st_size
+    def __init__(
+        self,
+        path: Path,
+        on_progress: ProgressCallback = ignore_progress,
+        files: OpenFiles | None = None,
+    ) -> None:
+        among = files or OpenFiles()
+        self.file = SourceFile(path, among)
+        self.size = self.file.status.st_size
         self.budget = ReadBudget()
         self.settled: list[FrameEntry] = []
         self.settled_to = 0
@@ -75,9 +80,9 @@ class FrameReader:
         self._open_losses: list[Loss] = []
         self._bad: set[int] = set()
         try:
-            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            if not stat.S_ISREG(self.file.status.st_mode):
                 raise NotARecording(f"{path}: not a regular file: save the recording to a file")
-            if MAGIC not in self._read(0, _CHUNK_BYTES):
+            if MAGIC not in among.read(self.file, 0, _CHUNK_BYTES):
                 why = "" if self.size else ": the file is empty"
                 raise NotARecording(f"{path}: not a fabmon recording{why}")
             self._take(*self._indexed_frames(), on_progress)
@@ -87,7 +92,7 @@ class FrameReader:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._fd)
+        self.file.close()
 
     @property
     def entries(self) -> list[FrameEntry]:
@@ -105,7 +110,7 @@ class FrameReader:
 
     def refresh(self) -> bool:
         """Read what was appended since; returns whether there can be anything new."""
-        size = os.fstat(self._fd).st_size
+        size = self.file.size()
         if size == self.size and not self.provisional:
             return False
         self.size = size
@@ -212,7 +217,7 @@ class FrameReader:
 
     def _read(self, offset: int, length: int) -> bytes:
         """Bytes from an offset on; fewer at the end of the file."""
-        return os.pread(self._fd, length, offset)
+        return self.file.read(offset, length)
 
     def _header(self, offset: int) -> FrameHeader | None:
         """The header at an offset; None where there is no sound one."""

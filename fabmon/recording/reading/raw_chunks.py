@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -17,7 +16,7 @@ from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.format.block import HEAD_COLUMNS, Block
 from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.reading.timeline import Timeline, merge_begun
 
 
 def raw_chunks(
@@ -27,8 +26,18 @@ def raw_chunks(
 
     The first and the last chunk may extend beyond the times.
     """
-    files = [_chunks_of(file, from_ns, until_ns) for file in timeline.files]
-    yield from heapq.merge(*files, key=lambda chunk: chunk.start_ns)
+    # Files without blocks, which are the last ones, have no chunks.
+    numbered = (
+        (file.start_ns, _numbered(number, _chunks_of(file, from_ns, until_ns)))
+        for number, file in enumerate(timeline.files)
+        if file.spans and file.until_ns >= from_ns and file.start_ns <= until_ns
+    )
+    for _, chunk in merge_begun(numbered, lambda each: (each[1].start_ns, each[0])):
+        yield chunk
+
+
+def _numbered(number: int, chunks: Iterator[RawChunk]) -> Iterator[tuple[int, RawChunk]]:
+    return ((number, chunk) for chunk in chunks)
 
 
 def _chunks_of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChunk]:

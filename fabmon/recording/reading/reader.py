@@ -31,6 +31,7 @@ from fabmon.recording.reading.frame_reader import (
     ProgressCallback,
     ignore_progress,
 )
+from fabmon.recording.reading.open_files import OpenFiles
 from fabmon.recording.reading.spans import BlockCache, BlockSpan
 from fabmon.recording.reading.view import FileView
 
@@ -43,14 +44,21 @@ class Recording:
     Times are the recorder's wall clock, ns since 1970, UTC; ranges of time include both ends. While
     the file grows, frames that are to be read may have been replaced since it was opened: the file
     is then looked at again, as by `refresh`. `on_progress` is called with the bytes read so far
-    while the file is opened. Raises NotARecording, TooNew or OSError.
+    while the file is opened. Raises NotARecording, TooNew or OSError. Of `files` only some are open
+    at a time; what is gone by then is lost.
     """
 
-    def __init__(self, path: Path, on_progress: ProgressCallback = ignore_progress) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_progress: ProgressCallback = ignore_progress,
+        files: OpenFiles | None = None,
+    ) -> None:
         self.path = path
-        self._reader = FrameReader(path, on_progress)
+        self._reader = FrameReader(path, on_progress, files)
         self._blocks = BlockCache(self._reader)
         self._events = EventLog(self._reader)
+        self._reader.file.on_idle = self._rest
         self._layouts = SourceLayouts()
         self._hosts: list[Host] | None = None
         try:
@@ -61,8 +69,12 @@ class Recording:
 
     def close(self) -> None:
         """Close the file."""
-        self._blocks.close()
         self._reader.close()
+
+    def _rest(self) -> None:
+        """Drop what can be read again."""
+        self._blocks.close()
+        self._events.forget(0)
 
     def __enter__(self) -> Recording:
         return self
@@ -93,7 +105,12 @@ class Recording:
     @property
     def until_ns(self) -> int:
         """Time of the last tick; 0 without ticks."""
-        return max((span.until_ns for span in self.spans), default=0)
+        return self._view.until_ns
+
+    @property
+    def range_ns(self) -> tuple[int, int]:
+        """The first and the last time of a tick or an event; (0, 0) where there is none."""
+        return self._view.range_ns
 
     @property
     def hosts(self) -> list[Host]:

@@ -128,9 +128,11 @@ class BlockCache:
         self._pool: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
-        """End the threads."""
+        """Drop the blocks and end the threads, until a block is read again."""
+        self._blocks, self._ticks = OrderedDict(), {}
         if self._pool is not None:
             self._pool.shutdown()
+        self._pool = None
 
     def forget(self, start: int) -> None:
         """Drop what was read from a byte offset on: it may have changed."""
@@ -140,24 +142,26 @@ class BlockCache:
 
     def of(self, span: BlockSpan) -> list[Block]:
         """The sound blocks of a span, decoded on several cores."""
-        parts = span.parts.values()
-        self._read([entry for entry in parts if entry.offset not in self._blocks])
-        known = [entry.offset for entry in parts if entry.offset in self._blocks]
-        for offset in known:
-            self._blocks.move_to_end(offset)
-        blocks = [self._blocks[offset] for offset in known]
-        self._drop_oldest()
+        with self._frames.file.pinned():
+            parts = span.parts.values()
+            self._read([entry for entry in parts if entry.offset not in self._blocks])
+            known = [entry.offset for entry in parts if entry.offset in self._blocks]
+            for offset in known:
+                self._blocks.move_to_end(offset)
+            blocks = [self._blocks[offset] for offset in known]
+            self._drop_oldest()
         return blocks
 
     def ticks_of(self, span: BlockSpan) -> RowTicks | None:
         """The ticks of a span, without its counters; None where they are lost."""
-        for entry in span.parts.values():
-            if entry.offset not in self._ticks:
-                ticks = self._read_ticks(entry)
-                if ticks is None:
-                    continue
-                self._ticks[entry.offset] = ticks
-            return self._ticks[entry.offset]
+        with self._frames.file.pinned():
+            for entry in span.parts.values():
+                if entry.offset not in self._ticks:
+                    ticks = self._read_ticks(entry)
+                    if ticks is None:
+                        continue
+                    self._ticks[entry.offset] = ticks
+                return self._ticks[entry.offset]
         return None
 
     def _read_ticks(self, entry: FrameEntry) -> RowTicks | None:

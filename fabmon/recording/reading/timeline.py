@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -20,8 +21,11 @@ from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.format.minutes import Minute
 from fabmon.recording.format.records import SUFFIX, Note, lost_statuses, with_opening_state
 from fabmon.recording.reading.frame_reader import Loss, ProgressCallback, ignore_progress
+from fabmon.recording.reading.open_files import OpenFiles
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.view import FileView
+
+T = TypeVar("T")
 
 _TimeAndNumber = tuple[int, int]
 
@@ -87,6 +91,7 @@ class Timeline:
         bytes of all files read so far. Raises RecordingError or OSError.
         """
         self._paths = paths
+        self._open_files = OpenFiles()
         self.files: list[Recording] = []
         self._numbers = TickNumbers()
         self._unreadable: dict[Path, Loss] = {}
@@ -104,10 +109,11 @@ class Timeline:
     def _open(self, paths: Sequence[Path], on_progress: ProgressCallback) -> None:
         """Open files that are new, close those that are gone, and sort all by time."""
         known = {each.path: each for each in self.files}
+        wanted = frozenset(paths)
         for path, each in known.items():
-            if path not in paths:
+            if path not in wanted:
                 each.close()
-        files = [each for path, each in known.items() if path in paths]
+        files = [each for path, each in known.items() if path in wanted]
         read_bytes = 0
         for path in paths:
             if path not in known:
@@ -115,7 +121,7 @@ class Timeline:
                 if opened is not None:
                     files.append(opened)
                     read_bytes += opened.size
-        self._unreadable = {path: loss for path, loss in self._unreadable.items() if path in paths}
+        self._unreadable = {path: loss for path, loss in self._unreadable.items() if path in wanted}
         if not files:
             for path, loss in self._unreadable.items():
                 raise NotARecording(f"{path}: {loss.text}")
@@ -131,12 +137,12 @@ class Timeline:
     def _opened(self, path: Path, on_progress: ProgressCallback) -> Recording | None:
         """An opened file; None where one in a directory cannot be read or is gone by now."""
         if path in self._paths:
-            return Recording(path, on_progress)
+            return Recording(path, on_progress, self._open_files)
         try:
             size = path.stat().st_size
             if path in self._unreadable and self._unreadable[path].end == size:
                 return None
-            recording = Recording(path, on_progress)
+            recording = Recording(path, on_progress, self._open_files)
         except RecordingError as error:
             self._unreadable[path] = Loss(0, size, str(error).removeprefix(f"{path}: "))
         except OSError as error:
@@ -290,8 +296,14 @@ class Timeline:
         files = self.files
         not_begun = {number for number, each in enumerate(files) if each.start_ns >= from_ns}
         before = -1
-        streams = [_stream(number, each, from_ns, until_ns) for number, each in enumerate(files)]
-        for _, number, session, tick in heapq.merge(*streams, key=lambda each: each[:3]):
+        streams = sorted(
+            (begin_ns, number)
+            for number, each in enumerate(files)
+            for begin_ns, end_ns in [each.range_ns]
+            if end_ns >= from_ns and begin_ns <= until_ns
+        )
+        due = ((at_ns, _stream(n, files[n], from_ns, until_ns)) for at_ns, n in streams)
+        for _, number, session, tick in merge_begun(due, lambda each: each[:3]):
             extended = tick
             if number in not_begun and not session:
                 not_begun.discard(number)
@@ -312,6 +324,33 @@ class Timeline:
             self.files[file].read(FileView.watched)[session] for file, session in (before, now)
         ]
         return lost_statuses(watched[0], watched[1], time_ns)
+
+
+def merge_begun(
+    streams: Iterable[tuple[int, Iterator[T]]], key: Callable[[T], tuple[int, ...]]
+) -> Iterator[T]:
+    """Merge sorted streams, each given with a time that its first key is not before, by that time.
+
+    A stream is begun when it is due: of thousands of files, only those of one time are read at
+    once. `key` returns a time first, and ends with what differs between streams.
+    """
+    waiting = iter(streams)
+    due = next(waiting, None)
+    begun: list[tuple[tuple[int, ...], T, Iterator[T]]] = []
+
+    def begin(stream: Iterator[T]) -> None:
+        for item in stream:
+            heapq.heappush(begun, (key(item), item, stream))
+            return
+
+    while begun or due is not None:
+        while due is not None and (not begun or due[0] <= begun[0][0][0]):
+            begin(due[1])
+            due = next(waiting, None)
+        if begun:
+            _, item, stream = heapq.heappop(begun)
+            yield item
+            begin(stream)
 
 
 def _report_after(before: int, on_progress: ProgressCallback, done: float) -> None:

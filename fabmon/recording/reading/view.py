@@ -60,6 +60,20 @@ class FileView:
         """The runs of ticks, by time and session."""
         return self._frames.spans
 
+    @property
+    def until_ns(self) -> int:
+        """Time of the last tick; 0 without ticks."""
+        ends = self._frames.span_ends
+        return int(ends[-1]) if len(ends) else 0
+
+    @property
+    def range_ns(self) -> tuple[int, int]:
+        """The first and the last time of a tick or an event; (0, 0) where there is none."""
+        events = self._frames.events
+        first_ns = [s.time_ns for s in self.spans[:1]] + [e.header.time_ns for _, e in events[:1]]
+        last_ns = [self.until_ns] + [e.header.time_ns for _, e in events[-1:]]
+        return min(first_ns, default=0), max(last_ns)
+
     def numbered(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, Tick]]:
         """Ticks with the number of their session."""
         events, spans = self.events(from_ns, until_ns), self._spans_in(from_ns, until_ns)
