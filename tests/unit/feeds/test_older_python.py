@@ -245,11 +245,18 @@ def _said(python: str | None, root: Path) -> Iterator[Any]:
 def test_frames_are_the_same_under_each_python(
     version: str, trees: dict[str, Path], said_here: dict[str, list[Any]]
 ) -> None:
-    """Hello, notices and the first frame, in which every source is read, of every fixture host."""
+    """Hello, notices and the first frame, in which every source is read, of every fixture host.
+
+    On a busy machine a source that measures by itself may be further in one of them: then both are
+    repeated."""
     python = interpreter(version)
+    until_s = time.monotonic() + 240
     for name, root in trees.items():
-        assert said(python, root) == said_here[name], name
-        assert said_here[name][-1][0] == "frame"
+        expected = said_here[name]
+        while (found := said(python, root)) != expected and time.monotonic() < until_s:
+            expected = said(sys.executable, root)
+        assert found == expected, name
+        assert expected[-1][0] == "frame"
 
 
 @pytest.mark.parametrize("version", interpreters.VERSIONS)
