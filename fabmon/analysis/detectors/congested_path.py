@@ -34,14 +34,15 @@ CAUSE = Cause(
     rule=(
         "Evidence that a sender is slowed behind a switch that is not watched (CNPs, pause, missing"
         " credits, beside what most rails have) adds up as for an ECMP collision. CNPs count from"
-        " model.min_senders senders on, or from two that are clear; where most rails receive"
-        " model.marks_of_all marks, all that have CNPs are slowed. Receivers that are full"
-        " (model.full_util), slower (model.held_up),"
-        " pause their switch, may hold their senders, have PCIe stalls (model.stalled) or a"
-        " flapping link explain the CNPs, unless others have at least model.held of all marks."
-        " Where the senders wait, one such receiver explains it unless merely slower, and for fewer"
-        " than model.min_senders also a slower NIC or traffic to one that is not watched. Nine"
-        " tenths of the signs behind one leaf place it there."
+        " model.min_senders senders on, or from two with signs of twice model.veto; where most"
+        " rails receive model.marks_of_all marks, all that have CNPs are slowed. A receiver"
+        " explains marks if it is full (model.full_util), slower than its senders (model.held_up),"
+        " pauses its switch, may be an incast, has PCIe stalls (model.stalled) or a flapping link:"
+        " CNPs count only where receivers without these have model.held of all marks. Pause and"
+        " missing credits do not count at all where one such receiver, not merely slower, is"
+        " known, nor for fewer than model.min_senders beside a slower NIC or traffic to one that is"
+        " not watched. Its place is a leaf where nine tenths of the signs are behind it, else a"
+        " host, a rail, or the paths between hosts."
     ),
     inputs=(
         "RDMA counters of the hosts, or pause; LLDP, a plan or neighbours, to know the leaf of each"

@@ -43,7 +43,7 @@ CAUSE = Cause(
         " carries; one that reports queue pairs counts as half of those to the peer with the"
         " fewest. One of the links holds NICs as in an ECMP collision, or has had no room"
         " (model.no_room) for model.window seconds while one flow of each sender excludes chance."
-        " Several links without room do not count where they are evenly loaded beside others that"
+        " The latter does not count for several links that are evenly loaded beside others that"
         " carry nothing, which may be out of service."
     ),
     inputs="As for an ECMP collision; queue pairs of the hosts, where they report them",
