@@ -67,6 +67,15 @@ def mac_of(text: str) -> str | None:
     return ":".join(digits[at : at + 2] for at in range(0, 12, 2))
 
 
+def is_address(name: str) -> bool:
+    """Whether a name is an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(address: str) -> bool:
     """Whether an address is a loopback address, or the name localhost."""
     try:

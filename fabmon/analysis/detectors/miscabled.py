@@ -20,8 +20,9 @@ CAUSE = Cause(
     severity=WARNING,
     rule=(
         "Two sources name different far ends for one port: the plan, LLDP or the discovery of"
-        " InfiniBand, learned MAC addresses. Contradictions that share a port, or are about the"
-        " same two nodes, are one finding."
+        " InfiniBand, learned MAC addresses; or a node reports a cable to a port whose two ends"
+        " report another. Contradictions that share a port, or are about the same two nodes, are"
+        " one finding."
     ),
     inputs="Two of: a topology file, LLDP or discovery, neighbours",
     not_observable="Which of the two is wrong, the cable or the plan",
@@ -84,13 +85,22 @@ def _condition(fabric: Fabric, part: list[Contradiction]) -> Condition:
     first = part[0]
     here = fabric.ports[first.row]
     believed, doubted = first.believed, first.doubted
-    text = (
-        f"{here.id} is cabled to {_far_end(doubted)} ({_origin(doubted)}),"
-        f" not to {_far_end(believed)} ({_origin(believed)})"
-    )
+    if believed.source == doubted.source:
+        # Of one source neither is a plan: a node may be wrong, or may lie, about its own cable.
+        text = (
+            f"{here.id} is reported to be cabled to {_far_end(doubted)} ({_origin(doubted)}) and to"
+            f" {_far_end(believed)} ({_origin(believed)})"
+        )
+    else:
+        text = (
+            f"{here.id} is cabled to {_far_end(doubted)} ({_origin(doubted)}),"
+            f" not to {_far_end(believed)} ({_origin(believed)})"
+        )
     ends = {frozenset((fabric.ports[each.row].id, _far_end(each.doubted))) for each in part}
     if len(ends) > 1:
-        text = f"{len(ends)} cables differ from {believed.source}: {text}; and {len(ends) - 1} more"
+        what = "differ from" if believed.source != doubted.source else "contradict each other by"
+        text = f"{len(ends)} cables {what} {believed.source}: {text}; and {len(ends) - 1} more"
+    used = _origin(believed) if here.cable is not None else "neither"
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
@@ -105,7 +115,7 @@ def _condition(fabric: Fabric, part: list[Contradiction]) -> Condition:
             )
             for each in part[:_MAX_EVIDENCE]
         ),
-        advice=f"{CAUSE.advice} Until then fabmon uses {_origin(believed)}.",
+        advice=f"{CAUSE.advice} Until then fabmon uses {used}.",
         confidence=_confidence(part),
         unseen="" if here.peer is not None else "the other end: it is not watched",
     )

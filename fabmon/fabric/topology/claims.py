@@ -1,7 +1,9 @@
 """From claims (plans and reports) to cables.
 
 At each port the most trusted source decides, and contradictions are kept. A port gets a peer only
-if both ends claim the same cable. A source that claims several far ends for one port is ignored
+if both ends claim the same cable. Of the claims of one source, a cable that both of its ends report
+counts first, then what the port's own node reports, then what others report of it: a node can take
+no cable from ports of others. A source that still claims several far ends for one port is ignored
 there. MAC addresses are used only where nothing else is known: behind a switch that is not watched
 they name the wrong port, so they contradict a claim only where two switches see only each other.
 The addresses of point-to-point links are used where MAC addresses give no cable either, and
@@ -78,6 +80,9 @@ def _end(reported: ReportedPeer) -> End:
     return End(node, name or port, (), (port, *ids))
 
 
+_MOST_OUTVOTED = 4
+"""Contradictions of other nodes that are kept for a port: enough to see who disagrees."""
+
 AND = " and "
 """Joins the reporters of a cable where both ends report it."""
 
@@ -152,8 +157,13 @@ def merge(
             best[end] = opinions[0].far
             agreeing[end] = _by_trust({each.source for each in opinions})
             continue
-        clear = _clear(opinions)
+        clear = _clear(end, opinions)
+        outvoted = _outvoted(end, opinions, clear)
         if not clear:
+            # Nobody decides between others that claim this port: none is used, and it is shown.
+            for doubted in outvoted[1:]:
+                dispute = Dispute(end, _report(outvoted[0]), _report(doubted))
+                disputes.setdefault(end, []).append(dispute)
             continue
         believed = first[end] = clear[0]
         agreed = [each for each in clear if each.far.agrees(believed.far)]
@@ -165,6 +175,10 @@ def merge(
                 if _comparable(believed, doubted, places, named):
                     dispute = Dispute(end, _report(believed), _report(doubted))
                     disputes.setdefault(end, []).append(dispute)
+        for doubted in outvoted:
+            doubtful.add(end)
+            dispute = Dispute(end, _report(believed), _report(doubted))
+            disputes.setdefault(end, []).append(dispute)
     peers = {
         end: far.place
         for end, far in best.items()
@@ -226,10 +240,11 @@ def _far(end: End, places: PortLookup) -> Far:
     return Far(place[0] if place else places.node(end.node), end.port, place)
 
 
-def _clear(opinions: list[Opinion]) -> list[Opinion]:
+def _clear(end: PortName, opinions: list[Opinion]) -> list[Opinion]:
     """One claim per source that names a single far end, the most trusted first.
 
-    A watched far end excludes others of the same source: NIC firmware sends LLDP of its own.
+    A watched far end excludes others of the same source: NIC firmware sends LLDP of its own. One
+    that both ends report excludes others, then one that the port's own node reports.
     """
     if len(opinions) == 1:
         return opinions
@@ -240,11 +255,28 @@ def _clear(opinions: list[Opinion]) -> list[Opinion]:
     for source in sorted(by_source, key=lambda source: _RANK.get(source, 0)):
         said = by_source[source]
         watched = [each for each in said if each.far.place is not None]
-        chosen = (watched or said)[0]
-        if all(each.far.agrees(chosen.far) for each in watched or said):
-            senders = dict.fromkeys(each.by for each in watched or said)
+        own = {each.far.place for each in watched if each.by == end[0]}
+        reported = {each.far.place for each in watched if each.by == each.far.node}
+        both = [each for each in watched if each.far.place in own & reported]
+        decisive = both or [each for each in watched if each.by == end[0]] or watched or said
+        chosen = decisive[0]
+        if all(each.far.agrees(chosen.far) for each in decisive):
+            senders = dict.fromkeys(each.by for each in decisive)
             clear.append(chosen._replace(by=AND.join(senders)))
     return clear
+
+
+def _outvoted(end: PortName, opinions: list[Opinion], clear: list[Opinion]) -> list[Opinion]:
+    """What other nodes claim of a port against all that counts there: one claim of a node, and of
+    few nodes."""
+    found = {
+        each.by: each
+        for each in reversed(opinions)
+        if each.far.place is not None
+        and each.by == each.far.node != end[0]
+        and not any(each.far.agrees(known.far) for known in clear)
+    }
+    return [*reversed(found.values())][:_MOST_OUTVOTED]
 
 
 def _comparable(

@@ -164,8 +164,8 @@ class KnownCabling:
         neither the hosts file nor the plan does."""
         votes: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for reports in self._reports.values():
-            for (name, role), count in reports.roles.items():
-                votes[self._places.node(name)][role] += count
+            for name, role in reports.roles:
+                votes[self._places.node(name)][role] += 1
         roles = {self._places.node(name): model.HOST for name in self._topology.hosts}
         roles |= {self._places.node(name): model.SWITCH for name in self._topology.switches}
         roles |= {

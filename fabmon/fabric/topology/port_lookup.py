@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fabmon.fabric.names import is_address
 from fabmon.fabric.node_facts import NodeFacts
 from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import End
@@ -97,16 +98,31 @@ def short(name: str) -> str:
 
 
 def _nodes(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
-    """Every lower-case name of a node -> the node; names of two nodes are left out."""
-    found: dict[str, str] = {}
-    shared: set[str] = set()
+    """Every lower-case name of a node -> the node; names of two nodes are left out.
+
+    The names of the hosts file, with any domain, come before hostnames, which nodes report
+    themselves; of these, that of a node that is listed by its address comes first: it has no other
+    name.
+    """
+    by_rank: list[dict[str, set[str]]] = [{}, {}, {}, {}]
+    for node in facts:
+        exact, without_domain = _aliases(node)
+        by_rank[0].setdefault(exact, set()).add(node)
+        by_rank[1].setdefault(without_domain, set()).add(node)
     for node, fact in facts.items():
-        own = {alias for name in (node, fact.hostname) if name for alias in _aliases(name)}
-        for alias in own:
-            if found.setdefault(alias, node) != node:
-                shared.add(alias)
-    exact = {node.lower(): node for node in facts}
-    return {**{alias: node for alias, node in found.items() if alias not in shared}, **exact}
+        aliases = _aliases(fact.hostname) if fact.hostname else ()
+        if not aliases or node not in by_rank[1].get(aliases[1], {node}):
+            continue
+        for alias in aliases:
+            by_rank[2 if is_address(node) else 3].setdefault(alias, set()).add(node)
+    found: dict[str, str] = {}
+    for names in reversed(by_rank):
+        for alias, nodes in names.items():
+            if len(nodes) == 1:
+                (found[alias],) = nodes
+            else:
+                found.pop(alias, None)
+    return found
 
 
 def _aliases(name: str) -> tuple[str, str]:

@@ -118,6 +118,68 @@ def test_a_port_with_several_neighbours_is_cabled_to_none_of_them() -> None:
     assert "gpu1/eth0" not in cables
 
 
+def test_a_node_that_claims_ports_of_others_takes_no_cable_from_them() -> None:
+    honest = Plant(leaf_spine())
+    before = cabled(honest.fabric())
+    for number, end in enumerate(("leaf1/swp0", "gpu1/mlx5_0", "spine1/swp1")):
+        honest.hears(f"gpu9/e{number}", end)
+    fabric = honest.fabric()
+    assert cabled(fabric) == before
+    assert sorted(words(fabric)) == [
+        ("gpu1/mlx5_0", "LLDP gpu1 and leaf1: leaf1/swp0", "LLDP gpu9: gpu9/e1"),
+        ("leaf1/swp0", "LLDP gpu1 and leaf1: gpu1/mlx5_0", "LLDP gpu9: gpu9/e0"),
+        ("spine1/swp1", "LLDP leaf1 and spine1: leaf1/swp50", "LLDP gpu9: gpu9/e2"),
+    ]
+
+
+def test_thousands_of_claims_about_one_port_are_a_few_contradictions() -> None:
+    hardware = Plant([("gpu1/mlx5_0", "leaf1/swp1")])
+    for number in range(2000):
+        hardware.hears(f"gpu{2 + number % 10}/e{number}", "leaf1/swp1")
+    fabric = hardware.fabric()
+    assert cabled(fabric)["leaf1/swp1"] == "gpu1/mlx5_0 (LLDP)"
+    assert len(fabric.contradictions) == 4
+
+
+def test_what_nobody_can_decide_is_shown() -> None:
+    hardware = Plant()
+    hardware.hears("gpu1/mlx5_0", "leaf1/swp1")
+    hardware.hears("gpu2/mlx5_0", "leaf1/swp1")
+    fabric = hardware.fabric()
+    assert "leaf1/swp1" not in cabled(fabric)
+    assert words(fabric) == [
+        ("leaf1/swp1", "LLDP gpu1: gpu1/mlx5_0", "LLDP gpu2: gpu2/mlx5_0"),
+    ]
+
+
+def test_the_end_that_a_port_reports_itself_counts_before_what_others_report() -> None:
+    hardware = Plant()
+    hardware.hears("leaf1/swp1", "gpu1/mlx5_0")
+    hardware.hears("gpu2/mlx5_0", "leaf1/swp1")
+    fabric = hardware.fabric()
+    assert cabled(fabric)["leaf1/swp1"] == "gpu1/mlx5_0 (LLDP)"
+    assert words(fabric) == [
+        ("leaf1/swp1", "LLDP leaf1: gpu1/mlx5_0", "LLDP gpu2: gpu2/mlx5_0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("listed", "named"), [("10.1.1.1", "leaf1"), ("leaf1", "leaf1.pod7"), ("leaf1.pod7", "leaf1")]
+)
+def test_another_nodes_hostname_takes_no_name_from_it(listed: str, named: str) -> None:
+    hardware = Plant()
+    hardware.port(f"{listed}/swp1")
+    hardware.hostnames[listed] = "leaf1"
+    hardware.unwatched = {"leaf1", "leaf1.pod7"} - {listed}
+    hardware.hears("gpu1/mlx5_0", f"{named}/swp1")
+    before = cabled(hardware.fabric())
+    assert before["gpu1/mlx5_0"] == f"{listed}/swp1 (LLDP)"
+    hardware.port("gpu9/swp1")
+    for copied in ("leaf1", "leaf1.pod7", "gpu1"):
+        hardware.hostnames["gpu9"] = copied
+        assert cabled(hardware.fabric()) == before
+
+
 def test_the_firmware_of_a_nic_that_speaks_for_itself_disturbs_nobody() -> None:
     hardware = Plant([("gpu1/eth0", "leaf1/swp1")], unwatched=["ConnectX-7"])
     hardware.hears("leaf1/swp1", "ConnectX-7/b8:59:9f:00:00:02")

@@ -134,7 +134,8 @@ def _comparable_rates(canvas: Canvas, port: Port) -> list[Line]:
 def _contradiction(canvas: Canvas, each: Contradiction) -> list[Line]:
     """Two lines: the report that is doubted, and the one that is used."""
     palette, target = canvas.palette, PortTarget(each.row)
-    here = canvas.fabric.ports[each.row].display_name
+    port = canvas.fabric.ports[each.row]
+    here, used = port.display_name, ": used" if port.cable is not None else ": not used"
     room = max(0, canvas.ctx.width - 8 - _NAME)
     return [
         line(
@@ -144,7 +145,7 @@ def _contradiction(canvas: Canvas, each: Contradiction) -> list[Line]:
         ),
         line(
             (f"   {'':{_NAME}}", palette.text),
-            (fit(f"╌╌ {_report(each.believed)}: used", room), palette.dim),
+            (fit(f"╌╌ {_report(each.believed)}{used}", room), palette.dim),
             target=target,
         ),
     ]
