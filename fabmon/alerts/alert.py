@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from fabmon.alerts.quiet_hours import QuietHours, parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, BaseReceiver
 from fabmon.analysis.causes import CAUSES, finding_title, sentence
-from fabmon.analysis.finding import SEVERITIES, Finding
+from fabmon.analysis.finding import SEVERITIES, Change, Finding, times_opened
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.snapshot import Snapshot
@@ -60,7 +61,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         """The finding in a sentence with its jobs, or the subjects of a group."""
         if not self.others:
             text, jobs = sentence(self.known), name_list(self.finding.jobs, _MOST_JOBS)
-            return f"{text} (affects {jobs})" if jobs else text
+            affects, times = f" (affects {jobs})" if jobs else "", times_opened(self.finding)
+            return f"{text}{affects}{f'; opened {times} times' if times > 1 else ''}"
         named = ", ".join(self.others[:_MOST_NAMED])
         rest = len(self.others) - _MOST_NAMED
         return f"{named} and {rest} more" if rest > 0 else named
@@ -75,6 +77,7 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
     causes: frozenset[str]
     open_for_s: float
     group_above: int
+    keep_open_s: float = 0.0
     quiet_hours: QuietHours | None = None
     quiet_min_severity: str = "critical"
     jobs: tuple[str, ...] = ()
@@ -89,6 +92,7 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
             causes=frozenset(causes),
             open_for_s=config.open_for_s,
             group_above=config.group_above,
+            keep_open_s=config.keep_open_s,
             quiet_hours=parse_quiet_hours(
                 config.quiet_hours if receiver.quiet_hours is None else receiver.quiet_hours
             ),
@@ -126,7 +130,8 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
 class AlertBook:
     """The open alerts of one receiver.
 
-    A finding that has become an alert stays one until it closes, whatever its severity becomes. Of
+    A finding that has become an alert stays one until it has been closed for `keep_open_s`,
+    whatever its severity becomes: one that opens again meanwhile is the same alert. Of
     one kind, `group_above` findings have an alert of their own; what opens beyond them shares one,
     and stays in it: alerts do not close and open because others do.
     """
@@ -136,25 +141,45 @@ class AlertBook:
         self._single: dict[str, Alert] = {}
         self._grouped: dict[str, dict[str, Finding]] = {}
         self._severity: dict[str, str] = {}
+        self._keep_open_s = rules.keep_open_s
+        self._now_s = 0.0
+        self._closed_s: dict[str, float] = {}
+        self._inherited: dict[str, Alert] = {}
+        """What the receiver has from an earlier run by id; of a group, by the id of each member."""
+
+    def inherit(self, alerts: Sequence[Alert]) -> None:
+        """The receiver has these from an earlier run: their findings become alerts whatever the
+        rules say now, and stay in their group."""
+        for alert in alerts:
+            if alert.others:
+                self._severity[alert.id] = alert.severity
+            members = [f"{alert.kind}:{each}" for each in alert.others] or [alert.id]
+            self._inherited |= dict.fromkeys(members, alert)
+
+    def end_inheritance(self) -> None:
+        """What was inherited and not found again is forgotten."""
+        self._inherited.clear()
 
     def accept(self, scene: Scene) -> Mapping[str, Alert]:
         """The open alerts by id, at a scene."""
         time_ns = scene.snapshot.time_ns
         found = {f"{kind_of(each)}:{each.subject}": each for each in scene.findings}
         labels = self._rules.labels(scene.snapshot.jobs)
-        for id_ in [id_ for id_ in self._single if id_ not in found]:
-            del self._single[id_]
-        for members in self._grouped.values():
-            for id_ in [id_ for id_ in members if id_ not in found]:
-                del members[id_]
+        self._drop_closed(scene, found.keys())
         counts: dict[str, int] = {}
-        for alert in self._single.values():
+        alone = (each for each in self._inherited.values() if not each.others)
+        for alert in (*self._single.values(), *alone):
             counts[alert.kind] = counts.get(alert.kind, 0) + 1
         for id_, finding in found.items():
             kind = kind_of(finding)
             known = self._single.get(id_)
             members = self._grouped.setdefault(kind, {})
-            if known is not None:
+            sent = self._inherited.pop(id_, None)
+            if sent is not None and sent.others:
+                members[id_] = finding
+            elif sent is not None:
+                self._single[id_] = _updated(sent, finding, scene.snapshot)
+            elif known is not None:
                 if known.finding is not finding:
                     self._single[id_] = _updated(known, finding, scene.snapshot)
             elif id_ in members:
@@ -166,6 +191,30 @@ class AlertBook:
                 else:
                     members[id_] = finding
         return {**self._single, **self._groups()}
+
+    def _drop_closed(self, scene: Scene, found: Collection[str]) -> None:
+        """Drop the alerts whose findings closed `keep_open_s` ago, by the time that passed in
+        ticks: a clock may be set. Those of a port that has another finding now are dropped at once:
+        the fault goes by that name."""
+        self._now_s += scene.snapshot.interval_s
+        ended = {
+            f"{kind_of(finding)}:{finding.subject}": finding
+            for change, finding in scene.changes
+            if change is Change.CLOSE
+        }
+        known: list[dict[str, Any]] = [self._single, *self._grouped.values()]
+        for members in known:
+            for id_ in [id_ for id_ in members if id_ not in found]:
+                if self._now_s - self._closed_s.setdefault(id_, self._now_s) >= self._keep_open_s:
+                    del members[id_], self._closed_s[id_]
+        for id_ in self._closed_s.keys() & found:
+            del self._closed_s[id_]
+        rows = {row for each in scene.findings for row in each.rows[:2]}
+        for id_ in ended.keys() & self._single.keys() - found:
+            alert = msgspec.structs.replace(self._single[id_], finding=ended[id_])
+            self._single[id_] = alert
+            if not rows.isdisjoint(ended[id_].rows[:1]):
+                del self._single[id_], self._closed_s[id_]
 
     def _groups(self) -> dict[str, Alert]:
         groups: dict[str, Alert] = {}

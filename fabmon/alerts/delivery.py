@@ -14,11 +14,9 @@ from typing import Protocol, Self
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
 from fabmon.alerts.alertmanager import AlertmanagerTransport
 from fabmon.alerts.errors import ALERTS_LOG, DeliveryError
-from fabmon.alerts.memory import SentMemory
 from fabmon.alerts.notifier import ExecTransport, WebhookTransport
 from fabmon.alerts.outbox import Outbox
 from fabmon.alerts.settings import (
-    AlertmanagerReceiver,
     AlertsConfig,
     ExecReceiver,
     JournaldReceiver,
@@ -30,6 +28,7 @@ from fabmon.alerts.system_log import JournaldTransport, SyslogTransport
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.error_log import log_error, summary
+from fabmon.state_file import StateFile
 
 _LOG = logging.getLogger(ALERTS_LOG)
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
@@ -77,11 +76,12 @@ class Delivery:
         transport: Transport,
         rules: AlertRules,
         max_per_minute: int,
-        memory: SentMemory | None = None,
+        memory: StateFile[Alert] | None = None,
     ) -> None:
         self._name = name
         self._memory = memory
         self._is_ready = memory is None
+        self._newest: Scene | None = None
         self._inherits_until_s = float("inf")
         self._transport = transport
         self._book = AlertBook(rules)
@@ -98,9 +98,13 @@ class Delivery:
 
     def accept(self, scene: Scene) -> None:
         """Take over the findings of a scene. Does not wait."""
+        if not self._is_ready:
+            self._newest = scene
+            return
         if time.monotonic() >= self._inherits_until_s:
             self._inherits_until_s = float("inf")
             self._outbox.end_inheritance()
+            self._book.end_inheritance()
         self._outbox.accept(self._book.accept(scene), time.time_ns())
         if self._outbox.next_due_s() <= time.monotonic():
             self._changed.set()
@@ -147,24 +151,28 @@ class Delivery:
         if self._memory is not None:
             self._memory.release()
 
-    async def _remember(self, memory: SentMemory) -> None:
+    async def _remember(self, memory: StateFile[Alert]) -> None:
         """Wait until no other process sends to this receiver, then take over what it has."""
         is_logged = False
-        while True:
-            try:
-                if await asyncio.to_thread(memory.acquire):
-                    break
-                why = "another fabmon sends them"
-            except OSError as error:
-                why = f"{memory.path.parent}: {error.strerror or error}"
-            if not is_logged:
-                _LOG.warning("alerts to %s are not sent from here: %s", self._name, why)
-                is_logged = True
-            await asyncio.sleep(_LOCK_RETRY_S)
-        now_s = time.monotonic()
-        self._outbox.inherit(await asyncio.to_thread(memory.load), now_s)
-        self._inherits_until_s = now_s + _FOUND_AGAIN_S
+        try:
+            while not await asyncio.to_thread(memory.acquire):
+                if not is_logged:
+                    _LOG.warning(
+                        "alerts to %s are not sent from here: another fabmon sends them", self._name
+                    )
+                    is_logged = True
+                await asyncio.sleep(_LOCK_RETRY_S)
+            sent = await asyncio.to_thread(memory.load)
+        except OSError as error:
+            self._note_unsaved(memory, error)
+        else:
+            self._outbox.inherit(sent)
+            self._book.inherit(sent)
+            self._inherits_until_s = time.monotonic() + _FOUND_AGAIN_S
         self._is_ready = True
+        if self._newest is not None:
+            self.accept(self._newest)
+            self._newest = None
 
     async def _save(self) -> None:
         if self._memory is None:
@@ -172,16 +180,19 @@ class Delivery:
         try:
             await asyncio.to_thread(self._memory.save, self._outbox.held())
         except OSError as error:
-            if not self._is_unsaved:
-                _LOG.warning(
-                    "%s: %s: after a restart alerts to %s may be sent twice",
-                    self._memory.path,
-                    error.strerror or error,
-                    self._name,
-                )
-            self._is_unsaved = True
+            self._note_unsaved(self._memory, error)
         else:
             self._is_unsaved = False
+
+    def _note_unsaved(self, memory: StateFile[Alert], error: OSError) -> None:
+        if not self._is_unsaved:
+            _LOG.warning(
+                "%s: %s: after a restart alerts to %s may be sent twice",
+                memory.path,
+                error.strerror or error,
+                self._name,
+            )
+        self._is_unsaved = True
 
     def _seconds_short(self) -> float:
         """Seconds until a message is allowed again; counts one if it is now."""
@@ -216,7 +227,7 @@ class Alerts:
                 _transport(config, receiver, cluster),
                 AlertRules.of(config, receiver),
                 config.max_per_minute,
-                None if isinstance(receiver, AlertmanagerReceiver) else SentMemory(name, cluster),
+                StateFile(Alert, "alerts", cluster, name),
             )
             for name, receiver in config.receivers.items()
         ]

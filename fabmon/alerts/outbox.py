@@ -48,7 +48,8 @@ class Outbox:
     def accept(self, alerts: Mapping[str, Alert], now_ns: int) -> None:
         """Take over all open alerts; the others are closed at `now_ns`, the wall clock."""
         current = {self._identity(alert): alert for alert in alerts.values()}
-        self._inherited -= current.keys()
+        ids = {alert.id for alert in current.values()}
+        self._inherited = {key for key in self._inherited if self._entries[key].alert.id not in ids}
         for key, entry in self._entries.items():
             if key not in current and key not in self._inherited and entry.alert.until_ns is None:
                 entry.alert = msgspec.structs.replace(entry.alert, until_ns=now_ns)
@@ -62,17 +63,15 @@ class Outbox:
             del self._entries[key]
             self.given_up += 1
 
-    def inherit(self, alerts: Sequence[Alert], now_s: float) -> None:
-        """The receiver has these from an earlier run. They stay open until `end_inheritance`, or
-        until they are found again.
+    def inherit(self, alerts: Sequence[Alert]) -> None:
+        """The receiver has these from an earlier run: before any is accepted. They stay open until
+        `end_inheritance`, or until they are found again. Those that are sent again are due: how
+        long they wait already is not known.
         """
         for alert in alerts:
             key = self._identity(alert)
-            if key in self._entries:
-                self._entries[key].sent, self._entries[key].sent_s = alert, now_s
-            else:
-                self._entries[key] = _Entry(alert, alert, now_s)
-                self._inherited.add(key)
+            self._entries[key] = _Entry(alert, alert, float("-inf"))
+            self._inherited.add(key)
 
     def end_inheritance(self) -> None:
         """What was inherited and not found again is closed by the next `accept`."""

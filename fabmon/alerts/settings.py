@@ -150,6 +150,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     jobs: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     open_for_s: OpenFor = 0.0
+    keep_open_s: OpenFor = 300.0
     quiet_hours: str = ""
     quiet_min_severity: Severity = "critical"
     group_above: GroupAbove = 20

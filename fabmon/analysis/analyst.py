@@ -11,6 +11,7 @@ from itertools import takewhile
 
 from fabmon.analysis.affected_jobs import AffectedJobs
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
+from fabmon.analysis.earlier_findings import EarlierFinding, EarlierFindings
 from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
 from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate, doubtful_rates
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
@@ -80,11 +81,25 @@ class Analyst:
         self._doubtful: tuple[DoubtfulRate, ...] = ()
         self._doubted_seq = -_DOUBT_TICKS
         self._passed_over = 0
+        self._earlier = EarlierFindings()
+        self._held: set[str] = set()
+
+    def take_up(self, kept: Iterable[EarlierFinding]) -> None:
+        """Findings that an earlier run left open: before the first tick."""
+        self._earlier = EarlierFindings(kept)
+        self._tracker.take_up(self._earlier.findings)
+        self._open = self._tracker.open()
 
     def accept(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick."""
-        open_findings = self._open
-        inputs = self._inputs(snapshot)
+        if self._earlier:
+            opened = {each.key: each for each in self._open}
+            self._tracker.take_up(self._earlier.accept(snapshot, opened, self._held))
+            self._open = self._tracker.open()
+        snapshot = self._earlier.with_was_up(snapshot)
+        unusable = self._earlier.unusable()
+        open_findings = tuple(each for each in self._open if each.key not in unusable)
+        inputs = self._inputs(snapshot, open_findings)
         conditions = [each for detect in self._detectors for each in self._run(detect, inputs)]
         closed = [finding for _, finding in self._closed.values()]
         kept, explained = keep_root_causes(conditions, open_findings, inputs.structure, closed)
@@ -96,8 +111,11 @@ class Analyst:
         }
         interval_s = snapshot.interval_s * (1 + self._passed_over)
         self._passed_over = 0
-        changes = self._tracker.accept(kept, snapshot.time_ns, interval_s, explained, idle)
-        self._open = self._tracker.open()
+        self._held = {each.key for each in kept}
+        changes = self._tracker.accept(
+            kept, snapshot.time_ns, interval_s, explained, idle, self._earlier.not_judged
+        )
+        self._open = self._earlier.marked(self._tracker.open())
         self._note_closed(changes, explained)
         self._add_node_events(snapshot)
         self._events += _finding_events(snapshot, changes)
@@ -184,13 +202,14 @@ class Analyst:
                 _LOG.exception("detector %s failed: its findings are missing from this tick", name)
             return ()
 
-    def _inputs(self, snapshot: Snapshot) -> DetectorInput:
+    def _inputs(self, snapshot: Snapshot, opened: Iterable[Finding]) -> DetectorInput:
         fabric = snapshot.fabric
         if self._structure is None or self._structure.fabric.ports is not fabric.ports:
             self._structure = build_structure(fabric, self._structure)
         elif self._structure.fabric is not fabric:
             self._structure = replace(self._structure, fabric=fabric, _memo={})
-        open_findings = {finding.key: finding for finding in self._open}
+        self._earlier.keep_cables(self._structure)
+        open_findings = {finding.key: finding for finding in opened}
         return DetectorInput(snapshot, self._structure, open_findings, CAUSES, self._iterations)
 
 

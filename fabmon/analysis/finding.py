@@ -206,6 +206,16 @@ def from_stored(fields: Mapping[str, Any]) -> Finding | None:
         return None
 
 
+OPENED = "opened"
+"""Name of the evidence of a finding that opened again within findings.reopen_within_s."""
+
+
+def times_opened(finding: Finding) -> int:
+    """How often it opened, each time soon after it had closed; 1 or more."""
+    counts = (each.value for each in finding.evidence if each.name == OPENED)
+    return next((each for each in counts if isinstance(each, int)), 1)
+
+
 def list_order(finding: Finding) -> tuple[int, float, int, str]:
     """Sort key of lists of findings: most severe first, then most lost bandwidth, then oldest."""
     severe = SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else 0

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from fabmon.analysis.finding import Change, Condition, Finding, badness, list_order
+from fabmon.analysis.finding import (
+    OPENED,
+    Change,
+    Condition,
+    Evidence,
+    Finding,
+    badness,
+    list_order,
+    times_opened,
+)
 from fabmon.analysis.thresholds import Seconds
 
 _MAX_INTERVALS = 3
 """Intervals that a tick counts for at most. A clock that was set and a machine that slept let no
 time pass in which a condition could have been seen."""
+
+_MAX_CLOSED = 16_384
+"""Closed findings whose openings are counted, the newest: as many as are open at once."""
 
 _CHANGE_TICKS = 3
 """Ticks running in which another cause of the family holds before a finding changes to it."""
@@ -26,6 +38,7 @@ class FindingThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """The table [findings]: how long any finding stays open, and how often it is updated."""
 
     close_after_s: Seconds
+    reopen_within_s: Seconds
     wait_at_most_s: Seconds
     update_every_s: Seconds
 
@@ -42,7 +55,8 @@ class _OpenFinding:
         self.reported_ns = now_ns
         self.reported_text = finding.text
         self.other_ticks = 0
-        self._worst = finding
+        self.times = times_opened(finding)
+        self._worst = finding.worst or finding
         self._recent = deque([finding], maxlen=_RECENT_TICKS)
 
     def update(self, finding: Finding) -> None:
@@ -78,6 +92,9 @@ class FindingTracker:
         self._now_ns = 0
         self._time_ns: int | None = None
         self._open: dict[str, _OpenFinding] = {}
+        self._reopen_within_ns = int(thresholds.reopen_within_s * 1e9)
+        self._closed: dict[tuple[str, str], tuple[int, int]] = {}
+        """By place: when a finding closed, by the tracker's own clock, and how often it opened."""
 
     def accept(
         self,
@@ -86,13 +103,14 @@ class FindingTracker:
         interval_s: float,
         explained: Collection[str] = (),
         idle: Collection[str] = (),
+        not_judged: Collection[str] = (),
     ) -> list[tuple[Change, Finding]]:
         """What opened, changed or closed at a tick, given all conditions that hold at it.
 
         `time_ns` is the wall clock; of what it moved since the last tick, three intervals count.
         Findings whose key is in `explained` close at once: another finding is their root cause.
         Those in `idle` stay open longer: while a job computes, what slows its traffic is not
-        observable.
+        observable. Those in `not_judged` stay open.
         """
         passed_ns = self._passed_ns(time_ns, interval_s)
         self._now_ns += passed_ns
@@ -100,13 +118,17 @@ class FindingTracker:
             known = self._open.get(key)
             if known is not None and known.idle_ns < self._max_idle_ns:
                 known.idle_ns += passed_ns
+        for key in not_judged:
+            if key in self._open:
+                self._open[key].seen_ns = self._now_ns
         changes: list[tuple[Change, Finding]] = []
         by_family = {self._place(known.finding): known for known in self._open.values()}
         holding = {condition.key for condition in conditions}
         for condition in conditions:
             known = by_family.get(self._place(condition))
             if known is None:
-                finding = _finding(condition, time_ns, time_ns)
+                _, times = self._closed.pop(self._place(condition), (0, 0))
+                finding = _finding(condition, time_ns, time_ns, times=times + 1)
                 opened = _OpenFinding(finding, self._now_ns, time_ns)
                 self._open[finding.key] = by_family[self._place(finding)] = opened
                 changes.append((Change.OPEN, finding))
@@ -121,12 +143,18 @@ class FindingTracker:
                 continue
             opened_as = (before.opened_as or before.cause) if is_other else before.opened_as
             known.other_ticks = 0
-            known.update(_finding(condition, before.since_ns, time_ns, opened_as))
+            known.update(_finding(condition, before.since_ns, time_ns, opened_as, known.times))
             is_due = self._now_ns - known.reported_ns >= self._update_every_ns
             if is_other or (is_due and known.finding.text != known.reported_text):
                 known.reported_ns, known.reported_text = self._now_ns, known.finding.text
                 changes.append((Change.UPDATE, known.finding))
         return changes + self._close(explained)
+
+    def take_up(self, findings: Iterable[Finding]) -> None:
+        """Findings that are open already, in place of those with the same key."""
+        for each in findings:
+            last_ns = each.since_ns if each.seen_ns is None else each.seen_ns
+            self._open[each.key] = _OpenFinding(each, self._now_ns, last_ns)
 
     def open(self) -> tuple[Finding, ...]:
         """The open findings, in `list_order`."""
@@ -151,14 +179,22 @@ class FindingTracker:
                 or self._now_ns - known.seen_ns - known.idle_ns >= self._close_after_ns
             )
         ]
+        begin_ns = self._now_ns - self._reopen_within_ns
+        recent = [each for each in self._closed.items() if each[1][0] > begin_ns]
+        self._closed = dict(recent[-_MAX_CLOSED:])
         closed = []
         for key in gone:
             known = self._open.pop(key)
+            self._closed[self._place(known.finding)] = self._now_ns, known.times
             finding = msgspec.structs.replace(known.finding, until_ns=known.last_ns)
             closed.append((Change.CLOSE, finding))
         return closed
 
 
-def _finding(condition: Condition, since_ns: int, seen_ns: int, opened_as: str = "") -> Finding:
+def _finding(
+    condition: Condition, since_ns: int, seen_ns: int, opened_as: str = "", times: int = 1
+) -> Finding:
     fields = {name: getattr(condition, name) for name in condition.__struct_fields__}
+    if times > 1:
+        fields["evidence"] = (*condition.evidence, Evidence(OPENED, times, "times"))
     return Finding(since_ns=since_ns, seen_ns=seen_ns, opened_as=opened_as, **fields)

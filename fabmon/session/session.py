@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import Config, load, load_topology
 from fabmon.session.errors import UsageError
 from fabmon.session.garbage import GarbageSchedule
+from fabmon.session.kept_findings import KeptFindings
 
 if TYPE_CHECKING:
     from fabmon.alerts.delivery import Alerts
@@ -172,10 +173,13 @@ class Session:
         recorder: Recorder | None = None,
         analysis_time: AnalysisTime | None = None,
         alerts: Alerts | None = None,
+        kept: KeptFindings | None = None,
     ) -> Pipeline:
-        """A new pipeline for the ticks of these nodes."""
-        history = self.history(hosts, interval_s)
-        return Pipeline(history, self.analyst(), recorder, analysis_time, alerts)
+        """A new pipeline for the ticks of these nodes; it takes up the findings that are `kept`."""
+        history, analyst = self.history(hosts, interval_s), self.analyst()
+        if kept is not None:
+            analyst.take_up(kept.load())
+        return Pipeline(history, analyst, recorder, analysis_time, alerts, kept)
 
     def alerts(self, cluster: str) -> Alerts | None:
         """What sends alerts to the configured receivers; None without any.
@@ -188,12 +192,18 @@ class Session:
         from fabmon.alerts.delivery import Alerts
         from fabmon.alerts.errors import AlertsError
 
-        # A configured name is not shown where names are replaced.
-        named = "" if self.renamed_by is not None else config.cluster
         try:
-            return Alerts(config, named or cluster)
+            return Alerts(config, self._cluster(cluster))
         except AlertsError as error:
             raise UsageError(f"[alerts] {error}") from None
+
+    def kept_findings(self, cluster: str) -> KeptFindings:
+        """The open findings of a watch, from run to run."""
+        return KeptFindings(self._cluster(cluster))
+
+    def _cluster(self, title: str) -> str:
+        """A configured name is not shown where names are replaced."""
+        return ("" if self.renamed_by is not None else self.settings.alerts.cluster) or title
 
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
         """A new pipeline for the ticks of a recording."""
@@ -261,7 +271,7 @@ class Pipeline:
     """Turns ticks into scenes: history, then analyst; with a recorder, each tick is recorded.
 
     `analysis_time` limits the analysis; without it every tick is analysed. `alerts` are sent of the
-    scenes of `scenes`.
+    scenes of `scenes`, after their findings were `kept`.
     """
 
     def __init__(
@@ -271,12 +281,14 @@ class Pipeline:
         recorder: Recorder | None = None,
         analysis_time: AnalysisTime | None = None,
         alerts: Alerts | None = None,
+        kept: KeptFindings | None = None,
     ) -> None:
         self.history = history
         self._analyst = analyst
         self._recorder = recorder
         self._analysis_time = analysis_time or AnalysisTime(math.inf)
         self._alerts = alerts
+        self._kept = kept
 
     def accept(self, tick: Tick) -> Scene:
         """Process a tick: returns its scene."""
@@ -298,12 +310,15 @@ class Pipeline:
                 await asyncio.sleep(0)
         garbage = GarbageSchedule()
         async with self._alerts or nullcontext():
-            async for tick in ticks:
-                scene = self.accept(tick)
-                garbage.accept(tick)
-                if self._alerts is not None:
-                    self._alerts.accept(scene)
-                yield scene
+            with nullcontext() if self._kept is None else closing(self._kept):
+                async for tick in ticks:
+                    scene = self.accept(tick)
+                    garbage.accept(tick)
+                    if self._kept is not None:
+                        await self._kept.accept(scene)
+                    if self._alerts is not None:
+                        self._alerts.accept(scene)
+                    yield scene
 
 
 def finding_notes(scene: Scene) -> list[Note]:

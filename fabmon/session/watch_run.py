@@ -107,7 +107,9 @@ async def record_nodes(
         directory, hosts = inspector_of(nccl_inspector, selection.hosts)
         feed = session.live_feed(hosts, interval_s, sflow)
         alerts = session.alerts(selection.title)
-        pipeline = session.pipeline(hosts, interval_s, recorder, AnalysisTime(interval_s), alerts)
+        kept = None if alerts is None else session.kept_findings(selection.title)
+        limit = AnalysisTime(interval_s)
+        pipeline = session.pipeline(hosts, interval_s, recorder, limit, alerts, kept)
         closing: list[asyncio.Task[None]] = []
 
         def stop(status: Exit = Exit.OK) -> None:

@@ -82,10 +82,12 @@ class WatchedFeed:
                 )
             made = recorder if isinstance(recorder, Recorder) else None
             limit = AnalysisTime(self.interval_s / self.speed)
-            alerts = self._alerts()
+            alerts, kept = self._alerts(), None
             if alerts is not None:
                 setup = replace(setup, alerts_fail=alerts.fail)
-            pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit, alerts)
+            if alerts is not None or is_service:
+                kept = self.session.kept_findings(self.cluster)
+            pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit, alerts, kept)
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
                 return await show(scenes, self.options, setup)
 

@@ -127,7 +127,7 @@ def main() -> None:
     with posts(notified) as hook, Alertmanager(folder / "alertmanager", hook.url) as server:
         (folder / "fabmon.toml").write_text(
             # An alert expires after four: fabmon is back by then on a busy machine too.
-            "[alerts]\nresend_s = 8\n"
+            "[alerts]\nresend_s = 8\nkeep_open_s = 0\n"
             f'[alerts.receivers.main]\ntype = "alertmanager"\nurl = "{server.url}"\n'
         )
         watch = _started(folder, options, port)

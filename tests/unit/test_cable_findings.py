@@ -50,6 +50,21 @@ def test_where_no_cable_was_ever_known_it_is_not_said_that_the_other_end_is_not_
     assert finding.unseen == "the other end: its cable is not known"
 
 
+def test_a_link_that_goes_down_again_within_minutes_says_how_often() -> None:
+    leaf = Watched(LeafSpine())
+    leaf.seconds(5)
+    for times, pause_s in enumerate((130, 130, 400), start=1):
+        leaf.fabric.down.add("leaf1/up2")
+        (finding,) = leaf.seconds(3).findings
+        counts = [each.value for each in finding.evidence if each.name == "opened"]
+        assert counts == [times][: times - 1]
+        leaf.fabric.down.clear()
+        leaf.seconds(pause_s)
+    leaf.fabric.down.add("leaf1/up2")
+    (finding,) = leaf.seconds(3).findings
+    assert finding.evidence == (), "that was long ago"
+
+
 @pytest.mark.parametrize("ends", [(HOST, LEAF), (LEAF, HOST)])
 def test_damage_at_one_end_then_at_the_other_is_one_finding(ends: tuple[str, str]) -> None:
     leaf = Watched(Forgetful())

@@ -55,6 +55,9 @@ _COMPARE = (
 )
 """What to compare once the cable is in order: on Ethernet, on InfiniBand."""
 
+_BEFORE = "before"
+"""Name of the evidence of the best line rate that a port had."""
+
 _MIN_PEERS = 3
 """Ports of a rail, host or group with a known line rate from which on their median is usual."""
 
@@ -96,7 +99,7 @@ class DegradedLinks:
                 f" {'after' if before else 'while its peers run at'} {bit_rate(expected)}",
                 (
                     Evidence("line rate", round(own), "bps"),
-                    Evidence("before" if before else "peers", round(expected), "bps"),
+                    Evidence(_BEFORE if before else "peers", round(expected), "bps"),
                 ),
                 then=_COMPARE[ports[row].kind == "infiniband"],
                 confidence=0.95,
@@ -115,6 +118,12 @@ class DegradedLinks:
             return self._usual
         if not is_known:
             self._best = _kept(self._best, len(rates))
+        for each in inputs.open_of(CAUSE):
+            # After a restart nothing else knows the rate before.
+            before = [found.value for found in each.evidence if found.name == _BEFORE]
+            if before and isinstance(before[0], float | int):
+                row = each.rows[0]
+                self._best[row] = np.fmax(self._best[row], before[0])
         rails = _medians(rates, (rows[None] for rows in structure.rails.values()))
         hosts = _medians(rates, (rows for _, rows in structure.rail_tables))
         groups = _medians(rates, (rows[None] for rows in structure.groups))

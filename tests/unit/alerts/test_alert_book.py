@@ -15,7 +15,7 @@ from fabmon.alerts.outbox import Outbox
 from fabmon.alerts.quiet_hours import parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, JournaldReceiver, check
 from fabmon.alerts.template import values
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
@@ -185,6 +185,38 @@ def test_ten_thousand_findings_are_few_alerts_that_do_not_move() -> None:
     assert open_ids(book, *many[2:]) == {"incast:more"}
     assert open_ids(book, *many[2:], finding("new")) == {"incast:more", "incast:new"}
     assert not open_ids(book)
+
+
+def test_what_opens_again_within_minutes_is_the_same_alert_and_counted() -> None:
+    book = AlertBook(msgspec.structs.replace(RULES, keep_open_s=60))
+    again = (Evidence("opened", 2, "times"),)
+    second = msgspec.structs.replace(finding("a"), evidence=again)
+    assert open_ids(book, finding("a")) == {"incast:a"}
+    for _ in range(60):
+        assert open_ids(book) == {"incast:a"}, "it may open again"
+    (alert,) = book.accept(scene(second)).values()
+    assert alert.text == "a has a problem; opened 2 times"
+    for _ in range(60):
+        assert open_ids(book) == {"incast:a"}
+    assert not open_ids(book)
+
+
+def test_after_a_restart_what_a_receiver_has_keeps_its_severity_and_its_group() -> None:
+    """Also in quiet hours, which began meanwhile."""
+    first = AlertBook(RULES)
+    worse = finding("a", severity="critical")
+    first.accept(scene(worse, *(finding(name) for name in "bcd")))
+    before = first.accept(scene(*(finding(name) for name in "abcd")))
+    quiet = AlertRules.of(
+        AlertsConfig(quiet_hours="00:00-00:00", group_above=2), JournaldReceiver()
+    )
+    for rules in (RULES, quiet):
+        book = AlertBook(rules)
+        book.inherit(list(before.values()))
+        after = book.accept(scene(*(finding(name) for name in "dcba")))
+        assert after.keys() == before.keys()
+        assert after["incast:a"].severity == "critical"
+        assert set(after["incast:more"].others) == {"c", "d"}
 
 
 def alert(id_: str, text: str = "", severity: str = "warning") -> Alert:

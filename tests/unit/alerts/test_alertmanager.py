@@ -53,7 +53,8 @@ def files(
 ) -> tuple[Path, Path]:
     config, scenario = tmp_path / "fabmon.toml", tmp_path / "scenario.toml"
     config.write_text(
-        f'[alerts]\nlink = "http://fabmon.example/findings"\nresend_s = {resend_s}\n'
+        "[alerts]\nkeep_open_s = 0\n"
+        f'link = "http://fabmon.example/findings"\nresend_s = {resend_s}\n'
         f'[alerts.receivers.main]\ntype = "alertmanager"\nurl = "{server.url}"\n'
     )
     scenario.write_text(SCENARIO.format(seconds=seconds))

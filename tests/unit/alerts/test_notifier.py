@@ -20,11 +20,11 @@ from fabmon.alerts.alert import Alert
 from fabmon.alerts.alert_record import schema
 from fabmon.alerts.delivery import Alerts
 from fabmon.alerts.errors import DeliveryError, SettingError
-from fabmon.alerts.memory import SentMemory
 from fabmon.alerts.notifier import ExecTransport, WebhookTransport
 from fabmon.alerts.settings import AlertsConfig, ExecReceiver, WebhookReceiver
 from fabmon.alerts.template import BUILT_IN
 from fabmon.analysis.finding import Change
+from fabmon.state_file import StateFile
 from tests import work
 from tests.goldens import check_golden
 from tests.unit.alerts.alertmanager import Posts, posts
@@ -166,8 +166,10 @@ async def test_a_command_that_fails_is_an_error(command: tuple[str, ...], compla
 
 
 def test_what_was_sent_is_remembered_by_one_process_at_a_time() -> None:
-    first, second = SentMemory("pager", "pod7"), SentMemory("pager", "pod7")
-    assert SentMemory("pager", "pod8").path != first.path
+    first, second, other = (
+        StateFile(Alert, "alerts", cluster, "pager") for cluster in ("pod7", "pod7", "pod8")
+    )
+    assert other.path != first.path
     assert first.acquire()
     assert not second.acquire()
     first.save([ALERT])
@@ -183,7 +185,7 @@ def test_what_was_sent_is_remembered_by_one_process_at_a_time() -> None:
 def test_what_an_earlier_run_sent_is_closed_only_when_it_is_not_found_again() -> None:
     gone, there = ALERT, Alert(id="b", kind="b", severity="note", finding=finding("b"))
     box = outbox()
-    box.inherit([gone, there], now_s=0)
+    box.inherit([gone, there])
     box.accept({}, now_ns=1)
     box.accept({"b": there}, now_ns=2)
     assert box.due(0, 10) == []
@@ -198,7 +200,10 @@ def test_killed_and_restarted_a_webhook_is_posted_each_change_once(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     config, scenario = tmp_path / "fabmon.toml", tmp_path / "scenario.toml"
-    config.write_text(f'[alerts.receivers.hook]\ntype = "webhook"\nurl = "{hook.url}"\n')
+    config.write_text(
+        "[alerts]\nkeep_open_s = 0\n"
+        f'[alerts.receivers.hook]\ntype = "webhook"\nurl = "{hook.url}"\n'
+    )
     command = [sys.executable, "-m", "tests.unit.alerts.played_fabric", str(config), str(scenario)]
 
     def watch(fault_s: float) -> subprocess.Popen[bytes]:
@@ -231,9 +236,7 @@ def test_killed_and_restarted_a_webhook_is_posted_each_change_once(
 
 async def test_ten_thousand_findings_in_a_minute_are_few_messages(hook: Posts) -> None:
     """Four causes on 2,500 nodes each; every finding lasts three ticks of the minute."""
-    config = AlertsConfig(
-        receivers={"hook": WebhookReceiver(url=hook.url)}, group_above=20, max_per_minute=60
-    )
+    config = AlertsConfig(receivers={"hook": WebhookReceiver(url=hook.url)}, keep_open_s=0)
     causes = ("incast", "slow_receiver", "host_pcie_limit", "link_errors")
     every = [finding(f"gpu{number:05}", causes[number % 4]) for number in range(10_000)]
     async with Alerts(config, "pod7") as alerts:

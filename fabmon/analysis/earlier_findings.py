@@ -1,0 +1,200 @@
+"""Findings that were open when an earlier run ended: taken up again, until it is known of each
+whether it is still so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from fabmon.analysis.causes import CAUSES
+from fabmon.analysis.detectors import driver_failed, node_lost
+from fabmon.analysis.fabric_structure import FabricStructure, keep_cables
+from fabmon.analysis.finding import Finding, Trait
+from fabmon.analysis.scene import Scene
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.tick import NodeState, NodeStatus
+
+_JUDGED_AFTER_S = 120.0
+"""Seconds after its nodes answered in which a finding is found again, if it is still so: changes of
+carrier are counted over so long, and a job is judged by 40 ticks."""
+
+_ANSWERED = (NodeState.UP, NodeState.STALE, NodeState.LOST)
+_FAILED = (NodeState.FAILED,)
+
+_MOST = 4096
+"""Findings that are taken up, most severe first."""
+
+
+class EarlierFinding(msgspec.Struct, frozen=True):
+    """An open finding as it is kept between two runs. Its rows are of one run: `ports` are their
+    ids, `was_up` those that had been up."""
+
+    finding: Finding
+    ports: tuple[str, ...] = ()
+    was_up: tuple[str, ...] = ()
+
+
+def kept_findings(scene: Scene) -> Iterator[EarlierFinding]:
+    """The open findings of a scene, most severe first."""
+    snapshot = scene.snapshot
+    for finding in scene.findings:
+        ports = [snapshot.fabric.ports[row] for row in finding.rows]
+        yield EarlierFinding(
+            msgspec.structs.replace(finding, rows=()),
+            tuple(port.id for port in ports),
+            tuple(port.id for port in ports if snapshot.was_up[port.row]),
+        )
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """A finding of which it is not known yet whether it is still so. `rows` are those of its ports
+    that have been read; `waits_for` is what has not been, a text; `left_s` the time that remains
+    once all has been, None before."""
+
+    kept: EarlierFinding
+    rows: tuple[int, ...] = ()
+    waits_for: str = ""
+    left_s: float | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all its ports have been read."""
+        return len(self.rows) == len(self.kept.ports)
+
+    @property
+    def is_of_link(self) -> bool:
+        """Whether it is about a cable: one end is enough."""
+        return Trait.OF_LINK in CAUSES[self.kept.finding.cause].traits
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether rules can read its rows."""
+        is_lost = self.kept.finding.cause == node_lost.CAUSE.name
+        return is_lost or self.is_complete or (self.is_of_link and bool(self.rows))
+
+    def wait(self, snapshot: Snapshot) -> None:
+        """Note what has to be read before it can be judged, or let time pass."""
+        finding = self.kept.finding
+        names = [name.partition("/")[0] for name in (*self.kept.ports[:2], finding.subject)]
+        known = [snapshot.statuses[name] for name in names if name in snapshot.statuses]
+        self.waits_for = _waits_for(known)
+        if not self.waits_for and finding.cause == driver_failed.CAUSE.name:
+            self.waits_for = _driver(snapshot, names[0], self.rows)
+        if self.waits_for:
+            self.left_s = None
+        elif self.left_s is None:
+            is_state = Trait.GONE in CAUSES[finding.cause].traits and bool(known)
+            self.left_s = 0.0 if is_state else _JUDGED_AFTER_S
+        else:
+            self.left_s = max(0.0, self.left_s - snapshot.interval_s)
+
+
+class EarlierFindings:
+    """The findings that an earlier run left open, as far as they are not judged anew."""
+
+    def __init__(self, kept: Iterable[EarlierFinding] = ()) -> None:
+        self._awaited = {
+            each.finding.key: _Awaited(each)
+            for each in list(kept)[:_MOST]
+            if each.finding.cause in CAUSES and each.finding.until_ns is None
+        }
+        self._was_up: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._awaited)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Those that are not judged yet."""
+        return [each.kept.finding for each in self._awaited.values()]
+
+    @property
+    def not_judged(self) -> set[str]:
+        """Keys of those that stay open, whether their condition holds or not."""
+        return {key for key, each in self._awaited.items() if each.left_s is None or each.left_s}
+
+    def unusable(self) -> set[str]:
+        """Keys of those whose ports have not been read."""
+        return {key for key, each in self._awaited.items() if not each.is_usable}
+
+    def accept(
+        self, snapshot: Snapshot, opened: Mapping[str, Finding], held: Collection[str]
+    ) -> list[Finding]:
+        """Take a tick. Those that are not open any more, or whose condition `held`, are judged.
+
+        Returns the open findings whose ports were read first at this tick, with their rows.
+        """
+        ids = {name for each in self._awaited.values() for name in each.kept.ports}
+        nodes = {name.partition("/")[0] for name in ids}
+        rows = {
+            port.id: port.row
+            for node in snapshot.fabric.nodes
+            if node.name in nodes
+            for port in node.ports
+            if port.id in ids
+        }
+        located = []
+        for key, each in list(self._awaited.items()):
+            found = tuple(rows[name] for name in each.kept.ports if name in rows)
+            self._was_up |= {rows[name] for name in each.kept.was_up if name in rows}
+            is_new, each.rows = found != each.rows, found
+            if key not in opened or (key in held and each.is_complete):
+                del self._awaited[key]
+            elif key in held:
+                each.waits_for, each.left_s = "", 0.0
+            else:
+                each.wait(snapshot)
+                if is_new:
+                    located.append(msgspec.structs.replace(opened[key], rows=found))
+        return located
+
+    def with_was_up(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot, with the ports that had been up in the earlier run."""
+        if not self._was_up:
+            return snapshot
+        was_up = snapshot.was_up.copy()
+        was_up[list(self._was_up)] = True
+        return replace(snapshot, was_up=was_up)
+
+    def keep_cables(self, structure: FabricStructure) -> None:
+        """Cable the ends of links that had a fault, where nothing reports a cable of them: LLDP has
+        no neighbour at a port that is down."""
+        for each in self._awaited.values():
+            ends, finding = each.kept.ports[:2], each.kept.finding
+            is_link = Trait.OF_LINK in CAUSES[finding.cause].traits and finding.subject in ends
+            if is_link and len(each.rows) == 2 == len(each.kept.ports):
+                keep_cables(
+                    structure.peer, structure.node, structure.ports, *np.array([each.rows]).T
+                )
+
+    def marked(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """Open findings; those of which nothing is known yet say so."""
+        awaited: Mapping[str, _Awaited] = self._awaited
+        return tuple(
+            msgspec.structs.replace(each, unseen=awaited[each.key].waits_for)
+            if each.key in awaited and awaited[each.key].waits_for
+            else each
+            for each in findings
+        )
+
+
+def _waits_for(nodes: list[NodeStatus]) -> str:
+    """Which node has to answer before anything is known, in a sentence; empty: none. Of one that
+    cannot be reached another end of the cable may speak."""
+    silent = [each for each in nodes if each.state not in _ANSWERED]
+    if not silent or (len(silent) < len(nodes) and all(each.state in _FAILED for each in silent)):
+        return ""
+    return f"whether it is still so: {silent[0].node} has not answered since fabmon was started"
+
+
+def _driver(snapshot: Snapshot, node: str, rows: tuple[int, ...]) -> str:
+    """What a kernel logged before is not read again: a driver works if it logs so or if its device
+    carries traffic."""
+    traffic = [snapshot.column(name)[list(rows)] for name in ("tx_bps", "rx_bps")]
+    if snapshot.logs.get(node) or (np.nan_to_num(traffic) > 0).any():
+        return ""
+    return "whether it is still so: the kernel logged it before fabmon was started"
