@@ -65,7 +65,7 @@ def cache_directory() -> str:
         raise Refused("there is no cache directory: set XDG_CACHE_HOME to an absolute path")
     cache = os.path.join(home, "fabmon-zipapp")
     try:
-        os.makedirs(home, exist_ok=True)
+        os.makedirs(home, 0o700, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkdir(cache, 0o700)
     except OSError as error:
