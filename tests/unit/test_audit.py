@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from collectors.wire import Object
@@ -248,6 +250,17 @@ def test_a_card_that_is_not_there() -> None:
     assert (
         problem.text == "2 rails, most of its peers have 4; nothing at 0000:02:00.0, 0000:03:00.0"
     )
+
+
+def test_a_node_that_reports_the_hostname_of_another_one_is_named() -> None:
+    known = survey(rack())
+    named = {
+        node: msgspec.structs.replace(each, hostname="gpu1" if node in ("gpu1", "gpu3") else node)
+        for node, each in known.hellos.items()
+    }
+    (problem,) = audit(replace(known, hellos=named))
+    assert listed([problem]) == [("hostname_shared", NOTE, ("gpu1", "gpu3"))]
+    assert problem.text == "2 nodes have the name gpu1, by the hosts file or as hostname"
 
 
 def test_other_kinds_of_hosts_may_have_fewer_rails() -> None:

@@ -18,6 +18,7 @@ _CHECKS: tuple[Callable[[Survey], Iterable[Problem]], ...] = (
     rails.roce_mtu_small,
     rails.pfc_differs,
     rails.ecn_differs,
+    nodes.shared_hostnames,
     nodes.flapping,
     rails.leaves_differ,
     rails.miscabled_ports,

@@ -47,6 +47,25 @@ def doubtful(survey: Survey) -> Iterator[Problem]:
         )
 
 
+def shared_hostnames(survey: Survey) -> Iterator[Problem]:
+    """Nodes that report one hostname, or that of another node of the hosts file."""
+    by_name: defaultdict[str, set[str]] = defaultdict(set)
+    for node, hello in survey.hellos.items():
+        if hello.hostname:
+            by_name[hello.hostname.lower()].add(node)
+    for name, nodes in by_name.items():
+        if name in survey.hellos:
+            nodes.add(name)
+        if len(nodes) > 1:
+            yield Problem(
+                check="hostname_shared",
+                severity=NOTE,
+                ports=tuple(sorted(nodes)),
+                text=f"{len(nodes)} nodes have the name {name}, by the hosts file or as hostname",
+                advice="LLDP names nodes by it: give each its own, or see who takes another's.",
+            )
+
+
 def flapping(survey: Survey) -> Iterator[Problem]:
     """Links that changed carrier since boot far more often than their peers."""
     known = [
