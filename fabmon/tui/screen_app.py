@@ -13,6 +13,7 @@ from textual.timer import Timer
 from textual.widgets import Input
 
 from fabmon.tui.containment import ContainingApp
+from fabmon.tui.drawings import LEAVING
 from fabmon.tui.line import fit
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
@@ -77,6 +78,7 @@ class ScreenApp(ContainingApp):
                 await self._handle_next_key()
             elif len(self._waiting_keys) > _MOST_WAITING:
                 self._waiting_keys.clear()
+                self.drawings.heard()
                 self.say("keys are left out: more came than can be handled")
             elif self._key is None:
                 await self._handle_next_key()
@@ -107,6 +109,8 @@ class ScreenApp(ContainingApp):
 
     async def _handle_key(self, key: events.Key) -> None:
         target = self.focused or self.screen
+        if key.key in LEAVING:
+            self.drawings.heard()
         self._key = key
         self._key_limit = self.set_timer(_LONGEST_KEY_S, self._handle_next_key)
         await super().on_event(key)

@@ -34,6 +34,7 @@ from textual.message import Message
 from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as WidgetTheme
 
+from fabmon.tui.drawings import CHECK_S, SIGNAL, Drawings
 from fabmon.tui.palette import Depth, Theme
 from fabmon.tui.terminal_background import ANSWER, ANSWER_BEGUN, QUERY, theme_of
 
@@ -326,6 +327,7 @@ class TerminalDriver(LinuxDriver):
         self._file = _Output(sys.__stderr__)  # type: ignore[assignment]
         self._answer: Callable[[Theme], object] = lambda _: None
         self._answer_until_s = 0.0
+        self._drawings: Drawings = getattr(app, "drawings", None) or Drawings()
 
     def ask_background(self, answer: Callable[[Theme], None]) -> None:
         """Ask the terminal for its background; `answer` is called in the event loop.
@@ -373,6 +375,16 @@ class TerminalDriver(LinuxDriver):
                 self._answer_until_s = 0.0
                 self._answer(theme)
 
+    def start_application_mode(self) -> None:
+        """As Textual does; a key may end a drawing from now on."""
+        signal.signal(SIGNAL, self._drawings.end)
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def _post(self, event: Message) -> None:
+        if isinstance(event, Key):
+            self._drawings.pressed(event.key)
+        self.process_message(event)
+
     def _run_input_thread(self) -> None:
         try:
             self.run_input_thread()
@@ -386,7 +398,9 @@ class TerminalDriver(LinuxDriver):
             selector.register(self.fileno, selectors.EVENT_READ)
             # At the end an answer that is under way is awaited: the shell would take it for keys.
             while not self.exit_event.is_set() or self._awaits_answer:
-                is_ready = bool(selector.select(parser.wait_s or _POLL_S))
+                poll_s = CHECK_S if self._drawings.is_awaited else _POLL_S
+                is_ready = bool(selector.select(parser.wait_s or poll_s))
+                self._drawings.check()
                 data = self._read() if is_ready else b""
                 if is_ready and not data:
                     self._answer_until_s = 0.0
@@ -397,7 +411,7 @@ class TerminalDriver(LinuxDriver):
                 if self.exit_event.is_set():
                     continue
                 for event in typed_or_pasted([*parser.feed(text), *parser.tick()]):
-                    self.process_message(event)
+                    self._post(event)
 
     def _read(self) -> bytes:
         """The next bytes of input; empty after a hang-up."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -11,7 +14,9 @@ from textual.events import Key
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import FabmonApp
+from fabmon.tui.drawings import SIGNAL, Drawings
 from fabmon.tui.key_table import KEYS
+from fabmon.tui.line import Line
 from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
@@ -312,3 +317,37 @@ async def test_ctrl_c_overtakes_the_keys_that_wait(monkeypatch: pytest.MonkeyPat
         run.app.post_message(Key("ctrl+c", None))
         await run.until(lambda: run.app.return_code == 130)
         assert len(handled) < 10
+
+
+@pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
+async def test_a_key_is_heard_though_a_drawing_does_not_end(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(COLLISION) as run:
+        drawings = run.app.drawings
+        before = signal.signal(SIGNAL, drawings.end)
+        monkeypatch.setattr(NodesScreen, "lines", _draws_without_end)
+        pressed = threading.Thread(target=_press, args=(drawings, key))
+        try:
+            run.app.post_message(Key("n", "n"))
+            run.app.post_message(Key(key, key if len(key) == 1 else None))
+            pressed.start()
+            await run.until(lambda: not drawings.is_awaited)
+            await run.until(lambda: run.app._exit or (key == "escape" and run.view == "overview"))
+        finally:
+            pressed.join()
+            signal.signal(SIGNAL, before)
+
+
+def _draws_without_end(*_: object) -> list[Line]:
+    for _number in range(10**9):
+        pass
+    raise AssertionError("nothing ended it")
+
+
+def _press(drawings: Drawings, key: str) -> None:
+    """What the thread that reads keys does."""
+    drawings.pressed(key)
+    while drawings.is_awaited:
+        drawings.check()
+        time.sleep(0.01)

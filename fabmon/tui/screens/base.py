@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from fabmon.fabric.filter import FilterError
 from fabmon.fabric.wording import plural
 from fabmon.tui import keys
 from fabmon.tui.containment import Contained, ContainingApp, view_of
+from fabmon.tui.drawings import DrawingEnded
 from fabmon.tui.line import FindingTarget, Line, Span, being_read, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
@@ -31,6 +32,8 @@ from fabmon.tui.widgets.prompts import FilterBar
 
 _MARKING_VIEWS = (*keys.ROOT_VIEWS, "node", "pair")
 """The views that mark the links of the selected finding."""
+_DRAW_AGAIN_S = 1.0
+"""When a drawing that a key ended is tried again, unless a tick comes before."""
 _FILTER_KEYS = (("enter", "enter", "keep"), ("escape", "esc", "clear"))
 _NO_MATCH = "no port matches; esc clears the filter"
 _NO_MATCH_YET = "no port matches yet: the past is being read"
@@ -106,6 +109,9 @@ class ViewScreen(Contained, Screen[None]):
         try:
             self._paint()
             self._keep_focus()
+        except DrawingEnded:
+            # What is on the screen stays: a key that was waiting is handled first.
+            self.set_timer(_DRAW_AGAIN_S, self._draw_again)
         except Exception as error:
             self._paint_failure(error)
         else:
@@ -243,6 +249,10 @@ class ViewScreen(Contained, Screen[None]):
         """Draw the view when it is laid out, or on top again."""
         self.call_after_refresh(self._draw_at_once)
 
+    def _draw_again(self) -> None:
+        if self.is_current:
+            self.paint()
+
     def _draw_at_once(self) -> None:
         self.paint()
         self._until_drawn.close()
@@ -328,7 +338,9 @@ class LineScreen(ViewScreen):
     def draw(self, ctx: DrawContext) -> None:
         """Draw title and lines."""
         height = self.query_one("#lines", LineView).outer_size.height
-        lines = self.lines(ctx.sized(ctx.width - 1, height))
+        app = self.app
+        with app.drawings.drawing() if isinstance(app, ContainingApp) else nullcontext():
+            lines = self.lines(ctx.sized(ctx.width - 1, height))
         self._draw_lines(being_read(lines) if ctx.time.is_reading else lines)
 
     def draw_waiting(self) -> None:
