@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 
 from fabmon.fabric.model import Fabric, Port
-from fabmon.fabric.wording import ABSENT, NO_BREAK_SPACE, attach_units
+from fabmon.fabric.wording import ABSENT, NO_BREAK_SPACE, attach_units, plural
 
 
 class NodeTarget(NamedTuple):
@@ -192,6 +192,11 @@ def paragraph(
     return [
         line((" " * indent + part, style), target=target) for part in wrap(text, width - indent - 1)
     ]
+
+
+def more_rows(count: int, what: str, style: Style) -> list[Line]:
+    """That a table has so many more rows than it shows; no line for 0."""
+    return [line((f"   {plural(count, f'more {what}')}: / filters", style))] if count else []
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -127,3 +127,8 @@ def test_why_a_node_does_not_answer_is_told_whole() -> None:
     shown = [line.text for line in node_page(ctx, scene.snapshot.fabric.node("leaf1"))]
     assert all(len(line) <= 79 for line in shown)
     assert command in " ".join(" ".join(shown).split())
+
+
+def test_of_more_ports_than_any_node_has_so_many_are_on_the_page() -> None:
+    shown = page(World(fabric(leaves=1, spines=600, hosts=1)), "leaf1", 80, 24)
+    assert shown[-1] == "   96 more ports: / filters"

@@ -38,6 +38,7 @@ from fabmon.tui.line import (
     Target,
     fit,
     line,
+    more_rows,
     paragraph,
     right,
 )
@@ -45,7 +46,6 @@ from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text import chart
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.pages.jobs import more_rows
 
 _TITLES = {
     JOB: "Jobs",
@@ -112,7 +112,7 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
             lines.append(_head(ctx, title, name))
             shown = subjects[:_MOST_ROWS]
             lines += [_row(ctx, each, name, rows, named) for each in shown]
-            lines += more_rows(len(subjects) - len(shown), kind, ctx)
+            lines += more_rows(len(subjects) - len(shown), kind, palette.dim)
     for text in _notes(found):
         lines += paragraph(text, ctx.width, palette.dim, indent=1)
     return lines

@@ -24,7 +24,17 @@ from fabmon.fabric.wording import (
     plural,
     rounded_percent,
 )
-from fabmon.tui.line import JobTarget, Line, Span, fit, line, paragraph, right, wrap
+from fabmon.tui.line import (
+    JobTarget,
+    Line,
+    Span,
+    fit,
+    line,
+    more_rows,
+    paragraph,
+    right,
+    wrap,
+)
 from fabmon.tui.palette import Palette
 from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
@@ -141,13 +151,7 @@ def page(ctx: DrawContext, every: Sequence[Job], jobs: Sequence[JobSummary]) -> 
         head += f"  {_aligned(each, each.title)}"
     lines.append(line((fit(f"{head}  {_findings_title(ctx)}", ctx.width), palette.dim)))
     lines += [_row(ctx, job, columns, number, name, user) for job in jobs]
-    return lines + more_rows(len(every) - len(jobs), "job", ctx)
-
-
-def more_rows(count: int, what: str, ctx: DrawContext) -> list[Line]:
-    """That a table has so many more rows than it shows; nothing for 0."""
-    text = f"   {plural(count, f'more {what}')}: / filters" if count else ""
-    return [line((text, ctx.palette.dim))] if text else []
+    return lines + more_rows(len(every) - len(jobs), "job", palette.dim)
 
 
 def ras_page(ctx: DrawContext, texts: Sequence[str]) -> list[Line]:

@@ -15,7 +15,19 @@ from fabmon.fabric.model import NVLINK, ROLE_ORDER, Node, Port
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import NO_BREAK_SPACE, RATE, Unit, compact, percent, plural
-from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, peer, right, wrap
+from fabmon.tui.line import (
+    Hit,
+    Line,
+    PortTarget,
+    Span,
+    fit,
+    line,
+    more_rows,
+    paragraph,
+    peer,
+    right,
+    wrap,
+)
 from fabmon.tui.metrics import combined_traffic_text, unit_of
 from fabmon.tui.text import chart
 from fabmon.tui.text.draw_context import DrawContext
@@ -26,6 +38,8 @@ from fabmon.tui.text.pages.port_facts import congestion, fact, shared_facts
 _MINUTES = 5
 _MOST_MESSAGES = 4
 """Messages of the kernel on the page."""
+_MOST_PORTS = 512
+"""Ports on the page, 0.5 ms each at every tick: of more, a filter chooses."""
 _INDENT = 5
 _SHARE = 6
 _MARKS = 3
@@ -73,6 +87,7 @@ def node_page(ctx: DrawContext, node: Node) -> list[Line]:
         if port.role != NVLINK and (matched is None or matched.ports[port.row])
     ]
     ports.sort(key=lambda port: ROLE_ORDER.index(port.role))
+    left_out, ports = len(ports[_MOST_PORTS:]), ports[:_MOST_PORTS]
     if not ports:
         text = "No port matches the filter" if node.ports else "No data from this node yet"
         return [*lines, line((f"   {text}", palette.dim))]
@@ -95,7 +110,7 @@ def node_page(ctx: DrawContext, node: Node) -> list[Line]:
     in_full = spare >= sum(table.own_lines for table in tables)
     for head, table in zip(heads, tables, strict=True):
         lines += [*head, *table.lines(layout, in_full)]
-    return lines
+    return lines + more_rows(left_out, "port", palette.dim)
 
 
 class _Table:
