@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import os
 import shlex
 import time
 from pathlib import Path
@@ -32,7 +34,8 @@ class LivePage:
     """
 
     def __init__(self, directory: Path, title: str) -> None:
-        """Raises UsageError for a directory that cannot be written to."""
+        """Raises UsageError for a directory that cannot be written to, or has another's page."""
+        self._lock = _locked(directory)
         self._path = directory / "index.html"
         self._title = title
         self._digest: Digest | None = None
@@ -71,9 +74,12 @@ class LivePage:
             self._writing = asyncio.create_task(asyncio.to_thread(self._write, made))
 
     async def close(self) -> None:
-        """Wait for the page that is being written."""
+        """Wait for the page that is being written; another watch may then write there."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _write(self, made: Digest) -> None:
         source = ReportSource("", 0, f"fabmon {__version__}", "", self._title, ())
@@ -88,3 +94,23 @@ class LivePage:
         if self._is_failing:
             _LOG.warning("--page: %s: written again", self._path)
         self._is_failing = False
+
+
+def _locked(directory: Path) -> int | None:
+    """The directory, open and locked for this process: two watches would replace each other's page.
+
+    None where there is none, or no locks. Raises UsageError where another watch has it.
+    """
+    try:
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        if isinstance(error, BlockingIOError):
+            text = f"--page {directory}: another watch writes its page there: name another"
+            raise UsageError(text) from None
+        return None
+    return lock

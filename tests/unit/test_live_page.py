@@ -97,3 +97,11 @@ async def test_a_directory_that_goes_costs_one_line(
     directory.mkdir()
     await written(page, scenes[6])
     assert "written again" in caplog.messages[1]
+
+
+async def test_two_watches_do_not_share_a_page(tmp_path: Path) -> None:
+    page = LivePage(tmp_path, "pod7")
+    with pytest.raises(UsageError, match="another watch writes its page there"):
+        LivePage(tmp_path, "pod8")
+    await page.close()
+    await LivePage(tmp_path, "pod8").close()
