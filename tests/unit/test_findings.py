@@ -328,7 +328,7 @@ def condition(lost: float, names: str, **fields: Any) -> Condition:
 
 def life_of(*conditions: Condition) -> list[tuple[Change, Finding]]:
     """What changes at each tick, until the finding has closed."""
-    tracker = FindingTracker(FindingThresholds(5.0, 20.0, 1.0))
+    tracker = FindingTracker(FindingThresholds(5.0, 300.0, 20.0, 1.0))
     ticks = [[each] for each in conditions] + [[]] * 6
     return [
         change
