@@ -14,6 +14,7 @@ from fabmon.fabric.flows.sampled import FlowSamples
 from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.model import Host
+from fabmon.fabric.timestamp import TimeNs
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 
 STALE_READS = 2.5
@@ -57,7 +58,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
     node: str
     state: NodeState
-    since_ns: int
+    since_ns: TimeNs
     reason: str = ""
     cause: str = ""
 
@@ -73,6 +74,7 @@ class Tick(msgspec.Struct, frozen=True):
     `jobs` are the scheduler's, where they or what is known of them changed, else None;
     `collectives` likewise those that NCCL Inspector measured. `jobs_read_ns` is when Slurm reported
     its jobs again (wall clock), the same ones where `jobs` is None; 0 where it did not.
+    `clock_jumped_ns` is by how much the console's wall clock was set since the tick before.
     """
 
     seq: int
@@ -88,6 +90,7 @@ class Tick(msgspec.Struct, frozen=True):
     jobs: JobReport | None = None
     collectives: CollectiveReport | None = None
     jobs_read_ns: int = 0
+    clock_jumped_ns: int = 0
 
 
 ReadColumns = Callable[[Sequence[int]], tuple[NDArray[np.uint64], NDArray[np.bool_]]]

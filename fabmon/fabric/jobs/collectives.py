@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from fabmon.fabric.timestamp import TimeNs
+
 OPERATIONS = frozenset(
     {
         *("allreduce", "allgather", "reducescatter", "broadcast", "reduce"),
@@ -36,7 +38,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lowest: float = 0.0
     lowest_host: str = ""
     hosts: tuple[str, ...] = ()
-    latest_ns: int = 0
+    latest_ns: TimeNs = 0
 
 
 class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,7 +50,7 @@ class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     wall clock.
     """
 
-    read_ns: int = 0
+    read_ns: TimeNs = 0
     reason: str = ""
     lost: int = 0
     unread: int = 0

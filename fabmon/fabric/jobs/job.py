@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from fabmon.fabric.timestamp import TimeNs
+
 SLURM = "slurm"
 HOSTFILE = "hostfile"
 KUBERNETES = "kubernetes"
@@ -35,7 +37,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user: str = ""
     partition: str = ""
     nodes: tuple[str, ...] = ()
-    start_ns: int = 0
+    start_ns: TimeNs = 0
     pods: tuple[str, ...] = ()
 
     @property
@@ -67,7 +69,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     source: str
-    read_ns: int = 0
+    read_ns: TimeNs = 0
     reason: str = ""
     jobs: tuple[Job, ...] = ()
     notes: tuple[str, ...] = ()

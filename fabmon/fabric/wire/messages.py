@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from collectors import wire
+from fabmon.fabric.timestamp import TimeNs
 
 _MAX_TEXT = 400
 _COUNTERS_END = 1 << 64
@@ -196,7 +197,7 @@ class Notice(msgspec.Struct, frozen=True):
     reason: str = ""
     text: str = ""
     # Left out where there is none, as in the notices of probes and of older recordings.
-    logged_ns: int | msgspec.UnsetType = msgspec.UNSET
+    logged_ns: TimeNs | msgspec.UnsetType = msgspec.UNSET
 
 
 class BurstPort(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
+from fabmon.fabric.timestamp import TimeNs
 from fabmon.fabric.wire.hello_limits import LONGEST_INTERVAL_S
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, printable
 from fabmon.recording.format.errors import Damaged
@@ -24,6 +25,10 @@ T = TypeVar("T")
 FORMAT = (1, 0)
 """Major and minor version of the format. A reader refuses a later major; of a later minor it reads
 what it knows."""
+
+MOST_TICKS = 1 << 53
+TickNumber = Annotated[int, msgspec.Meta(ge=0, le=MOST_TICKS)]
+"""The number of a tick: more than any feed counts to, and exact as a float."""
 
 SUFFIX = ".fabrec"
 """How the names of recordings end."""
@@ -42,13 +47,13 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     format: tuple[int, int] = FORMAT
-    started_ns: int
+    started_ns: TimeNs
     interval_s: Annotated[float, msgspec.Meta(ge=1e-3, le=LONGEST_INTERVAL_S)]
     hosts: tuple[Host, ...]
     tool: str = ""
     recorder: str = ""
     title: str = ""
-    run_ns: int = 0
+    run_ns: TimeNs = 0
 
     @property
     def run_started_ns(self) -> int:
@@ -59,8 +64,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Everything in a tick except counters."""
 
-    seq: int
-    time_ns: int
+    seq: TickNumber
+    time_ns: TimeNs
     hosts: tuple[Host, ...] = ()
     hellos: tuple[tuple[str, Hello], ...] = ()
     statuses: tuple[NodeStatus, ...] = ()
@@ -69,7 +74,7 @@ class EventsRecord(msgspec.Struct, frozen=True, kw_only=True):
     sampled: tuple[FlowSamples, ...] | msgspec.UnsetType = msgspec.UNSET
     jobs: JobReport | msgspec.UnsetType = msgspec.UNSET
     collectives: CollectiveReport | msgspec.UnsetType = msgspec.UNSET
-    jobs_read_ns: int | msgspec.UnsetType = msgspec.UNSET
+    jobs_read_ns: TimeNs | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of(cls, tick: Tick) -> EventsRecord | None:
@@ -111,8 +116,8 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The result of all events up to and including tick `seq`; hellos are named by their digest."""
 
     session: SessionRecord
-    seq: int
-    time_ns: int
+    seq: TickNumber
+    time_ns: TimeNs
     hosts: tuple[Host, ...]
     hellos: tuple[tuple[str, str], ...]
     statuses: tuple[NodeStatus, ...]
@@ -141,6 +146,19 @@ class TopologyRecord(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[tuple[str, tuple[int, ...]], ...]
 
 
+class NotedFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a note's finding that commands read whichever fabmon wrote them."""
+
+    cause: str = ""
+    opened_as: str = ""
+    subject: str = ""
+    severity: str = ""
+    text: str = ""
+    since_ns: TimeNs = 0
+    until_ns: TimeNs | None = None
+    seen_ns: TimeNs | None = None
+
+
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A bookmark or a change of a finding.
 
@@ -150,8 +168,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: str
-    time_ns: int
-    seq: int
+    time_ns: TimeNs
+    seq: TickNumber
     text: str
     change: str = ""
     ports: tuple[str, ...] = ()

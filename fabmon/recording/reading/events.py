@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fabmon.fabric.model import Host
-from fabmon.fabric.wire.hello_limits import HelloLimits
-from fabmon.fabric.wire.messages import Hello, WireError
-from fabmon.recording.format.errors import Damaged, NotARecording, TooNew
+from fabmon.fabric.wire.messages import Hello
+from fabmon.recording.format.errors import NotARecording, TooNew
 from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
 from fabmon.recording.format.records import (
     FORMAT,
@@ -26,9 +25,6 @@ from fabmon.recording.reading.spans import BlockCache, SortedFrames
 _CACHED_RECORDS = 1024
 _CACHED_BYTES = 1 << 29
 """The most that cached records of events take, by their estimate."""
-
-_WIDEST = Host(name="", via="exporters")
-"""A node that may report others: which node a recorded hello is from does not matter here."""
 
 _MAX_UNUSED_HELLOS = 1 << 12
 
@@ -190,7 +186,7 @@ class EventLog:
     def _record(self, entry: FrameEntry) -> EventsRecord | None:
         """The events of one tick, cached: decoding a thousand hellos takes a tenth of a second."""
         if entry.offset not in self._records:
-            record = self._reader.json(entry, EventsRecord, _check_events, _nodes_in)
+            record = self._reader.json(entry, EventsRecord, _nodes_in)
             size = self._reader.budget.expanded(entry.offset)
             self._records[entry.offset] = (record, size)
             self._cached_bytes += size
@@ -218,7 +214,7 @@ class EventLog:
             if all(name in self._hellos for _, name in record.hellos):
                 break
             self._drop_hellos({name for _, name in record.hellos})
-            named = self._reader.json(each, dict[str, Hello], _check_named, self._new_hellos)
+            named = self._reader.json(each, dict[str, Hello], self._new_hellos)
             if named is not None:
                 self._hellos |= {name: named[name] for name in self._new_hellos(named)}
         return self._hellos
@@ -239,9 +235,9 @@ def verify_record(reader: FrameReader, entry: FrameEntry) -> None:
     """Decode the record of a frame, if it has one; a damaged one is a loss."""
     kind = entry.header.kind
     if kind == FrameKind.EVENTS:
-        reader.json(entry, EventsRecord, _check_events)
+        reader.json(entry, EventsRecord)
     elif kind == FrameKind.HELLOS:
-        reader.json(entry, dict[str, Hello], _check_named)
+        reader.json(entry, dict[str, Hello])
     elif kind in _RECORDS:
         reader.json(entry, _RECORDS[kind])
 
@@ -250,20 +246,3 @@ def _nodes_in(record: EventsRecord) -> set[str]:
     """The nodes whose latest hello, status, notices or host a state may have from these events."""
     nodes = {node for node, _ in record.hellos} | {node for node, _ in record.notices}
     return nodes | {each.node for each in record.statuses} | {host.name for host in record.hosts}
-
-
-def _check_events(record: EventsRecord) -> None:
-    _check_hellos(hello for _, hello in record.hellos)
-
-
-def _check_named(hellos: Mapping[str, Hello]) -> None:
-    _check_hellos(hellos.values())
-
-
-def _check_hellos(hellos: Iterable[Hello]) -> None:
-    """Raise Damaged for a hello that no console would have accepted."""
-    try:
-        for hello in hellos:
-            HelloLimits(_WIDEST).admit(hello)
-    except WireError as error:
-        raise Damaged(str(error)) from None

@@ -28,6 +28,7 @@ from fabmon.recording.format.records import decode_sanitised, memory_estimate
 from fabmon.recording.format.sections import ZstdError, decompress
 from fabmon.recording.reading.budget import ReadBudget
 from fabmon.recording.reading.open_files import OpenFiles, SourceFile
+from fabmon.recording.reading.record_checks import check_record, check_ticks, has_sound_times
 
 _CHUNK_BYTES = 1 << 20
 
@@ -179,6 +180,7 @@ class FrameReader:
         """The decoded block of a frame. Raises Damaged."""
         self.budget.expand(entry)
         block = decode_block(self.payload(entry), self.budget.large)
+        check_ticks(entry.header, block.ticks)
         self.budget.expand(entry, block.expanded_bytes)
         return block
 
@@ -186,10 +188,9 @@ class FrameReader:
         self,
         entry: FrameEntry,
         kind: type[T],
-        check: Callable[[T], object] | None = None,
         kept_as: Callable[[T], Collection[Hashable]] | None = None,
     ) -> T | None:
-        """A JSON record; None, and a loss, where it is damaged or `check` raises Damaged.
+        """A JSON record; None, and a loss, where it is damaged, see check_record.
 
         `kept_as` returns the names under which the caller keeps its contents, see ReadBudget.keep.
         """
@@ -203,8 +204,7 @@ class FrameReader:
                 raise Damaged(f"the record takes {size >> 10} KiB, more than any recorder writes")
             self.budget.expand(entry, size)
             record = decode_sanitised(data, kind)
-            if check is not None:
-                check(record)
+            check_record(entry.header, record)
             if kept_as is not None:
                 self.budget.keep(entry, kept_as(record))
             return record
@@ -317,6 +317,9 @@ class FrameReader:
         for start, stop in gaps:
             found += self._scan(start, stop, losses, on_progress)
         found.sort(key=lambda entry: entry.offset)
+        text = "the frame ends before it begins"
+        losses += [Loss(e.offset, e.end, text) for e in found if not has_sound_times(e.header)]
+        found = [entry for entry in found if has_sound_times(entry.header)]
         tail = gaps[-1][0] if gaps and gaps[-1][1] == self.size else self.size
         self.provisional = []
         settled_to = self.settled_to

@@ -16,6 +16,7 @@ from fabmon.recording.format.block import Block, RowTicks, decode_ticks
 from fabmon.recording.format.errors import Damaged
 from fabmon.recording.format.frames import FrameEntry, FrameKind
 from fabmon.recording.reading.frame_reader import FrameReader
+from fabmon.recording.reading.record_checks import check_ticks
 
 _Numbered = list[tuple[int, FrameEntry]]
 """Frames with the number of their session."""
@@ -168,7 +169,9 @@ class BlockCache:
         """The ticks from the beginning of a payload, else from the whole of it."""
         start = self._frames.payload_start(entry, _TICKS_BYTES)
         try:
-            return decode_ticks(start)
+            ticks = decode_ticks(start)
+            check_ticks(entry.header, ticks)
+            return ticks
         except Damaged:
             self._read([entry] if entry.offset not in self._blocks else [])
             block = self._blocks.get(entry.offset)

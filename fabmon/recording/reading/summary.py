@@ -82,6 +82,7 @@ def summarise(recording: Recording) -> RecordingSummary:
     notes = recording.notes()
     events = [note for note in notes if note.change in ("", "open")]
     session = recording.sessions[-1]
+    times_ns = [time_ns for time_ns, _ in recording.times()]
     return RecordingSummary(
         path=str(recording.path),
         bytes=recording.size,
@@ -89,11 +90,11 @@ def summarise(recording: Recording) -> RecordingSummary:
         tool=session.tool,
         recorder=session.recorder,
         title=session.title,
-        start=utc(recording.start_ns) if recording.start_ns else None,
-        end=utc(recording.until_ns) if recording.until_ns else None,
+        start=utc(min(times_ns)) if times_ns else None,
+        end=utc(max(times_ns)) if times_ns else None,
         sessions=len(recording.sessions),
         interval_s=recording.interval_s,
-        ticks=sum(1 for _ in recording.times()),
+        ticks=len(times_ns),
         nodes=len(recording.hosts),
         bookmarks=sum(note.kind == "bookmark" for note in notes),
         findings=sum(note.change == "open" for note in notes),

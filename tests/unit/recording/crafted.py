@@ -30,9 +30,13 @@ from tests.builders import SECOND_NS, START_NS, hello, port
 HEADS = 3
 
 
-def frame(kind: FrameKind, payload: bytes, number: int = 0, part: int = 0) -> bytes:
+def frame(
+    kind: FrameKind, payload: bytes, number: int = 0, part: int = 0, lasts_s: int = 0
+) -> bytes:
     time_ns = START_NS + number * SECOND_NS
-    return b"".join(map(bytes, encode_frame(kind, payload, time_ns=time_ns, part=part)))
+    until_ns = time_ns + lasts_s * SECOND_NS
+    pieces = encode_frame(kind, payload, time_ns=time_ns, until_ns=until_ns, part=part)
+    return b"".join(map(bytes, pieces))
 
 
 def record(kind: FrameKind, value: Any, number: int = 0) -> bytes:
@@ -49,7 +53,9 @@ def block(rows: int, columns: int, back: int, number: int = 0, part: int = 0) ->
     """A block in which every column changes; each is predicted by the one `back` before it."""
     layouts = [RowLayout("a", (columns - HEADS,))]
     ticks = RowTicks(
-        np.arange(rows), START_NS + np.arange(rows) * SECOND_NS, np.zeros(rows, np.float32)
+        np.arange(rows),
+        START_NS + (number + np.arange(rows)) * SECOND_NS,
+        np.zeros(rows, np.float32),
     )
     table = np.zeros(columns, PREDICTION)
     table["column"] = np.arange(columns)
@@ -67,7 +73,7 @@ def block(rows: int, columns: int, back: int, number: int = 0, part: int = 0) ->
         pack_section(b"\xff" * ((rows - 1) * -(-columns // 8))),
         pack_section(b"\2" * changes),
     ]
-    return frame(FrameKind.BLOCK, join_sections(sections), number, part)
+    return frame(FrameKind.BLOCK, join_sections(sections), number, part, rows - 1)
 
 
 def prediction_chain() -> bytes:
@@ -96,9 +102,12 @@ def finding_of_objects() -> bytes:
 
 
 def many_findings() -> bytes:
-    note = b'{"kind":"finding","time_ns":1,"seq":1,"text":"x","finding":{"a":[%b]}}'
-    text = note % repeated(b"{},", 12_000)
-    return beginning() + b"".join(record(FrameKind.NOTE, text, number) for number in range(2000))
+    note = b'{"kind":"finding","time_ns":%d,"seq":1,"text":"x","finding":{"a":[%b]}}'
+    many = repeated(b"{},", 12_000)
+    return beginning() + b"".join(
+        record(FrameKind.NOTE, note % (START_NS + number * SECOND_NS, many), number)
+        for number in range(2000)
+    )
 
 
 def finding_nested_deeply() -> bytes:
@@ -144,7 +153,9 @@ def large_minutes() -> bytes:
         *([compress(bytes(2 * ports))] * 2 + [compress(bytes(6 * ports))] * 2),
     ]
     minute = join_sections(sections)
-    return beginning() + b"".join(frame(FrameKind.MINUTE, minute, 60 * n) for n in range(4))
+    return beginning() + b"".join(
+        frame(FrameKind.MINUTE, minute, 60 * n, lasts_s=60) for n in range(4)
+    )
 
 
 def texts_of_spaces() -> bytes:
@@ -168,7 +179,9 @@ def _with_hello(bad: Any) -> bytes:
 
 
 def interval(value: bytes) -> bytes:
-    return record(FrameKind.SESSION, b'{"started_ns":1,"interval_s":%b,"hosts":[]}' % value)
+    return record(
+        FrameKind.SESSION, b'{"started_ns":%d,"interval_s":%b,"hosts":[]}' % (START_NS, value)
+    )
 
 
 CASES: dict[str, Callable[[], bytes]] = {

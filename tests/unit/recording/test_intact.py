@@ -1,0 +1,186 @@
+"""What verify calls intact, every command reads.
+
+FABMON_FUZZ_S is how long to try (`make fuzz`), FABMON_FUZZ_SEED the seed of the first case.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from fabmon.cli.main import cli
+from fabmon.fabric.wording import plural
+from fabmon.history.history import History
+from fabmon.recording.format.errors import RecordingError
+from fabmon.recording.format.frames import FrameEntry, FrameKind, encode_frame
+from fabmon.recording.format.records import Note
+from fabmon.recording.format.sections import compress, decompress
+from fabmon.recording.reading.reader import Recording
+from fabmon.recording.writing.writer import Writer
+from fabmon.session.errors import OutputError, UsageError
+from tests.builders import LeafSpine
+from tests.unit.recording.builders import eventful_ticks, session
+from tests.unit.recording.test_fuzz import crafted
+
+DURATION_S = float(os.environ.get("FABMON_FUZZ_S", "20"))
+SEED = int(os.environ.get("FABMON_FUZZ_SEED", "1"))
+
+COMMANDS = (
+    "info {}",
+    "verify {}",
+    "query findings {}",
+    "query links {}",
+    "query history {} --port {port}",
+    "cut {} -o {out}/cut.fabrec",
+    "replay {} --once",
+    "export {} --format csv",
+    "report {} -o {out}/report.html",
+)
+
+Frames = list[tuple[FrameEntry, bytes]]
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Frames:
+    """Those of a recording of a small fabric with a finding and a bookmark."""
+    path = tmp_path_factory.mktemp("intact") / "a.fabrec"
+    history = History(LeafSpine().hosts)
+    writer = Writer.create(path, session(LeafSpine()))
+    for tick in eventful_ticks():
+        writer.write(tick, history.accept(tick))
+    writer.close()
+    with Recording(path) as recording:
+        frames = [(entry, recording.payload(entry)) for entry in recording.entries()]
+        at_ns = recording.until_ns
+    finding = {"cause": "incast", "subject": "leaf1/up1", "since_ns": at_ns - 5_000_000_000}
+    for change, text in (("open", "an incast"), ("", "here")):
+        note = Note(
+            kind="finding" if change else "bookmark",
+            time_ns=at_ns,
+            seq=3,
+            text=text,
+            change=change,
+            finding=finding if change else {},
+        )
+        entry = frames[-1][0]
+        header = entry.header._replace(
+            kind=FrameKind.NOTE, time_ns=at_ns, until_ns=at_ns, part=len(text)
+        )
+        frames.insert(-2, (FrameEntry(0, header), compress(msgspec.json.encode(note))))
+    return frames
+
+
+ODD: tuple[Any, ...] = ({}, [], {"a": 1}, [None], None, True, -1, 1.5, 1e300, "", "x\u001b[31m")
+
+
+def with_odd_value(payload: bytes, chance: random.Random) -> bytes:
+    """A JSON record with one of its values replaced, at any depth."""
+    try:
+        record = msgspec.json.decode(decompress(payload))
+    except Exception:
+        return payload
+    places: list[tuple[Any, Any]] = []
+
+    def walk(value: Any) -> None:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            places.append((value, key))
+            if isinstance(item, dict | list):
+                walk(item)
+
+    if isinstance(record, dict | list):
+        walk(record)
+    if not places:
+        return payload
+    parent, key = chance.choice(places)
+    parent[key] = chance.choice((*ODD, 2**62, 2**63, 10**30))
+    return compress(msgspec.json.encode(record))
+
+
+def with_odd_record(frames: Frames, chance: random.Random) -> bytes:
+    place = chance.randrange(len(frames))
+    entry, payload = frames[place]
+    return _file([*frames[:place], (entry, with_odd_value(payload, chance)), *frames[place + 1 :]])
+
+
+def with_odd_time(frames: Frames, chance: random.Random) -> bytes:
+    place = chance.randrange(len(frames))
+    entry, payload = frames[place]
+    odd_ns = chance.choice((0, -1, 1, 2**62, 2**63 - 1, entry.header.time_ns + 10**9))
+    head = entry.header
+    is_start = chance.random() < 0.5
+    header = head._replace(time_ns=odd_ns) if is_start else head._replace(until_ns=odd_ns)
+    return _file([*frames[:place], (FrameEntry(0, header), payload), *frames[place + 1 :]])
+
+
+def _file(frames: Frames) -> bytes:
+    pieces: list[bytes] = []
+    for entry, payload in frames:
+        head = entry.header
+        if head.kind == FrameKind.INDEX:
+            continue  # Its places would be wrong, and all are found without it.
+        frame = encode_frame(
+            FrameKind(head.kind),
+            payload,
+            time_ns=head.time_ns,
+            until_ns=head.until_ns,
+            part=head.part,
+            flags=head.flags,
+        )
+        pieces += map(bytes, frame)
+    return b"".join(pieces)
+
+
+def is_intact(path: Path) -> bool:
+    """Whether verify finds no damage."""
+    try:
+        with Recording(path) as recording:
+            list(recording.verify())
+            return not recording.losses
+    except RecordingError:
+        return False
+
+
+def unexpected(path: Path, out: Path, commands: Sequence[str] = COMMANDS) -> str:
+    """What a command fails with that is no message of fabmon; empty for nothing."""
+    for each in commands:
+        for made in out.iterdir():
+            made.unlink()
+        arguments = [
+            word.replace("{port}", "leaf1/up1").replace("{out}", str(out)).replace("{}", str(path))
+            for word in each.split()
+        ]
+        error = CliRunner().invoke(cli, arguments, standalone_mode=False).exception
+        if error is not None and not isinstance(error, UsageError | OutputError | SystemExit):
+            return f"{each}: {error!r}"
+    return ""
+
+
+@pytest.mark.timeout(DURATION_S + 200)
+@pytest.mark.parametrize("change", [with_odd_record, with_odd_time, crafted])
+def test_what_verify_calls_intact_is_read_by_every_command(
+    tmp_path: Path, frames: Frames, change: Callable[[Frames, random.Random], bytes]
+) -> None:
+    path, out = tmp_path / "a.fabrec", tmp_path / "out"
+    out.mkdir()
+    path.write_bytes(_file(frames))
+    assert is_intact(path)
+    assert not unexpected(path, out)
+    until_s = time.monotonic() + DURATION_S / 3
+    seed, intact = SEED, 0
+    while time.monotonic() < until_s:
+        path.write_bytes(change(frames, random.Random(seed)))
+        if is_intact(path):
+            intact += 1
+            found = unexpected(path, out, random.Random(seed).sample(COMMANDS, 3))
+            assert not found, f"FABMON_FUZZ_SEED={seed}: {found}"
+        seed += 1
+    print(f"\n{plural(seed - SEED, 'file')}, {intact} of them intact, seeds from {SEED}")
