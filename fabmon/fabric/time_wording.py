@@ -58,6 +58,12 @@ def _formatted(time_ns: int, pattern: str) -> str:
     return utc(time_ns).strftime(pattern)
 
 
+def clock_text(jumped_ns: int) -> str:
+    """That the console's clock was set, in words; after a sleep it has moved forward as well."""
+    way = "back" if jumped_ns < 0 else "forward"
+    return f"the clock of this machine moved {way} by {duration(round(abs(jumped_ns) / 1e9))}"
+
+
 def duration(seconds: float) -> str:
     """Elapsed time in full seconds, in its two largest units: `31 s`, `2 min 11 s`, `10 min`."""
     whole = max(0, int(seconds))

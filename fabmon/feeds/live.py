@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import resource
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import msgspec
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.time_wording import clock_text
 from fabmon.fabric.wording import plural
 from fabmon.feeds.node_watch import ConnectLimiter, NodeWatch
 from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, TraceCommand
@@ -21,6 +23,8 @@ from fabmon.feeds.transports.transport import Transport, Transports
 
 if TYPE_CHECKING:
     from fabmon.feeds.sflow.receiver import SflowReceiver
+
+_LOG = logging.getLogger("fabmon.feeds")
 
 _OFFSET_SHARE = 0.3
 _MAX_OFFSET_S = 0.3
@@ -125,6 +129,9 @@ class LiveFeed(TickFeed):
         tick = self._inbox.take(self._seq, self._schedule.now_ns())
         # Whoever asked for the tick has processed it before the loop goes on.
         asyncio.get_running_loop().call_soon(self._charge, tick, self._clock.cpu_s())
+        jumped_ns = self._schedule.take_jumped_ns()
+        if jumped_ns:
+            tick = msgspec.structs.replace(tick, clock_jumped_ns=jumped_ns)
         if self._receiver is not None:
             tick = msgspec.structs.replace(tick, sampled=self._receiver.take())
         self._seq += 1
@@ -141,6 +148,12 @@ class LiveFeed(TickFeed):
         for watch in watches if size else ():
             share = watch.hello_bytes / size
             watch.charge(max(0.0, cost_s - self._usual_cost_s) * share)
+
+    def _shift_states(self, jumped_ns: int) -> None:
+        """Keep the ages of the nodes' states where the wall clock was set."""
+        _LOG.warning("%s", clock_text(jumped_ns))
+        for watch in self._watches.values():
+            watch.shift(jumped_ns)
 
     def start(self, is_screen: bool = False) -> None:
         """Begin to connect, before the first tick is asked for.
@@ -236,6 +249,7 @@ class LiveFeed(TickFeed):
 
     def _start(self) -> None:
         raise_file_limit()
+        self._schedule.on_jump.append(self._shift_states)
         self._warm_until_s = self._clock.monotonic() + _WARM_UP_S
         for host in self._hosts:
             watch = NodeWatch(

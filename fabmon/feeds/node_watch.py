@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import interval
@@ -182,6 +184,12 @@ class NodeWatch:
     def resume(self, now_s: float) -> None:
         """Count silence from now on: the console was suspended, and did not read."""
         self._resumed_at_s = now_s
+
+    def shift(self, by_ns: int) -> None:
+        """Report the state with another start: the wall clock was set, the age stays."""
+        since_ns = max(0, self.status.since_ns + by_ns)
+        self.status = msgspec.structs.replace(self.status, since_ns=since_ns)
+        self._inbox.add_status(self.status)
 
     def retry(self) -> bool:
         """Connect now instead of after the delay; returns whether the node waits for one."""

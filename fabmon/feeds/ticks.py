@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, Self
 
 from fabmon.fabric.kernel_log import is_logged
@@ -12,6 +12,10 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 from fabmon.feeds.log_digest import LogDigest
+
+_JUMP_NS = 5_000_000_000
+"""What a clock is set by at once: more than NTP slews and a busy machine delays, less than anyone
+would accept in a label."""
 
 _MAX_WAITING_PER_NODE = 30
 """Messages per node that an inbox accepts between two ticks."""
@@ -99,8 +103,9 @@ class TickFeed(AsyncIterator[Tick]):
 class TickSchedule:
     """Due times of ticks: multiples of `interval_s` plus `offset_s` on the wall clock.
 
-    The times given out never decrease: after the wall clock is set back, they continue from the
-    last one at the pace of real time.
+    The times given out follow the wall clock. Where it is set back a little they wait for it, by
+    increasing at half the pace of real time; where it jumps, by `_JUMP_NS` or more against the
+    monotonic clock, they jump with it, and `on_jump` are called with the step in ns.
     """
 
     def __init__(self, clock: Clock, interval_s: float, offset_s: float) -> None:
@@ -109,14 +114,28 @@ class TickSchedule:
         self._offset_ns = int(offset_s * 1e9)
         self._last_ns = 0
         self._last_monotonic_s = clock.monotonic()
+        self._jumped_ns = 0
+        self.on_jump: list[Callable[[int], object]] = []
 
     def now_ns(self) -> int:
-        """Nanoseconds since the epoch, never less than in the call before."""
+        """Nanoseconds since the epoch, less than in the call before only after a jump."""
         now_ns, monotonic_s = self._clock.wall_ns(), self._clock.monotonic()
-        if now_ns < self._last_ns:
-            now_ns = self._last_ns + int((monotonic_s - self._last_monotonic_s) * 1e9)
+        passed_ns = int((monotonic_s - self._last_monotonic_s) * 1e9)
+        before_ns, step_ns = self._last_ns, now_ns - self._last_ns - passed_ns
+        has_jumped = before_ns > 0 and abs(step_ns) >= _JUMP_NS
+        if not has_jumped:
+            now_ns = max(now_ns, before_ns + passed_ns // 2)
         self._last_ns, self._last_monotonic_s = now_ns, monotonic_s
+        if has_jumped:
+            self._jumped_ns += step_ns
+            for each in self.on_jump:
+                each(step_ns)
         return now_ns
+
+    def take_jumped_ns(self) -> int:
+        """By how much the wall clock has jumped since the last call, ns; 0 for not at all."""
+        jumped_ns, self._jumped_ns = self._jumped_ns, 0
+        return jumped_ns
 
     def until_next_s(self) -> float:
         """Seconds to the next tick: more than 0, at most 1.1 intervals.

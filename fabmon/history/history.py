@@ -99,6 +99,7 @@ class History:
         """Set the state of all nodes and ports to that before the first tick."""
         self._nodes: dict[str, NodeSlots] = {}
         self._bursts = BurstAssembler()
+        self._now_s = 0.0
         self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
@@ -123,6 +124,9 @@ class History:
     def take(self, tick: Tick) -> None:
         """Take a tick without computing its snapshot: one before the first that is wanted."""
         now_s = tick.time_ns / 1e9
+        if now_s < self._now_s:
+            self._rates.shift(now_s - self._now_s)
+        self._now_s = now_s
         for host in tick.hosts:
             self._hosts.setdefault(host.name, host)
             self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))

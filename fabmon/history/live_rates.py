@@ -263,6 +263,10 @@ class LiveRates:
         )
         return fresh, rate.astype(np.float32)
 
+    def shift(self, by_s: float) -> None:
+        """Move the times of arrival: the clock of the ticks was set back."""
+        self._all.arrived_s += by_s
+
     def stale(self, now_s: float) -> Bools:
         """[size or more]: whether the last read is too old for its rate to be the current one."""
         s = self._all

@@ -24,6 +24,7 @@ from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.time_wording import clock_text
 from fabmon.fabric.wording import file_error
 from fabmon.feeds.kubectl import Kubectl
 from fabmon.feeds.live import LiveFeed
@@ -297,7 +298,11 @@ class Pipeline:
             accept = self._analyst.accept if is_analysed else self._analyst.pass_over
             scene = accept(snapshot)
         if self._recorder is not None:
-            self._recorder.accept(tick, scene.snapshot, finding_notes(scene))
+            notes = finding_notes(scene)
+            if tick.clock_jumped_ns:
+                text = clock_text(tick.clock_jumped_ns)
+                notes.append(Note(kind="bookmark", time_ns=tick.time_ns, seq=tick.seq, text=text))
+            self._recorder.accept(tick, scene.snapshot, notes)
         return scene
 
     async def scenes(

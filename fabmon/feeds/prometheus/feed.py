@@ -345,7 +345,8 @@ class PrometheusFeed(TickFeed):
         )
 
     def _numbered(self, tick: Tick) -> Tick:
-        tick = msgspec.structs.replace(tick, seq=self._seq)
+        jumped_ns = self._schedule.take_jumped_ns()
+        tick = msgspec.structs.replace(tick, seq=self._seq, clock_jumped_ns=jumped_ns)
         self._seq += 1
         return tick
 

@@ -14,6 +14,7 @@ from fabmon.fabric.wire.messages import Hello, Message, decode
 from fabmon.feeds import session_reader
 from fabmon.feeds.errors import Ended, LoginRefused, Unreachable
 from fabmon.feeds.live import LiveFeed
+from tests.builders import SECOND_NS
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
 from tests.unit.feeds.wire_lines import frame_line, frames_of, hello_line
 
@@ -99,15 +100,40 @@ async def test_states_come_every_second_at_first_if_the_interval_is_long() -> No
     await rig.close()
 
 
-async def test_time_never_goes_back_when_the_wall_clock_does(two: Rig) -> None:
+async def test_times_follow_a_clock_that_was_set_and_ages_do_not(
+    two: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """400 days ahead for 4 s: after it the times are right again, and states as old as they are."""
+    days_s = 400 * 86_400
     await two.run(3.0)
-    two.clock.step_wall(-3600)
+    two.clock.step_wall(days_s)
+    ahead = await two.run(4.0)
+    two.clock.step_wall(-days_s)
+    after = await two.run(3.0)
+    jumps = [
+        (tick.seq, round(tick.clock_jumped_ns / 1e9)) for tick in two.ticks if tick.clock_jumped_ns
+    ]
+    assert jumps == [(ahead[0].seq, days_s), (after[0].seq, -days_s)]
+    for ticks, offset_s in ((ahead, days_s), (after, 0)):
+        assert all(abs(tick.time_ns / 1e9 - (1_000_000 + offset_s)) < 11 for tick in ticks)
+        starts_s = [status.since_ns / 1e9 for status in ticks[0].statuses]
+        assert len(starts_s) == 2
+        assert all(abs(each - (1_000_000 + offset_s)) < 1 for each in starts_s)
+    said = "the clock of this machine moved {} by 400 d"
+    assert [each.getMessage() for each in caplog.records] == [
+        said.format("forward"), said.format("back")
+    ]  # fmt: skip
+    await two.close()
+
+
+async def test_times_wait_for_a_clock_that_was_set_back_a_little(two: Rig) -> None:
     await two.run(3.0)
-    two.clock.step_wall(+7200)
-    await two.run(3.0)
-    times = [tick.time_ns for tick in two.ticks]
-    assert times == sorted(times)
-    assert len(times) >= 8
+    two.clock.step_wall(-1.5)
+    await two.run(6.0)
+    times_ns = [tick.time_ns for tick in two.ticks]
+    assert times_ns == sorted(times_ns)
+    assert not any(tick.clock_jumped_ns for tick in two.ticks)
+    assert abs(two.ticks[-1].time_ns - two.clock.wall_ns()) < 2 * SECOND_NS
 
 
 async def test_a_late_node_is_stale_and_does_not_delay_others(two: Rig) -> None:

@@ -1,0 +1,57 @@
+"""A console whose clock is set while it watches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from fabmon.fabric.snapshot import stale_ports
+from fabmon.history.history import History
+from fabmon.recording.reading.timeline import Timeline
+from fabmon.recording.writing.recorder import Recorder
+from fabmon.recording.writing.segments import Rotation, Segments
+from fabmon.session.config import load
+from fabmon.session.session import Pipeline, Session
+from tests.builders import SECOND_NS, LeafSpine
+from tests.unit.recording.builders import quiet_ticks, session
+
+
+def test_silence_is_seen_after_the_clock_was_set_back() -> None:
+    history = History(LeafSpine().hosts)
+    ticks = quiet_ticks(30)
+    for tick in ticks[:10]:
+        history.accept(tick)
+    back_ns = 400 * 86_400 * SECOND_NS
+    for tick in ticks[10:]:
+        silent = tuple(each for each in tick.frames if each[0] != "gpu001")
+        snapshot = history.accept(
+            msgspec.structs.replace(tick, time_ns=tick.time_ns - back_ns, frames=silent)
+        )
+    stale = stale_ports(snapshot)
+    assert {p.node for p in snapshot.fabric.ports if stale[p.row]} == {"gpu001"}
+    assert 18 <= np.max(snapshot.age_s[np.isfinite(snapshot.age_s)]) <= 20
+
+
+def test_a_jump_is_an_event_on_the_timeline(tmp_path: Path) -> None:
+    fabric = LeafSpine()
+    recorder = Recorder(Segments(tmp_path / "a.fabrec", Rotation()), session(fabric))
+    pipeline = Pipeline(History(fabric.hosts), Session(load(Path("/dev/null"))).analyst(), recorder)
+    ticks = quiet_ticks(10)
+    back_ns = 7200 * SECOND_NS
+    for tick in ticks:
+        is_after = tick.seq >= 5
+        pipeline.accept(
+            msgspec.structs.replace(
+                tick,
+                time_ns=tick.time_ns - back_ns * is_after,
+                clock_jumped_ns=-back_ns * (tick.seq == 5),
+            )
+        )
+    assert recorder.close().ticks == 10
+    with Timeline([tmp_path / "a.fabrec"]) as timeline:
+        (note,) = timeline.notes()
+        assert (note.kind, note.time_ns) == ("bookmark", ticks[5].time_ns - back_ns)
+        assert note.text == "the clock of this machine moved back by 2 h"
+        assert [t.time_ns for t in timeline.ticks()] == sorted(t.time_ns for t in timeline.ticks())
