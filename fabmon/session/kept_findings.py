@@ -13,7 +13,9 @@ from fabmon.fabric.wording import file_error
 from fabmon.state_file import StateFile
 
 _LOG = logging.getLogger("fabmon.session")
-_LOCK_RETRY_S = 10.0
+_RETRY_S = 10.0
+"""Seconds until the file is tried again that could not be written, or is another process's."""
+_MOST_WAIT_S = 1.0
 
 
 class KeptFindings:
@@ -24,32 +26,42 @@ class KeptFindings:
         self._file = StateFile(EarlierFinding, "findings", cluster)
         self._is_due = self._is_failing = False
         self._retry_s = 0.0
+        self._saving: asyncio.Task[None] | None = None
 
     def load(self) -> list[EarlierFinding]:
         """What the last run left open."""
         return self._file.load()
 
     async def accept(self, scene: Scene) -> None:
-        """Take a scene, and save what is open where that has changed. An error is logged once."""
+        """Take a scene, and save what is open where that has changed: before it is sent, unless the
+        file system takes longer than _MOST_WAIT_S. An error is logged once."""
         self._is_due |= bool(scene.changes)
-        if not self._is_due or time.monotonic() < self._retry_s:
+        is_busy = self._saving is not None and not self._saving.done()
+        if is_busy or not self._is_due or time.monotonic() < self._retry_s:
             return
+        self._is_due = False
+        self._saving = asyncio.create_task(self._save(scene))
+        await asyncio.wait([self._saving], timeout=_MOST_WAIT_S)
+
+    async def _save(self, scene: Scene) -> None:
         try:
-            self._is_due = not await asyncio.to_thread(self._save, scene)
+            is_saved = await asyncio.to_thread(self._write, scene)
         except OSError as error:
+            is_saved = False
             if not self._is_failing:
                 why = f"{self._file.path}: {file_error(error)}"
                 _LOG.warning("%s: open findings are not known after a restart", why)
             self._is_failing = True
         else:
             self._is_failing = False
-        self._retry_s = time.monotonic() + _LOCK_RETRY_S if self._is_due else 0.0
+        if not is_saved:
+            self._is_due, self._retry_s = True, time.monotonic() + _RETRY_S
 
     def close(self) -> None:
         """Let another process keep its findings."""
         self._file.release()
 
-    def _save(self, scene: Scene) -> bool:
+    def _write(self, scene: Scene) -> bool:
         """Whether this process keeps findings: no other one does."""
         if not self._file.acquire():
             return False

@@ -68,14 +68,17 @@ class Watch(Watched):
 
     def killed(self, scene: Scene) -> Watch:
         """The watch that is started after this one was killed at a scene."""
-        asyncio.run(self._kept.accept(changed(scene)))
+        asyncio.run(save(self._kept, scene))
         self._kept.close()
         return Watch(self.site, self.name)
 
 
-def changed(scene: Scene) -> Scene:
-    """A scene at which findings changed: they are saved."""
-    return replace(scene, changes=tuple((Change.UPDATE, each) for each in scene.findings[:1]))
+async def save(kept: KeptFindings, scene: Scene) -> None:
+    """Keep the findings of a scene at which some of them changed."""
+    changes = tuple((Change.UPDATE, each) for each in scene.findings[:1])
+    await kept.accept(replace(scene, changes=changes))
+    assert kept._saving is not None
+    await kept._saving
 
 
 def kinds(watch: Watch) -> list[str]:
