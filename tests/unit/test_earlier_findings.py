@@ -11,12 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.analysis.finding import Change
+from fabmon.analysis.earlier_findings import EarlierFinding
+from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.session.config import load
 from fabmon.session.kept_findings import KeptFindings
 from fabmon.session.session import Session
+from fabmon.state_file import StateFile
 from tests.builders import LeafSpine, Watched, without_neighbours
 
 HOST, LEAF = "gpu002/eth0", "leaf1/down2"
@@ -180,6 +182,46 @@ def test_a_collision_that_lasts_is_found_again() -> None:
     site.silence()
     watch.seconds(60)
     assert kinds(watch) == ["close ecmp_collision leaf1/up1"]
+
+
+def left_open(site: Site, cause: str, *evidence: Evidence) -> Watch:
+    """A watch of a site, after one that left a finding of its port HOST open."""
+    name = f"site{next(_NAMES)}"
+    finding = Finding(
+        cause=cause,
+        severity="critical",
+        subject=HOST,
+        rows=(),
+        text="as it was",
+        evidence=evidence,
+        advice="",
+        confidence=1.0,
+        since_ns=1,
+    )
+    file = StateFile(EarlierFinding, "findings", name)
+    assert file.acquire()
+    file.save([EarlierFinding(finding, (HOST,), (HOST,))])
+    file.release()
+    return Watch(site, name)
+
+
+def test_a_link_that_had_a_higher_rate_before_is_still_degraded() -> None:
+    """Its rail has too few ports to know their usual rate."""
+    watch = left_open(
+        Site(hosts=2, speeds={HOST: 25e6}), "degraded_link", Evidence("before", 100e6, "bps")
+    )
+    assert subjects(watch.seconds(200)) == [HOST]
+    assert kinds(watch) == []
+
+
+def test_a_driver_that_failed_works_again_once_its_device_carries_traffic() -> None:
+    site = Site()
+    watch = left_open(site, "driver_failed")
+    (finding,) = watch.seconds(200).findings
+    assert finding.unseen.endswith("the kernel logged it before fabmon was started")
+    site.send(1e6, HOST)
+    watch.seconds(30)
+    assert kinds(watch) == [f"close driver_failed {HOST}"]
 
 
 @pytest.mark.parametrize("content", [b'[{"finding":', b"[1]", b"\0" * 64, b"[" * 20_000_000])
