@@ -103,8 +103,6 @@ class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
             raise BadAccess("token_file and password_file are both set: remove one of them")
         headers = {}
         try:
-            if self.token_file or self.password_file:
-                check_encrypted(self.url, is_insecure=self.insecure)
             if self.token_file:
                 token = read_secret(self.token_file, _TOKEN_HINT)
                 headers["Authorization"] = f"Bearer {token}"
@@ -113,6 +111,8 @@ class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
                 if ":" not in pair:
                     raise BadAccess(f"{self.password_file}: it must hold user:password")
                 headers["Authorization"] = basic_authorization(pair)
+            if headers:
+                check_encrypted(self.url, is_insecure=self.insecure)
         except SecretError as error:
             raise BadAccess(str(error)) from None
         if self.tenant:
