@@ -157,10 +157,10 @@ def test_what_does_not_fit_on_the_disk_leaves_no_file(here: Path) -> None:
     script = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from fabmon.tui.saving import _write\n"
+        "from fabmon.private_files import write_new\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
-        "_write(Path('a.csv'), b'x' * 100_000)\n"
+        "write_new(Path('a.csv'), b'x' * 100_000)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "File too large" in done.stderr
