@@ -271,8 +271,7 @@ async def test_what_is_typed_right_after_the_key_of_an_input_goes_there() -> Non
         await run.press("escape")
         for key, char in (("slash", "/"), ("g", "g"), ("2", "2")):
             run.app.post_message(events.Key(key, char))
-        await run.settle()
-        assert run.app.screen_state.choices.filter == "g2"
+        await run.until(lambda: run.app.screen_state.choices.filter == "g2")
 
 
 async def test_q_goes_back_from_a_page_and_quits_from_a_view() -> None:
