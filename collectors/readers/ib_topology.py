@@ -22,10 +22,10 @@ SWITCH = "switch"
 HOST = "host"
 
 _LINE = re.compile(
-    r'0x([0-9a-f]+)\s+"(.*?)"\s+(\d+)\s+(\d+)\[[^\]]*\]\s+==\((.*?)\)==>\s*'
-    r'(?:0x([0-9a-f]+)\s+(\d+)\s+(\d+)\[[^\]]*\]\s+"(.*)"\s+\()?'
+    r'0x([0-9a-f]+)\s+"(.*?)"\s+(\d+)\s+(\d+)\[[^\[\]]*\]\s+==\(((?:(?!==\().)*?)\)==>\s*'
+    r'(?:0x([0-9a-f]+)\s+(\d+)\s+(\d+)\[[^\[\]]*\]\s+"(.*)"\s+\()?'
 )
-_LINK = re.compile(r"(?:(\d+)X\s+([\d.]+) Gbps\s+(?:\(FDR10\)\s*)?)?(\w+)/\s*(\w+)")
+_LINK = re.compile(r"(?:\b(\d+)X\s+([\d.]+) Gbps\s+(?:\(FDR10\)\s*)?)?\b(\w+)/\s*(\w+)")
 _MANAGED = re.compile(r"MF\d+;([^:;]+):[^/]*(?:/(.*))?")
 _LOGICAL = {"Down": 1, "Initialize": 2, "Init": 2, "Armed": 3, "Active": 4}
 _PHYSICAL = {

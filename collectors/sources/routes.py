@@ -38,7 +38,7 @@ _CAPTURE = "routes.json"
 _CUMULUS = "etc/cumulus"
 _ADAPTIVE = "switchd.d/adaptive_routing.conf"
 _ADAPTIVE_ON = re.compile(
-    r"^\s*adaptive_routing\.enable\s*=\s*TRUE\b", re.MULTILINE | re.IGNORECASE
+    r"^[ \t]*adaptive_routing\.enable[ \t]*=[ \t]*TRUE\b", re.MULTILINE | re.IGNORECASE
 )
 """NVIDIA, Cumulus Linux User Guide, "Equal Cost Multipath Load Sharing", "Adaptive Routing"."""
 

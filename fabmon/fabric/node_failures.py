@@ -17,7 +17,7 @@ _MANY_HOSTS = "ssh-keyscan"
 _ONE_HOST = ("ssh", "ssh-keygen", "ssh-copy-id")
 _OMITTED = "…"
 _NUMBER = re.compile(r"\d+(\.\d+)?")
-_BRACKETS = re.compile(r"\[([^\]]*)\]")
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
 def common_reason(reasons: Iterable[str], cause: str) -> str:

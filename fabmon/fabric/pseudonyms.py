@@ -26,7 +26,7 @@ ADDRESS = re.compile(
     re.IGNORECASE,
 )
 _URL = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:[^@/\s]*@)?(?P<host>\[[0-9a-f:.]+\]|[^/:?#\s]+)"
+    r"(?P<scheme>[a-z][a-z0-9+.-]{0,31}://)(?:[^@/\s]*@)?(?P<host>\[[0-9a-f:.]+\]|[^/:?#\s]+)"
     r"(?P<port>:\d+)?(?:[/?#]\S*)?",
     re.IGNORECASE,
 )

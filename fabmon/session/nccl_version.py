@@ -12,7 +12,7 @@ from fabmon.session.errors import UsageError
 
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
-_MAPPED = re.compile(rb" (/[^\n]*/libnccl\.so[^\n ]*)")
+_MAPPED = re.compile(rb"^[^\n/]* (/[^\n]*/libnccl\.so[^\n ]*)", re.MULTILINE)
 _BLOCK = 1 << 20
 _MOST_BYTES = 1 << 30
 _MOST_MAPS = 16 << 20

@@ -29,7 +29,7 @@ NICS = (RAIL, STORAGE, FRONTEND)
 """Roles of a host's NICs from the left."""
 _MOST_HOSTS = 32
 """Hosts without a switch are split into units of so many."""
-_NUMBER = re.compile(r"\d+$")
+_NUMBER = re.compile(r"(?<!\d)\d+$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from fabmon.tui.time.past_reader import RecordingAccess, SaveError
 
 PICTURE, TABLE, CUT = "picture", "table", "cut"
 
-_FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
+_FONTS = re.compile(r"@font-face \{[^{}]*\}")
 _OF_A_CUT = re.compile(r"(-cut)?-\d{8}T\d{6}Z(-\d{6}Z)?(-\d+)?(\.fabrec)?$")
 """What the name of a cut that is replayed ends with: a cut of it has a time of its own."""
 _MOST_TRIES = 100

@@ -23,9 +23,10 @@ from fabmon.analysis.job_log.failure_words import speaks_of_failure
 _MOST_TEXT = 160
 
 _STATUS = re.compile(
-    r"\b(?:status\s?[=: ]\s?|with error )(?:[^\d(),;\s]*\()?(\d{1,9})\b|\bsynd 0x([0-9a-f]{1,4})\b"
+    r"\b(?:status\s?[=: ]\s?|with error )(?:[^\d(),;\s]{0,80}\()?(\d{1,9})\b"
+    r"|\bsynd 0x([0-9a-f]{1,4})\b"
 )
-_OPCODE = re.compile(r"opcode\s?[=:, ]\s?(?:[^\d(),]*\()?(\d{1,9})")
+_OPCODE = re.compile(r"opcode\s?[=:, ]\s?(?:[^\d(),]{0,80}\()?(\d{1,9})")
 _VENDOR = re.compile(r"vendor[ _]err(?:or)?\s?[= ]\s?(\d{1,15})|\bvend 0x([0-9a-f]{1,8})")
 _SIDE = re.compile(r"\((Send|Recv)\)|(?:req_type\s?=|type:|direction:)\s?(Send|Recv)", re.I)
 _LOCAL_GID = re.compile(r"local ?gid\s*([0-9a-f]*[:.][0-9a-f:.]+)", re.I)
@@ -44,8 +45,8 @@ _OFI_ERROR = re.compile(r"\b(?:Error|ERROR): ?(?:(-?\d{1,9}) ?)?\(?(.{0,200})")
 _DEV = re.compile(r"\bdev: ?(\d{1,6})")
 
 _ASYNC = re.compile(
-    r"(?:([\w.-]+):\d+ )?(?:Got )?(?:non-fatal )?async (?:fatal |error )?event(?: on \w+)?"
-    r"\s*:\s*(.{1,100})"
+    r"(?:(?<![\w.-])([\w.-]+):\d+ )?(?:Got )?(?:non-fatal )?async (?:fatal |error )?event"
+    r"(?: on \w+)?\s*:\s*(.{1,100})"
 )
 _DEVICE_FAILED = re.compile(r"Device (\d{1,6}) (marked as failed)")
 
@@ -84,15 +85,17 @@ _PEERS = (
 )
 _PORT = re.compile(r"\bport: ?(\d{1,5})\b|\]:(\d{1,5})\b")
 _BROKEN = re.compile(
-    r"clos|refus|reset|tim\w+ ?out|timeout|route|unreach|abort|broken|fail|error|retriev|no longer"
-    r"|gone|retr(?:y|ies)|unresponsive",
+    r"clos|refus|reset|tim\w{1,4} ?out|timeout|route|unreach|abort|broken|fail|error|retriev"
+    r"|no longer|gone|retr(?:y|ies)|unresponsive",
     re.I,
 )
 _LEAD = re.compile(
     r"(?:\s*\[[^\]]*\]:?\s*|\s*[\w./-]+\.(?:cc|cpp|py|cu|h):\d+\]?:?\s*"
     r"|\s*[\w.:]+(?:Error|Exception): |\s*what\(\):\s*|\w+: (?=[A-Z]))+"
 )
-_NOISE = re.compile(r"(?:socket )?SocketImpl\([^()]*\),?|, remote=\[.*|\[[^\]]*\.(?:cc|cpp):\d+\] ")
+_NOISE = re.compile(
+    r"(?:socket )?SocketImpl\([^()]*\),?|, remote=\[.*|\[[^\[\]]*\.(?:cc|cpp):\d+\] "
+)
 _CALL = re.compile(r"\b(?:ibv|fi|rdma|mlx5dv)_\w+")
 _GPU = re.compile(
     r"(?:cuda|hip) (?:failure|error)|(?:cuda|hip)Error\w+|uncorrectable ECC|CUDA out of memory"
@@ -101,16 +104,16 @@ _GPU = re.compile(
 )
 _STALL = re.compile(
     r"\btim(?:ed?|ing)[ -]?outs?\b|heartbeat|got stuck|onitoredBarrier|without making progress"
-    r"|Rendezvous\w+Error",
+    r"|Rendezvous\w{1,40}Error",
     re.I,
 )
-_AGENT = re.compile(r"Rendezvous\w+Error")
+_AGENT = re.compile(r"Rendezvous\w{1,40}Error")
 _LATE_RANKS = re.compile(
-    r"\branks? (\d{1,9})[\d, ]* failed to pass|\bkeys?: .*//\w+//\d+/(\d{1,9})\b", re.I
+    r"\branks? (\d{1,9})[\d, ]* failed to pass|\bkeys?: .{0,300}//\w+//\d+/(\d{1,9})\b", re.I
 )
 """The rank for which others wait: at a barrier, or for its address in the store."""
 _TORCH = re.compile(
-    r"c10d|torch|gloo|ProcessGroup|Dist\w+Error|Store|atchdog|Barrier|eartbeat", re.I
+    r"c10d|torch|gloo|ProcessGroup|Dist\w{1,40}Error|Store|atchdog|Barrier|eartbeat", re.I
 )
 _RAISED = re.compile(r"(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Exit))\b:? ?(.*)")
 

@@ -29,24 +29,24 @@ _WORDS = re.compile(
     re.IGNORECASE,
 )
 _SETTINGS = re.compile(
-    r"\b(?:NCCL|RCCL|TORCH|GLOO|UCX|FI|OFI|HSA|CUDA|HIP)_[A-Z0-9_]+"
+    r"(?<![\w./-])(?=[\w.-]*/[\w./-])[\w./-]++"
+    r"|\b(?:NCCL|RCCL|TORCH|GLOO|UCX|FI|OFI|HSA|CUDA|HIP)_[A-Z0-9_]+"
     r"|\berrors?[=: ]+\d+\.\d+|\b(?:failed|errors?)[=: ]+0\b"
-    r"|\w*timeouts?\w*(?:\(ms\))?['\"]?\s?[=:]\s?(?:[\w(]*=?\d|None)"
-    r"|[\w./-]*/[\w./-]+",
+    r"|\b(?=\w*timeout)\w++(?:\(ms\))?['\"]?\s?[=:]\s?(?:[\w(]*=?\d|None)",
     re.IGNORECASE,
 )
 """Names of settings, timeouts that are only set, measured errors, and paths: words in them are no
 failure."""
 _HARMLESS = re.compile(
-    r"NCCL INFO .*(?:Plugin|symbol|\.so\b|ignoring|localRank|set by environment|dlerror|cuMem)"
-    r"|NCCL (?:INFO|WARN) .*(?:iommu=pt|HSA_FORCE_FINE_GRAIN_PCIE|NVLS .*not|Not using)"
+    r"^NCCL INFO .*(?:Plugin|symbol|\.so\b|ignoring|localRank|set by environment|dlerror|cuMem)"
+    r"|^NCCL (?:INFO|WARN) .*(?:iommu=pt|HSA_FORCE_FINE_GRAIN_PCIE|NVLS .*not|Not using)"
     r"|devices used by this process are currently unknown|destroy_process_group\(\)"
     r"|(?:hostname|name) of the client socket cannot be retrieved|errno: 97 "
     r"|(?:Deprecation|Future|User)Warning|is deprecated|watchdog thread (?:started|joined)"
     r"|^\[?I\d{3,4} [\d:.]+ |^\[I \w+\.cpp:|c10d - (?:debug|trace|info)|^Original exception:"
     r"|terminated normally|Stack trace of the failed collective|finished successfully"
     r"|^\W*(?:frame )?#\d+:? |Exception raised from \w+ at |\bFile \""
-    r"|overhead|Out of bounds values|algbw|NCCL INFO .*Init COMPLETE|NCCL INFO .*Destroy COMPLETE",
+    r"|overhead|Out of bounds values|algbw|^NCCL INFO .*(?:Init|Destroy) COMPLETE",
 )
 """Lines that healthy jobs write too, and lines that only belong to one that was read."""
 _ERROR_LEVEL = re.compile(r"\[?[EF]\d{3,4} [\d:.]+ |\[[EF] \w+\.cpp:")

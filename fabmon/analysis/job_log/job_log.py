@@ -54,6 +54,9 @@ _MOST_PROCESSES = 100_000
 _MOST_HOSTS = 50_000
 _MOST_FAILURES = 10_000
 _MOST_RANKS = 100_000
+_MOST_GROUPS = 4_096
+"""Process groups in which ranks of one number time out: a job of 32,768 has so many of 8. Each line
+is compared with all of them."""
 _MOST_UNREAD = 200
 _MOST_SIGNS = 10_000
 
@@ -125,7 +128,7 @@ class JobLog:
         """By global rank (-1: unknown), rank in the process group, and the group."""
         self.signals: dict[int, int] = {}
         self.signs: dict[SlowSign, set[Process | None]] = {}
-        self.retries: Counter[tuple[str, str]] = Counter()
+        self.retries: dict[str, Counter[str]] = {}
         """Connections that were tried again, by log and peer, until the log shows that they were
         made."""
         self.unread: dict[str, tuple[str, int]] = {}
@@ -261,9 +264,8 @@ class JobLog:
 
     def _add_facts(self, event: Event, process: Process, source: str) -> None:
         facts = self.processes.get(process)
-        if isinstance(event, (Channel, Communicator)) and self.retries:
-            for key in [key for key in self.retries if key[0] == source]:
-                del self.retries[key]
+        if isinstance(event, (Channel, Communicator)):
+            self.retries.pop(source, None)
         if isinstance(event, Communicator) and facts is not None:
             if event.ranks > facts.ranks:
                 facts.rank, facts.ranks = event.rank, event.ranks
@@ -288,8 +290,9 @@ class JobLog:
 
     def _add_sign(self, event: SlowSign, process: Process | None, source: str) -> None:
         if event.kind == "retry":
-            if len(self.retries) < _MOST_SIGNS:
-                self.retries[source, event.text] += 1
+            peers = self.retries.setdefault(source, Counter())
+            if len(peers) < _MOST_SIGNS:
+                peers[event.text] += 1
         elif event.kind == "nics":
             if process is not None:
                 self._host(process.host).nics = event.count
@@ -309,8 +312,10 @@ class JobLog:
                 seen.event, seen.rank = merged, max(seen.rank, rank)
                 seen.time = seen.time or new.time
                 return
-        if len(self.timeouts) < _MOST_RANKS and len(known) < _MOST_RANKS:
+        if len(self.timeouts) < _MOST_RANKS and len(known) < _MOST_GROUPS:
             known.append(new)
+        else:
+            self.left_out["timeouts"] += 1
 
     def _add_failure(self, event: Failure, found: LogLine, text: str, source: str) -> None:
         at = find_time(found.dated)

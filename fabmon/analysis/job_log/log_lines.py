@@ -32,13 +32,14 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LABEL = re.compile(
     r"(\[rank(?P<rank>\d{1,9})\]:?|\[[a-z_]{1,40}\d{1,9}\]:"
     r"|\[\d+,\d+\](?:<\w+>)?:|\d{1,6}:(?=\s)|std(?:out|err) [FP]"
-    r"|\([\w.]+(?:\[[^\]]*\])? pid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>[\w.:]+))?[^()]*\)"
+    r"|\([\w.]+(?:\[[^\]]*\])? pid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>[\w.:]++))?[^()]*\)"
     r"|(?P<host>(?=[a-z.]*[-\d])[a-z][a-z0-9.-]{0,62}):(?=\s)|(?P<pod>[\w.-]{1,63}) +\|"
     r"|(?P<time>\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]?)) ?"
 )
 _RANK = re.compile(r"\[rank(\d{1,9})\]:")
 _BAR = re.compile(
-    r"[^|\n]{0,200}\|[^|\n]{0,300}\|? *\d+/[\d?]+ \[[^\]\n]*\] ?|\d+it \[[^\]\n]*\] ?"
+    r"[^|\n]{0,200}\|[^|\n]{0,300}\|? {0,20}\d{1,15}/[\d?]{1,15} \[[^\]\n]*\] ?"
+    r"|\d+it \[[^\]\n]*\] ?"
 )
 """A progress bar that has no end of line."""
 _PREFIX = re.compile(r"(?<![\w.-])([\w.-]{0,255}):(\d{1,10}):\d{1,10} \[(-?\d{1,5})\]")
@@ -62,7 +63,7 @@ _CHANNEL = re.compile(
     r"Channel \d{1,15}(?:/\d+)?\s*: (\d{1,15})\[[0-9a-f]+\] -> (\d{1,15})\[[0-9a-f]+\]\s+"
     r"(?:\[(send|receive)\] )?via ((?:COLL)?NET/\w[\w ]*)(?:/(\d{1,15}))?(.*GDRDMA)?"
 )
-_VERSION = re.compile(r"[NR]CCL version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+_VERSION = re.compile(r"[NR]CCL version\s*+:?\s*+(\d++\.\d++(?:\.\d++)?)")
 _NETWORK = re.compile(r"(?<!NET/)\b(Socket)\b(?!\s*:)|Using network (\w[\w ]*\w)")
 _GDR_OFF = re.compile(r"(?!.*\bEnabled).*(?:GPU Direct|RDMA).*(?:RDMA|Disabled)")
 _OF_HCA = re.compile(r"HCA \w+(?: '([\w.-]+)')?|'([\w.-]+)'")
@@ -76,7 +77,9 @@ _STORE_CLOSED = re.compile(
     r"(?:recv|send)\w+ failed on SocketImpl|has failed to shutdown the rendezvous"
 )
 """PyTorch's store, in a process of another host, ended first: usual as a job ends."""
-_RETRIED_PEER = re.compile(r"([\w.:-]{2,255})<\d+>|\[([\w.:-]{2,255})\]:\d+|\(([\w.:-]+), \d+\)")
+_RETRIED_PEER = re.compile(
+    r"(?<![\w.:-])([\w.:-]{2,255})<\d+>|\[([\w.:-]{2,255})\]:\d+|\(([\w.:-]+), \d+\)"
+)
 
 
 class LogLine(msgspec.Struct, frozen=True):

@@ -177,10 +177,11 @@ def unresolved(log: JobLog) -> Iterator[str]:
 
 def retried(log: JobLog) -> Iterator[str]:
     """A sentence on connections that were tried again: as jobs start that is usual."""
-    if log.retries:
-        peers = sorted({peer for _, peer in log.retries if peer})
+    count = sum(own.total() for own in log.retries.values())
+    if count:
+        peers = sorted({peer for own in log.retries.values() for peer in own if peer})
         to = f" to {name_list(peers, 4)}" if peers else ""
         yield (
-            f"{plural(log.retries.total(), 'TCP connection')}{to} could not be made at first and"
+            f"{plural(count, 'TCP connection')}{to} could not be made at first and"
             " were tried again; the log does not show that they were made."
         )

@@ -13,7 +13,7 @@ _SEQ = re.compile(
 )
 _LIMIT = re.compile(r"Timeout\(ms\)=(\d{1,15})")
 _RAN = re.compile(r"ran for (\d{1,15}) milliseconds")
-_GROUP_RANK = re.compile(r"\[(?:PG (?:ID )?([^\]]*?) )?Rank (\d{1,9})\]")
+_GROUP_RANK = re.compile(r"\[(?:PG (?:ID )?([^\[\]]*?) )?Rank (\d{1,9})\]")
 _ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: ?(-?\d{1,15})")
 _COMPLETED = re.compile(r"[Ll]ast completed (?:NCCL )?work: ?(-?\d{1,15})")
 _TIMED_OUT = re.compile(r"tim(?:ed?|ing)[ -]?out(?!\(ms\))|detected by watchdog", re.I)

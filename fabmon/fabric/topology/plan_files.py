@@ -12,16 +12,16 @@ from fabmon.fabric.topology.plan import PlanProblem, Topology, TopologyError, jo
 from fabmon.fabric.wording import file_error
 
 _MAX_BYTES = 64 * 1024 * 1024
-_SLURM = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
+_SLURM = re.compile(r"^[ \t]*(SwitchName|BlockName)[ \t]*=", re.IGNORECASE | re.MULTILINE)
 _IB = re.compile(
     r"^(# Topology file: generated|switchguid=|caguid="
     r'|Switch\s+\d+\s+"S-|(CA|SW)\s+\d+\s+\d+\s+0x)',
     re.MULTILINE,
 )
 _IBSIM = re.compile(r'^(Switch|Hca)\s+\d+\s+"(?![SHR]-[0-9a-f]{2,16}")', re.MULTILINE)
-_SLURM_YAML = re.compile(r"^\s*-\s+topology\s*:", re.MULTILINE)
+_SLURM_YAML = re.compile(r"^[ \t]*-[ \t]+topology[ \t]*:", re.MULTILINE)
 _CSV = re.compile(r"^[^,#=\[\n]+,[^,\n]*,[^,\n]+,", re.MULTILINE)
-_TOML = re.compile(r"^\s*(\[topology[\].]|(\w+)\s*=|\[\w+\])", re.MULTILINE)
+_TOML = re.compile(r"^[ \t]*(\[topology[\].]|(\w+)[ \t]*=|\[\w+\])", re.MULTILINE)
 KINDS = (
     "TOML, CSV, Slurm's topology.conf or topology.yaml, ibnetdiscover's output, NCCL's topology XML"
 )

@@ -24,7 +24,7 @@ from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology import cable_patterns
 from fabmon.fabric.topology.plan import PlanProblem, Topology, TopologyError
 
-_PAIR = re.compile(r"(\w+)\s*=(?:(?!\s*\w+\s*=)\s*(\S+))?")
+_PAIR = re.compile(r"\b(\w++)\s*+=(?:(?!\s*+\w++\s*+=)\s*+(\S+))?")
 """A key and its value, which is empty before the next key: `Nodes= BlockSize=18`."""
 _KEYS = (
     *("switchname", "nodes", "switches", "linkspeed", "blockname", "blocksizes"),

@@ -43,13 +43,13 @@ _VALUE = re.compile(
 )
 """The part of a line after its series: value, timestamp, exemplar."""
 
-_COMMENT = re.compile(rb"[ \t]*#[ \t]+(TYPE|HELP|UNIT)(?:[ \t]+(.*?))?[ \t]*", re.DOTALL)
+_COMMENT = re.compile(rb"[ \t]*#[ \t]+(TYPE|HELP|UNIT)(?:[ \t]+(.*))?", re.DOTALL)
 _NAME_AND_TEXT = re.compile(rb"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:[ \t]+(.+))?", re.DOTALL)
 _TYPES = (
     *(b"counter", b"gauge", b"histogram", b"summary", b"untyped"),
     *(b"unknown", b"info", b"stateset", b"gaugehistogram"),
 )
-_PAIR = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
+_PAIR = re.compile(rb'\b([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _ESCAPED = re.compile(r'\\([\\n"])')
 _MAX_QUOTED_BYTES = 60
 
@@ -238,7 +238,7 @@ def _check_comment(line: bytes) -> None:
     """Raise ValueError for text that is no comment, or for a malformed HELP, TYPE or UNIT."""
     if line.lstrip(b" \t")[:1] not in (b"#", b""):
         raise ValueError("neither a comment nor a name, labels and a value")
-    match = _COMMENT.fullmatch(line)
+    match = _COMMENT.fullmatch(line.rstrip(b" \t"))
     if match is None or not match[2]:
         return
     about = _NAME_AND_TEXT.fullmatch(match[2])

@@ -20,7 +20,7 @@ _DEFAULT_KEYS = tuple(
     f"~/.ssh/id_{kind}" for kind in ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk")
 )
 """What ssh offers without IdentityFile, in its order."""
-_BODY = re.compile(rb"-----BEGIN OPENSSH PRIVATE KEY-----\s(.*?)-----END", re.DOTALL)
+_BODY = re.compile(rb"-----BEGIN OPENSSH PRIVATE KEY-----\s([^-]*)-----END")
 _MAGIC = b"openssh-key-v1\0"
 _MAX_BYTES = 1 << 20
 _TEXTS_BEFORE_KEY = 3

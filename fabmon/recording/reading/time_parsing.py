@@ -13,7 +13,7 @@ from fabmon.fabric.wording import plural
 
 UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 TIME_FORMATS = "14:03, 14:03:22, 2026-11-20 14:03, -10m, +1h or event 3"
-_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+_NUMBER = re.compile(r"\s*+(\d++(?:\.\d++)?)\s*+([a-zA-Z]*+)\s*+")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?Z?")
 _EVENT = re.compile(r"event\s*(\d{1,18})")
 _DAY_NS = 86_400 * 10**9

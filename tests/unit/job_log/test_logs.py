@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.analysis.job_log import job_log
 from fabmon.analysis.job_log.conclusions import (
     LocatedFailure,
     located_failures,
@@ -238,3 +239,15 @@ def test_every_line_of_the_captures_is_understood() -> None:
     (timeout,) = kinds["Timeout"]
     assert isinstance(timeout, Timeout)
     assert (timeout.rank, timeout.seq, timeout.ran_s) == (118, 2398459, 1800.068)
+
+
+def test_timeouts_of_more_process_groups_than_are_kept_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each line is compared with all that are kept: without a limit a log of them takes hours."""
+    monkeypatch.setattr(job_log, "_MOST_GROUPS", 3)
+    lines = [watchdog(0, 7)[0].replace("[rank0]", f"[rank{each}]") for each in range(5)]
+    log = JobLog()
+    log.accept("\n".join(lines).encode(), "job.log")
+    assert len(list(log.all_timeouts)) == 3
+    assert log.left_out["timeouts"] == 2
