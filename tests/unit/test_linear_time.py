@@ -154,7 +154,7 @@ def sample_of(item: tuple[Any, Any]) -> str:
             (each for each in (*ALPHABET, *map(chr, range(256))) if compiled.match(each)), ""
         )
     if kind in REPEATS:
-        return sample(value[2]) * max(1, value[0])
+        return sample(value[2]) * max(1, int(value[0]))
     if kind is _constants.SUBPATTERN:
         return sample(value[-1])
     if kind is _constants.ATOMIC_GROUP:
