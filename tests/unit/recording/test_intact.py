@@ -184,3 +184,21 @@ def test_what_verify_calls_intact_is_read_by_every_command(
             assert not found, f"FABMON_FUZZ_SEED={seed}: {found}"
         seed += 1
     print(f"\n{plural(seed - SEED, 'file')}, {intact} of them intact, seeds from {SEED}")
+
+
+def test_a_note_whose_finding_has_an_object_as_its_cause_is_damage(
+    tmp_path: Path, frames: Frames
+) -> None:
+    place = next(n for n, (e, _) in enumerate(frames) if e.header.kind == FrameKind.NOTE)
+    entry, payload = frames[place]
+    note = msgspec.json.decode(decompress(payload))
+    note["finding"]["cause"] = {"a": 1}
+    changed = compress(msgspec.json.encode(note))
+    path, out = tmp_path / "a.fabrec", tmp_path / "out"
+    out.mkdir()
+    path.write_bytes(_file([*frames[:place], (entry, changed), *frames[place + 1 :]]))
+    with Recording(path) as recording:
+        list(recording.verify())
+        (loss,) = recording.losses
+    assert loss.text.startswith("the finding of a note is not one: Expected `str`, got `object`")
+    assert not unexpected(path, out)
