@@ -144,17 +144,17 @@ def sample(items: Iterable[tuple[Any, Any]]) -> str:
 
 
 def sample_of(item: tuple[Any, Any]) -> str:
+    """A text that an item matches."""
     kind, value = item
     if kind is _constants.LITERAL:
         return chr(value)
     if kind in (_constants.NOT_LITERAL, _constants.IN, _constants.ANY):
         one = _parser.SubPattern(_parser.State(), [item])
         compiled = _compiler.compile(one)
-        return next(
-            (each for each in (*ALPHABET, *map(chr, range(256))) if compiled.match(each)), ""
-        )
+        characters = (*ALPHABET, *map(chr, range(256)))
+        return next((each for each in characters if compiled.match(each)), "")
     if kind in REPEATS:
-        return sample(value[2]) * max(1, int(value[0]))
+        return sample(value[2]) * int(max(1, value[0]))
     if kind is _constants.SUBPATTERN:
         return sample(value[-1])
     if kind is _constants.ATOMIC_GROUP:

@@ -66,7 +66,7 @@ def interfaces(result: Mapping[str, Any]) -> ShowResult:
     for name, item in _items(result.get("interfaces")):
         if item.get("hardware") != "ethernet":
             continue
-        counters = item.get("interfaceCounters") or {}
+        counters = _mapping(item.get("interfaceCounters"))
         count.add("EOS interfaceCounters", _counter_names(counters), _KNOWN_COUNTERS)
         try:
             numbers: Numbers = {
@@ -136,20 +136,31 @@ def ecn(result: Mapping[str, Any]) -> ShowResult:
     found: dict[str, Numbers] = {}
     for name, item in _items(result.get("intfQueueCounters")):
         marked = {}
-        for queue, count in (item.get("queueCounters") or {}).items():
+        for queue, count in _mapping(item.get("queueCounters")).items():
             match = _CLASS.fullmatch(str(queue))
-            if match and int(match[1]) in QUEUES and str(count).isdigit():
+            if (
+                match
+                and int(match[1]) in QUEUES
+                and str(count).isdecimal()
+                and len(str(count)) < 20
+            ):
                 marked[f"queue{match[1]}_tx_ecn_marked"] = int(count)
         if marked:
             found[name] = {**marked, "phy_tx_ecn_marked": sum(marked.values())}
     return _by_port(found)
 
 
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """An object of the reply; empty for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
 def neighbours(result: Mapping[str, Any]) -> ShowResult:
     """`show lldp neighbors detail`: the device at the other end, by name and by MAC address."""
     objects = []
     for dev, item in _items(result.get("lldpNeighbors")):
-        for number, neighbour in enumerate(item.get("lldpNeighborInfo") or []):
+        listed = item.get("lldpNeighborInfo")
+        for number, neighbour in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(neighbour, dict):
                 info = _peer(dev, neighbour)
                 objects.append(Object(f"{dev}/{number}", "neighbour", None, info, ()))

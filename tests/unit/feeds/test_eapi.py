@@ -356,6 +356,17 @@ def test_captures_of_a_real_switch_are_read() -> None:
     }  # fmt: skip
 
 
+def test_values_of_the_wrong_type_are_no_data() -> None:
+    for lie in (7, 0.5, "x", [1], {"a": 1}, True):
+        port = {"hardware": "ethernet", "interfaceCounters": lie}
+        assert len(eapi_show.interfaces({"interfaces": {"Ethernet1": port}}).objects) == 1
+        assert not eapi_show.ecn(
+            {"intfQueueCounters": {"Ethernet1": {"queueCounters": lie}}}
+        ).objects
+        told = {"lldpNeighbors": {"Ethernet1": {"lldpNeighborInfo": lie}}}
+        assert not eapi_show.neighbours(told).objects
+
+
 def test_jericho_counts_virtual_output_queues() -> None:
     counts = {"enqueuedBytes": 1, "enqueuedPackets": 2, "droppedPackets": 3, "droppedBytes": 4}
     shown = {"ingressVoqCounters": {"interfaces": {"Et1": {"trafficClasses": {"TC7": counts}}}}}
