@@ -204,4 +204,4 @@ def test_what_a_node_sends_is_read_or_refused_in_bounded_time(tmp_path: Path, ki
             list(recording.verify())
             assert not recording.losses, recording.losses
 
-    try_cases(attempt, share=1 / 6)
+    try_cases(attempt, share=1 / 8)

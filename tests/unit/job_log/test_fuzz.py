@@ -86,4 +86,4 @@ def test_a_damaged_log_is_read_in_bounded_time() -> None:
         msgspec.json.encode(record)
         assert all(line.isprintable() for line in explain_table(record).splitlines())
 
-    try_cases(attempt, share=1 / 3)
+    try_cases(attempt, share=1 / 4)

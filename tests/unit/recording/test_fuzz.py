@@ -107,4 +107,4 @@ def test_a_crafted_recording_is_read_or_refused_in_bounded_time(
         with suppress(RecordingError):
             read_completely(path)
 
-    try_cases(attempt, share=1 / 6)
+    try_cases(attempt, share=1 / 8)

@@ -1,13 +1,8 @@
-"""What verify calls intact, every command reads.
-
-FABMON_FUZZ_S is how long to try (`make fuzz`), FABMON_FUZZ_SEED the seed of the first case.
-"""
+"""What verify calls intact, every command reads."""
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from fabmon.cli.main import cli
-from fabmon.fabric.wording import plural
 from fabmon.history.history import History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameEntry, FrameKind, encode_frame
@@ -27,11 +21,9 @@ from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.errors import OutputError, UsageError
 from tests.builders import LeafSpine
+from tests.fuzzing import PATIENCE_S, try_cases
 from tests.unit.recording.builders import eventful_ticks, session
 from tests.unit.recording.test_fuzz import crafted
-
-DURATION_S = float(os.environ.get("FABMON_FUZZ_S", "20"))
-SEED = int(os.environ.get("FABMON_FUZZ_SEED", "1"))
 
 COMMANDS = (
     "info {}",
@@ -164,7 +156,7 @@ def unexpected(path: Path, out: Path, commands: Sequence[str] = COMMANDS) -> str
     return ""
 
 
-@pytest.mark.timeout(DURATION_S + 200)
+@pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("change", [with_odd_record, with_odd_time, crafted])
 def test_what_verify_calls_intact_is_read_by_every_command(
     tmp_path: Path, frames: Frames, change: Callable[[Frames, random.Random], bytes]
@@ -174,16 +166,14 @@ def test_what_verify_calls_intact_is_read_by_every_command(
     path.write_bytes(_file(frames))
     assert is_intact(path)
     assert not unexpected(path, out)
-    until_s = time.monotonic() + DURATION_S / 3
-    seed, intact = SEED, 0
-    while time.monotonic() < until_s:
-        path.write_bytes(change(frames, random.Random(seed)))
+
+    def attempt(chance: random.Random) -> None:
+        path.write_bytes(change(frames, chance))
         if is_intact(path):
-            intact += 1
-            found = unexpected(path, out, random.Random(seed).sample(COMMANDS, 3))
-            assert not found, f"FABMON_FUZZ_SEED={seed}: {found}"
-        seed += 1
-    print(f"\n{plural(seed - SEED, 'file')}, {intact} of them intact, seeds from {SEED}")
+            found = unexpected(path, out, chance.sample(COMMANDS, 3))
+            assert not found, found
+
+    try_cases(attempt, share=1 / 12)
 
 
 def test_a_note_whose_finding_has_an_object_as_its_cause_is_damage(
