@@ -12,9 +12,16 @@ from pathlib import Path
 
 from fabmon import __version__
 from fabmon.analysis.scene import Scene
+from fabmon.error_log import log_path
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import file_error
-from fabmon.private_files import check_private, check_writable, replace_file
+from fabmon.private_files import (
+    check_private,
+    check_writable,
+    make_directory,
+    open_own,
+    replace_file,
+)
 from fabmon.report.page.digest import Bins, Digest
 from fabmon.report.page.page import ReportSource, page
 from fabmon.session.errors import UsageError, cannot_write
@@ -97,12 +104,16 @@ class LivePage:
 
 
 def _locked(directory: Path) -> int | None:
-    """The directory, open and locked for this process: two watches would replace each other's page.
+    """A file of this user, open and locked for this process: two watches of one user would replace
+    each other's page. Others cannot lock it.
 
-    None where there is none, or no locks. Raises UsageError where another watch has it.
+    None where there is no such directory, or no locks. Raises UsageError where another watch has
+    it.
     """
     try:
-        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        found, place = directory.stat(), log_path().parent / "pages"
+        make_directory(place)
+        lock = open_own(place / f"{found.st_dev}-{found.st_ino}.lock", os.O_CREAT | os.O_RDWR)
     except OSError:
         return None
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -105,3 +107,10 @@ async def test_two_watches_do_not_share_a_page(tmp_path: Path) -> None:
         LivePage(tmp_path, "pod8")
     await page.close()
     await LivePage(tmp_path, "pod8").close()
+
+
+async def test_who_can_read_the_directory_of_a_page_cannot_lock_it(tmp_path: Path) -> None:
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    await LivePage(tmp_path, "pod7").close()
+    os.close(held)

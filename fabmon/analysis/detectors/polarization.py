@@ -204,19 +204,22 @@ class _SourcePorts:
     sports: int = 0
     distinct: int = 0
 
+    are_many: bool = False
+
     @property
     def has_one_sport(self) -> bool:
-        """Whether the hash has one UDP source port for all queue pairs."""
-        return self.sports == 1 and self.queue_pairs > 1
+        """Whether the hash has one UDP source port for all queue pairs, and these are many."""
+        return self.sports == 1 and self.are_many
 
 
-def _source_ports(inputs: DetectorInput, flows: _Flows) -> _SourcePorts:
+def _source_ports(inputs: DetectorInput, flows: _Flows, t: ModelThresholds) -> _SourcePorts:
     table, which = inputs.snapshot.connections.flows_if_quick, flows.which
     if not table or not (table.sport[which] > 0).all():
         return _SourcePorts(len(which))
     pair = table.src[which] * len(inputs.snapshot.fabric.ports) + table.dst[which]
     distinct = len(np.unique(pair * _SPORTS + table.sport[which]))
-    return _SourcePorts(len(which), table.distinct_sports(which), distinct)
+    are_many = len(which) >= t.min_flows
+    return _SourcePorts(len(which), table.distinct_sports(which), distinct, are_many)
 
 
 def _flows(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> _Flows:
@@ -303,7 +306,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
     level = _level_when_full(inputs, found, t)
     order = rows[np.argsort(-np.nan_to_num(level), kind="stable")]
     known = _flows(inputs, found, t)
-    ports = _source_ports(inputs, known)
+    ports = _source_ports(inputs, known, t)
     flows = known.least
     # Else it depends on how many of the queue pairs carry traffic.
     is_sure = _is_improbable(level, known.senders, t)

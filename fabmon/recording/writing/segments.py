@@ -43,12 +43,14 @@ class Rotation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Content(NamedTuple):
-    """`last_ns` is the time of the last tick; None in a file that cannot be read."""
+    """`last_ns` is the time of the last tick; None in a file that cannot be read, which is tried
+    again where it `is_again`."""
 
     path: Path
     size: int
     last_ns: int | None = None
     recorded_s: float = 0.0
+    is_again: bool = False
 
 
 class Segments:
@@ -97,7 +99,7 @@ class Segments:
         whatever their age, and files that are not readable recordings. The age of a file is the
         time that was recorded after it, as no two clocks are compared. `finished` are the files of
         this run in the order of writing, newer than all others; those are ordered by their last
-        tick.
+        tick, first those of a clock that was ahead of this one.
         """
         if not self.rotation.rotates:
             return []
@@ -108,7 +110,13 @@ class Segments:
         places = {path: place for place, path in enumerate(finished)}
         contents = [each for each in map(self._content, self.files()) if each.path != current]
         readable = [each for each in contents if each.last_ns is not None]
-        readable.sort(key=lambda each: (places.get(each.path, -1), each.last_ns or 0, each.path))
+        began_ns = self._began_ns(current) or 0
+
+        def order(each: _Content) -> tuple[int, bool, int, Path]:
+            last_ns = each.last_ns or 0
+            return places.get(each.path, -1), last_ns <= began_ns, last_ns, each.path
+
+        readable.sort(key=order)
         later_s = 0.0
         removed: list[Path] = []
         for place, each in enumerate(reversed(readable)):
@@ -128,14 +136,15 @@ class Segments:
         """What is in a file, read again when its size changes; why it is left alone is logged."""
         size = _size(path)
         known = self._contents.get(path)
-        if known is not None and known.size == size:
+        if known is not None and known.size == size and not known.is_again:
             return known
         try:
             with Recording(path) as recording:
                 content = _Content(path, size, recording.until_ns, recording.recorded_s)
         except (OSError, RecordingError) as error:
-            content = _Content(path, size)
-            if os.path.lexists(path):
+            # What the system refuses now, such as one more open file, it may permit later.
+            content = _Content(path, size, is_again=isinstance(error, OSError))
+            if known is None and os.path.lexists(path):
                 why = (error.strerror if isinstance(error, OSError) else None) or str(error)
                 _LOG.warning("%s is left alone: %s", path, why.removeprefix(f"{path}: "))
         self._contents[path] = content
@@ -155,8 +164,17 @@ class Segments:
         return sorted(
             each
             for each in self.path.parent.glob(f"{self.path.stem}-*{self._suffix}")
-            if _is_stamp(each.name[len(self.path.stem) + 1 : -len(self._suffix)])
+            if self._began_ns(each) is not None
         )
+
+    def _began_ns(self, path: Path) -> int | None:
+        """When a file was begun, by its name; None of a name without a time."""
+        text = path.name[len(self.path.stem) + 1 : -len(self._suffix)]
+        try:
+            began = datetime.datetime.strptime(text, _STAMP).replace(tzinfo=datetime.UTC)
+        except ValueError:
+            return None
+        return int(began.timestamp()) * 1_000_000_000
 
     @property
     def _suffix(self) -> str:
@@ -169,11 +187,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _is_stamp(text: str) -> bool:
-    try:
-        datetime.datetime.strptime(text, _STAMP).replace(tzinfo=datetime.UTC)
-    except ValueError:
-        return False
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -566,6 +568,41 @@ def test_the_oldest_recorded_time_is_removed_and_said(
     assert [text.partition(":")[0] for text in said][:3] == [
         f"removed {tmp_path}/pod-20260228T0440{second}Z.fabrec" for second in ("00", "10", "20")
     ]
+
+
+def test_the_file_of_a_clock_that_was_ahead_is_removed_before_those_of_a_later_run(
+    tmp_path: Path,
+) -> None:
+    ahead, later = (
+        [msgspec.structs.replace(t, time_ns=t.time_ns + days * 86_400 * SECOND_NS)
+         for t in quiet_ticks(30)]
+        for days in (400, 1)
+    )  # fmt: skip
+    rotation = Rotation(every_s=10)
+    for ticks in (ahead, quiet_ticks(30)):
+        record(tmp_path / "pod.fabrec", ticks, rotation).close()
+    record(tmp_path / "pod.fabrec", later, Rotation(every_s=10, keep_s=40)).close()
+    names = [path.name[4:19] for path in sorted(tmp_path.iterdir())]
+    # All three begin with the same name: the first file has some of the second run, too.
+    assert names[:2] == ["20251121T044000", "20251121T044020"]
+    assert [name[:8] for name in names[2:]] == ["20251122"] * 3
+
+
+def test_a_file_that_could_not_be_opened_once_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "pod.fabrec", quiet_ticks(20), Rotation(every_s=10)).close()
+    segments = Segments(tmp_path / "pod.fabrec", Rotation(every_s=10, keep_bytes=0))
+    current = tmp_path / "pod-20251121T044100Z.fabrec"
+    with monkeypatch.context() as full:
+        full.setattr("fabmon.recording.writing.segments.Recording", no_descriptors)
+        assert segments.remove_expired(current) == []
+    assert len(segments.remove_expired(current)) == 2
+
+
+def no_descriptors(path: Path) -> NoReturn:
+    """A recording, in a process that has no descriptor left."""
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
 
 def test_what_is_no_recording_costs_only_itself(
