@@ -205,7 +205,9 @@ class Analyst:
     def _inputs(self, snapshot: Snapshot, opened: Iterable[Finding]) -> DetectorInput:
         fabric = snapshot.fabric
         if self._structure is None or self._structure.fabric.ports is not fabric.ports:
-            self._structure = build_structure(fabric, self._structure)
+            before = self._structure
+            cables = None if before is None else before.peer
+            self._structure = build_structure(fabric, before, cables)
         elif self._structure.fabric is not fabric:
             self._structure = replace(self._structure, fabric=fabric, _memo={})
         self._earlier.keep_cables(self._structure)

@@ -110,9 +110,12 @@ class FabricStructure:
         return name_list([self.label(row) for row in rows.tolist()], most)
 
 
-def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> FabricStructure:
+def build_structure(
+    fabric: Fabric, before: FabricStructure | None = None, cables: Rows | None = None
+) -> FabricStructure:
     """The arrays of a fabric. `before` is the structure of an earlier one: of nodes whose ports are
-    the same nothing is read again."""
+    the same nothing is read again. `cables` is its `peer`, to keep what nothing reports any more.
+    """
     ports = port_arrays(fabric, None if before is None else before.ports)
     if before is not None and _is_same(before, fabric, ports):
         return replace(before, fabric=fabric, ports=ports, _memo={})
@@ -127,9 +130,9 @@ def build_structure(fabric: Fabric, before: FabricStructure | None = None) -> Fa
     peer = ports.peer.copy()
     exists = node != NONE
     peer[(peer != NONE) & (np.append(node, NONE)[peer] == NONE)] = NONE
-    if before is not None:
-        rows = np.flatnonzero(before.peer != NONE)
-        keep_cables(peer, node, ports, rows, before.peer[rows])
+    if cables is not None:
+        rows = np.flatnonzero(cables != NONE)
+        keep_cables(peer, node, ports, rows, cables[rows])
     is_rail = ports.has_role(RAIL)
     is_switch = exists & is_switch_node[node]
     rail = np.where(is_rail, ports.index, NONE)

@@ -167,8 +167,9 @@ def test_one_hello_after_the_other_gives_the_fabric_of_all_at_once(
         said[name] = new
         fabric = builder.build(hosts, said, 0)
         assert fabric == build(hosts, said, rows, 0, topology=plan)
-        structure = build_structure(fabric, structure)
-        assert_same(structure, build_structure(fabric))
+        at_once = build_structure(fabric, cables=structure.peer)
+        structure = build_structure(fabric, structure, structure.peer)
+        assert_same(structure, at_once)
 
 
 def test_a_hello_with_another_kernel_alone_leaves_ports_and_structure_as_they_are() -> None:

@@ -151,7 +151,7 @@ def _row_of(words: list[str]) -> BenchmarkRow | None:
     try:
         time_us, _, busbw, *rest = tail
         in_place = rest[3]
-        wrong = [int(each[:15]) for each in (rest[0], rest[4]) if each.isdigit()]
+        wrong = [int(each[:15]) for each in (*rest[:1], *rest[4:5]) if each.isdigit()]
         best = max(float(busbw), float(in_place))
         if not 0 <= best < 1e9 or not 0 <= float(time_us) < 1e15:
             return None
@@ -161,7 +161,7 @@ def _row_of(words: list[str]) -> BenchmarkRow | None:
             busbw_bps=best * 8e9,
             wrong=sum(wrong) if wrong else None,
         )
-    except ValueError:
+    except (IndexError, ValueError):
         return None
 
 
