@@ -15,6 +15,7 @@ import time
 import tty
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator, Sequence
+from inspect import getgeneratorlocals
 from itertools import groupby, pairwise
 from typing import IO, Any, Literal
 
@@ -22,11 +23,7 @@ from rich.console import Console
 from textual import constants
 from textual._parser import Read1
 from textual._time import get_time
-from textual._xterm_parser import (
-    BRACKETED_PASTE_END,
-    BRACKETED_PASTE_START,
-    XTermParser,
-)
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, Paste
@@ -88,6 +85,11 @@ _ESCAPE_S = 0.025
 Textual waits 100 ms, and each press of the Escape key waits so long. A terminal writes a sequence
 at once, and SSH sends it in one packet.
 """
+
+_REPORT_BEGUN = re.compile(r"\x1b\[[<?\d][\d;:$]*")
+_REPORT_S = 0.5
+"""How long the rest of a begun report (of the mouse, a mode, a paste) may take: nobody types these
+characters in one packet. As keys they would leave the view, and go to others."""
 
 _ANSWER_WITHIN_S = 1.0
 """An answer of the terminal that comes later has no effect."""
@@ -223,7 +225,6 @@ def _is_text(event: Message) -> bool:
 class KeyParser(XTermParser):
     """Textual's parser of keys, with a shorter wait after ESC."""
 
-    _is_pasting = False
     _escape = ""
     _escape_until_s = 0.0
 
@@ -243,13 +244,12 @@ class KeyParser(XTermParser):
         if not data:
             return
         data, self._escape, place = self._escape + data, "", 0
-        if data.endswith(_ESCAPE) and not self._is_pasting:
-            data, self._escape = data[:-1], _ESCAPE
-            self._escape_until_s = get_time() + (self.read1(constants.ESCAPE_DELAY).timeout or 0)
         for found in _TWO_KEYS.finditer(data):
             yield from self._fed(data[place : found.start()])
             place = found.start()
             if self._is_pasting:
+                # Of pasted text Textual would make keys: Escape, and what follows it.
+                place += 1
                 continue
             if self._awaiting.timeout is not None:
                 self._timeout_time = 0.0
@@ -259,28 +259,43 @@ class KeyParser(XTermParser):
                 yield Key("escape", _ESCAPE)
             yield from keys
             place = found.end()
-        yield from self._fed(data[place:])
+        data = data[place:]
+        yield from self._fed(data.removesuffix(_ESCAPE))
+        if data.endswith(_ESCAPE):
+            self._escape = _ESCAPE
+            self._escape_until_s = get_time() + (self.read1(constants.ESCAPE_DELAY).timeout or 0)
 
     def _fed(self, data: str) -> Iterator[Message]:
-        begin, end = data.rfind(BRACKETED_PASTE_START), data.rfind(BRACKETED_PASTE_END)
-        self._is_pasting = begin > end or (self._is_pasting and end < 0)
         # An empty text means the end of input to the parser.
         yield from super().feed(data) if data else ()
+        if self._awaiting.timeout is not None and _REPORT_BEGUN.fullmatch(self._begun):
+            self._timeout_time = max(self._timeout_time or 0.0, get_time() + _REPORT_S)
+
+    @property
+    def _is_pasting(self) -> bool:
+        return bool(getgeneratorlocals(self._gen).get("bracketed_paste"))
+
+    @property
+    def _begun(self) -> str:
+        return str(getgeneratorlocals(self._gen).get("sequence", ""))
 
     @property
     def wait_s(self) -> float | None:
         """How long it waits for the rest of a sequence from its last character on, if it does."""
+        if self._is_pasting:
+            return None
         if self._escape:
             return max(0.0, self._escape_until_s - get_time())
         return self._awaiting.timeout
 
     def tick(self) -> Iterator[Message]:
         """The events of a sequence that nothing follows: after a single ESC the Escape key."""
+        # The end of a paste may be cut; without it, all that follows would be pasted text.
         yield from self._escape_if_due()
-        yield from super().tick()
+        yield from () if self._is_pasting else super().tick()
 
     def _escape_if_due(self) -> Iterator[Message]:
-        if self._escape and get_time() >= self._escape_until_s:
+        if self._escape and not self._is_pasting and get_time() >= self._escape_until_s:
             self._escape = ""
             yield Key("escape", _ESCAPE)
 

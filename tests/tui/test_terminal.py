@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.message import Message
 
 from fabmon.tui.terminal import InputDecoder, KeyParser, typed_or_pasted
@@ -111,3 +111,65 @@ def test_more_keys_than_anybody_types_at_once_are_pasted_text() -> None:
     assert _events(b"leaf1 up5 " * 500) == ["Paste"]
     assert _events(b"j" * 500) == ["j"] * 500, "a key that is held"
     assert _events(b"/leaf1\r") == ["slash", *"leaf1", "enter"]
+
+
+@pytest.mark.parametrize("cut", range(1, 18))
+def test_a_paste_may_come_in_two_reads_wherever_it_is_cut(
+    cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "\x1b[200~a\x1bq b\x1b[201~"
+    clock = _Clock(monkeypatch)
+    parser = KeyParser()
+    found = list(parser.feed(text[:cut]))
+    clock.now_s += 0.02
+    found += [*parser.tick(), *parser.feed(text[cut:]), *parser.feed("\x1b1")]
+    assert [_named(each) for each in found] == ["aq b", "alt+1"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "named"),
+    [
+        ("\x1b[200~a\x1b[20", "1~", ["a"]),
+        ("\x1b[200~a\x1b", "[201~", ["a"]),
+        ("\x1b[20", "0~a\x1b[201~", ["a"]),
+        ("\x1b[<0;3", ";4M", ["MouseDown"]),
+        ("\x1b[?2026;2", "$y", ["TerminalSupportsSynchronizedOutput"]),
+    ],
+    ids=str,
+)
+def test_the_rest_of_a_report_may_come_later_than_that_of_a_key(
+    begin: str, end: str, named: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = _Clock(monkeypatch)
+    parser = KeyParser()
+    found = list(parser.feed(begin))
+    clock.now_s += 0.3
+    found += [*parser.tick(), *parser.feed(end), *parser.feed("j")]
+    assert [_named(each) for each in found] == [*named, "j"]
+
+
+def test_a_report_that_never_ends_does_not_keep_the_keys_that_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = _Clock(monkeypatch)
+    parser = KeyParser()
+    assert not list(parser.feed("\x1b[<0;3"))
+    clock.now_s += 1.0
+    assert list(parser.tick())
+    assert [_named(each) for each in parser.feed("j")] == ["j"]
+
+
+class _Clock:
+    """The clock of the parser, which stands still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        for module in ("fabmon.tui.terminal", "textual._parser"):
+            monkeypatch.setattr(f"{module}.get_time", lambda: self.now_s)
+
+
+def _named(event: Message) -> str:
+    """A key's name, or the text that was pasted, or what else it is."""
+    if isinstance(event, Key):
+        return event.key
+    return event.text if isinstance(event, Paste) else type(event).__name__
