@@ -23,7 +23,7 @@ from rich.console import Console
 from textual import constants
 from textual._parser import Read1
 from textual._time import get_time
-from textual._xterm_parser import XTermParser
+from textual._xterm_parser import BRACKETED_PASTE_END, XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, Paste
@@ -90,6 +90,10 @@ _REPORT_BEGUN = re.compile(r"\x1b\[[<?\d][\d;:$]*")
 _REPORT_S = 0.5
 """How long the rest of a begun report (of the mouse, a mode, a paste) may take: nobody types these
 characters in one packet. As keys they would leave the view, and go to others."""
+
+_PASTE_S = 5.0
+"""A paste of which nothing more comes for so long has ended: its end is lost. A connection that
+stalls in a paste seldom takes longer."""
 
 _ANSWER_WITHIN_S = 1.0
 """An answer of the terminal that comes later has no effect."""
@@ -227,6 +231,7 @@ class KeyParser(XTermParser):
 
     _escape = ""
     _escape_until_s = 0.0
+    _paste_until_s = 0.0
 
     @staticmethod
     def read1(timeout: float | None = None) -> Read1:  # type: ignore[override]
@@ -268,6 +273,7 @@ class KeyParser(XTermParser):
     def _fed(self, data: str) -> Iterator[Message]:
         # An empty text means the end of input to the parser.
         yield from super().feed(data) if data else ()
+        self._paste_until_s = get_time() + _PASTE_S
         if self._awaiting.timeout is not None and _REPORT_BEGUN.fullmatch(self._begun):
             self._timeout_time = max(self._timeout_time or 0.0, get_time() + _REPORT_S)
 
@@ -290,9 +296,13 @@ class KeyParser(XTermParser):
 
     def tick(self) -> Iterator[Message]:
         """The events of a sequence that nothing follows: after a single ESC the Escape key."""
-        # The end of a paste may be cut; without it, all that follows would be pasted text.
-        yield from self._escape_if_due()
-        yield from () if self._is_pasting else super().tick()
+        if not self._is_pasting:
+            yield from self._escape_if_due()
+            yield from super().tick()
+        elif get_time() >= self._paste_until_s:
+            self._escape = ""
+            pasted = super().feed(BRACKETED_PASTE_END)
+            yield from (each for each in pasted if isinstance(each, Paste))
 
     def _escape_if_due(self) -> Iterator[Message]:
         if self._escape and not self._is_pasting and get_time() >= self._escape_until_s:

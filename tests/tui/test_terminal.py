@@ -159,6 +159,18 @@ def test_a_report_that_never_ends_does_not_keep_the_keys_that_follow(
     assert [_named(each) for each in parser.feed("j")] == ["j"]
 
 
+@pytest.mark.parametrize("cut", ["", "\x1b", "\x1b[20"], ids=repr)
+def test_a_paste_that_never_ends_does_not_keep_the_keys_that_follow(
+    cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = _Clock(monkeypatch)
+    parser = KeyParser()
+    assert not list(parser.feed("\x1b[200~gpu" + cut))
+    clock.now_s += 6.0
+    found = [*parser.tick(), *parser.feed("j\x03")]
+    assert [_named(each) for each in found] == ["gpu", "j", "ctrl+c"]
+
+
 class _Clock:
     """The clock of the parser, which stands still."""
 
