@@ -27,6 +27,9 @@ _LONGEST_KEY_S = 2.0
 _MOST_WAITING = 64
 """Keys that wait: nobody types more ahead. What follows them would not be heard for seconds."""
 
+_WORD_KEYS = frozenset(f"alt+{letter}" for letter in "cdltuy")
+"""Keys that edit a word in a shell's line. In a prompt they are no Escape, which would clear it."""
+
 _INTERRUPT = "ctrl+c"
 """It overtakes all keys that wait."""
 
@@ -89,6 +92,8 @@ class ScreenApp(ContainingApp):
         name = key.key.removeprefix("alt+")
         if key.character is None or name == key.key or self._is_mapped(key.key):
             return [key]
+        if key.key in _WORD_KEYS and isinstance(self.focused, Input):
+            return [events.Key(key.key, None)]
         name = key.character if key.character.isalnum() else name
         return [events.Key("escape", "\x1b"), events.Key(name, key.character)]
 

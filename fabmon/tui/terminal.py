@@ -71,9 +71,10 @@ _MOST_TYPED = 64
 """Different keys in a row that nobody types between two reads, even over a slow connection: more
 are pasted. A key that is held is not: its repetitions are alike."""
 
-_TWO_KEYS = re.compile(r"\x1b([^\x1b[O\]PX^_\t\x7f])")
+_TWO_KEYS = re.compile(r"\x1b([^\x1b[O\]PX^_\t\x7fbf])")
 """The Escape key and another in one packet, or a key with alt: no sequence begins like that.
-Textual takes some for characters of a Mac."""
+Textual takes some for characters of a Mac. ESC b and ESC f are Option and an arrow key there, by
+which a cursor moves by a word."""
 
 _ALTERNATE_SCREEN = "\x1b[?1049h\x1b[?25l"
 _ESC, _ESCAPE = b"\x1b", "\x1b"

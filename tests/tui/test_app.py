@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from textual.events import Key
+from textual.widgets import Input
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui.app import FabmonApp
@@ -22,6 +23,7 @@ from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.line_screens import JobsScreen, NodesScreen
 from fabmon.tui.screens.overview import OverviewScreen
+from fabmon.tui.terminal import KeyParser
 from fabmon.tui.widgets.choosers import JumpPrompt
 from fabmon.tui.widgets.lines import LineView
 from fabmon.tui.widgets.prompts import SaveMenu
@@ -295,6 +297,19 @@ async def test_escape_and_another_key_in_one_packet_are_two_keys() -> None:
         run.app.post_message(Key("alt+1", "1"))
         await run.until(lambda: run.view == "overview")
         assert run.app.screen_state.choices.filter == ""
+
+
+async def test_option_and_an_arrow_key_move_by_a_word_in_a_prompt() -> None:
+    async with running(COLLISION) as run:
+        await run.press("slash", *"gpu002")
+        typed = run.app.focused
+        assert isinstance(typed, Input)
+        for data, cursor in (("\x1bb", 0), ("\x1bf", 6), ("\x1bd", 6)):
+            for event in KeyParser().feed(data):
+                run.app.post_message(event)
+            await run.settle()
+            assert (run.app.focused, typed.value) == (typed, "gpu002")
+            assert typed.cursor_position == cursor
 
 
 async def test_keys_that_nobody_typed_do_not_keep_those_that_follow_waiting(
