@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LEAVING = frozenset(("q", "escape", "ctrl+c", "ctrl+q"))
-"""Keys that end a drawing."""
+_LEAVING = frozenset(("q", "escape", "ctrl+c", "ctrl+q"))
+"""Keys that end a drawing; so does Escape with another key in one packet, a key with alt."""
 
 SIGNAL = signal.SIGUSR1
 """How the thread that reads keys interrupts the main thread; nothing else of fabmon uses it."""
@@ -23,6 +23,11 @@ _PATIENCE_S = 0.1
 
 CHECK_S = 0.05
 """How often to `check` while a key waits."""
+
+
+def is_leaving(key: str) -> bool:
+    """Whether a key ends a drawing."""
+    return key in _LEAVING or key.startswith("alt+")
 
 
 class DrawingEnded(Exception):
@@ -47,7 +52,7 @@ class Drawings:
 
     def pressed(self, key: str) -> None:
         """A key was pressed, which is heard later."""
-        if key in LEAVING and self._pressed_s is None:
+        if is_leaving(key) and self._pressed_s is None:
             self._pressed_s = time.monotonic()
 
     def heard(self) -> None:

@@ -13,7 +13,7 @@ from textual.timer import Timer
 from textual.widgets import Input
 
 from fabmon.tui.containment import ContainingApp
-from fabmon.tui.drawings import LEAVING
+from fabmon.tui.drawings import is_leaving
 from fabmon.tui.line import fit
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
@@ -114,7 +114,7 @@ class ScreenApp(ContainingApp):
 
     async def _handle_key(self, key: events.Key) -> None:
         target = self.focused or self.screen
-        if key.key in LEAVING:
+        if is_leaving(key.key) and not any(is_leaving(each.key) for each in self._waiting_keys):
             self.drawings.heard()
         self._key = key
         self._key_limit = self.set_timer(_LONGEST_KEY_S, self._handle_next_key)

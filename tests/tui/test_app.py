@@ -354,6 +354,28 @@ async def test_a_key_is_heard_though_a_drawing_does_not_end(
             signal.signal(SIGNAL, before)
 
 
+async def test_escape_and_q_in_one_packet_end_each_drawing_that_keeps_them_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(COLLISION) as run:
+        drawings = run.app.drawings
+        before = signal.signal(SIGNAL, drawings.end)
+        pressed = threading.Thread(target=_press, args=(drawings, "alt+q"))
+        try:
+            await run.press("7")
+            assert run.view == "jobs"
+            for view in (NodesScreen, JobsScreen):
+                monkeypatch.setattr(view, "lines", _draws_without_end)
+            run.app.post_message(Key("n", "n"))
+            run.app.post_message(Key("alt+q", "q"))
+            pressed.start()
+            await run.until(lambda: run.app._exit)
+            assert not drawings.is_awaited
+        finally:
+            pressed.join()
+            signal.signal(SIGNAL, before)
+
+
 def _draws_without_end(*_: object) -> list[Line]:
     for _number in range(10**9):
         pass
