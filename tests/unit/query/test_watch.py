@@ -94,6 +94,28 @@ async def test_it_answers_of_now_and_of_what_it_has_in_memory(
             await ask_watch(path, JobQuestion(job="99"))
 
 
+@pytest.mark.parametrize("seen_until_s", [30, 44])
+async def test_findings_are_known_after_the_clock_was_set_back(seen_until_s: int) -> None:
+    """While one is open; when its traffic has ended, but it has not closed; and when it has."""
+    watching, made = Watching(), WatchSource("pod7")
+    is_open = []
+    for second in range(140):
+        tick = watching.feed.step()
+        times = (second >= seen_until_s) + (second >= 100)
+        made.take(
+            watching.judge(
+                msgspec.structs.replace(tick, time_ns=tick.time_ns - times * 7200 * 10**9)
+            )
+        )
+        found = await answer(made, FindingsQuestion())
+        assert isinstance(found, FindingsAnswer)
+        is_open.append([each.until is None for each in found.findings])
+        begin_ns, end_ns = await made.range_ns()
+        assert begin_ns <= end_ns
+    assert is_open[seen_until_s - 1] == is_open[seen_until_s] == [True]
+    assert is_open[99] == is_open[100] == is_open[-1] == [False]
+
+
 async def test_it_is_the_users_alone(source: WatchSource, runtime: Path) -> None:
     async with answering(source, default_path()) as path:
         assert path.lstat().st_mode & 0o777 == 0o600
