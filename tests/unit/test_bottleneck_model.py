@@ -22,7 +22,17 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wire.messages import Hello
 from fabmon.session.config import load
-from tests.builders import METRICS, LeafSpine, Watched, ecmp, hello, neighbour, new_pipeline, port
+from tests.builders import (
+    METRICS,
+    SECOND_NS,
+    LeafSpine,
+    Watched,
+    ecmp,
+    hello,
+    neighbour,
+    new_pipeline,
+    port,
+)
 
 LINE = 100e6
 CNPS = "rdma_cnp_handled"
@@ -107,6 +117,21 @@ def test_two_senders_at_half_of_line_rate_with_cnps() -> None:
     assert finding.lost == pytest.approx(0.5, abs=0.02)
     assert finding.victims == ("leaf1/down1", "leaf1/down2")
     assert "(gpu001 r0, gpu002 r0)" in finding.text
+
+
+def test_it_has_numbers_after_the_clock_was_set_back() -> None:
+    fabric = LeafSpine(uplinks=4, hosts=4, metrics=(CNPS,))
+    for number in (1, 2):
+        send(fabric, number, 1, 0.5 * LINE, cnps_per_gbit=100)
+    watched = Watched(fabric)
+    watched.seconds(SECONDS)
+    fabric.clock_off_ns = -7200 * SECOND_NS
+    (finding,) = watched.seconds(SECONDS).findings
+    numbers = {each.name: each.value for each in finding.evidence}
+    assert numbers["link util"] == pytest.approx(100, abs=1)
+    assert 0 < finding.lost < 1
+    assert SECONDS < float(numbers["seen for"]) < 2 * SECONDS
+    assert "·" not in finding.text
 
 
 def test_of_links_in_a_ring_only_the_full_one_is_found() -> None:

@@ -112,7 +112,7 @@ class _Sum:
     """The evidence of a link up to now, and since when it is above 0."""
 
     total: float = 0.0
-    since_ns: int = 0
+    since_seq: int = 0
     peak_util: float = 0.0
     is_open: bool = False
 
@@ -150,7 +150,7 @@ class BottleneckModel:
         for name, each in zip(ids, found, strict=True):
             each = judged(inputs, each, seen, t)
             key = _key(name, each)
-            own = before.pop(key, None) or _Sum(since_ns=inputs.snapshot.time_ns)
+            own = before.pop(key, None) or _Sum(since_seq=inputs.snapshot.seq)
             own.total = min(max(own.total + each.llr, 0.0), 2 * t.flags)
             own.is_open = own.total >= (t.ends if own.is_open else t.flags)
             own.peak_util = max(own.peak_util, float(each.util[-1]))
@@ -257,7 +257,7 @@ def _bottleneck(
         # Senders that do not slow down show what they want; the rest of it is dropped.
         lost = 1.0 - each.load_bps / total
     slowed_by = _slowed_by(inputs, each, t)
-    lasted_s = (inputs.snapshot.time_ns - own.since_ns) / 1e9
+    ticks = inputs.snapshot.seq - own.since_seq  # Clocks are set; ticks only count up.
     brought = np.cumsum(np.sort(each.rates)[::-1])
     flows = int(np.searchsorted(brought, t.accounts * each.load_bps)) + 1
     return Bottleneck(
@@ -269,10 +269,10 @@ def _bottleneck(
         named=named,
         flows=max(2, min(flows, len(each.rates))),
         slowed_by=slowed_by,
-        lasted_s=lasted_s,
+        lasted_s=ticks * inputs.snapshot.interval_s,
         peak_util=own.peak_util,
         confidence=_SEEN if slowed_by else _BY_LOAD,
-        ticks=min(round(lasted_s / inputs.snapshot.interval_s) + 1, len(each.util)),
+        ticks=min(ticks + 1, len(each.util)),
     )
 
 
