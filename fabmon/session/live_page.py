@@ -65,12 +65,11 @@ class LivePage:
     def take(self, scene: Scene) -> None:
         """Take a scene; write the page where that is due."""
         now_ns, interval_s = scene.snapshot.time_ns, scene.snapshot.interval_s
-        if self._digest is None:
+        late = 0 if self._digest is None else self._digest.bins.after_last(now_ns)
+        if self._digest is None or abs(late) >= self._digest.bins.count:  # The clock was set.
             from_ns = now_ns - _SHOWN_S * SECOND_NS
             self._digest = Digest.empty(Bins(from_ns, now_ns, interval_s, _BIN_S))
-        bins = self._digest.bins
-        late = bins.after_last(now_ns)
-        if late > 0:
+        elif late > 0:
             self._digest.move(late)
         self._digest.add(scene)
         is_free = self._writing is None or self._writing.done()

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fabmon.analysis.scene import Scene
@@ -114,3 +115,22 @@ async def test_who_can_read_the_directory_of_a_page_cannot_lock_it(tmp_path: Pat
     fcntl.flock(held, fcntl.LOCK_EX)
     await LivePage(tmp_path, "pod7").close()
     os.close(held)
+
+
+@pytest.mark.parametrize("ahead_s", [400 * 86_400, 7200])
+async def test_after_the_clock_was_set_back_it_begins_anew(
+    tmp_path: Path, scenes: list[Scene], ahead_s: int
+) -> None:
+    page = LivePage(tmp_path, "pod7")
+    for scene in scenes[:30]:
+        page.take(scene)
+    for scene in scenes[30:34]:
+        page.take(later(scene, ahead_s))
+    await written(page, *scenes[34:])
+    html = (tmp_path / "index.html").read_text("utf-8")
+    assert re.findall(r"2026-11-21 13:07:\d\dZ to 2026-11-21 14:07:", html)
+    assert "ECMP collision" in html, "it was open"
+    assert page._digest is not None
+    known = np.isfinite(page._digest.busy.highest)
+    assert known[:, -1].any()
+    assert not known[:, :-3].any(), "nothing was seen an hour ago"
