@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Host
-from tests.builders import frame, hello, new_pipeline, tick, up
+from tests.builders import SECOND_NS, frame, hello, new_pipeline, tick, up
 
 HEALTHY = 0x1AA
 METRICS = (
@@ -38,8 +39,10 @@ def findings(
     return scene_of_gpus(gpus, seconds, clusters).findings
 
 
-def scene_of_gpus(gpus: Sequence[Gpu], seconds: int = 5, clusters: Sequence[str] = ()) -> Scene:
-    """The scene of a node with these GPUs after some seconds."""
+def scene_of_gpus(
+    gpus: Sequence[Gpu], seconds: int = 5, clusters: Sequence[str] = (), back_s: int = 0
+) -> Scene:
+    """The scene of a node with these GPUs after some seconds; the clock is set back meanwhile."""
     objects = []
     for number in range(len(gpus)):
         facts = {"gpu_name": "B200"}
@@ -50,9 +53,9 @@ def scene_of_gpus(gpus: Sequence[Gpu], seconds: int = 5, clusters: Sequence[str]
     values = [value for gpu in gpus for value in gpu]
     for second in range(seconds):
         hellos = {"gpu001": hello(*objects)} if not second else {}
-        scene = pipeline.accept(
-            tick(second, {"gpu001": frame(second, *values)}, hellos, up("gpu001"))
-        )
+        made = tick(second, {"gpu001": frame(second, *values)}, hellos, up("gpu001"))
+        time_ns = made.time_ns - back_s * SECOND_NS * (second > seconds / 2)
+        scene = pipeline.accept(msgspec.structs.replace(made, time_ns=time_ns))
     return scene
 
 
@@ -106,6 +109,7 @@ def test_a_gpu_that_joins_for_a_minute_is_found_and_not_before() -> None:
     joining = (2, 0, 0, 0, SPEED)
     assert found([joining] * 2, seconds=50) == []
     assert len(found([joining] * 2, seconds=70)) == 2
+    assert len(scene_of_gpus([joining] * 2, seconds=70, back_s=7200).findings) == 2
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class NvlinkFabric:
     """The rule of the cause; keeps since when each GPU has not joined."""
 
     def __init__(self) -> None:
-        self._joining_ns: dict[str, int] = {}
+        self._joining: dict[str, int] = {}
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for each GPU with active links that is not as the others of its node."""
@@ -106,10 +106,10 @@ class NvlinkFabric:
             known = gpu_fabrics(snapshot, node)
             for each in known:
                 if each.state != _COMPLETED:
-                    began_ns = self._joining_ns.get(each.gpu.id, snapshot.time_ns)
-                    joining[each.gpu.id] = began_ns
+                    began_seq = self._joining.get(each.gpu.id, snapshot.seq)
+                    joining[each.gpu.id] = began_seq
             yield from self._of_node(snapshot, known, joining)
-        self._joining_ns = joining
+        self._joining = joining
 
     def _of_node(
         self, snapshot: Snapshot, known: list[GpuFabric], joining: dict[str, int]
@@ -128,7 +128,7 @@ class NvlinkFabric:
                 if usual and 2 * usual[1] > len(joined) and each.cluster not in ("", usual[0]):
                     count = f"{usual[1]} of {len(joined)} GPUs of its node"
                     text = f"it is in another NVLink cluster than {count}"
-            elif (snapshot.time_ns - joining.get(each.gpu.id, snapshot.time_ns)) / 1e9 < _JOINS_S:
+            elif (snapshot.seq - joining[each.gpu.id]) * snapshot.interval_s < _JOINS_S:
                 continue  # GPUs join one after another.
             elif each.state == _IN_PROGRESS:
                 text = "it has been joining the NVLink fabric for minutes"

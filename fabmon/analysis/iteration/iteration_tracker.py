@@ -137,7 +137,7 @@ class _Job:
     is_sure: bool = False
     is_over: bool = False
     iteration: JobIteration | None = None
-    measured_ns: int = 0
+    measured_seq: int = 0
     looked_seq: int = field(default=-_MEASURE_EVERY_TICKS)
 
 
@@ -239,7 +239,7 @@ class IterationTracker:
             self._miss(job, snapshot)
             return []
         texts = job.changes.accept(measured, traffic.ticks, snapshot.time_ns)
-        job.measured_ns = snapshot.time_ns
+        job.measured_seq = snapshot.seq
         job.iteration = self._result(job, measured, members, rails, line_rate_bps, snapshot)
         named = _named(job.iteration, snapshot)
         again = self._missed.find(named)
@@ -251,7 +251,8 @@ class IterationTracker:
     def _miss(self, job: _Job, snapshot: Snapshot) -> None:
         """Drop the last result of a job without iterations after ten steps."""
         last = job.iteration
-        if last is None or snapshot.time_ns - job.measured_ns < _MISSED_STEPS * last.step_s * 1e9:
+        passed_s = (snapshot.seq - job.measured_seq) * snapshot.interval_s
+        if last is None or passed_s < _MISSED_STEPS * last.step_s:
             return
         job.iteration, job.changes = None, IterationChanges(snapshot.interval_s)
         self._missed.lose(_named(last, snapshot), snapshot)

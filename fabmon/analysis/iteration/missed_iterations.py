@@ -11,7 +11,7 @@ import numpy as np
 from fabmon.analysis.iteration.host_groups import SAME_JOB, HostTraffic, host_similarity
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.time_wording import SECOND_NS, measured
+from fabmon.fabric.time_wording import measured
 
 _HELD_STEPS = 20
 """Steps for which the event is held back while the job still sends: it may only have been
@@ -26,11 +26,11 @@ _REMEMBERED_S = 600.0
 
 @dataclass(slots=True)
 class _Missed:
-    """The last iteration of a job, its name, since when it is missed, and whether that was said."""
+    """The last iteration of a job, its name, from which tick it is missed, and if that was said."""
 
     last: JobIteration
     name: str
-    since_ns: int
+    since_seq: int
     is_said: bool = False
 
 
@@ -48,7 +48,7 @@ class MissedIterations:
 
     def lose(self, last: JobIteration, snapshot: Snapshot) -> None:
         """A job has no iterations any more; these, with its name, were its last."""
-        self._missed.append(_Missed(last, last.name, snapshot.time_ns))
+        self._missed.append(_Missed(last, last.name, snapshot.seq))
 
     def find(self, iteration: JobIteration) -> str:
         """The iterations of a job are measured. Returns a text where it was said that there are
@@ -65,14 +65,14 @@ class MissedIterations:
         """A text for each job of which it is certain now that it has no iterations any more."""
         texts = []
         for each in list(self._missed):
-            passed_s = (snapshot.time_ns - each.since_ns) / SECOND_NS
+            passed_s = (snapshot.seq - each.since_seq) * snapshot.interval_s
             if each.is_said:
                 if passed_s > _REMEMBERED_S:
                     self._missed.remove(each)
                 continue
             sends = self._sends(each.last, traffic, snapshot)
             if sends is None:
-                each.since_ns = snapshot.time_ns
+                each.since_seq = snapshot.seq
                 continue
             if sends and passed_s < _HELD_STEPS * each.last.step_s:
                 continue

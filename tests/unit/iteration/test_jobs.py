@@ -29,7 +29,7 @@ from fabmon.analysis.iteration.results import (
 from fabmon.feeds.demo.scenario import parse
 from fabmon.history.history import History
 from fabmon.report.scene_report import JsonLines
-from tests.builders import LeafSpine
+from tests.builders import SECOND_NS, LeafSpine
 from tests.goldens import check_golden
 from tests.unit.iteration.recorded_jobs import JOBS, Play
 from tests.unit.iteration.waves import Wave
@@ -90,7 +90,8 @@ def test_a_job_that_stops_is_reported_after_ten_steps() -> None:
 
 
 def test_a_job_that_is_only_disturbed_has_no_event_and_one_that_stops_has_two() -> None:
-    """It sends all the time, and is measured again; then it pauses, and goes on."""
+    """It sends all the time, and is measured again; then it pauses, the clock is set back, and it
+    goes on."""
     fabric = LeafSpine(uplinks=2, hosts=4, rate_bps=100e6)
     history, iteration_tracker = History(fabric.hosts), IterationTracker()
     texts: list[str] = []
@@ -115,7 +116,9 @@ def test_a_job_that_is_only_disturbed_has_no_event_and_one_that_stops_has_two() 
     seconds(150, regular)
     assert steps[-1] == 1
     assert texts == []
-    seconds(150, lambda _: False)
+    seconds(75, lambda _: False)
+    fabric.clock_off_ns = -7200 * SECOND_NS
+    seconds(75, lambda _: False)
     assert [text.partition(",")[0] for text in texts] == ["no iterations any more"]
     seconds(150, regular)
     assert [text.partition(",")[0] for text in texts[1:]] == ["iterations again"]
