@@ -250,7 +250,7 @@ def test_a_job_whose_hosts_are_not_read_is_not_said_to_have_no_iterations() -> N
     traffic: Any = SimpleNamespace(hosts=("a", "b"), of_hosts=lambda ticks: rates[-ticks:])
 
     def at(second: int) -> Any:
-        return SimpleNamespace(time_ns=second * 10**9, interval_s=1.0)
+        return SimpleNamespace(seq=second, interval_s=1.0)
 
     missed = MissedIterations(0.03)
     missed.lose(last, at(0))
