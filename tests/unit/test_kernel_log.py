@@ -114,7 +114,7 @@ class GpuNode:
         gpu = Object("gpu0", "gpu", "gpu0", {"gpu_name": "H100", "pci": GPU}, metrics)
         self.hello = hello(port("eth0", pci=NIC), gpu)
         self.pipeline: Pipeline = new_pipeline([Host(name="gpu001")])
-        self.second = 0
+        self.second = self.back_s = 0
 
     def steps(self, count: int, *notices: Notice, is_read: bool = True) -> list[str]:
         """The causes that are found after so many seconds."""
@@ -123,19 +123,23 @@ class GpuNode:
             data = self.second * 10**6
             values = (1, data, 0, 0, *((data, data) if is_read else (None, None)))
             now = tick(self.second, {"gpu001": frame(self.second, *values)}, hellos, up("gpu001"))
+            now = msgspec.structs.replace(now, time_ns=now.time_ns - self.back_s * 10**9)
             scene = self.pipeline.accept(with_notices(now, *notices))
             notices = ()
             self.second += 1
         return [each.cause for each in scene.findings]
 
 
-def test_a_gpu_that_was_reset_without_a_message_works_again() -> None:
-    """nvidia-smi --gpu-reset before R550: NVML does not answer for some seconds, then it does."""
+@pytest.mark.parametrize("back_s", [0, 7200])
+def test_a_gpu_that_was_reset_without_a_message_works_again(back_s: int) -> None:
+    """nvidia-smi --gpu-reset before R550: NVML does not answer for some seconds, then it does. The
+    console's clock may be set back meanwhile."""
     node = GpuNode()
     node.steps(5)
     assert "driver_failed" in node.steps(5, logged("xid_79", GPU), is_read=False)
     assert "driver_failed" in node.steps(15, is_read=False)
     assert "driver_failed" in node.steps(30), "it has answered for half a minute"
+    node.back_s = back_s
     assert "driver_failed" not in node.steps(60)
     assert "driver_failed" in node.steps(2, logged("xid_119", GPU)), "another failure"
 

@@ -93,6 +93,7 @@ class FailedDrivers:
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for each device that does not work since a message of the kernel."""
         snapshot = inputs.snapshot
+        now_ns = int(snapshot.seq * snapshot.interval_s * 1e9)  # The wall clock may be set.
         kept: dict[tuple[str, str], _Gpu] = {}
         for node in snapshot.fabric.nodes if snapshot.logs else ():
             for device, message in failed_devices(snapshot.logs.get(node.name, ())).items():
@@ -104,8 +105,8 @@ class FailedDrivers:
                     kept[node.name, device] = gpu
                     answers = _answers(snapshot, node, ports)
                     if answers is not None:
-                        gpu.note(answers, snapshot.time_ns)
-                    if gpu.works_again(snapshot.time_ns):
+                        gpu.note(answers, now_ns)
+                    if gpu.works_again(now_ns):
                         continue
                 yield _condition(snapshot, node, device, message)
         self._gpus = kept
