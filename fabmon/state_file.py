@@ -19,6 +19,7 @@ from fabmon.private_files import make_directory, open_own, replace_file
 T = TypeVar("T")
 
 _LOG = logging.getLogger("fabmon.state")
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 MOST_BYTES = 16 << 20
 """What is read and written at most: some thousand findings with everything that they slow."""
@@ -34,7 +35,7 @@ class StateFile(Generic[T]):
         name = re.sub(r"[^A-Za-z0-9_-]", "_", "-".join(names))[:80]
         unique = hashlib.sha256("\0".join(names).encode()).hexdigest()[:8]
         self.path = log_path().parent / folder / f"{name}-{unique}.json"
-        self._decoder = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+        self._decoder = msgspec.json.Decoder(kind)
         self._lock: int | None = None
         self._is_cut = False
 
@@ -53,15 +54,25 @@ class StateFile(Generic[T]):
 
     def load(self) -> list[T]:
         """What was saved last; nothing if there is no file, or if it is damaged, too long or could
-        be another user's, which is logged."""
+        be another user's, which is logged. An item that is invalid costs itself."""
         try:
-            return self._decoder.decode(self._read())
+            found = _ITEMS.decode(self._read())
         except FileNotFoundError:
             return []
         except (OSError, RecursionError, msgspec.DecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             _LOG.warning("%s is not read: %s", self.path, why or error)
             return []
+        items, trouble = list[T](), ""
+        for each in found:
+            try:
+                items.append(self._decoder.decode(each))
+            except (RecursionError, msgspec.DecodeError) as error:
+                trouble = str(error)
+        if trouble:
+            left_out = len(found) - len(items)
+            _LOG.warning("%s: %d of %d are not read: %s", self.path, left_out, len(found), trouble)
+        return items
 
     def _read(self) -> bytes:
         with os.fdopen(open_own(self.path, os.O_RDONLY), "rb") as file:

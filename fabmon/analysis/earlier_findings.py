@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import msgspec
 import numpy as np
@@ -17,9 +18,9 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
 
-_JUDGED_AFTER_S = 120.0
-"""Seconds after its nodes answered in which a finding is found again, if it is still so: changes of
-carrier are counted over so long, and a job is judged by 40 ticks."""
+_JUDGED_AFTER_S, _JUDGED_AFTER_TICKS = 120.0, 60
+"""Seconds, and ticks, after its nodes answered in which a finding is found again, if it is still
+so: changes of carrier are counted over so long, and a job is judged by 40 ticks."""
 
 _ANSWERED = (NodeState.UP, NodeState.STALE, NodeState.LOST)
 _FAILED = (NodeState.FAILED,)
@@ -43,10 +44,21 @@ def kept_findings(scene: Scene) -> Iterator[EarlierFinding]:
     for finding in scene.findings:
         ports = [snapshot.fabric.ports[row] for row in finding.rows]
         yield EarlierFinding(
-            msgspec.structs.replace(finding, rows=()),
+            msgspec.structs.replace(_without_nan(finding), rows=()),
             tuple(port.id for port in ports),
             tuple(port.id for port in ports if snapshot.was_up[port.row]),
         )
+
+
+def _without_nan(finding: Finding) -> Finding:
+    """A finding without the evidence that JSON has no number for."""
+    return msgspec.structs.replace(
+        finding,
+        evidence=tuple(
+            each for each in finding.evidence if isinstance(each.value, str) or isfinite(each.value)
+        ),
+        worst=None if finding.worst is None else _without_nan(finding.worst),
+    )
 
 
 @dataclass(slots=True)
@@ -88,7 +100,8 @@ class _Awaited:
             self.left_s = None
         elif self.left_s is None:
             is_state = Trait.GONE in CAUSES[finding.cause].traits and bool(known)
-            self.left_s = 0.0 if is_state else _JUDGED_AFTER_S
+            judged_s = max(_JUDGED_AFTER_S, _JUDGED_AFTER_TICKS * snapshot.interval_s)
+            self.left_s = 0.0 if is_state else judged_s
         else:
             self.left_s = max(0.0, self.left_s - snapshot.interval_s)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.analysis.earlier_findings import EarlierFinding
+from fabmon.analysis.earlier_findings import EarlierFinding, EarlierFindings, kept_findings
 from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -19,7 +19,7 @@ from fabmon.session.config import load
 from fabmon.session.kept_findings import KeptFindings
 from fabmon.session.session import Session
 from fabmon.state_file import StateFile
-from tests.builders import LeafSpine, Watched, without_neighbours
+from tests.builders import LeafSpine, Watched, new_pipeline, without_neighbours
 
 HOST, LEAF = "gpu002/eth0", "leaf1/down2"
 _NAMES = itertools.count()
@@ -184,13 +184,12 @@ def test_a_collision_that_lasts_is_found_again() -> None:
     assert kinds(watch) == ["close ecmp_collision leaf1/up1"]
 
 
-def left_open(site: Site, cause: str, *evidence: Evidence) -> Watch:
-    """A watch of a site, after one that left a finding of its port HOST open."""
-    name = f"site{next(_NAMES)}"
+def kept_of(port: str, cause: str = "link_down", *evidence: Evidence) -> EarlierFinding:
+    """An open finding of a port, as an earlier run kept it."""
     finding = Finding(
         cause=cause,
         severity="critical",
-        subject=HOST,
+        subject=port,
         rows=(),
         text="as it was",
         evidence=evidence,
@@ -198,9 +197,15 @@ def left_open(site: Site, cause: str, *evidence: Evidence) -> Watch:
         confidence=1.0,
         since_ns=1,
     )
+    return EarlierFinding(finding, (port,), (port,))
+
+
+def left_open(site: Site, cause: str, *evidence: Evidence) -> Watch:
+    """A watch of a site, after one that left a finding of its port HOST open."""
+    name = f"site{next(_NAMES)}"
     file = StateFile(EarlierFinding, "findings", name)
     assert file.acquire()
-    file.save([EarlierFinding(finding, (HOST,), (HOST,))])
+    file.save([kept_of(HOST, cause, *evidence)])
     file.release()
     return Watch(site, name)
 
@@ -233,7 +238,7 @@ def test_a_damaged_file_costs_itself_and_is_said_once(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     assert Session(load(Path("/dev/null"))).pipeline([], kept=kept) is not None
-    assert caplog.text.count("is not read") == 1
+    assert caplog.text.count("not read") == 1
     kept.close()
 
 
@@ -248,3 +253,39 @@ def test_a_file_of_others_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureF
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     assert kept.load() == []
+
+
+def test_evidence_without_a_number_loses_no_finding() -> None:
+    site = Site(hosts=2)
+    scene = Watch(site, f"site{next(_NAMES)}").seconds(3)
+    nan, known = Evidence("seen for", float("nan"), "s"), Evidence("before", 1.0, "bps")
+    found = msgspec.structs.replace(
+        kept_of(HOST).finding, rows=(0,), evidence=(nan, known), until_ns=None
+    )
+    (kept,) = kept_findings(replace(scene, findings=(found,)))
+    assert kept.finding.evidence == (known,)
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=EarlierFinding) == kept
+
+
+def test_an_invalid_item_of_a_state_file_costs_itself(caplog: pytest.LogCaptureFixture) -> None:
+    file = StateFile(EarlierFinding, "findings", "damaged")
+    assert file.acquire()
+    file.save([kept_of(HOST), kept_of("gpu002/eth0")])
+    file.path.write_bytes(file.path.read_bytes().replace(b'"critical"', b"null", 1))
+    assert [each.ports for each in file.load()] == [("gpu002/eth0",)]
+    assert "1 of 2 are not read" in caplog.text
+
+
+@pytest.mark.parametrize(("interval_s", "ticks"), [(1.0, 120), (30.0, 60)])
+def test_a_finding_has_the_ticks_that_judge_a_job_whatever_the_interval(
+    interval_s: float, ticks: int
+) -> None:
+    earlier = EarlierFindings([kept_of(HOST, "uneven_rails")])
+    pipeline = new_pipeline(LeafSpine().hosts, interval_s)
+    fabric, passed = LeafSpine(), 0
+    while earlier.not_judged and passed < 200:
+        snapshot = pipeline.accept(fabric.step()).snapshot
+        opened = {each.key: each for each in earlier.findings}
+        earlier.accept(replace(snapshot, interval_s=interval_s), opened, ())
+        passed += 1
+    assert ticks <= passed <= ticks + 3
