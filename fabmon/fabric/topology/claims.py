@@ -157,7 +157,7 @@ def merge(
             best[end] = opinions[0].far
             agreeing[end] = _by_trust({each.source for each in opinions})
             continue
-        clear = _clear(end, opinions)
+        clear = _clear(end, _without_foreign(end, opinions))
         outvoted = _outvoted(end, opinions, clear)
         if not clear:
             # Nobody decides between others that claim this port: none is used, and it is shown.
@@ -238,6 +238,16 @@ def _valid(claims: Iterable[Claim], places: PortLookup) -> Iterator[tuple[Claim,
 def _far(end: End, places: PortLookup) -> Far:
     place = places.port(end)
     return Far(place[0] if place else places.node(end.node), end.port, place)
+
+
+def _without_foreign(end: PortName, opinions: list[Opinion]) -> list[Opinion]:
+    """Without what only the far end says by LLDP, against all that anybody else says of a port."""
+    foreign = [
+        each for each in opinions if each.source == LLDP and each.by == each.far.node != end[0]
+    ]
+    others = [each for each in opinions if each not in foreign]
+    agreed = [each for each in foreign if any(each.far.agrees(other.far) for other in others)]
+    return [each for each in opinions if each in others or each in agreed] if others else opinions
 
 
 def _clear(end: PortName, opinions: list[Opinion]) -> list[Opinion]:
