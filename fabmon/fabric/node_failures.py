@@ -58,10 +58,12 @@ def _one_word(column: Sequence[str], before: Sequence[str]) -> str | None:
         if command:
             return None
         return f"{min(column, key=float)} to {max(column, key=float)}"
-    folded = fold(column)
+    # `gpu001:` and `gpu002:` are names and a colon.
+    end = ":" if all(word.endswith(":") for word in column) else ""
+    folded = fold([word.removesuffix(end) for word in column])
     if command == _MANY_HOSTS:
         return _for_shell(folded)
-    return folded if len(folded) <= _MAX_CHARS else _OMITTED
+    return folded + end if len(folded) <= _MAX_CHARS else _OMITTED
 
 
 def _for_shell(nodes: str) -> str:

@@ -27,6 +27,11 @@ def test_what_differs_is_folded(reason: str, expected: str) -> None:
     assert common_reason((reason.format(node) for node in NODES), "x") == expected
 
 
+def test_a_colon_after_names_of_several_kinds_is_said_once() -> None:
+    reasons = [f"no address for {name}: unknown" for name in ("gpu001", "gpu002", "leaf1")]
+    assert common_reason(reasons, "dns") == "no address for gpu[001-002],leaf1: unknown"
+
+
 def test_what_has_nothing_in_common_is_omitted() -> None:
     reasons = [f"host key unknown: ssh-rsa SHA256:{'/' * node} for all" for node in NODES]
     assert common_reason(reasons, "host key") == "host key unknown: ssh-rsa … for all"
