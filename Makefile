@@ -112,8 +112,9 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 	@$(BIN)/python -m tests.lab
 
 .PHONY: test
-test: setup system $(VENV39)/.ready ## every test, four at a time on two cores: the lab, which begins, and daemons are waited for
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/packages $(PYTEST_ARGS)
+test: setup system $(VENV39)/.ready ## every test, three at a time on two cores, then the lab, whose times are those of its traffic
+	$(BIN)/pytest -n 3 --dist loadfile --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
+	$(BIN)/pytest tests/lab $(PYTEST_ARGS)
 
 .PHONY: test-packages
 test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)
