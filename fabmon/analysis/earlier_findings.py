@@ -142,14 +142,7 @@ class EarlierFindings:
         Returns the open findings whose ports were read first at this tick, with their rows.
         """
         ids = {name for each in self._awaited.values() for name in each.kept.ports}
-        nodes = {name.partition("/")[0] for name in ids}
-        rows = {
-            port.id: port.row
-            for node in snapshot.fabric.nodes
-            if node.name in nodes
-            for port in node.ports
-            if port.id in ids
-        }
+        rows = snapshot.fabric.rows_of(ids)
         located = []
         for key, each in list(self._awaited.items()):
             found = tuple(rows[name] for name in each.kept.ports if name in rows)
@@ -177,9 +170,8 @@ class EarlierFindings:
         """Cable the ends of links that had a fault, where nothing reports a cable of them: LLDP has
         no neighbour at a port that is down."""
         for each in self._awaited.values():
-            ends, finding = each.kept.ports[:2], each.kept.finding
-            is_link = Trait.OF_LINK in CAUSES[finding.cause].traits and finding.subject in ends
-            if is_link and len(each.rows) == 2 == len(each.kept.ports):
+            is_named = each.kept.finding.subject in each.kept.ports
+            if each.is_of_link and is_named and len(each.rows) == 2 == len(each.kept.ports):
                 keep_cables(
                     structure.peer, structure.node, structure.ports, *np.array([each.rows]).T
                 )

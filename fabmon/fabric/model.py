@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -224,6 +224,17 @@ class Fabric(msgspec.Struct, frozen=True):
     contradictions: tuple[Contradiction, ...] = ()
     routing: dict[str, Routing] = {}
     forwarding: ForwardingTables | None = None
+
+    def rows_of(self, ids: Collection[str]) -> dict[str, int]:
+        """The rows of ports by id, of those that exist. Only their nodes are read."""
+        nodes = {name.partition("/")[0] for name in ids}
+        return {
+            port.id: port.row
+            for node in self.nodes
+            if node.name in nodes
+            for port in node.ports
+            if port.id in ids
+        }
 
     def node(self, name: str) -> Node:
         """The node with this name. Raises KeyError."""

@@ -37,15 +37,7 @@ def findings_closed_before(notes: Sequence[Note], snapshot: Snapshot, most: int)
 
 
 def _findings(notes: Sequence[Note], snapshot: Snapshot) -> list[Finding]:
-    named = {port for note in notes for port in note.ports}
-    nodes = {port.partition("/")[0] for port in named}
-    rows = {
-        port.id: port.row
-        for node in snapshot.fabric.nodes
-        if node.name in nodes
-        for port in node.ports
-        if port.id in named
-    }
+    rows = snapshot.fabric.rows_of({port for note in notes for port in note.ports})
     found = []
     for note in notes:
         finding = from_stored(note.finding)
