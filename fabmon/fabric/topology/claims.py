@@ -241,15 +241,11 @@ def _far(end: End, places: PortLookup) -> Far:
 
 
 def _without_foreign(end: PortName, opinions: list[Opinion]) -> list[Opinion]:
-    """Without what only the far end says by LLDP, against all that anybody else says of a port."""
-    foreign = [
-        each for each in opinions if each.source == LLDP and each.by == each.far.node != end[0]
-    ]
-    # A far end whose name is not known may be the same one by another name.
-    others = [each for each in opinions if each not in foreign and each.far.place is not None]
+    """Without what only the far end says, against all that anybody else says of a port."""
+    foreign = [each for each in opinions if each.by == each.far.node != end[0]]
+    others = [each for each in opinions if each not in foreign]
     agreed = [each for each in foreign if any(each.far.agrees(other.far) for other in others)]
-    doubted = [each for each in foreign if each not in agreed]
-    return [each for each in opinions if each not in doubted] if others else opinions
+    return [each for each in opinions if each in others or each in agreed] if others else opinions
 
 
 def _clear(end: PortName, opinions: list[Opinion]) -> list[Opinion]:

@@ -132,8 +132,11 @@ def test_a_node_that_claims_ports_of_others_takes_no_cable_from_them() -> None:
     ]
 
 
+@pytest.mark.parametrize("claimed", ["lldp", "ib_fabric", "ufm"])
 @pytest.mark.parametrize("source", ["ib_fabric", "ufm"])
-def test_a_node_takes_no_cable_by_lldp_from_ports_that_another_source_knows(source: str) -> None:
+def test_a_node_takes_no_cable_from_ports_that_another_source_knows(
+    source: str, claimed: str
+) -> None:
     plant = Plant()
     for one, other in leaf_spine():
         plant.hears(one, other, source)
@@ -141,10 +144,10 @@ def test_a_node_takes_no_cable_by_lldp_from_ports_that_another_source_knows(sour
     before = cabled(plant.fabric())
     assert before
     for number, end in enumerate(sorted({end for cable in leaf_spine() for end in cable})):
-        plant.hears(f"gpu9/e{number}", end)
+        plant.hears(f"gpu9/e{number}", end, claimed)
     fabric = plant.fabric()
     assert cabled(fabric) == before
-    assert any("LLDP gpu9" in each for found in words(fabric) for each in found)
+    assert any(" gpu9: " in each for found in words(fabric) for each in found)
 
 
 def test_thousands_of_claims_about_one_port_are_a_few_contradictions() -> None:
