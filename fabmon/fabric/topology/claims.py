@@ -4,8 +4,9 @@ At each port the most trusted source decides, and contradictions are kept. A por
 if both ends claim the same cable. Of the claims of one source, a cable that both of its ends report
 counts first, then what the port's own node reports, then what others report of it: a node can take
 no cable from ports of others. A source that still claims several far ends for one port is ignored
-there. MAC addresses are used only where nothing else is known: behind a switch that is not watched
-they name the wrong port, so they contradict a claim only where two switches see only each other.
+there. MAC addresses are used only where nothing else is known, or only what other nodes claim of a
+port that sees its far end, as that sees it: behind a switch that is not watched they name the wrong
+port, so they contradict the port's own report only where two switches see only each other.
 The addresses of point-to-point links are used where MAC addresses give no cable either, and
 contradict nothing."""
 
@@ -140,16 +141,28 @@ def merge(
     named: Mapping[str, Set[str]],
     addressed: Mapping[PortName, PortName] | None = None,
 ) -> Wiring:
-    """The cables. `seen` are those known from MAC addresses, in both directions, and `addressed`
-    those from the addresses of point-to-point links; `named` are the nodes that each source names
-    anywhere."""
+    """The cables. `seen` are those known from MAC addresses, from each end that sees the other, and
+    `addressed` those from the addresses of point-to-point links, in both directions; `named` are
+    the nodes that each source names anywhere."""
     by_port = _opinions(claims, places)
+    both_see = {end: other for end, other in seen.items() if seen.get(other) == end}
+    seen = {one: far for end, other in seen.items() for one, far in ((end, other), (other, end))}
     best: dict[PortName, Far] = {}
     first: dict[PortName, Opinion] = {}
     agreeing: dict[PortName, tuple[str, ...]] = {}
     disputes: dict[PortName, list[Dispute]] = {}
     doubtful: set[PortName] = set()
     for end, opinions in by_port.items():
+        other = both_see.get(end)
+        if other is not None and _only_claimed_by_others(end, other, by_port, switches):
+            by_mac = Opinion(Far(*other, other), MAC, end[0])
+            for doubted in _outvoted(end, opinions, [by_mac]):
+                doubtful.add(end)
+                dispute = Dispute(end, _report(by_mac), _report(doubted))
+                disputes.setdefault(end, []).append(dispute)
+            opinions = [each for each in opinions if each.far.agrees(by_mac.far)]
+            if not opinions:
+                continue
         place = opinions[0].far.place
         if place is not None and all(each.far.place == place for each in opinions):
             # All sources agree, the usual case.
@@ -201,6 +214,29 @@ def merge(
             dispute = Dispute(end, _report(first[end]), CableReport(MAC, end[0], *other))
             disputes.setdefault(end, []).append(dispute)
     return Wiring(cables, peers, disputes, doubtful)
+
+
+def _only_claimed_by_others(
+    end: PortName,
+    other: PortName,
+    by_port: Mapping[PortName, list[Opinion]],
+    switches: Set[str],
+) -> bool:
+    """Whether only other nodes contradict that two ports, which see each other's MAC addresses, are
+    cabled. Two hosts see each other through a switch, which may claim both."""
+    return (
+        not switches.isdisjoint((end[0], other[0]))
+        and all(_is_foreign(end, each) for each in by_port[end])
+        and all(
+            _is_foreign(other, each) or each.far.agrees(Far(*end, end))
+            for each in by_port.get(other, ())
+        )
+    )
+
+
+def _is_foreign(end: PortName, opinion: Opinion) -> bool:
+    """Whether only the far end reports it."""
+    return opinion.by == opinion.far.node != end[0]
 
 
 def _by_trust(sources: Set[str]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ _NO_PORTS: frozenset[PortName] = frozenset()
 def cables_by_mac(
     facts: Mapping[str, tuple[Mapping[str, Mapping[str, Any]], Sequence[Mapping[str, Any]]]],
 ) -> dict[PortName, PortName]:
-    """Both directions of every certain cable.
+    """Every certain cable, from each end that sees the other.
 
     `facts` maps a node to its ports' infos and its neighbour entries ({"dev", "mac"}). A MAC may
     belong to several ports of a switch, or be used by several nodes; then the entries of the other
@@ -78,5 +78,4 @@ def cables_by_mac(
         one_sided = not seen.get(other) and claimants[other] == 1
         if claims.get(other) == end or one_sided:
             found[end] = other
-            found[other] = end
     return found

@@ -53,6 +53,44 @@ def test_a_node_that_copies_addresses_takes_no_cable_from_others() -> None:
     assert cabled(lied_to.fabric()) == honest
 
 
+def test_a_node_takes_no_cable_from_ports_that_see_each_others_mac_addresses() -> None:
+    hardware = Plant()
+    for one, other in leaf_spine():
+        hardware.sees(one, other)
+    hardware.hears("leaf1/swp0", "gpu1/mlx5_0")
+    before = cabled(hardware.fabric())
+    for number, end in enumerate(sorted({end for cable in leaf_spine() for end in cable})):
+        hardware.hears(f"gpu9/e{number}", end)
+    fabric = hardware.fabric()
+    assert cabled(fabric) == before
+    assert {port: doubted.split(":")[0] for port, _, doubted in words(fabric)} == dict.fromkeys(
+        before, "LLDP gpu9"
+    )
+
+
+def test_a_node_that_sees_a_port_takes_no_cable_from_the_node_that_reports_it() -> None:
+    hardware = Plant()
+    hardware.hears("gpu1/mlx5_0", "leaf1/swp0")
+    hardware.sees("gpu9/e0", "leaf1/swp0")
+    del hardware.said["leaf1"]
+    assert cabled(hardware.fabric())["leaf1/swp0"] == "gpu1/mlx5_0 (LLDP)"
+
+
+def test_hosts_that_see_each_other_through_a_switch_are_cabled_as_that_reports() -> None:
+    hardware = Plant()
+    hardware.sees("gpu1/eth0", "gpu2/eth0")
+    hardware.sees("gpu3/eth0", "spine1/swp1")
+    hardware.lldp("leaf1/swp50", "spine1/swp1")
+    for number in (1, 2, 3):
+        hardware.hears(f"leaf1/swp{number}", f"gpu{number}/eth0")
+    fabric = hardware.fabric()
+    found = cabled(fabric)
+    assert [found[f"gpu{number}/eth0"] for number in (1, 2, 3)] == [
+        f"leaf1/swp{number} (LLDP)" for number in (1, 2, 3)
+    ]
+    assert fabric.contradictions == ()
+
+
 def test_every_source_that_says_the_same_is_kept() -> None:
     hardware = Plant(leaf_spine())
     hardware.sees("leaf1/swp50", "spine1/swp1")
