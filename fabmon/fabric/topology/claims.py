@@ -278,10 +278,14 @@ def _far(end: End, places: PortLookup) -> Far:
 
 def _without_foreign(end: PortName, opinions: list[Opinion]) -> list[Opinion]:
     """Without what only the far end says, against all that anybody else says of a port."""
-    foreign = [each for each in opinions if each.by == each.far.node != end[0]]
-    others = [each for each in opinions if each not in foreign]
-    agreed = [each for each in foreign if any(each.far.agrees(other.far) for other in others)]
-    return [each for each in opinions if each in others or each in agreed] if others else opinions
+    others = [each for each in opinions if not _is_foreign(end, each)]
+    if not others:
+        return opinions
+    return [
+        each
+        for each in opinions
+        if not _is_foreign(end, each) or any(each.far.agrees(other.far) for other in others)
+    ]
 
 
 def _clear(end: PortName, opinions: list[Opinion]) -> list[Opinion]:
