@@ -277,15 +277,12 @@ def _far(end: End, places: PortLookup) -> Far:
 
 
 def _without_foreign(end: PortName, opinions: list[Opinion]) -> list[Opinion]:
-    """Without what only the far end says, against all that anybody else says of a port."""
-    others = [each for each in opinions if not _is_foreign(end, each)]
-    if not others:
+    """Without what only the far end says, against the watched port that anybody else names. A far
+    end that is not watched may be the same one by another name."""
+    known = {each.far.place for each in opinions if not _is_foreign(end, each)} - {None}
+    if not known:
         return opinions
-    return [
-        each
-        for each in opinions
-        if not _is_foreign(end, each) or any(each.far.agrees(other.far) for other in others)
-    ]
+    return [each for each in opinions if not _is_foreign(end, each) or each.far.place in known]
 
 
 def _clear(end: PortName, opinions: list[Opinion]) -> list[Opinion]:

@@ -188,6 +188,17 @@ def test_a_node_takes_no_cable_from_ports_that_another_source_knows(
     assert any(" gpu9: " in each for found in words(fabric) for each in found)
 
 
+def test_a_host_that_knows_its_leaf_by_another_name_keeps_the_cable_that_the_leaf_reports() -> None:
+    plant = Plant()
+    plant.hears("leaf1/swp1", "gpu1/mlx5_0")
+    plant.hears("gpu1/mlx5_0", "switch-x/swp1")
+    plant.unwatched.add("switch-x")
+    del plant.ports["switch-x"]
+    fabric = plant.fabric()
+    assert cabled(fabric)
+    assert words(fabric) == []
+
+
 def test_thousands_of_claims_about_one_port_are_a_few_contradictions() -> None:
     hardware = Plant([("gpu1/mlx5_0", "leaf1/swp1")])
     for number in range(2000):
