@@ -44,23 +44,28 @@ def changed_payload(payload: bytes, chance: random.Random) -> bytes:
     return join_sections(sections)
 
 
+def encoded(entry: FrameEntry, payload: bytes, index_at: int = 0) -> bytes:
+    """A frame with a correct checksum, and the header of `entry`."""
+    header = entry.header
+    frame = encode_frame(
+        FrameKind(header.kind),
+        payload,
+        time_ns=header.time_ns,
+        until_ns=header.until_ns,
+        part=header.part,
+        flags=header.flags,
+        index_at=index_at,
+    )
+    return b"".join(map(bytes, frame))
+
+
 def crafted(frames: list[tuple[FrameEntry, bytes]], chance: random.Random) -> bytes:
     """A file of these frames, some of them changed, all with correct checksums."""
     hit = {chance.randrange(len(frames)) for _ in range(chance.choice((1, 1, 3)))}
     pieces: list[bytes] = []
     for number, (entry, payload) in enumerate(frames):
-        header = entry.header
         content = changed_payload(payload, chance) if number in hit else payload
-        frame = encode_frame(
-            FrameKind(header.kind),
-            content,
-            time_ns=header.time_ns,
-            until_ns=header.until_ns,
-            part=header.part,
-            flags=header.flags,
-            index_at=header.index_at,
-        )
-        pieces += map(bytes, frame)
+        pieces.append(encoded(entry, content, entry.header.index_at))
     return b"".join(pieces)
 
 

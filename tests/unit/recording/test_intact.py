@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from fabmon.cli.main import cli
 from fabmon.history.history import History
 from fabmon.recording.format.errors import RecordingError
-from fabmon.recording.format.frames import FrameEntry, FrameKind, encode_frame
+from fabmon.recording.format.frames import FrameEntry, FrameKind
 from fabmon.recording.format.records import Note
 from fabmon.recording.format.sections import compress, decompress
 from fabmon.recording.reading.reader import Recording
@@ -23,7 +23,7 @@ from fabmon.session.errors import OutputError, UsageError
 from tests.builders import LeafSpine
 from tests.fuzzing import PATIENCE_S, try_cases
 from tests.unit.recording.builders import eventful_ticks, session
-from tests.unit.recording.test_fuzz import crafted
+from tests.unit.recording.test_fuzz import crafted, encoded
 
 COMMANDS = (
     "info {}",
@@ -114,21 +114,10 @@ def with_odd_time(frames: Frames, chance: random.Random) -> bytes:
 
 
 def _file(frames: Frames) -> bytes:
-    pieces: list[bytes] = []
-    for entry, payload in frames:
-        head = entry.header
-        if head.kind == FrameKind.INDEX:
-            continue  # Its places would be wrong, and all are found without it.
-        frame = encode_frame(
-            FrameKind(head.kind),
-            payload,
-            time_ns=head.time_ns,
-            until_ns=head.until_ns,
-            part=head.part,
-            flags=head.flags,
-        )
-        pieces += map(bytes, frame)
-    return b"".join(pieces)
+    """Without an index: its places would be wrong, and all frames are found without it."""
+    return b"".join(
+        encoded(entry, payload) for entry, payload in frames if entry.header.kind != FrameKind.INDEX
+    )
 
 
 def is_intact(path: Path) -> bool:
