@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from fabmon.fabric.snapshot import STALE_TICKS, Snapshot
+from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.tick import STALE_READS
 
 NOTE = "note"
 WARNING = "warning"
@@ -246,13 +247,13 @@ def shown_moment(finding: Finding) -> Finding:
 def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
     """Seconds since the condition of a finding last held.
 
-    None while it holds (up to STALE_TICKS intervals without it count as holding), and where
+    None while it holds (up to STALE_READS intervals without it count as holding), and where
     `seen_ns` is not known.
     """
     if finding.seen_ns is None:
         return None
     passed_s = (snapshot.time_ns - finding.seen_ns) / 1e9
-    return passed_s if passed_s >= STALE_TICKS * snapshot.interval_s else None
+    return passed_s if passed_s >= STALE_READS * snapshot.interval_s else None
 
 
 def last_held_ns(finding: Finding, snapshot: Snapshot) -> int | None:

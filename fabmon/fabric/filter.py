@@ -23,7 +23,7 @@ from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.measures import NAMES, Measure, measure
 from fabmon.fabric.model import HOST, RAIL, SWITCH, UPLINK, Fabric
 from fabmon.fabric.redaction import Redactor
-from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.topology.leaves import NONE
 
@@ -188,11 +188,11 @@ def _state(value: str, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
     nodes = _mask(status is not None and status.state in wanted for status in states)
     ports = _of_ports(nodes, known)
     if "up" in wanted:
-        ports = ports & (snapshot.up == 1)
+        ports = ports & (snapshot.up == 1) & ~snapshot.stale
     if "down" in wanted:
         ports = ports | (snapshot.up == 0)
     if "stale" in wanted:
-        ports = ports | stale_ports(snapshot)
+        ports = ports | snapshot.stale
     return ports, nodes
 
 

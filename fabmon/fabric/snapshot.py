@@ -86,9 +86,6 @@ MOST_OF_LINE_RATE = 1.1
 """A rate may be above the line rate by so much where reads are late. One that is more above it is
 wrong: no share is made of it."""
 
-STALE_TICKS = 3
-"""Samples older than this many ticks are stale, whatever the node's state."""
-
 
 class RateHistory(Protocol):
     """Rates of the last minutes, from the history."""
@@ -125,8 +122,10 @@ class Snapshot:
     as it is counted: `believed` leaves out what the line does not carry.
     `last_heat` is `heat`, with the last known value where a port fell silent. `up` is 1 up, 0 down,
     NaN unknown; `was_up` is True where the port has been up since the start. `age_s` is the time
-    since the port's last sample, `period_s` the usual time from one to the next. `rated_since` is
-    the `seq` of the tick at which the line rate changed last, 0 where it did not. `saturated` is
+    since the port's last sample, infinite where there was none; `period_s` the usual time from one
+    to the next, a tick or more; `stale` is True where the last sample is older than STALE_READS of
+    its periods. `rated_since` is the `seq` of the tick at which the line rate changed last, 0 where
+    it did not. `saturated` is
     True where some counter of the port is saturated; `stuck` are the flat indices of those counters
     in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
     the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
@@ -152,11 +151,11 @@ class Snapshot:
     up: Floats
     was_up: NDArray[np.bool_]
     age_s: Floats
+    period_s: Floats
     saturated: NDArray[np.bool_]
     past: RateHistory
     aligned: AlignedHistory
     connections: Connections
-    period_s: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     rated_since: Rows = field(default_factory=lambda: np.empty(0, np.intp))
     stuck: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     bursts: Mapping[tuple[str, str], BurstSamples] = field(default_factory=dict)
@@ -165,6 +164,18 @@ class Snapshot:
     jobs: JobTable = NO_JOBS
     jobs_read_ns: int = 0
     collectives: CollectiveReport | None = None
+    stale: NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_late = self.age_s > STALE_READS * self.period_s
+        object.__setattr__(self, "stale", is_late & np.isfinite(self.age_s))
+
+    def state(self, row: int) -> str:
+        """`up`, `down`, `stale` or `unknown`, of one port."""
+        if self.stale[row]:
+            return "stale"
+        up = self.up[row]
+        return "unknown" if np.isnan(up) else "up" if up else "down"
 
     def is_stuck(self, name: str) -> NDArray[np.bool_]:
         """[ports]: whether a catalog metric is saturated, so that its rate is unknown."""
@@ -207,16 +218,6 @@ def believed(shares: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         found: Floats = np.where(shares > MOST_OF_LINE_RATE, np.float32(np.nan), shares)
     return found
-
-
-def stale_ports(snapshot: Snapshot) -> NDArray[np.bool_]:
-    """[ports]: whether the last sample is older than STALE_TICKS ticks, or where the port is read
-    less often, STALE_READS times its period."""
-    longest_s = np.full(len(snapshot.age_s), STALE_TICKS * snapshot.interval_s, np.float32)
-    if len(snapshot.period_s):
-        np.maximum(longest_s, STALE_READS * snapshot.period_s, out=longest_s)
-    late: NDArray[np.bool_] = snapshot.age_s > longest_s
-    return late & np.isfinite(snapshot.age_s)
 
 
 def unknown_ports(snapshot: Snapshot) -> NDArray[np.bool_]:

@@ -20,7 +20,6 @@ from fabmon.query.sources import KnownFinding
 from fabmon.report.json_records import (
     FindingRecord,
     finding_record,
-    link_state,
     rounded_or_none,
 )
 
@@ -78,7 +77,7 @@ def _link_item(scene: Scene, port: Port) -> LinkItem:
         id=port.id,
         peer=None if port.peer is None else snapshot.fabric.ports[port.peer].id or None,
         role=port.role,
-        state=link_state(snapshot, port),
+        state=snapshot.state(port.row),
         line_rate_bps=rounded_or_none(snapshot.line_rate_bps[row]),
         tx_bps=heat("tx_bps"),
         rx_bps=heat("rx_bps"),

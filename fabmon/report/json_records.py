@@ -16,7 +16,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Snapshot
-from fabmon.fabric.tick import STALE_READS, NodeState
+from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
 from fabmon.report.output import json_schema
 
@@ -271,18 +271,6 @@ def link_records(scene: Scene, wanted: Mask | None = None) -> list[LinkRecord]:
     ]
 
 
-def link_state(snapshot: Snapshot, port: Port) -> str:
-    """`up`, `down`, `stale` (no data for two and a half intervals, or periods of a port that
-    is read less often) or `unknown`."""
-    period_s = snapshot.interval_s
-    if len(snapshot.period_s):
-        period_s = max(period_s, float(snapshot.period_s[port.row]))
-    if snapshot.age_s[port.row] > period_s * STALE_READS:
-        return "stale"
-    up = snapshot.up[port.row]
-    return "unknown" if np.isnan(up) else "up" if up else "down"
-
-
 def _record(
     snapshot: Snapshot, port: Port, names: dict[int, str], gauges: set[int], doubt: str
 ) -> LinkRecord:
@@ -296,7 +284,7 @@ def _record(
         kind=port.kind,
         role=port.role,
         peer=None if port.peer is None else snapshot.fabric.ports[port.peer].id or None,
-        state=link_state(snapshot, port),
+        state=snapshot.state(row),
         speed_bps=rounded_or_none(snapshot.line_rate_bps[row]),
         tx_bps=rounded_or_none(snapshot.heat[HEAT.index("tx_bps"), row]),
         rx_bps=rounded_or_none(snapshot.heat[HEAT.index("rx_bps"), row]),

@@ -14,7 +14,7 @@ from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import RAIL, Fabric, Port
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.time_wording import utc
-from fabmon.report.json_records import link_state, rounded_or_none
+from fabmon.report.json_records import rounded_or_none
 
 NAMES = ("node", "port", "label", "role", "rail", "kind", "peer")
 """Columns that identify a port, after the time."""
@@ -79,7 +79,7 @@ class RateTable:
         parts = [snapshot.line_rate_bps, snapshot.tx_util, snapshot.rx_util, *heat, snapshot.age_s]
         numbers = np.stack([part[rows] for part in parts])
         numbers[~np.isfinite(numbers)] = np.nan
-        states = [link_state(snapshot, port) for port, _ in chosen]
+        states = [snapshot.state(port.row) for port, _ in chosen]
         return Rates(snapshot.time_ns, [names for _, names in chosen], states, numbers)
 
 

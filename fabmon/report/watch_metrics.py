@@ -12,7 +12,7 @@ from fabmon.analysis.causes import CAUSES, lost_bandwidth
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.openmetrics import PREFIX, head, labels
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.tick import STALE_READS, NodeState
+from fabmon.fabric.tick import NodeState
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -101,15 +101,9 @@ def _nodes(snapshot: Snapshot) -> dict[str, int]:
 
 
 def _links(snapshot: Snapshot) -> dict[str, int]:
-    """Ports by state, as `fabmon.report.json_records.link_state` has them."""
+    """Ports by state, as `Snapshot.state` has them."""
     rows = [port.row for node in snapshot.fabric.nodes for port in node.ports]
-    if not rows:
-        return {"up": 0, "down": 0, "stale": 0, "unknown": 0}
-    period_s = np.full(len(rows), snapshot.interval_s)
-    if len(snapshot.period_s):
-        period_s = np.fmax(period_s, snapshot.period_s[rows])
-    up = snapshot.up[rows]
-    is_stale = snapshot.age_s[rows] > period_s * STALE_READS
+    up, is_stale = snapshot.up[rows], snapshot.stale[rows]
     is_unknown = ~is_stale & np.isnan(up)
     is_up = ~is_stale & (np.nan_to_num(up) != 0)
     counts = {"up": is_up, "stale": is_stale, "unknown": is_unknown}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.style import Style
 
-from fabmon.fabric.snapshot import Floats, Snapshot, stale_ports
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.tui.metrics import IDLE, HeatMetric
 from fabmon.tui.palette import STEPS, Depth, Palette
 
@@ -146,7 +146,7 @@ def encode(
 
     `line_rate_bps` [ports] are the last known line rates: a stale port keeps its last colour.
     """
-    stale = stale_ports(snapshot)
+    stale = snapshot.stale
     values = np.where(
         stale, heat.last_values(snapshot, line_rate_bps), heat.peak_values(snapshot, ticks)
     )

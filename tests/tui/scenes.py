@@ -212,6 +212,7 @@ class World:
             up=up,
             was_up=np.ones(ports, dtype=np.bool_),
             age_s=ages,
+            period_s=np.ones(ports, dtype=np.float32),
             saturated=np.zeros(ports, dtype=np.bool_),
             past=self,
             aligned=_SampledTogether(self),

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fabmon.fabric.snapshot import stale_ports
 from fabmon.history.history import History
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.recorder import Recorder
@@ -29,7 +28,7 @@ def test_silence_is_seen_after_the_clock_was_set_back() -> None:
         snapshot = history.accept(
             msgspec.structs.replace(tick, time_ns=tick.time_ns - back_ns, frames=silent)
         )
-    stale = stale_ports(snapshot)
+    stale = snapshot.stale
     assert {p.node for p in snapshot.fabric.ports if stale[p.row]} == {"gpu001"}
     assert 18 <= np.max(snapshot.age_s[np.isfinite(snapshot.age_s)]) <= 20
 

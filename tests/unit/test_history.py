@@ -11,12 +11,11 @@ import pytest
 from collectors import wire
 from collectors.wire import Object
 from fabmon.fabric.model import Host
-from fabmon.fabric.snapshot import HEAT, Snapshot, stale_ports
+from fabmon.fabric.snapshot import HEAT, Snapshot
 from fabmon.fabric.wire.messages import Frame, Hello, MetricInfo, ObjectInfo, decode
 from fabmon.history.derived_metrics import MetricDeriver
 from fabmon.history.history import History
 from fabmon.history.ring import RateRing
-from fabmon.report.json_records import link_state
 from tests.builders import (
     GBPS,
     SECOND_NS,
@@ -240,8 +239,8 @@ def test_a_port_that_is_read_every_26_s_is_as_old_as_its_last_read_and_not_stale
         ages.append(float(snapshot.age_s[0]))
         is_known = bool(np.isfinite(snapshot.column("tx_bps")[0]))
         assert is_known is (26 <= seq <= 52 + 65)
-        assert bool(stale_ports(snapshot)[0]) is (seq > 52 + 65)
-        assert (link_state(snapshot, snapshot.fabric.ports[0]) == "stale") is (seq > 52 + 65)
+        assert bool(snapshot.stale[0]) is (seq > 52 + 65)
+        assert (snapshot.state(0) == "stale") is (seq > 52 + 65)
     assert ages[26:79] == [*range(26), *range(27)]
     assert snapshot.period_s.tolist() == [26]
 

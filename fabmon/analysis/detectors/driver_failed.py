@@ -15,7 +15,7 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.fabric.kernel_log import failed_devices, pattern_of, ports_of_device
 from fabmon.fabric.model import GPU, MANAGEMENT, Node, Port
-from fabmon.fabric.snapshot import Snapshot, stale_ports
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wire.messages import Notice
 
 CAUSE = Cause(
@@ -115,7 +115,7 @@ class FailedDrivers:
 def _answers(snapshot: Snapshot, node: Node, ports: list[Port]) -> bool | None:
     """Whether the counters of a GPU can be read and its links are up; None where nothing of its
     node can be read."""
-    stale = stale_ports(snapshot)
+    stale = snapshot.stale
     own = [port.row for port in ports]
     others = [port.row for port in node.ports if port.row not in own]
     if not others or stale[others].all():
@@ -153,7 +153,7 @@ def _counters(snapshot: Snapshot, ports: list[Port]) -> str:
     rows = [port.row for port in ports]
     if not rows:
         return ""
-    if stale_ports(snapshot)[rows].all():
+    if snapshot.stale[rows].all():
         return "; its counters cannot be read any more"
     is_damaged = (snapshot.column("errors")[rows] > 0).any()
     if (snapshot.up[rows] == 0).any() or is_damaged:

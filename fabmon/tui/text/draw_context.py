@@ -16,7 +16,7 @@ from fabmon.analysis.finding import Finding, Trait
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched, Term
 from fabmon.fabric.model import GPU, NVLINK, Fabric
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, stale_ports
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import ABSENT, MUTED, READING, SELECTED, Codes, Scale, encode
@@ -277,5 +277,5 @@ def broken_gpu_rows(scene: Scene) -> set[int]:
 def flagged_rows(scene: Scene) -> set[int]:
     """Rows of the first port of each open finding, without ports that are down or stale."""
     rows = {finding.rows[0] for finding in scene.findings if finding.rows}
-    gone = stale_ports(scene.snapshot) | (scene.snapshot.up == 0)
+    gone = scene.snapshot.stale | (scene.snapshot.up == 0)
     return {row for row in rows if row < len(gone) and not gone[row]}

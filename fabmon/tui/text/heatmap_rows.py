@@ -16,7 +16,7 @@ from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import SWITCH
-from fabmon.fabric.snapshot import Snapshot, stale_ports
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.wording import per_second, percent
 from fabmon.tui.cells import (
@@ -207,7 +207,7 @@ class HeatmapRows:
         """For every part, the age of its oldest late cell; 0 for none."""
         grid, snapshot = self._grid, ctx.snapshot
         ages = np.nan_to_num(snapshot.age_s, nan=0, posinf=0)
-        ages[~stale_ports(snapshot)] = 0
+        ages[~snapshot.stale] = 0
         if not ages.any():
             return [0.0] * len(self._parts)
         merged = np.empty(0, ages.dtype)
@@ -247,7 +247,7 @@ class HeatmapRows:
         if not numbers:
             return {}
         peaks = ctx.metric.peak_values(ctx.snapshot, ctx.peak_ticks)
-        values = np.where(stale_ports(ctx.snapshot), np.nan, peaks)
+        values = np.where(ctx.snapshot.stale, np.nan, peaks)
         if ctx.matched is not None:
             values[~ctx.matched.ports] = np.nan
         own = np.nan_to_num(values[ports], nan=-1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from rich.cells import cell_len
 from rich.style import Style
 
@@ -15,7 +14,7 @@ from fabmon.analysis.finding import Finding, Trait, unseen_s
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.routing_mode import NOT_REPORTED
-from fabmon.fabric.snapshot import Snapshot, stale_ports
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import label_runs, name_list
 from fabmon.tui.line import Line, Span, fit, peer
@@ -183,11 +182,10 @@ def _summary_width(parts: Sequence[Span]) -> int:
 def port_state(scene: Scene, row: int) -> str:
     """`up`, `down`, `stale 12 s` or `state unknown`."""
     snapshot = scene.snapshot
-    if stale_ports(snapshot)[row]:
+    state = snapshot.state(row)
+    if state == "stale":
         return f"stale {duration(float(snapshot.age_s[row]))}"
-    if np.isnan(snapshot.up[row]):
-        return "state unknown"
-    return "up" if snapshot.up[row] else "down"
+    return "state unknown" if state == "unknown" else state
 
 
 def port_sign(ctx: DrawContext, rows: set[int]) -> tuple[str, Style]:

@@ -23,7 +23,6 @@ from fabmon.analysis.scene import Scene
 from fabmon.cli.main import cli
 from fabmon.connection_limits import MAX_CONNECTIONS
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.report.json_records import link_state
 from fabmon.report.watch_metrics import OPENMETRICS, PROMETHEUS, watch_metrics
 from fabmon.session.errors import UsageError
 from tests.builders import START_NS, LeafSpine, new_pipeline, tick
@@ -87,7 +86,7 @@ def test_the_page_has_what_the_scene_has(scene: Scene) -> None:
     assert found['fabmon_watch_nodes{state="lost"}'] == 1
     assert found["fabmon_watch_cpu_seconds_total"] == 1.5
     snapshot = scene.snapshot
-    states = [link_state(snapshot, port) for node in snapshot.fabric.nodes for port in node.ports]
+    states = [snapshot.state(port.row) for node in snapshot.fabric.nodes for port in node.ports]
     assert states
     for state in ("up", "down", "stale", "unknown"):
         assert found[f'fabmon_watch_links{{state="{state}"}}'] == states.count(state)

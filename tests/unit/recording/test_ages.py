@@ -10,7 +10,7 @@ import pytest
 from collectors import wire
 from collectors.wire import Object
 from fabmon.fabric.model import Host
-from fabmon.fabric.snapshot import Snapshot, stale_ports
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello, decode
 from fabmon.history.history import History
@@ -104,7 +104,7 @@ def test_seeking_restores_values_and_ages(recorded: tuple[Path, list[Snapshot]],
     for name in ("age_s", "heat", "last_heat", "values", "line_rate_bps", "up"):
         ours, theirs = getattr(sought, name), getattr(live, name)
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, err_msg=name)
-    assert stale_ports(sought).tolist() == stale_ports(live).tolist()
+    assert sought.stale.tolist() == live.stale.tolist()
 
 
 def test_a_silent_node_is_stale_and_a_recovered_one_is_not(
@@ -123,5 +123,5 @@ def test_a_silent_node_is_stale_and_a_recovered_one_is_not(
         SLOW: 0,
         NEVER: np.inf,
     }
-    stale = stale_ports(snapshot)
+    stale = snapshot.stale
     assert [each.node for each in snapshot.fabric.ports if stale[each.row]] == [SILENT]

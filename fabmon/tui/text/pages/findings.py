@@ -13,7 +13,7 @@ from fabmon.analysis.causes import brief_loss, loss_and_confidence, measured_los
 from fabmon.analysis.finding import Finding, unseen_s
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
-from fabmon.fabric.snapshot import has_line_rates, stale_ports, unknown_ports
+from fabmon.fabric.snapshot import has_line_rates, unknown_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
 from fabmon.fabric.wording import (
     name_list,
@@ -232,7 +232,7 @@ def busiest(ctx: DrawContext, count: int) -> list[Line]:
     """A table of the ports with the highest values of the chosen metric, in `count` lines."""
     palette, metric, snapshot = ctx.palette, ctx.metric, ctx.snapshot
     values = metric.values(snapshot)
-    usable = (np.nan_to_num(values) > 0) & ~stale_ports(snapshot) & (snapshot.up != 0)
+    usable = (np.nan_to_num(values) > 0) & ~snapshot.stale & (snapshot.up != 0)
     if ctx.matched is not None:
         usable &= ctx.matched.ports
     rows = np.flatnonzero(usable)

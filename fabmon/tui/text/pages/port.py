@@ -101,7 +101,7 @@ def _mtus(ctx: DrawContext, port: Port) -> str:
 def _sampled(snapshot: Snapshot, row: int) -> str:
     """`read every 26 s, 12 s ago` of a port that is read less often than every other tick; by sFlow
     the interval is the sender's, which is a fact of the port where it is known."""
-    if not len(snapshot.period_s) or snapshot.period_s[row] < 2 * snapshot.interval_s:
+    if snapshot.period_s[row] < 2 * snapshot.interval_s:
         return ""
     every, age_s = duration(float(snapshot.period_s[row])), float(snapshot.age_s[row])
     ago = f"{duration(age_s)} ago" if np.isfinite(age_s) else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fabmon.fabric.model import DOWNLINK, SWITCH, UPLINK, Node, Port
-from fabmon.fabric.snapshot import stale_ports
 from fabmon.fabric.wording import Unit, bit_rate, compact, number, percent, plural
 from fabmon.tui.heatmap_units import ports_of_role
 from fabmon.tui.line import Hit, Line, NodeTarget, PortTarget, Span, fit, flow, line, right
@@ -108,7 +107,7 @@ def _sign(ctx: DrawContext, port: Port, row: int) -> Span:
 def _numbers(ctx: DrawContext, ports: tuple[Port, ...], bps: np.ndarray, head: str) -> Line:
     """The numbers under the bars, all in the unit `head`; `✖` for a port that is down."""
     palette, snapshot = ctx.palette, ctx.snapshot
-    stale = stale_ports(snapshot)
+    stale = snapshot.stale
     spans: list[Span] = [(fit(f"   {head}", _LABEL), palette.dim)]
     hits = []
     for place, port in enumerate(ports):
