@@ -7,14 +7,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from fabmon.fabric.time_wording import date_time
+from fabmon.fabric.time_wording import SECOND_NS, date_time
 from fabmon.fabric.wording import plural
 
 UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 TIME_FORMATS = "14:03, 14:03:22, 2026-11-20 14:03, -10m, +1h or event 3"
 _NUMBER = re.compile(r"\s*+(\d++(?:\.\d++)?)\s*+([a-zA-Z]*+)\s*+")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?Z?")
+_FRACTION = re.compile(r":\d{2}[.,](\d++)")
 _EVENT = re.compile(r"event\s*(\d{1,18})")
 _DAY_NS = 86_400 * 10**9
 _LIMIT_NS = 1 << 63
@@ -37,6 +39,17 @@ def parse_seconds(text: str) -> float | None:
     return parse_amount(text, UNIT_SECONDS)
 
 
+class Moment(NamedTuple):
+    """The time that a text means, in ns since 1970: from `begin_ns` to `end_ns`, both included.
+
+    `14:03:22`, like `14:03`, is a second, `14:03:22.528016` a microsecond: outputs print no more of
+    a tick's time. The tick that is meant is the last that ends by `end_ns`.
+    """
+
+    begin_ns: int
+    end_ns: int
+
+
 def parse_time(
     text: str,
     start_ns: int,
@@ -44,8 +57,8 @@ def parse_time(
     events_ns: Sequence[int] = (),
     *,
     is_latest: bool = False,
-) -> int | None:
-    """A time in a recording that covers a range of time, in ns since 1970, UTC; None if invalid.
+) -> Moment | None:
+    """A time in a recording that covers a range of time, UTC; None if invalid.
 
     `14:03` and `14:03:22` are UTC, the first such time in the recording, or the last with
     `is_latest`; of those outside of it the nearest, if none is in it. `-10m` is before its end,
@@ -57,16 +70,18 @@ def parse_time(
     if since_midnight_ns is None:
         return _other(text, start_ns, until_ns, events_ns)
     earliest_ns, latest_ns = start_ns - _SLACK_NS, until_ns + _SLACK_NS
-    first_ns = earliest_ns + (since_midnight_ns - earliest_ns) % _DAY_NS
-    if first_ns <= latest_ns:
-        return latest_ns - (latest_ns - since_midnight_ns) % _DAY_NS if is_latest else first_ns
-    before_ns = first_ns - _DAY_NS
-    return before_ns if start_ns - before_ns <= first_ns - until_ns else first_ns
+    begin_ns = earliest_ns + (since_midnight_ns - earliest_ns) % _DAY_NS
+    if begin_ns <= latest_ns:
+        if is_latest:
+            begin_ns = latest_ns - (latest_ns - since_midnight_ns) % _DAY_NS
+    elif start_ns - (begin_ns - _DAY_NS) <= begin_ns - until_ns:
+        begin_ns -= _DAY_NS
+    return _moment(begin_ns, text)
 
 
 def parse_time_near(
     text: str, at_ns: int, start_ns: int, until_ns: int, events_ns: Sequence[int] = ()
-) -> int | None:
+) -> Moment | None:
     """The same relative to the time `at_ns` that is shown; None if invalid.
 
     `-10m` and `+1h` count from there, `14:03` is the nearest such time that was recorded.
@@ -76,10 +91,11 @@ def parse_time_near(
     if since_midnight_ns is not None:
         day_ns = at_ns // _DAY_NS * _DAY_NS
         days_ns = (day_ns - _DAY_NS, day_ns, day_ns + _DAY_NS)
-        return min(
+        begin_ns = min(
             (each + since_midnight_ns for each in days_ns),
             key=lambda each: (not start_ns <= each <= until_ns, abs(each - at_ns)),
         )
+        return _moment(begin_ns, text)
     return _other(text, at_ns, at_ns, events_ns)
 
 
@@ -101,8 +117,9 @@ class KnownTimes:
     is_latest: bool = False
 
     def at(self, name: str, text: str) -> int:
-        """The time (ns) that a text means. Raises TimeError, which calls it `name`."""
-        at_ns = self._parsed(name, text)
+        """The time (ns) until which the tick ends that a text means. Raises TimeError, which calls
+        it `name`."""
+        at_ns = self._parsed(name, text).end_ns
         if not self.start_ns - _SLACK_NS <= at_ns <= self.until_ns + _SLACK_NS:
             raise TimeError(f"{name} {text[:40]} is not in {self._range()}")
         return min(max(at_ns, self.start_ns), self.until_ns)
@@ -116,9 +133,10 @@ class KnownTimes:
         Raises TimeError if nothing of the part is known.
         """
         notes = []
-        from_ns, to_ns = (
+        first, last = (
             None if text is None else self._parsed(name, text) for name, text in (begin, end)
         )
+        from_ns, to_ns = first and first.begin_ns, last and last.end_ns
         for (name, text), at_ns, is_begin in ((begin, from_ns, True), (end, to_ns, False)):
             # Nothing is known from a later begin on; `14:03` may mean the end, not the begin.
             latest_ns = self.until_ns + (0 if is_begin else _SLACK_NS)
@@ -142,17 +160,17 @@ class KnownTimes:
     def _range(self) -> str:
         return f"{self.what}: {date_time(self.start_ns)} to {date_time(self.until_ns)}"
 
-    def _parsed(self, name: str, text: str) -> int:
-        at_ns = parse_time(
+    def _parsed(self, name: str, text: str) -> Moment:
+        found = parse_time(
             text, self.start_ns, self.until_ns, self.events_ns, is_latest=self.is_latest
         )
-        if at_ns is None and _EVENT.fullmatch(text.strip()):
+        if found is None and _EVENT.fullmatch(text.strip()):
             raise TimeError(
                 f"{name} {text[:40]}: {self.what} has {plural(len(self.events_ns), 'event')}"
             )
-        if at_ns is None:
+        if found is None:
             raise TimeError(f"{name} {text[:40]}: write a time such as {TIME_FORMATS}")
-        return at_ns
+        return found
 
 
 def _time_of_day_ns(text: str) -> int | None:
@@ -160,21 +178,33 @@ def _time_of_day_ns(text: str) -> int | None:
     clock = _CLOCK.fullmatch(text)
     if not clock or int(clock[1]) > 23 or int(clock[2]) > 59 or float(clock[3] or 0) >= 60:
         return None
-    return int((int(clock[1]) * 3600 + int(clock[2]) * 60 + float(clock[3] or 0)) * 1e9)
+    whole_s, _, fraction = (clock[3] or "0").partition(".")
+    seconds = int(clock[1]) * 3600 + int(clock[2]) * 60 + int(whole_s)
+    return seconds * SECOND_NS + int(f"{fraction:0<9.9}")
 
 
-def _other(text: str, plus_ns: int, minus_ns: int, events_ns: Sequence[int]) -> int | None:
+def _moment(begin_ns: int, text: str) -> Moment:
+    """The second, or the part of a second, that begins then and that a text says."""
+    fraction = _FRACTION.search(text)
+    unit_ns = 10 ** max(9 - len(fraction[1]), 0) if fraction else SECOND_NS
+    return Moment(begin_ns, begin_ns + unit_ns - 1)
+
+
+def _other(text: str, plus_ns: int, minus_ns: int, events_ns: Sequence[int]) -> Moment | None:
     """An event, a duration after `plus_ns` or before `minus_ns`, or a date."""
     event = _EVENT.fullmatch(text)
     if event:
         number = int(event[1])
-        return events_ns[number - 1] if 1 <= number <= len(events_ns) else None
+        if not 1 <= number <= len(events_ns):
+            return None
+        return Moment(events_ns[number - 1], events_ns[number - 1])
     if text[:1] in ("-", "+"):
         length_s = parse_seconds(text[1:])
         if length_s is None or not length_s * 1e9 < _LIMIT_NS:
             return None
         ns = int(length_s * 1e9)
         ns = minus_ns - ns if text[0] == "-" else plus_ns + ns
+        found = Moment(ns, ns)
     else:
         try:
             date = datetime.datetime.fromisoformat(text)
@@ -182,5 +212,6 @@ def _other(text: str, plus_ns: int, minus_ns: int, events_ns: Sequence[int]) -> 
             return None
         if date.tzinfo is None:
             date = date.replace(tzinfo=datetime.UTC)
-        ns = int(date.timestamp() * 1e9)
-    return ns if abs(ns) < _LIMIT_NS else None
+        since = date - datetime.datetime.fromtimestamp(0, datetime.UTC)
+        found = _moment(since // datetime.timedelta(microseconds=1) * 1000, text)
+    return found if abs(found.end_ns) < _LIMIT_NS else None

@@ -154,10 +154,7 @@ class TimeKeys(ScreenApp):
         until_ns = self._newest_ns(recorded)
         start_ns = recorded.start_ns or at_ns - _DAY_NS
         found = parse_time_near(text, at_ns, start_ns, until_ns, recorded.marks_ns())
-        if found is not None and found % SECOND_NS == 0:
-            # 14:03:22 means the tick for which the header shows that time.
-            found += SECOND_NS - 1
-        return found
+        return found and found.end_ns
 
     def action_bookmark(self) -> None:
         """Ask for a text, and record a bookmark at the cursor."""

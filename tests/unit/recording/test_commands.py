@@ -306,7 +306,7 @@ def test_times_of_a_recording() -> None:
 
     def at(text: str) -> float | None:
         found = parse_time(text, START_NS, until_ns, [START_NS + 5 * SECOND_NS])
-        return None if found is None else (found - START_NS) / 1e9
+        return None if found is None else (found.begin_ns - START_NS) / 1e9
 
     assert at("04:41") == 60
     assert at("05:00:30") == 1230
@@ -336,7 +336,7 @@ def test_a_time_of_day_outside_of_a_recording_is_that_of_the_nearest_day() -> No
     def at(text: str, start_h: float, until_h: float, *, is_latest: bool = False) -> float | None:
         start_ns, until_ns = (midnight_ns + int(h * 3600) * SECOND_NS for h in (start_h, until_h))
         found = parse_time(text, start_ns, until_ns, is_latest=is_latest)
-        return None if found is None else (found - midnight_ns) / 3600e9
+        return None if found is None else (found.begin_ns - midnight_ns) / 3600e9
 
     # Over midnight: 23:30 to 00:30.
     assert at("23:45", 23.5, 24.5) == 23.75
