@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.causes import causes_with
-from fabmon.analysis.evidence.flows_on_link import possible_ends
 from fabmon.analysis.evidence.link_health import ERROR_RATE
 from fabmon.analysis.finding import Condition, Evidence, Trait
 from fabmon.fabric.flows.flow_table import KnownFlows
+from fabmon.fabric.flows.possible_ends import possible_ends
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL, SWITCH, Fabric, Port
 from fabmon.fabric.names import natural

@@ -10,10 +10,9 @@ import pytest
 from fabmon.analysis.evidence.flows_on_link import (
     FlowsOnLink,
     correlations,
-    effective_flows_on_link,
     flows_on_link,
 )
-from fabmon.analysis.finding import Evidence
+from fabmon.fabric.flows.possible_ends import queue_pairs_on_link
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
@@ -121,16 +120,12 @@ def test_hosts_that_do_not_tell_are_not_hosts_without_flows() -> None:
     assert not len(none.flows)
 
 
-def test_effective_flows_stand_beside_the_queue_pairs_and_ports_where_they_are_known() -> None:
-    of = "of 32 QPs"
-    assert effective_flows_on_link(MOMENT, row("leaf1/up5"), 3.6) == (
-        Evidence("effective flows", 3.6, of),
-        Evidence("distinct UDP source ports", found("leaf1/up5").sports, of),
-    )
-    quiet = QUIET.scene(70).snapshot
-    assert effective_flows_on_link(quiet, row("leaf1/up5"), 3.6) == (
-        Evidence("effective flows", 3.6, "flows"),
-    )
+def test_the_queue_pairs_on_a_link_and_their_source_ports_are_counted_where_they_are_known() -> (
+    None
+):
+    ports = found("leaf1/up5").sports
+    assert queue_pairs_on_link(MOMENT.connections, row("leaf1/up5")) == (32, ports)
+    assert queue_pairs_on_link(QUIET.scene(70).snapshot.connections, row("leaf1/up5")) == (0, 0)
 
 
 def test_correlation_is_pearsons_and_steady_curves_have_none() -> None:

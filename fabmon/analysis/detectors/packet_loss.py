@@ -15,16 +15,13 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, count_ticks
 from fabmon.analysis.evidence.flow_control import uses_credits
-from fabmon.analysis.evidence.senders_place import (
-    MAX_VICTIMS,
-    LastSeen,
-    senders_place,
-    share_at_one_node,
-)
-from fabmon.analysis.evidence.usual_level import per_gbit, raised_from
+from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, LastSeen, senders_place
+from fabmon.analysis.evidence.usual_level import usual_level
+from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import Ticks
 from fabmon.fabric.routing_mode import ADAPTIVE
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import number
 
 
@@ -86,6 +83,13 @@ _AT_ONE_NODE = 0.9
 """Share of the lost packets, 0 to 1, that one leaf or host sends or receives where the reason is a
 cable of it."""
 
+_ALONE = 1.5
+"""Share of the lost packets of one leaf over that of any other from which on both directions of it
+count."""
+
+_OF_FEW = 5.0
+"""Without a usual level, the minimum is so many times higher."""
+
 
 class PacketLossThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table [packet_loss]: NAKs per gigabit (10^9 bits) sent, and ticks of the last ten."""
@@ -111,8 +115,8 @@ def packet_losses(
     line = np.where(np.isnan(lines), np.float32(np.inf), lines)
     sends = inputs.structure.is_rail & (inputs.total("tx_bps") / TICKS > _BUSY_UTIL * line)
     naks, sent = inputs.filled("naks"), inputs.filled("tx_bps")
-    level = per_gbit(inputs.total("naks"), inputs.total("tx_bps"), sends)
-    raised = raised_from(level[sends], t.naks_per_gbit, t.rise)
+    level = _per_gbit(inputs.total("naks"), inputs.total("tx_bps"), sends)
+    raised = _raised_from(level[sends], t.naks_per_gbit, t.rise)
     least = np.full(len(level), raised, np.float32)
     least[seen.rows(inputs)] *= _STILL
     losses = np.float32(t.naks_per_gbit / 1e9) * sent
@@ -126,13 +130,13 @@ def packet_losses(
     # Receivers count every packet that comes after a gap; only this tick's rates are kept.
     received = inputs.filled("rx_bps")[:, -1]
     missed = np.nan_to_num(inputs.snapshot.column("rdma_out_of_sequence"))
-    misses = per_gbit(missed, received, inputs.structure.is_rail & (received > 0))
+    misses = _per_gbit(missed, received, inputs.structure.is_rail & (received > 0))
     receivers = np.flatnonzero(misses >= raised)
     # Others that lose nearly as much count as well: levels vary around the threshold.
     least_similar = _SIMILAR * raised
     lost = np.where(sends & (level >= least_similar), inputs.total("naks"), 0)
     missed = np.where(misses >= least_similar, missed, 0)
-    if share_at_one_node(inputs, lost, missed) < _AT_ONE_NODE:
+    if _share_at_one_node(inputs, lost, missed) < _AT_ONE_NODE:
         return
     structure, worst = inputs.structure, float(level[senders].max())
     subject, where = senders_place(inputs, senders, level, receivers, misses)
@@ -160,3 +164,44 @@ def packet_losses(
         unseen="the link, and whether packets are damaged, dropped or overtaken by others",
         unless=(Trait.OF_LINK, Trait.LAST_HOP, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP),
     )
+
+
+def _per_gbit(events: Floats, bps: Floats, counts: Mask) -> Floats:
+    """[ports]: events per gigabit, from the totals of both over the same ticks; 0 for ports that do
+    not count."""
+    gbit = bps / np.float32(1e9)
+    share: Floats = np.where(counts, events / np.fmax(gbit, np.float32(1e-6)), 0)
+    return share.astype(np.float32, copy=False)
+
+
+def _raised_from(levels: Floats, least: float, rise: float) -> float:
+    """The level from which on one of some ports' levels is raised: a minimum, higher where there
+    are too few ports, and `rise` times the usual one."""
+    usual = usual_level(levels)
+    return _OF_FEW * least if usual is None else max(least, rise * usual)
+
+
+def _share_at_one_node(inputs: DetectorInput, lost: Floats, missed: Floats) -> float:
+    """The largest share, 0 to 1, of lost packets that one leaf or host can be the reason of, `lost`
+    at senders and `missed` at receivers [ports].
+
+    What a cable loses passes the nodes at both of its ends, in one direction or in both. But
+    packets between two leaves are all of one and for the other, wherever they are lost: both
+    directions together count only where one leaf has clearly more of them than any other.
+    """
+    structure = inputs.structure
+    of_host, of_leaf = (
+        np.stack([_shares(numbers, events) for events in (lost, missed)])
+        for numbers in (structure.node, structure.leaf)
+    )
+    *_, second, first = np.sort(np.append(of_leaf.sum(axis=0), (0, 0)))
+    at_leaf = first if first >= _ALONE * second else of_leaf.max()
+    return min(float(max(of_host.sum(axis=0).max(), at_leaf)), 1.0)
+
+
+def _shares(numbers: Rows, events: Floats) -> Floats:
+    """The share, 0 to 1, of some events [ports] that each leaf or host has, by its number."""
+    counts = (events > 0) & (numbers != NONE)
+    share = np.zeros(int(numbers.max(initial=0)) + 1, np.float32)
+    np.add.at(share, numbers[counts], events[counts] / float(events.sum()))
+    return share

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
-from fabmon.analysis.evidence.flows_on_link import possible_ends
 from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.model import causes
@@ -21,6 +20,7 @@ from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
 from fabmon.analysis.model.crossing import take_part
 from fabmon.analysis.model.ends import sent_and_received
 from fabmon.analysis.thresholds import ModelThresholds
+from fabmon.fabric.flows.possible_ends import possible_ends
 from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.topology.leaves import NONE, Rows

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.finding import Evidence
-from fabmon.fabric.flows.flow_table import Connections, FlowTable
+from fabmon.fabric.flows.possible_ends import flows_between, possible_ends
 from fabmon.fabric.flows.sampled import PortSamples
-from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.topology.leaves import NONE, Mask, Rows, far_node, is_uplink_to
+from fabmon.fabric.topology.leaves import Rows
 
 _TICKS = 120
 """Ticks over which traffic is correlated."""
@@ -77,20 +75,6 @@ class FlowsOnLink:
         return self.silent != self.senders
 
 
-@dataclass(frozen=True, slots=True)
-class PossibleEnds:
-    """[ports]: NICs that can send into a link, and those that they can reach over it.
-
-    `leaves`: the senders are behind the link, so that all they send elsewhere takes this link or
-    one beside it.
-    """
-
-    src: Mask
-    dst: Mask
-    is_exact: bool
-    leaves: bool
-
-
 def flows_on_link(snapshot: Snapshot, rows: Sequence[int], way: str = "tx") -> FlowsOnLink | None:
     """The flows that may be on any of some links, in the direction that their ports send (`tx`) or
     receive (`rx`).
@@ -102,7 +86,7 @@ def flows_on_link(snapshot: Snapshot, rows: Sequence[int], way: str = "tx") -> F
     if not ends:
         return None
     table, ports = connections.flows, snapshot.fabric.ports
-    picked, unsure = _picked(table, ends)
+    picked, unsure = flows_between(table, ends)
     can_send = np.flatnonzero(np.any([each.src for each in ends], axis=0)).tolist()
     senders = frozenset(ports[row].node for row in can_send)
     silent = senders - table.reporting
@@ -130,30 +114,6 @@ def sampled_on_link(snapshot: Snapshot, rows: Sequence[int], way: str) -> PortSa
     if not snapshot.sampled or not known:
         return None
     return snapshot.sampled.on_link(ports[known[0]], way)
-
-
-def effective_flows_on_link(snapshot: Snapshot, row: int, flows: float) -> tuple[Evidence, ...]:
-    """Evidence: the effective flows of a port's group, and of how many queue pairs at most.
-
-    Queue pairs are included where they are few enough to be joined within a tick.
-    """
-    queue_pairs, sports = snapshot.connections.once(_queue_pairs_on_link, row)
-    if not queue_pairs:
-        return (Evidence("effective flows", flows, "flows"),)
-    of = f"of {queue_pairs} QPs"
-    effective = Evidence("effective flows", flows, of)
-    return (effective, *([Evidence("distinct UDP source ports", sports, of)] if sports else []))
-
-
-def _queue_pairs_on_link(connections: Connections, row: int) -> tuple[int, int]:
-    """The number of queue pairs that a port may send for, and of their UDP source ports; 0 where
-    there are too many to be joined within a tick."""
-    table = connections.flows_if_quick
-    ends = possible_ends(connections, row, "tx") if table else None
-    if not table or not ends:
-        return 0, 0
-    picked, _ = _picked(table, [ends])
-    return len(picked), table.distinct_sports(picked)
 
 
 def correlated_nics(
@@ -193,47 +153,6 @@ def correlations(curve: Floats, others: Floats) -> NDArray[np.float64]:
         r: NDArray[np.float64] = (many @ one) / (lengths * length)
     r[lengths <= least * np.abs(mean)] = np.nan
     return r
-
-
-def possible_ends(connections: Connections, row: int, way: str) -> PossibleEnds | None:
-    """The possible ends of flows on a link; None for a port that carries none between nodes."""
-    fabric, leaves = connections.fabric, connections.leaves
-    if not 0 <= row < len(fabric.ports) or not fabric.ports[row].node:
-        return None
-    port = fabric.ports[row]
-    sends = way == "tx"
-    nic = row if port.role == RAIL else port.peer
-    if nic is not None and leaves.is_rail[nic]:
-        one = np.zeros(len(fabric.ports), np.bool_)
-        one[nic] = True
-        from_it = sends == (nic == row)
-        src, dst = (one, leaves.is_rail) if from_it else (leaves.is_rail, one)
-        return PossibleEnds(src, dst, True, from_it)
-    if port.role not in (UPLINK, DOWNLINK):
-        return None
-    far = far_node(port, fabric)
-    here = leaves.under(port.node)
-    goes_up = is_uplink_to(port, far, fabric)
-    below = here if goes_up else leaves.under(far)
-    elsewhere = (leaves.is_rail if goes_up else here) & ~below
-    if not below.any():
-        return None
-    upwards = goes_up == sends
-    src, dst = (below, elsewhere) if upwards else (elsewhere, below)
-    return PossibleEnds(src, dst, False, upwards)
-
-
-def _picked(table: FlowTable, ends: Sequence[PossibleEnds]) -> tuple[Rows, int]:
-    """The flows that may be on one of some links, and how many more have an unknown destination."""
-    on_any = np.zeros(len(table), np.bool_)
-    unsure = np.zeros(len(table), np.bool_)
-    is_known = table.dst != NONE
-    for each in ends:
-        sent = each.src[table.src]
-        reached = np.append(each.dst, False)[table.dst] & is_known
-        on_any |= sent & (reached | (~is_known & each.leaves))
-        unsure |= sent & ~is_known
-    return np.flatnonzero(on_any), int(unsure.sum())
 
 
 def _by_correlation(snapshot: Snapshot, row: int, way: str, flows: Rows) -> Rows:

@@ -19,11 +19,6 @@ _ONE_LEAF = 0.9
 """Share of the signs of trouble, 0 to 1, behind one leaf that locates it there."""
 
 
-_ALONE = 1.5
-"""Share of the lost packets of one leaf over that of any other from which on both directions of it
-count."""
-
-
 def senders_place(
     inputs: DetectorInput, senders: Rows, sent: Floats, receivers: Rows, received: Floats
 ) -> tuple[str, str]:
@@ -59,32 +54,6 @@ def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
     of_leaf = np.bincount(leaf[known], weights=weight[rows][known], minlength=1)
     best = int(np.argmax(of_leaf))
     return structure.leaves[best] if total > 0 and of_leaf[best] >= _ONE_LEAF * total else ""
-
-
-def share_at_one_node(inputs: DetectorInput, lost: Floats, missed: Floats) -> float:
-    """The largest share, 0 to 1, of lost packets that one leaf or host can be the reason of, `lost`
-    at senders and `missed` at receivers [ports].
-
-    What a cable loses passes the nodes at both of its ends, in one direction or in both. But
-    packets between two leaves are all of one and for the other, wherever they are lost: both
-    directions together count only where one leaf has clearly more of them than any other.
-    """
-    structure = inputs.structure
-    of_host, of_leaf = (
-        np.stack([_shares(numbers, events) for events in (lost, missed)])
-        for numbers in (structure.node, structure.leaf)
-    )
-    *_, second, first = np.sort(np.append(of_leaf.sum(axis=0), (0, 0)))
-    at_leaf = first if first >= _ALONE * second else of_leaf.max()
-    return min(float(max(of_host.sum(axis=0).max(), at_leaf)), 1.0)
-
-
-def _shares(numbers: Rows, events: Floats) -> Floats:
-    """The share, 0 to 1, of some events [ports] that each leaf or host has, by its number."""
-    counts = (events > 0) & (numbers != NONE)
-    share = np.zeros(int(numbers.max(initial=0)) + 1, np.float32)
-    np.add.at(share, numbers[counts], events[counts] / float(events.sum()))
-    return share
 
 
 class LastSeen:

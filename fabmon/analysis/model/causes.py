@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fabmon.analysis.evidence.flows_on_link import effective_flows_on_link
 from fabmon.analysis.evidence.null_model import hashing_evidence
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.finding import Evidence
 from fabmon.analysis.model.bottlenecks import Bottleneck
 from fabmon.analysis.thresholds import ModelThresholds
+from fabmon.fabric.flows.possible_ends import queue_pairs_on_link
 from fabmon.fabric.routing_mode import UNKNOWN, Routing
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wording import rounded_percent
@@ -132,4 +132,7 @@ def hashing(snapshot: Snapshot, found: Bottleneck, flows: float = 0) -> tuple[Ev
     seen, usual = hashing_evidence(
         found.busy / found.group_busy, round(flows or effective), found.links
     )
-    return seen, *effective_flows_on_link(snapshot, found.row, shown), usual
+    queue_pairs, sports = snapshot.connections.once(queue_pairs_on_link, found.row)
+    of = f"of {queue_pairs} QPs" if queue_pairs else "flows"
+    distinct = [Evidence("distinct UDP source ports", sports, of)] if sports else []
+    return seen, Evidence("effective flows", shown, of), *distinct, usual
