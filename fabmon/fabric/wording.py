@@ -222,7 +222,7 @@ def _plural_of(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("ch", "sh", "s", "x")) else f"{noun}s"
 
 
-def name_list(names: Sequence[str], most: int) -> str:
+def name_list(names: Sequence[str], most: int = 4) -> str:
     """The first `most` names, and how many more there are: `a, b, c and 9 more`."""
     rest = len(names) - most
     shown = ", ".join(names[:most])

@@ -120,9 +120,7 @@ def test_hosts_that_do_not_tell_are_not_hosts_without_flows() -> None:
     assert not len(none.flows)
 
 
-def test_the_queue_pairs_on_a_link_and_their_source_ports_are_counted_where_they_are_known() -> (
-    None
-):
+def test_queue_pairs_on_a_link_and_their_source_ports_are_counted_where_they_are_known() -> None:
     ports = found("leaf1/up5").sports
     assert queue_pairs_on_link(MOMENT.connections, row("leaf1/up5")) == (32, ports)
     assert queue_pairs_on_link(QUIET.scene(70).snapshot.connections, row("leaf1/up5")) == (0, 0)

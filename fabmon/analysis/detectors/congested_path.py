@@ -23,7 +23,7 @@ from fabmon.analysis.median import median
 from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.model.signs import HostSigns, host_signs
 from fabmon.analysis.thresholds import ModelThresholds
-from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.snapshot import STALE_TICKS, Floats
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
@@ -61,9 +61,6 @@ CAUSE = Cause(
     tables=("model",),
     traits=(Trait.NEEDS_TRAFFIC, Trait.MAKES_QUEUES, Trait.HAS_SENDERS),
 )
-
-_SILENT_TICKS = 3
-"""Ticks without traffic counters after which a switch counts as not watched."""
 
 
 class CongestedPaths:
@@ -235,7 +232,7 @@ def _reporting_switches(inputs: DetectorInput) -> set[int]:
     structure = inputs.structure
     if not structure.is_switch.any():
         return set()
-    fresh = has_values(inputs.window("tx_bps")[:, -_SILENT_TICKS:])
+    fresh = has_values(inputs.window("tx_bps")[:, -STALE_TICKS:])
     ports_of_node = np.bincount(structure.node[structure.is_switch & fresh])
     return set(np.flatnonzero(ports_of_node).tolist())
 

@@ -60,19 +60,6 @@ CAUSE = Cause(
     other_title=OtherTitle("Overloaded link", of_credits=False),
 )
 
-_IDLE_UTIL = 0.02
-"""Share of line rate, 0 to 1, below which a link of the group is named as idle."""
-
-_MAX_IDLE_NAMED = 4
-"""Idle links named in the sentence."""
-
-_MAX_PAIRS_IN_TEXT, _MAX_PAIRS = 2, 6
-"""Pairs of NICs named in the sentence, and in the evidence."""
-
-IMPOSSIBLE_UTIL = 1.05
-"""Share of line rate above which the line rate must be wrong: counters are read up to a few per
-cent earlier or later than a second apart."""
-
 _ADVICE_UNKNOWN = (
     "A single flow at its sender's line rate may fill this link, which is no fault. Watch all ports"
     " of {node}, or its hosts, to see which ports share it and what they lose."
@@ -106,7 +93,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
     idle = [
         structure.label(each) if group.is_inward else ports[each].label
         for each, util in zip(group.rows.tolist(), found.level, strict=True)
-        if util < _IDLE_UTIL
+        if util < t.busy
     ]
     idle.sort(key=natural)
     peer = int(structure.peer[row])
@@ -116,9 +103,8 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
         if group.is_inward
         else f"the {found.links} links of its group"
     )
-    is_wrong = float(np.nanmax(found.level)) > IMPOSSIBLE_UTIL
     pairs, are_of_named = _pairs(inputs, found)
-    who = f" ({name_list(pairs, _MAX_PAIRS_IN_TEXT)})" if are_of_named else ""
+    who = f" ({name_list(pairs)})" if are_of_named else ""
     who = who or causes.names(structure, found)
     does = "receive" if group.is_inward else "send"
     lost = f"{causes.how_many(found)} share it{who} and lose {causes.loss(found)}"
@@ -137,9 +123,8 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
         text=(
             f"{structure.label(row)}{towards} sends at {causes.utilisation(found, t)}"
             f" while {links} average {rounded_percent(found.group_busy)}: {lost}"
-            f"{f'; idle: {name_list(idle, _MAX_IDLE_NAMED)}' if idle else ''}"
+            f"{f'; idle: {name_list(idle)}' if idle else ''}"
             f"{_by_routing(group.routing)}"
-            f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"
         ),
         evidence=(
             Evidence(causes.LINK_UTIL, round(found.busy * 100, 1), "%"),
@@ -151,7 +136,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
             *causes.time_evidence(found),
             *causes.hashing(inputs.snapshot, found),
             causes.queue_evidence(found),
-            *([Evidence("pairs on the link", name_list(pairs, _MAX_PAIRS))] if pairs else []),
+            *([Evidence("pairs on the link", name_list(pairs))] if pairs else []),
             causes.routing_evidence(group.routing),
         ),
         advice=(

@@ -52,10 +52,6 @@ CAUSE = Cause(
 _MIN_RAILS = 3
 """Rails with a known PCIe link from which on their median is usual."""
 
-_SHARE_TICKS = 5
-"""Ticks of which the largest share of time stalled is shown."""
-
-
 _STOPS_SWITCH = ("pauses its switch", "its switch waits for credits")
 """Evidence, yes or no: on Ethernet, on InfiniBand."""
 
@@ -83,7 +79,7 @@ def host_pcie_limits(
     with np.errstate(invalid="ignore"):
         busy = (used > t.busy_util).any(axis=1)
     for row in np.flatnonzero((stalled | (narrow & busy)) & rail).tolist():
-        yield _condition(inputs, row, bool(narrow[row]), pause_graph(inputs, model))
+        yield _condition(inputs, row, bool(narrow[row]), pause_graph(inputs, model), t)
 
 
 def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
@@ -99,10 +95,12 @@ def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
     return narrow
 
 
-def _condition(inputs: DetectorInput, row: int, narrow: bool, graph: PauseGraph) -> Condition:
+def _condition(
+    inputs: DetectorInput, row: int, narrow: bool, graph: PauseGraph, t: HostPcieThresholds
+) -> Condition:
     structure, snapshot = inputs.structure, inputs.snapshot
     port = structure.fabric.ports[row]
-    share = float(inputs.filled("bus")[row, -_SHARE_TICKS:].max())
+    share = float(inputs.filled("bus")[row, -t.of_ticks :].max())
     moved = float(np.fmax(snapshot.column("tx_bps")[row], snapshot.column("rx_bps")[row]))
     carries = float(structure.pcie_bps[row])
     parts = []

@@ -16,7 +16,7 @@ from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
 from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.model import causes
-from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.analysis.model.bottlenecks import BY_LOAD, Bottleneck, BottleneckModel, Place
 from fabmon.analysis.model.crossing import take_part
 from fabmon.analysis.model.ends import sent_and_received
 from fabmon.analysis.thresholds import ModelThresholds
@@ -65,10 +65,6 @@ CAUSE = Cause(
 _NEVER = 1e-6
 """Probability below which only a bound is printed: no model of hashing is exact so far out."""
 
-_WITHOUT_ROOM, _OF_QUEUE_PAIRS = 0.9, 0.8
-"""Confidence, 0 to 1, where no link is known to be full, and at most, where chance is only excluded
-if enough queue pairs carry traffic."""
-
 _SPORTS = 1 << 16
 """UDP source ports are below this."""
 
@@ -105,7 +101,7 @@ def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bot
             slowed_by="",
             lasted_s=len(each.util) * inputs.snapshot.interval_s,
             peak_util=float(each.util.max()),
-            confidence=_WITHOUT_ROOM,
+            confidence=BY_LOAD,
             ticks=len(each.util),
         )
         used, unused = _used_and_unused(found.level, t)
@@ -340,7 +336,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
             causes.routing_evidence(found.group.routing),
         ),
         advice=f"{_advice(ports)}{_in_service(level, t)}",
-        confidence=found.confidence if is_sure else min(found.confidence, _OF_QUEUE_PAIRS),
+        confidence=found.confidence if is_sure else BY_LOAD,
         lost=round(found.lost, 3) if is_known else 0.0,
         lost_is_upper_bound=is_known and found.is_upper_bound,
         unseen="" if is_known else "which ports share the links, and what they lose",

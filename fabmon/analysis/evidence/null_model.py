@@ -37,12 +37,12 @@ would be as uneven."""
 
 def effective_flows(loads: Floats) -> float:
     """(m-1)/CoV^2: the number of equal flows, hashed at random, that would be as uneven as these
-    loads; infinity when they are even."""
+    loads; at most _MAX_FLOWS, as when they are even."""
     mean = float(np.mean(loads))
     variance = float(np.var(loads))
     if variance <= 0 or mean <= 0:
-        return float("inf")
-    return (len(loads) - 1) * mean * mean / variance
+        return _MAX_FLOWS
+    return min((len(loads) - 1) * mean * mean / variance, _MAX_FLOWS)
 
 
 @lru_cache(maxsize=4096)
@@ -133,7 +133,7 @@ class HashingComparison:
 
 def hashing_evidence(seen: float, flows: int, links: int) -> tuple[Evidence, Evidence]:
     """Evidence: the measured max/mean, and the p95 of random hashing for so many flows."""
-    usual = peak_to_average_p95(max(1, min(flows, _MAX_FLOWS)), links)
+    usual = peak_to_average_p95(min(flows, _MAX_FLOWS), links)
     return Evidence(_MEASURED, round(seen, 2)), Evidence(_EXPECTED, round(usual, 2))
 
 

@@ -22,7 +22,7 @@ from fabmon.analysis.evidence.detector_input import (
     without_nan,
 )
 from fabmon.analysis.evidence.flow_control import time_waiting, uses_credits
-from fabmon.analysis.evidence.usual_level import usual_level
+from fabmon.analysis.evidence.usual_level import MIN_PORTS, usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.median import median
@@ -30,9 +30,6 @@ from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.model import HOST
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate, rounded_percent
-
-_MIN_PORTS = 8
-"""Ports of switches towards hosts from which on their median is usual."""
 
 SHARE_TICKS = 3
 """Ticks of which a finding shows the largest pause share."""
@@ -244,7 +241,7 @@ class HostPauses:
             return True
         edges, sent, waits = inputs.once(_waits_before_hosts)
         others = waits[(sent >= t.held * inputs.mean_sent[edge]) & (edges != edge)]
-        return len(others) < _MIN_PORTS or own < t.scatter * median(others)
+        return len(others) < MIN_PORTS or own < t.scatter * median(others)
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
         if (share[-self._t.storm_ticks :] > self._t.storm).all():

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Rows
 from fabmon.fabric.snapshot import Floats
-
-_KEPT_TICKS = 40
-"""Ticks for which a detector knows what it said: longer than a finding without its condition stays
-open."""
 
 MAX_VICTIMS = 64
 """Receivers listed in a finding."""
@@ -57,7 +53,8 @@ def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
 
 
 class LastSeen:
-    """What a detector has said of some ports lately: it keeps its name, and less is needed."""
+    """What a detector has said of some ports in WINDOW_TICKS, longer than a finding without its
+    condition stays open: it keeps its name, and less is needed."""
 
     def __init__(self) -> None:
         self._said: list[tuple[int, frozenset[str], str]] = []
@@ -81,5 +78,5 @@ class LastSeen:
         return subject
 
     def _recent(self, inputs: DetectorInput) -> list[tuple[int, frozenset[str], str]]:
-        self._said = [each for each in self._said if inputs.snapshot.seq - each[0] <= _KEPT_TICKS]
+        self._said = [each for each in self._said if inputs.snapshot.seq - each[0] <= WINDOW_TICKS]
         return list(self._said)

@@ -29,7 +29,7 @@ OWN_QUEUE = "marks or drops of the link's own queue"
 VANISHES = "bytes that enter its switch and do not leave it"
 CNPS_OR_MARKS = "CNPs or marks"
 
-_SEEN, _BY_LOAD = 0.95, 0.85
+_SEEN, BY_LOAD = 0.95, 0.85
 """Confidence, 0 to 1, of a bottleneck whose queue is seen, and of one that only the load shows."""
 
 
@@ -271,7 +271,7 @@ def _bottleneck(
         slowed_by=slowed_by,
         lasted_s=ticks * inputs.snapshot.interval_s,
         peak_util=own.peak_util,
-        confidence=_SEEN if slowed_by else _BY_LOAD,
+        confidence=_SEEN if slowed_by else BY_LOAD,
         ticks=min(ticks + 1, len(each.util)),
     )
 

@@ -23,12 +23,6 @@ ROUTING = "routing"
 _IN_BURSTS = 0.85
 """Share of its highest utilisation, 0 to 1, below which the mean of a link is that of bursts."""
 
-_MAX_NAMED = 3
-"""NICs named in a sentence."""
-
-_MOST_FLOWS = 1e6
-"""Effective flows that are written; evenly loaded links have infinitely many."""
-
 
 def is_in_bursts(found: Bottleneck) -> bool:
     """Whether a link is full for a part of the time only."""
@@ -77,7 +71,7 @@ def how_many(found: Bottleneck) -> str:
 
 def names(structure: FabricStructure, found: Bottleneck) -> str:
     """` (gpu005 r0, gpu007 r0)`; empty where nobody is named."""
-    return f" ({structure.labels(found.named, _MAX_NAMED)})" if len(found.named) else ""
+    return f" ({structure.labels(found.named)})" if len(found.named) else ""
 
 
 def victims(structure: FabricStructure, nics: Rows) -> tuple[str, ...]:
@@ -127,7 +121,7 @@ def hashing(snapshot: Snapshot, found: Bottleneck, flows: float = 0) -> tuple[Ev
     are not known; none where no hash selects its links."""
     if not found.group.routing.may_hash:
         return ()
-    effective = min(found.effective_flows, _MOST_FLOWS)
+    effective = found.effective_flows
     shown = round(effective, 1) if flows else round(effective)
     seen, usual = hashing_evidence(
         found.busy / found.group_busy, round(flows or effective), found.links

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, total_of, without_nan
+from fabmon.analysis.evidence.usual_level import MIN_PORTS
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
-
-_MIN_PORTS = 8
-"""Busy ports of a kind that have a usual level: two of four may well share a queue."""
 
 SIGN_TICKS = 3
 """Ticks that a sign is of: counters that are read a moment apart differ in single ones."""
@@ -91,7 +89,7 @@ class Gauge:
     def log_odds(self, level: Floats, floor: float, most: float) -> Floats:
         """The sign of some levels of one kind; 0 between what is calm and what is raised."""
         t, raised = self._t, floor
-        if len(level) >= _MIN_PORTS:
+        if len(level) >= MIN_PORTS:
             # Where most ports show more than any healthy fabric has, most have a queue.
             raised = min(max(floor, t.rise * median(level)), most)
         level = np.fmax(level, np.float32(1e-6))

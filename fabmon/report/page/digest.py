@@ -10,14 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.detectors.ecmp_collision import IMPOSSIBLE_UTIL
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.recent_load import RecentLoad, full_ticks
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, has_line_rates, unknown_ports
+from fabmon.fabric.snapshot import (
+    HEAT,
+    MOST_OF_LINE_RATE,
+    Floats,
+    Snapshot,
+    has_line_rates,
+    unknown_ports,
+)
 
 MOST_BINS = 240
 _DAY_NS = 86_400 * 10**9
@@ -284,7 +290,7 @@ def _bars(finding: Finding, snapshot: Snapshot, full: Mask | None) -> tuple[tupl
     tx_bps, rx_bps = recent.mean("tx_bps"), recent.mean("rx_bps")
     with np.errstate(divide="ignore", invalid="ignore"):
         tx_util, rx_util = (
-            np.where(bps <= IMPOSSIBLE_UTIL * rates, bps / rates, np.nan)
+            np.where(bps <= MOST_OF_LINE_RATE * rates, bps / rates, np.nan)
             for bps in (tx_bps, rx_bps)
         )  # A port that became slower moments ago has sent more.
     bars = tuple(

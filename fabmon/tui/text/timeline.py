@@ -8,10 +8,9 @@ from math import ceil
 import numpy as np
 from rich.style import Style
 
-from fabmon.analysis.detectors.ecmp_collision import IMPOSSIBLE_UTIL
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event
-from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.snapshot import MOST_OF_LINE_RATE, Floats
 from fabmon.fabric.time_wording import MINUTES_FROM_S, SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import percent
 from fabmon.tui.line import Line, Span
@@ -54,7 +53,7 @@ def timeline(ctx: TimelineContext) -> list[Line]:
             [("Busiest link, % of line rate" if width >= 100 else "Busiest link", palette.dim)],
             [(f"{where} {_load(here)}", palette.text)],
         ]
-        if here > IMPOSSIBLE_UTIL:
+        if here > MOST_OF_LINE_RATE:
             title.append([("a line rate is wrong", palette.accent)])
         head = _head(ctx, width)
         top = _with_times(panel_title(title, width, palette, ctx.time.is_paused), ctx, head)
@@ -80,7 +79,7 @@ def _here(ctx: TimelineContext) -> float:
 
 def _load(util: float) -> str:
     """A utilisation as text; one that is impossible is not a number: its line rate is wrong."""
-    return ">100 %" if util > IMPOSSIBLE_UTIL else percent(util)
+    return ">100 %" if util > MOST_OF_LINE_RATE else percent(util)
 
 
 def column_of(time_ns: int, window: tuple[int, int], columns: int) -> int:
