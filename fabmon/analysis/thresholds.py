@@ -32,7 +32,7 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slope: float
     clip: float
     busy: Share
-    loaded: Share
+    some: Share
     window: Ticks
     full_util: Share
     no_room: Share
@@ -40,43 +40,32 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ratio_most: float
     of_full: float
     of_partial: float
-    of_group: float
-    of_queue: float
+    of_place: float
     of_ends: float
-    waits_for: Share
     base: float
-    last_hop: float
     veto: float
-    alone: Share
+    apart: Share
     one_of_several: Share
     same: Share
     takes_part: Share
     accounts: Share
-    held: Share
-    shared: float
+    half: Share
     as_busy: Share
     similar: Share
-    whole_group: Share
+    nearly: Share
     flags: float
     ends: float
     forgets: float
     marks_of_all: float
-    held_up: Share
     min_senders: int
-    stalled: Share
-    flaps_for: Ticks
-    lost_min: Share
     incast_lost_min: Share
     critical_lost: Share
-    used: Share
     chance: Share
     min_flows: int
     min_links: int
     most_traffic: Share
     nothing: Share
-    pause_ticks: Ticks
-    paused: Share
-    drains: Share
+    ticks: Ticks
     storm: Share
     storm_ticks: Ticks
     no_credits: Share

@@ -185,7 +185,7 @@ def _why_no_bottleneck(tick: ModelTick, each: Candidate) -> str:
     t = tick.thresholds
     if each.evidence < t.flags:
         return ""
-    if each.ratio < t.shared or each.llr <= -t.veto:
+    if each.ratio < (1 + t.apart) or each.llr <= -t.veto:
         return ": no bottleneck, since this tick is against it"
     groups = [found.link.group for found in tick.bottlenecks if found.place is Place.GROUP]
     if any(each.group is group for group in groups):

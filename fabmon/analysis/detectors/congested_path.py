@@ -13,7 +13,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput, has_values, without_nan
+from fabmon.analysis.evidence.detector_input import (
+    WINDOW_TICKS,
+    DetectorInput,
+    has_values,
+    without_nan,
+)
 from fabmon.analysis.evidence.flow_control import CREDITS, PAUSE
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, senders_place
@@ -36,9 +41,9 @@ CAUSE = Cause(
         " credits, beside what most rails have) adds up as for an ECMP collision. CNPs count from"
         " model.min_senders senders on, or from two with signs of twice model.veto; where most"
         " rails receive model.marks_of_all marks, all that have CNPs are slowed. A receiver"
-        " explains marks if it is full (model.full_util), slower than its senders (model.held_up),"
-        " pauses its switch, may be an incast, has PCIe stalls (model.stalled) or a flapping link:"
-        " CNPs count only where receivers without these have model.held of all marks. Pause and"
+        " explains marks if it is full (model.full_util), slower than its senders (model.nearly),"
+        " pauses its switch, may be an incast, has PCIe stalls (model.some) or a flapping link:"
+        " CNPs count only where receivers without these have model.half of all marks. Pause and"
         " missing credits do not count at all where one such receiver, not merely slower, is"
         " known, nor for fewer than model.min_senders beside a slower NIC or traffic to one that is"
         " not watched. Its place is a leaf where nine tenths of the signs are behind it, else a"
@@ -80,7 +85,7 @@ class CongestedPaths:
         if self._structure is None or self._structure.ports is not structure.ports:
             self._sums = np.zeros(len(structure.peer), np.float32)
             self._is_open = np.zeros(len(structure.peer), np.bool_)
-            self._down = np.full(len(structure.peer), -t.flaps_for - 1, np.intp)
+            self._down = np.full(len(structure.peer), -WINDOW_TICKS - 1, np.intp)
         self._structure = structure
         self._down[inputs.snapshot.up == 0] = inputs.snapshot.seq
         seen = host_signs(inputs, t)
@@ -113,10 +118,10 @@ class CongestedPaths:
         waits = slowed & (seen.waits > 0)
         marked = slowed & ~waits
         if marked.any():
-            slower = lines < t.held_up * median(lines[marked])
+            slower = lines < t.nearly * median(lines[marked])
             total = without_nan(seen.marks[seen.receives > 0])
             unexplained = (seen.receives > 0) & ~(explained | slower)
-            if float(seen.marks[unexplained].sum()) < t.held * max(float(total.sum()), 1e-9):
+            if float(seen.marks[unexplained].sum()) < t.half * max(float(total.sum()), 1e-9):
                 sends[marked] = -t.veto
                 unexplained[:] = False
         else:
@@ -138,7 +143,7 @@ class CongestedPaths:
         sent, received = inputs.total("tx_bps"), inputs.total("rx_bps")
         leaves = float(sent[nics].sum() - received[nics].sum())
         return bool(
-            slowest < t.held_up * lines[waits].max() or leaves > t.held * float(sent[waits].min())
+            slowest < t.nearly * lines[waits].max() or leaves > t.half * float(sent[waits].min())
         )
 
     def _last_hops(self, inputs: DetectorInput) -> Mask:
@@ -150,14 +155,14 @@ class CongestedPaths:
             found: Mask = (
                 np.fmax.reduce(window, axis=1) >= t.full_util
             ) & ~inputs.structure.is_switch
-            found |= np.fmax.reduce(inputs.window("bus")[:, -t.window :], axis=1) >= t.stalled
+            found |= np.fmax.reduce(inputs.window("bus")[:, -t.window :], axis=1) >= t.some
         found |= pause_graph(inputs, t).pauses
         for each in self._model.candidates(inputs):
             if each.receiver != NONE and (each.evidence > 0 or each.may_hold(t)):
                 found[each.receiver] = True
         # What waits for a NIC whose link comes and goes waits for nothing else; one that stays down
         # receives nothing.
-        found |= (inputs.snapshot.seq - self._down <= t.flaps_for) & (inputs.total("rx_bps") > 0)
+        found |= (inputs.snapshot.seq - self._down <= WINDOW_TICKS) & (inputs.total("rx_bps") > 0)
         return found & ~inputs.structure.is_switch
 
 

@@ -28,9 +28,9 @@ CAUSE = Cause(
     severity=WARNING,
     other_severity="critical from model.critical_lost on, where that is not an upper bound",
     rule=(
-        "A link between switches is model.shared times as busy as the NICs that share it, and they"
-        " lose model.lost_min, while the others of its group are on average less than"
-        " model.whole_group as busy. Evidence adds up tick by tick until it reaches model.flags:"
+        "A link between switches is busier by model.apart than the NICs that share it, and they"
+        " lose as much, while the others of its group are on average less than"
+        " model.nearly as busy. Evidence adds up tick by tick until it reaches model.flags:"
         " how much busier and how full the link is, and what its own queue (marks, drops, bytes"
         " that vanish in its switch), its NICs and the ports before it (CNPs, marks, waiting) show."
         " A link whose traffic is that of one NIC or of one other link, or whose NICs share a"

@@ -13,11 +13,11 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flow_control import uses_credits
-from fabmon.analysis.evidence.pause_graph import PauseGraph, pause_graph
+from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
-from fabmon.analysis.thresholds import ModelThresholds, Share, Ticks
+from fabmon.analysis.thresholds import ModelThresholds, Share
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import bit_rate, rounded_percent
 
@@ -27,9 +27,9 @@ CAUSE = Cause(
     meaning="the PCIe link of a NIC limits it: it stalls, or is slower than the other rails",
     severity=WARNING,
     rule=(
-        "The PCIe of a rail stalls for bus.stalled of the time in bus.ticks of bus.of_ticks"
+        "The PCIe of a rail stalls for bus.stalled of the time in model.ticks of model.window"
         " seconds. Or it carries less than bus.narrow of the NIC's line rate and of the median of"
-        " all rails, of three or more, and the NIC is in use (bus.busy_util)."
+        " all rails, of three or more, and the NIC is in use (model.busy)."
     ),
     inputs="PCIe counters of ethtool (mlx5), or PCIe facts of three NICs or more",
     not_observable="What waits for it, where its switch is not watched",
@@ -38,7 +38,7 @@ CAUSE = Cause(
         "Look at the NIC's PCIe: lanes and speed (lspci -vv), MaxReadReq, ATS and IOMMU, NUMA node"
         " of GPU and NIC. The network is not the cause."
     ),
-    tables=("bus",),
+    tables=("bus", "model"),
     traits=(
         Trait.NEEDS_TRAFFIC,
         Trait.OF_HOST_PORT,
@@ -57,13 +57,10 @@ _STOPS_SWITCH = ("pauses its switch", "its switch waits for credits")
 
 
 class HostPcieThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [bus]: shares of time, of the usual PCIe link, and of line rate."""
+    """The table [bus]: shares of time, and of the usual PCIe link."""
 
     stalled: Share
     narrow: Share
-    busy_util: Share
-    ticks: Ticks
-    of_ticks: Ticks
 
 
 def host_pcie_limits(
@@ -71,15 +68,15 @@ def host_pcie_limits(
 ) -> Iterator[Condition]:
     """One condition for each NIC in use."""
     rail = inputs.structure.is_rail
-    stalled = inputs.often("bus", t.stalled, t.of_ticks, t.ticks)
+    stalled = inputs.often("bus", t.stalled, model.window, model.ticks)
     narrow = _narrow(inputs, t)
     if not (stalled | narrow).any():
         return
-    used = np.fmax(inputs.util("tx"), inputs.received)[:, -t.of_ticks :]
+    used = np.fmax(inputs.util("tx"), inputs.received)[:, -model.window :]
     with np.errstate(invalid="ignore"):
-        busy = (used > t.busy_util).any(axis=1)
+        busy = (used > model.busy).any(axis=1)
     for row in np.flatnonzero((stalled | (narrow & busy)) & rail).tolist():
-        yield _condition(inputs, row, bool(narrow[row]), pause_graph(inputs, model), t)
+        yield _condition(inputs, row, bool(narrow[row]), model)
 
 
 def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
@@ -95,12 +92,10 @@ def _narrow(inputs: DetectorInput, t: HostPcieThresholds) -> Mask:
     return narrow
 
 
-def _condition(
-    inputs: DetectorInput, row: int, narrow: bool, graph: PauseGraph, t: HostPcieThresholds
-) -> Condition:
+def _condition(inputs: DetectorInput, row: int, narrow: bool, t: ModelThresholds) -> Condition:
     structure, snapshot = inputs.structure, inputs.snapshot
     port = structure.fabric.ports[row]
-    share = float(inputs.filled("bus")[row, -t.of_ticks :].max())
+    share = float(inputs.filled("bus")[row, -t.window :].max())
     moved = float(np.fmax(snapshot.column("tx_bps")[row], snapshot.column("rx_bps")[row]))
     carries = float(structure.pcie_bps[row])
     parts = []
@@ -109,6 +104,7 @@ def _condition(
     if narrow:
         lanes = f"x{port.info.get('pcie_width')} at {port.info.get('pcie_speed_gtps')} GT/s"
         parts.append(f"is {lanes} ({bit_rate(carries)}), less than on the other rails")
+    graph = pause_graph(inputs, t)
     pauses = bool(graph.pauses[row])
     victims = [each for each in graph.victims(int(structure.node[row])) if pauses and each != row]
     now = f"; the NIC moves {bit_rate(moved)}" if np.isfinite(moved) else ""

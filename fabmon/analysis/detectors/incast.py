@@ -18,9 +18,9 @@ CAUSE = Cause(
     meaning="many senders, one receiver: the last hop to a host is full, and its senders share it",
     severity=WARNING,
     rule=(
-        "The link to a NIC is model.shared times as busy as the NICs that send over it, and as what"
+        "The link to a NIC is busier by model.apart than the NICs that send over it, and than what"
         " that NIC sends, and they lose model.incast_lost_min. Evidence adds up as for an ECMP"
-        " collision, from a lower base (model.last_hop): short incasts are normal. A receiver that"
+        " collision, from a lower base (model.of_place): short incasts are normal. A receiver that"
         " gets what one NIC sends has that NIC as its sender, unless both ends show a queue."
         " Nothing is reported where NICs together receive more than they send, or one gets more"
         " than can reach its leaf."

@@ -10,6 +10,7 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.model import causes
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.wording import number, rounded_percent
 
 CAUSE = Cause(
@@ -19,9 +20,9 @@ CAUSE = Cause(
     severity=WARNING,
     rule=(
         "A link holds NICs, as in an ECMP collision, but the others of its group are on average"
-        " model.whole_group as busy or more. NICs share at least half of the links, and lose"
-        " model.lost_min. A leaf with as many uplinks as hosts may be full: its hosts send all they"
-        " can. A link of the group that is down or flaps explains it."
+        " model.nearly as busy or more. NICs share at least half of the links, and lose"
+        " model.apart of what they could send. A leaf with as many uplinks as hosts may be full:"
+        " its hosts send all they can. A link of the group that is down or flaps explains it."
     ),
     inputs="As for an ECMP collision",
     not_observable="How much more the hosts would send",
@@ -42,14 +43,14 @@ def oversubscription(inputs: DetectorInput, model: BottleneckModel) -> Iterator[
     for found in model.bottlenecks(inputs):
         if found.place is Place.GROUP and found.group.node not in done:
             done.add(found.group.node)
-            yield _condition(inputs, found)
+            yield _condition(inputs, found, model.t)
 
 
-def _condition(inputs: DetectorInput, found: Bottleneck) -> Condition:
+def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
     structure, group = inputs.structure, found.group
     which = f"links into {group.node}" if group.is_inward else f"uplinks of {group.node}"
     in_bursts = ""
-    if causes.is_in_bursts(found):
+    if causes.is_in_bursts(found, t):
         in_bursts = f" in bursts, {rounded_percent(found.busy / found.peak_util)} of the time"
     return Condition(
         cause=CAUSE.name,

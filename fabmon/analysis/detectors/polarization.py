@@ -154,14 +154,14 @@ def _level_when_full(inputs: DetectorInput, found: Bottleneck, t: ModelThreshold
 def _ticks_since_full(found: Bottleneck, t: ModelThresholds) -> int:
     """The ticks since a link was as full as it ever was, that one included."""
     util = found.link.util
-    return int(np.argmax(util[::-1] >= t.whole_group * util.max())) + 1
+    return int(np.argmax(util[::-1] >= t.nearly * util.max())) + 1
 
 
 def _used_and_unused(level: Floats, t: ModelThresholds) -> tuple[Floats, Floats]:
     """The utilisation of the links of a group that are up, of those that carry a notable part of
     its traffic and of the others."""
     up = level[np.isfinite(level)]
-    is_used = up > t.used * up.max(initial=0)
+    is_used = up > t.some * up.max(initial=0)
     return up[is_used], up[~is_used]
 
 

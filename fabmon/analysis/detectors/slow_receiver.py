@@ -17,9 +17,9 @@ CAUSE = Cause(
     ),
     severity=WARNING,
     rule=(
-        "A host pauses its switch for more than model.waiting of model.pause_ticks of model.window"
+        "A host pauses its switch for more than model.waiting of model.ticks of model.window"
         " seconds, and for model.rise times what the quieter quarter of the busy ports has or"
-        " model.paused, while it receives less than model.drains of line rate. On InfiniBand its"
+        " model.half, while it receives less than model.accounts of line rate. On InfiniBand its"
         " switch also waits for credits for model.no_credits of these seconds, or for model.waiting"
         " of ten and model.scatter times the median of eight ports towards hosts that send half as"
         " much. A host PCIe limit of the same NIC explains it."

@@ -152,8 +152,8 @@ def _is_paused(share: Floats, busy: Mask, t: ModelThresholds) -> Mask:
     share = without_nan(share)
     usual = usual_level(share.mean(axis=1)[busy])
     if usual is not None and t.rise * usual > t.waiting:
-        is_above = share > min(t.rise * usual, t.paused)
-    return count_ticks(is_above) >= t.pause_ticks
+        is_above = share > min(t.rise * usual, t.half)
+    return count_ticks(is_above) >= t.ticks
 
 
 def _share(inputs: DetectorInput, peer: Rows, ticks: int) -> Floats:
@@ -213,7 +213,7 @@ class HostPauses:
             waiting = graph.victims(node)
             for row in rows.tolist():
                 share = inputs.pauses_peer(row)
-                if inputs.received_filled[row, -SHARE_TICKS:].max() >= t.drains:
+                if inputs.received_filled[row, -SHARE_TICKS:].max() >= t.accounts:
                     continue
                 if self._is_background(inputs, graph, row):
                     continue
@@ -240,7 +240,7 @@ class HostPauses:
         if own < t.waiting:
             return True
         edges, sent, waits = inputs.once(_waits_before_hosts)
-        others = waits[(sent >= t.held * inputs.mean_sent[edge]) & (edges != edge)]
+        others = waits[(sent >= t.half * inputs.mean_sent[edge]) & (edges != edge)]
         return len(others) < MIN_PORTS or own < t.scatter * median(others)
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:

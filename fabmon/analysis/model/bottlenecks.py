@@ -158,14 +158,16 @@ class BottleneckModel:
             all_of_them.append(each)
             if own.total > 0:
                 self._sums[key] = own
-            if own.is_open and each.ratio >= t.shared and each.llr > -t.veto:
+            if own.is_open and each.ratio >= (1 + t.apart) and each.llr > -t.veto:
                 open_ones.append((own, each))
         for key, own in before.items():
             own.total -= t.forgets  # Without traffic nothing is learned.
             if own.total > 0:
                 self._sums[key] = own
         shared = Counter(
-            id(each.group) for each in all_of_them if each.alone == NONE and each.ratio >= t.shared
+            id(each.group)
+            for each in all_of_them
+            if each.alone == NONE and each.ratio >= (1 + t.apart)
         )
         bottlenecks = _of_groups(inputs, seen, open_ones, shared, t)
         return tuple(all_of_them), tuple(sorted(bottlenecks, key=lambda each: -each.lost))
@@ -205,7 +207,7 @@ def _of_groups(
         if not is_full and explained.has(inputs.structure, each, t):
             continue
         made = _bottleneck(inputs, seen, own, each, place, t)
-        if made.lost >= (t.incast_lost_min if place is Place.LAST_HOP else t.lost_min):
+        if made.lost >= (t.incast_lost_min if place is Place.LAST_HOP else t.apart):
             if place is Place.GROUP:
                 done.add(id(each.group))
             if is_full:
@@ -252,7 +254,7 @@ def _bottleneck(
     group = each.group_busy if place is Place.LINK else 0.0
     lost = max(0.0, 1.0 - max(each.ends_busy, group) / each.busy)
     total = float(each.rates.sum())
-    wants = each.load_bps * (1 + t.alone)
+    wants = each.load_bps * (1 + t.apart)
     if each.vanishes and total > wants:
         # Senders that do not slow down show what they want; the rest of it is dropped.
         lost = 1.0 - each.load_bps / total
@@ -293,7 +295,7 @@ def _named(each: Candidate, sign: Floats, instead: Floats, t: ModelThresholds) -
     if are_all and is_clear:
         return each.sharers
     brought = float(each.rates[shows].sum())
-    if t.held * each.load_bps <= brought <= each.load_bps / t.accounts and shows.sum() > 1:
+    if t.half * each.load_bps <= brought <= each.load_bps / t.accounts and shows.sum() > 1:
         shown = sign[shows]
         if not len(instead) or np.nanmax(instead, initial=-np.inf) < shown.min(initial=np.inf):
             return each.sharers[shows]

@@ -82,11 +82,11 @@ class Candidate:
 
     def may_hold(self, t: ModelThresholds) -> bool:
         """Whether several NICs share it, and it is busier than they are."""
-        return self.alone == NONE and not self.takes_turns and self.ratio >= t.shared
+        return self.alone == NONE and not self.takes_turns and self.ratio >= (1 + t.apart)
 
     def is_of_whole_group(self, t: ModelThresholds) -> bool:
         """Whether the other links of its group are as busy."""
-        return self.group is not None and self.others_busy >= t.whole_group * self.busy
+        return self.group is not None and self.others_busy >= t.nearly * self.busy
 
     @property
     def ratio(self) -> float:
@@ -133,7 +133,7 @@ def _of_group(
     matched = crossing(load, ends.rate, ends.line, ends.sign, t)
     up = level[np.isfinite(level)]
     shared = matched.alone == NONE
-    least = max(t.loaded, t.as_busy * float(np.fmax.reduce(level, where=shared, initial=0)))
+    least = max(t.some, t.as_busy * float(np.fmax.reduce(level, where=shared, initial=0)))
     for member in np.flatnonzero(shows | (shared & (level >= least))).tolist():
         row, busy = int(group.rows[member]), float(level[member])
         known = _known_to_cross(inputs, row, group, ends, load[member], t)
@@ -174,7 +174,7 @@ def _last_hops(
     drops = np.append(seen.own, np.float32(np.nan))[edges]
     shows = (receivers.sign > 0) | (drops > 0)
     # Nobody is relieved by a receiver that takes as long to send.
-    may_hold = (busy >= t.loaded) & (busy >= t.shared * sends)
+    may_hold = (busy >= t.some) & (busy >= (1 + t.apart) * sends)
     may_hold &= shows | (util.max(axis=1, initial=0) >= t.full_util) | (senders.sign > 0).any()
     if not may_hold.any():
         return
@@ -185,12 +185,12 @@ def _last_hops(
     # alone do not show who sends what where most of it leaves them.
     sent, received = float(senders.rate.sum()), float(receivers.rate.sum())
     from_elsewhere = (received - sent) / t.window
-    if (edges[most] == NONE).all() and received < t.held * sent:
+    if (edges[most] == NONE).all() and received < t.half * sent:
         from_elsewhere = np.inf
     leaves = np.append(structure.node, NONE)[edges[most]]
     may_reach = {leaf: _may_reach(inputs, leaf, senders, t) for leaf in set(leaves.tolist())}
     # NICs that send as much as they receive exchange it with each other.
-    others = np.abs(busy - sends) > t.alone * np.fmax(busy, sends)
+    others = np.abs(busy - sends) > t.apart * np.fmax(busy, sends)
     if float(senders.rate[others].sum()) >= t.accounts * float(load.sum()):
         senders = senders.those(others)
     matched = crossing(load, senders.rate, senders.line, senders.sign, t)
@@ -207,7 +207,7 @@ def _last_hops(
             util=util[nic],
             busy=float(busy[nic]),
             ends_busy=max(found.ends_busy, float(sends[nic])) if found.ends_busy > 0 else 0.0,
-            is_known=from_elsewhere <= t.alone * float(load[place].mean())
+            is_known=from_elsewhere <= t.apart * float(load[place].mean())
             and may_reach[int(leaves[place])] >= t.accounts * float(load[place].mean()),
         )
 
@@ -300,7 +300,7 @@ def _sharers(
     rates = rates[shares]
     held = _held(rates, mean, t)
     takes_turns = _accounts(largest, load, t)
-    similar = np.abs(of_nic[elsewhere][:, None] - rates[None]) <= t.alone * rates[None]
+    similar = np.abs(of_nic[elsewhere][:, None] - rates[None]) <= t.apart * rates[None]
     return Candidate(
         row=NONE,
         group=None,
@@ -321,13 +321,13 @@ def _sharers(
 def _held(rates: Floats, load: float, t: ModelThresholds) -> Mask:
     """[NICs] those that a link holds: they send half as much as the fastest or more, if these bring
     half of what it carries, bits/s; else all."""
-    held: Mask = rates >= t.held * rates.max(initial=0)
-    return held if rates[held].sum() >= t.held * load else rates > 0
+    held: Mask = rates >= t.half * rates.max(initial=0)
+    return held if rates[held].sum() >= t.half * load else rates > 0
 
 
 def _accounts(rate: Floats, load: Floats, t: ModelThresholds) -> bool:
     """Whether some traffic [ticks] is all of a link's, or nearly."""
-    return bool(np.fmax(load - rate, 0).sum() <= t.alone * load.sum())
+    return bool(np.fmax(load - rate, 0).sum() <= t.apart * load.sum())
 
 
 def _busy(weight: Floats, rate: Floats, line: Floats) -> float:

@@ -20,13 +20,10 @@ LINK_UTIL = "link util"
 ROUTING = "routing"
 """Name of the evidence that has the routing mode of a finding's group."""
 
-_IN_BURSTS = 0.85
-"""Share of its highest utilisation, 0 to 1, below which the mean of a link is that of bursts."""
 
-
-def is_in_bursts(found: Bottleneck) -> bool:
+def is_in_bursts(found: Bottleneck, t: ModelThresholds) -> bool:
     """Whether a link is full for a part of the time only."""
-    return found.busy < _IN_BURSTS * found.peak_util
+    return found.busy < t.accounts * found.peak_util
 
 
 def utilisation(found: Bottleneck, t: ModelThresholds) -> str:
@@ -35,7 +32,7 @@ def utilisation(found: Bottleneck, t: ModelThresholds) -> str:
     busy = rounded_percent(found.busy)
     if found.peak_util < t.full_util:
         return f"{busy} of line rate on average, in bursts within each second,"
-    if not is_in_bursts(found):
+    if not is_in_bursts(found, t):
         return f"{busy} of line rate"
     share = rounded_percent(found.busy / found.peak_util)
     return f"{rounded_percent(found.peak_util)} of line rate in bursts, {share} of the time,"

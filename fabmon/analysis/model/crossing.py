@@ -59,12 +59,12 @@ def crossing(
     # A NIC that sends much more than a link carries may send the rest elsewhere; one that sends a
     # little more spreads all over several links.
     several = mean[loaded][:, None] <= t.one_of_several * of_nic[nics][None]
-    fits = (apart <= t.alone) | (several & (np.fmax(less, 0).sum(axis=0) / of_link <= t.alone))
+    fits = (apart <= t.apart) | (several & (np.fmax(less, 0).sum(axis=0) / of_link <= t.apart))
     places = np.argwhere(fits)
     shows = np.nan_to_num(sign[nics]) / t.clip
-    cost = apart + t.alone * shows[None]
+    cost = apart + t.apart * shows[None]
     closest = places[np.argsort(cost[fits], kind="stable")]
-    least = ((1 - t.alone) * mean).tolist()
+    least = ((1 - t.apart) * mean).tolist()
     rest = left.tolist()
     for first in range(0, len(closest), _PAIRS):
         for link, nic in closest[first : first + _PAIRS].tolist():
@@ -75,5 +75,5 @@ def crossing(
         if (alone[loaded] >= 0).all():
             break
     left[:] = rest
-    free = part & (left > t.alone * of_nic) & (left > t.busy * lines)
+    free = part & (left > t.apart * of_nic) & (left > t.busy * lines)
     return Crossing(alone, free, left, bool(of_nic.sum() >= t.accounts * mean.sum()))

@@ -10,7 +10,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.model.candidates import Candidate
-from fabmon.analysis.model.signs import SIGN_TICKS, Signs
+from fabmon.analysis.model.signs import Signs
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
@@ -31,7 +31,7 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
         and each.group is not None
         and (is_inward or not each.group.is_leaf)
     ):
-        waits = _waiting_before(inputs, each.row, seen)
+        waits = _waiting_before(inputs, each.row, seen, t)
     behind = max(ends, waits) if max(ends, waits) > 0 else min(ends, waits)
     own_wait = max(_known(seen.waits[each.row]), 0.0)
     terms = list(_terms(each, own, behind, own_wait, t))
@@ -79,7 +79,7 @@ def _terms(
     """What the load and the signs of a link say, each with its log-odds."""
     yield "base", t.base
     if each.receiver != NONE:
-        yield "last hop", t.last_hop
+        yield "last hop", -t.of_place
     if each.util[-1] >= t.full_util:
         yield "full", t.of_full
         if each.util.min() >= t.full_util:
@@ -90,8 +90,8 @@ def _terms(
         ratio = min(each.ratio, t.ratio_most)
         yield "busier than its NICs", t.of_ratio * float(np.log(ratio))
     if each.is_of_whole_group(t):
-        yield "whole group", t.of_group  # Chance fills one link of a group, not all.
-    yield "own queue", t.of_queue * own
+        yield "whole group", t.of_place  # Chance fills one link of a group, not all.
+    yield "own queue", own
     yield "NICs or ports before it", t.of_ends * max(behind, -t.veto)
     yield "waits itself", -t.of_ends * own_wait
 
@@ -104,7 +104,7 @@ def _limits(
     if each.receiver != NONE:
         # One of many NICs may be as fast by chance: both ends must show it.
         queues = min(own, behind) > 2 * t.veto
-    if each.ratio < t.shared:
+    if each.ratio < (1 + t.apart):
         yield "no busier than its NICs", -t.veto
     if each.alone != NONE and not queues:
         yield ONE_NIC, -t.veto
@@ -140,7 +140,7 @@ def _may_be_waited_for(inputs: DetectorInput, each: Candidate, t: ModelThreshold
 def _is_waited_for(each: Candidate, seen: Signs, t: ModelThresholds) -> bool:
     """Whether NICs wait for about as long as a link is busy with what others send."""
     waited = _mean(seen.waited[each.sharers], each.rates)
-    return t.waits_for * (each.busy - each.ends_busy) <= waited <= each.busy
+    return t.half * (each.busy - each.ends_busy) <= waited <= each.busy
 
 
 def _of_ends(sign: Floats, each: Candidate, t: ModelThresholds) -> float:
@@ -157,12 +157,12 @@ def _of_ends(sign: Floats, each: Candidate, t: ModelThresholds) -> float:
     return float(sign[order[:count]].mean())
 
 
-def _waiting_before(inputs: DetectorInput, row: int, seen: Signs) -> float:
+def _waiting_before(inputs: DetectorInput, row: int, seen: Signs, t: ModelThresholds) -> float:
     """The sign of waiting of the ports that send into the switch before a link, by traffic."""
     structure = inputs.structure
     before = structure.peer[structure.node == structure.node[row]]
     before = before[(before != NONE) & (before != structure.peer[row])]
-    sent = inputs.sent[before, -SIGN_TICKS:].mean(axis=1)
+    sent = inputs.sent[before, -t.ticks :].mean(axis=1)
     return _mean(seen.waits[before], without_nan(sent * inputs.snapshot.line_rate_bps[before]))
 
 

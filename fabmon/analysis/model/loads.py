@@ -43,7 +43,7 @@ class Loads:
             seen.own[rows] > 0
         )
         self._shows |= self._util.min(axis=1, initial=1) >= t.no_room
-        self._shows &= self._busy >= t.loaded
+        self._shows &= self._busy >= t.some
         self._any_signs = bool((seen.sends > 0).any() or (seen.receives > 0).any())
         # The switches before which some port waits.
         structure = inputs.structure
@@ -65,7 +65,7 @@ class Loads:
         if self._shows[own].any():
             return True
         anywhere = self._are_waited_for[number] or self._any_signs
-        return anywhere and bool(self._busy[own].max(initial=0) >= self._t.loaded)
+        return anywhere and bool(self._busy[own].max(initial=0) >= self._t.some)
 
     def may_hold(self, number: int, ends: Ends) -> bool:
         """Whether some link of a group is busier than some of its ends, and it or one of them shows
@@ -76,7 +76,7 @@ class Loads:
             return False
         of_ends = ends.rate.mean(axis=1) / np.fmax(ends.line, 1)
         part = of_ends[of_ends > t.takes_part * of_ends.max(initial=0)]
-        return bool(self._busy[own].max(initial=0) >= t.shared * part.min(initial=np.inf))
+        return bool(self._busy[own].max(initial=0) >= (1 + t.apart) * part.min(initial=np.inf))
 
     def of(self, number: int) -> tuple[Floats, Floats, Floats, Mask]:
         """[links, ticks] the loads of a group, bits/s, and utilisations, 0 of a link that is down;
@@ -91,7 +91,7 @@ class Loads:
         structure = inputs.structure
         far = structure.peer[self._rows]
         into = (far != NONE) & (structure.node[far] == structure.node[row])
-        into &= (self._busy >= self._t.loaded) & (self._rows != structure.peer[row])
+        into &= (self._busy >= self._t.some) & (self._rows != structure.peer[row])
         if goes_up:
             into &= ~self._is_inward
         apart = np.abs(self._util[into] - util).mean(axis=1)

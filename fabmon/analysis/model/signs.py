@@ -20,9 +20,6 @@ from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
-SIGN_TICKS = 3
-"""Ticks that a sign is of: counters that are read a moment apart differ in single ones."""
-
 
 @dataclass(frozen=True, slots=True)
 class Signs:
@@ -52,9 +49,9 @@ class Gauge:
         self._bits: dict[str, Floats] = {}
         self._busy: dict[str, Mask] = {}
         for column in ("tx_bps", "rx_bps"):
-            bits = total_of(inputs.filled(column)[:, -SIGN_TICKS:])
+            bits = total_of(inputs.filled(column)[:, -t.ticks :])
             self._bits[column] = bits
-            self._busy[column] = bits > t.busy * SIGN_TICKS * line
+            self._busy[column] = bits > t.busy * t.ticks * line
 
     def per_gbit(
         self, column: str, bits: str, kind: Mask, floor: float, most: float = np.inf
@@ -71,7 +68,7 @@ class Gauge:
         # A switch that counts nothing may count nowhere; a NIC that has the counter uses it.
         if not len(rows) or not (is_nic or inputs.total(column).any()):
             return level
-        window = inputs.window(column)[rows, -SIGN_TICKS:]
+        window = inputs.window(column)[rows, -self._t.ticks :]
         known = np.isfinite(window).any(axis=1)
         events = without_nan(window[known]).sum(axis=1)
         rows = rows[known]
@@ -118,7 +115,7 @@ def _signs(inputs: DetectorInput, t: ModelThresholds) -> Signs:
         )
     )
     rail = structure.is_rail
-    waited = _waited(inputs)
+    waited = _waited(inputs, t)
     waits = _waiting(inputs, waited, t, gauge)
     cnps = gauge.per_gbit("cnp", "tx_bps", rail, t.cnps_per_gbit, t.cap * t.cnps_per_gbit)
     marked = gauge.per_gbit("ecn", "rx_bps", rail, t.marks_per_gbit, t.cap * t.marks_per_gbit)
@@ -170,7 +167,7 @@ def _host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
     most = (t.cnps_per_gbit, t.marks_per_gbit) if are_all else (np.inf, np.inf)
     seen = signs(inputs, t)
     waits = np.where(rail, seen.waits, np.float32(np.nan))
-    sent = _mean_sent(inputs)
+    sent = _mean_sent(inputs, t)
     waiting = seen.waited / np.fmax(seen.waited + sent, np.float32(t.busy))
     receives = np.fmax(
         gauge.signs(marks, t.marks_per_gbit, most[1]),
@@ -186,23 +183,23 @@ def _host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
     )
 
 
-def _waited(inputs: DetectorInput) -> Floats:
+def _waited(inputs: DetectorInput, t: ModelThresholds) -> Floats:
     """[ports] the share of time paused or without credits, 0 to 1, by what both ends count; NaN
     where neither does."""
     total = np.zeros(len(inputs.structure.peer), np.float32)
     known = np.zeros(len(total), np.bool_)
     columns = (inputs.window(each) for each in ("pause_rx", "stall", "pause_tx"))
-    for paused, stalled, pauses in zip(*(each[:, -SIGN_TICKS:].T for each in columns), strict=True):
+    for paused, stalled, pauses in zip(*(each[:, -t.ticks :].T for each in columns), strict=True):
         far = np.append(pauses, np.float32(np.nan))[inputs.structure.peer]
         waits = np.fmax(np.fmax(paused, stalled), far)
         known |= np.isfinite(waits)
         total += without_nan(waits)
-    return np.where(known, total / np.float32(SIGN_TICKS), np.float32(np.nan))
+    return np.where(known, total / np.float32(t.ticks), np.float32(np.nan))
 
 
-def _mean_sent(inputs: DetectorInput) -> Floats:
+def _mean_sent(inputs: DetectorInput, t: ModelThresholds) -> Floats:
     """[ports] the share of line rate sent in the ticks of a sign."""
-    sent: Floats = total_of(inputs.sent[:, -SIGN_TICKS:]) / np.float32(SIGN_TICKS)
+    sent: Floats = total_of(inputs.sent[:, -t.ticks :]) / np.float32(t.ticks)
     return sent
 
 
@@ -213,10 +210,10 @@ def _waiting(inputs: DetectorInput, waited: Floats, t: ModelThresholds, gauge: G
     if not known.any():
         return sign
     waits = without_nan(waited)
-    has_credits = np.isfinite(inputs.window("stall")[:, -SIGN_TICKS:]).any(axis=1)
+    has_credits = np.isfinite(inputs.window("stall")[:, -t.ticks :]).any(axis=1)
     if not (waits > 0).any():
         return sign  # A counter that nobody moves may not be supported.
-    sent = _mean_sent(inputs)
+    sent = _mean_sent(inputs, t)
     active = known & (waits + sent > t.busy)
     share = waits / np.fmax(waits + sent, np.float32(t.busy))
     for kind in (inputs.structure.is_rail, ~inputs.structure.is_rail):
@@ -245,7 +242,7 @@ def _vanishing(inputs: DetectorInput, t: ModelThresholds) -> Floats:
     missing = np.isnan(enters) | np.isnan(leaves)
     whole = np.array([np.bincount(node, weights=of, minlength=nodes) == 0 for of in missing.T])
     ticks = np.cumsum(whole[::-1], axis=0)[::-1]
-    counts = whole & (ticks <= SIGN_TICKS)
+    counts = whole & (ticks <= t.ticks)
     chosen = counts[:, node].T
     enters, leaves = (np.where(chosen, each, 0) for each in (enters, leaves))
     entered, left = (
