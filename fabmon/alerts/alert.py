@@ -10,6 +10,7 @@ import msgspec
 from fabmon.alerts.quiet_hours import QuietHours, parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, BaseReceiver
 from fabmon.analysis.causes import CAUSES, finding_title, sentence
+from fabmon.analysis.earlier_findings import Awaited, EarlierFinding
 from fabmon.analysis.finding import SEVERITIES, Change, Finding, times_opened
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job_table import JobTable
@@ -145,21 +146,25 @@ class AlertBook:
         self._keep_open_s = rules.keep_open_s
         self._now_s = 0.0
         self._closed_s: dict[str, float] = {}
-        self._inherited: dict[str, Alert] = {}
-        """What the receiver has from an earlier run by id; of a group, by the id of each member."""
+        self._inherited: dict[str, tuple[Alert, Awaited]] = {}
+        """What the receiver has from an earlier run, and of which it is not known yet whether it is
+        still so, by id; of a group, by the id of each member."""
 
     def inherit(self, alerts: Sequence[Alert]) -> None:
         """The receiver has these from an earlier run: their findings become alerts whatever the
-        rules say now, and stay in their group."""
+        rules say now, and stay in their group. Those that are not found are open until the nodes
+        that report them have answered, and could have been found again."""
         for alert in alerts:
-            if alert.others:
-                self._severity[alert.id] = alert.severity
-            members = [f"{alert.kind}:{each}" for each in alert.others] or [alert.id]
-            self._inherited |= dict.fromkeys(members, alert)
-
-    def end_inheritance(self) -> None:
-        """What was inherited and not found again is forgotten."""
-        self._inherited.clear()
+            if not alert.others:
+                self._inherited[alert.id] = (
+                    alert,
+                    Awaited(EarlierFinding(alert.finding, alert.ports)),
+                )
+                continue
+            self._severity[alert.id] = alert.severity
+            for subject in alert.others:
+                of = msgspec.structs.replace(alert.finding, subject=subject)
+                self._inherited[f"{alert.kind}:{subject}"] = alert, Awaited(EarlierFinding(of))
 
     def accept(self, scene: Scene) -> Mapping[str, Alert]:
         """The open alerts by id, at a scene."""
@@ -168,14 +173,14 @@ class AlertBook:
         labels = self._rules.labels(scene.snapshot.jobs)
         self._drop_closed(scene, found.keys())
         counts: dict[str, int] = {}
-        alone = (each for each in self._inherited.values() if not each.others)
+        alone = (each for each, _ in self._inherited.values() if not each.others)
         for alert in (*self._single.values(), *alone):
             counts[alert.kind] = counts.get(alert.kind, 0) + 1
         for id_, finding in found.items():
             kind = kind_of(finding)
             known = self._single.get(id_)
             members = self._grouped.setdefault(kind, {})
-            sent = self._inherited.pop(id_, None)
+            sent, _ = self._inherited.pop(id_, (None, None))
             if sent is not None and sent.others:
                 members[id_] = finding
             elif sent is not None:
@@ -191,7 +196,21 @@ class AlertBook:
                     self._single[id_] = _alert(id_, kind, finding, scene.snapshot)
                 else:
                     members[id_] = finding
-        return {**self._single, **self._groups()}
+        self._forget_over(scene.snapshot)
+        unknown = {alert.id: alert for alert, _ in self._inherited.values()}
+        return {**unknown, **self._single, **self._groups()}
+
+    def _forget_over(self, snapshot: Snapshot) -> None:
+        """Forget what was inherited and would have been found again by now."""
+        if not self._inherited:
+            return
+        ids = {port for alert, _ in self._inherited.values() for port in alert.ports}
+        rows = snapshot.fabric.rows_of(ids)
+        for id_, (alert, awaited) in list(self._inherited.items()):
+            awaited.rows = tuple(rows[port] for port in alert.ports if port in rows)
+            awaited.wait(snapshot)
+            if awaited.left_s == 0.0:
+                del self._inherited[id_]
 
     def _drop_closed(self, scene: Scene, found: Collection[str]) -> None:
         """Drop the alerts whose findings closed `keep_open_s` ago, by the time that passed in

@@ -32,8 +32,6 @@ from fabmon.state_file import StateFile
 
 _LOG = logging.getLogger(ALERTS_LOG)
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
-_FOUND_AGAIN_S = 120.0
-"""A finding of an earlier run that is not found again after so long has closed."""
 _LOCK_RETRY_S = 10.0
 _MINUTE_S = 60.0
 _LAST_WORDS_S = 2.0
@@ -82,7 +80,6 @@ class Delivery:
         self._memory = memory
         self._is_ready = memory is None
         self._newest: Scene | None = None
-        self._inherits_until_s = float("inf")
         self._transport = transport
         self._book = AlertBook(rules)
         self._outbox = Outbox(transport.identity, transport.is_news, transport.resend_s)
@@ -101,10 +98,6 @@ class Delivery:
         if not self._is_ready:
             self._newest = scene
             return
-        if time.monotonic() >= self._inherits_until_s:
-            self._inherits_until_s = float("inf")
-            self._outbox.end_inheritance()
-            self._book.end_inheritance()
         self._outbox.accept(self._book.accept(scene), time.time_ns())
         if self._outbox.next_due_s() <= time.monotonic():
             self._changed.set()
@@ -168,7 +161,6 @@ class Delivery:
         else:
             self._outbox.inherit(sent)
             self._book.inherit(sent)
-            self._inherits_until_s = time.monotonic() + _FOUND_AGAIN_S
         self._is_ready = True
         if self._newest is not None:
             self.accept(self._newest)

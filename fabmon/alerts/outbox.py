@@ -42,16 +42,13 @@ class Outbox:
         self._is_news = is_news
         self._resend_s = resend_s
         self._entries: dict[str, _Entry] = {}
-        self._inherited: set[str] = set()
         self.given_up = 0
 
     def accept(self, alerts: Mapping[str, Alert], now_ns: int) -> None:
         """Take over all open alerts; the others are closed at `now_ns`, the wall clock."""
         current = {self._identity(alert): alert for alert in alerts.values()}
-        ids = {alert.id for alert in current.values()}
-        self._inherited = {key for key in self._inherited if self._entries[key].alert.id not in ids}
         for key, entry in self._entries.items():
-            if key not in current and key not in self._inherited and entry.alert.until_ns is None:
+            if key not in current and entry.alert.until_ns is None:
                 entry.alert = msgspec.structs.replace(entry.alert, until_ns=now_ns)
         for key, alert in current.items():
             if key in self._entries:
@@ -64,18 +61,10 @@ class Outbox:
             self.given_up += 1
 
     def inherit(self, alerts: Sequence[Alert]) -> None:
-        """The receiver has these from an earlier run: before any is accepted. They stay open until
-        `end_inheritance`, or until they are found again. Those that are sent again are due: how
-        long they wait already is not known.
-        """
+        """The receiver has these from an earlier run: before any is accepted. Those that are sent
+        again are due: how long they wait already is not known."""
         for alert in alerts:
-            key = self._identity(alert)
-            self._entries[key] = _Entry(alert, alert, float("-inf"))
-            self._inherited.add(key)
-
-    def end_inheritance(self) -> None:
-        """What was inherited and not found again is closed by the next `accept`."""
-        self._inherited.clear()
+            self._entries[self._identity(alert)] = _Entry(alert, alert, float("-inf"))
 
     def held(self) -> list[Alert]:
         """The open alerts that the receiver has."""

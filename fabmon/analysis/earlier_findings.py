@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
 
 import msgspec
 import numpy as np
 
-from fabmon.analysis.causes import CAUSES
+from fabmon.analysis.causes import CAUSES, causes_with
 from fabmon.analysis.detectors import driver_failed, node_lost
 from fabmon.analysis.fabric_structure import FabricStructure, keep_cables
 from fabmon.analysis.finding import Finding, Trait
@@ -21,6 +20,9 @@ from fabmon.fabric.tick import NodeState, NodeStatus
 _JUDGED_AFTER_S, _JUDGED_AFTER_TICKS = 120.0, 60
 """Seconds, and ticks, after its nodes answered in which a finding is found again, if it is still
 so: changes of carrier are counted over so long, and a job is judged by 40 ticks."""
+
+_STATES = causes_with(Trait.GONE)
+"""Causes that one answer of the nodes is enough for."""
 
 _ANSWERED = (NodeState.UP, NodeState.STALE, NodeState.LOST)
 _FAILED = (NodeState.FAILED,)
@@ -44,25 +46,14 @@ def kept_findings(scene: Scene) -> Iterator[EarlierFinding]:
     for finding in scene.findings:
         ports = [snapshot.fabric.ports[row] for row in finding.rows]
         yield EarlierFinding(
-            msgspec.structs.replace(_without_nan(finding), rows=()),
+            msgspec.structs.replace(finding, rows=()),
             tuple(port.id for port in ports),
             tuple(port.id for port in ports if snapshot.was_up[port.row]),
         )
 
 
-def _without_nan(finding: Finding) -> Finding:
-    """A finding without the evidence that JSON has no number for."""
-    return msgspec.structs.replace(
-        finding,
-        evidence=tuple(
-            each for each in finding.evidence if isinstance(each.value, str) or isfinite(each.value)
-        ),
-        worst=None if finding.worst is None else _without_nan(finding.worst),
-    )
-
-
 @dataclass(slots=True)
-class _Awaited:
+class Awaited:
     """A finding of which it is not known yet whether it is still so. `rows` are those of its ports
     that have been read; `waits_for` is what has not been, a text; `left_s` the time that remains
     once all has been, None before."""
@@ -99,9 +90,8 @@ class _Awaited:
         if self.waits_for:
             self.left_s = None
         elif self.left_s is None:
-            is_state = Trait.GONE in CAUSES[finding.cause].traits and bool(known)
             judged_s = max(_JUDGED_AFTER_S, _JUDGED_AFTER_TICKS * snapshot.interval_s)
-            self.left_s = 0.0 if is_state else judged_s
+            self.left_s = 0.0 if finding.cause in _STATES and known else judged_s
         else:
             self.left_s = max(0.0, self.left_s - snapshot.interval_s)
 
@@ -111,7 +101,7 @@ class EarlierFindings:
 
     def __init__(self, kept: Iterable[EarlierFinding] = ()) -> None:
         self._awaited = {
-            each.finding.key: _Awaited(each)
+            each.finding.key: Awaited(each)
             for each in list(kept)[:_MOST]
             if each.finding.cause in CAUSES and each.finding.until_ns is None
         }
@@ -178,7 +168,7 @@ class EarlierFindings:
 
     def marked(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """Open findings; those of which nothing is known yet say so."""
-        awaited: Mapping[str, _Awaited] = self._awaited
+        awaited: Mapping[str, Awaited] = self._awaited
         return tuple(
             msgspec.structs.replace(each, unseen=awaited[each.key].waits_for)
             if each.key in awaited and awaited[each.key].waits_for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import isfinite
 
 import msgspec
 
@@ -194,7 +195,17 @@ class FindingTracker:
 def _finding(
     condition: Condition, since_ns: int, seen_ns: int, opened_as: str = "", times: int = 1
 ) -> Finding:
+    """The finding of a condition, without evidence and losses that are no number: JSON has none for
+    them, and they have no place in an order."""
     fields = {name: getattr(condition, name) for name in condition.__struct_fields__}
+    evidence = [each for each in condition.evidence if _is_known(each.value)]
     if times > 1:
-        fields["evidence"] = (*condition.evidence, Evidence(OPENED, times, "times"))
+        evidence.append(Evidence(OPENED, times, "times"))
+    fields["evidence"] = tuple(evidence)
+    for name in ("lost", "confidence"):
+        fields[name] = fields[name] if isfinite(fields[name]) else 0.0
     return Finding(since_ns=since_ns, seen_ns=seen_ns, opened_as=opened_as, **fields)
+
+
+def _is_known(value: float | str) -> bool:
+    return isinstance(value, str) or isfinite(value)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fabmon.analysis.earlier_findings import EarlierFinding, EarlierFindings, kept_findings
+from fabmon.analysis.earlier_findings import EarlierFinding, EarlierFindings
 from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
@@ -253,18 +253,6 @@ def test_a_file_of_others_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureF
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     assert kept.load() == []
-
-
-def test_evidence_without_a_number_loses_no_finding() -> None:
-    site = Site(hosts=2)
-    scene = Watch(site, f"site{next(_NAMES)}").seconds(3)
-    nan, known = Evidence("seen for", float("nan"), "s"), Evidence("before", 1.0, "bps")
-    found = msgspec.structs.replace(
-        kept_of(HOST).finding, rows=(0,), evidence=(nan, known), until_ns=None
-    )
-    (kept,) = kept_findings(replace(scene, findings=(found,)))
-    assert kept.finding.evidence == (known,)
-    assert msgspec.json.decode(msgspec.json.encode(kept), type=EarlierFinding) == kept
 
 
 def test_an_invalid_item_of_a_state_file_costs_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -384,3 +384,15 @@ def test_a_recorded_worst_moment_is_kept_where_only_the_minutes_after_it_are_ana
     (shown,) = with_recorded_starts(scene, [recorded], ()).findings
     assert "and lose 65%; now 15 % lost" in sentence(shown)
     assert shown.lost == 0.15
+
+
+def test_a_number_that_is_none_is_no_evidence_and_loses_no_finding() -> None:
+    nan = float("nan")
+    evidence = (Evidence("seen for", nan, "s"), Evidence("ratio", -float("inf")))
+    known = (Evidence("before", 1.0, "bps"), Evidence("state", "down"))
+    found = msgspec.structs.replace(
+        condition(nan, "up1"), evidence=(*evidence, *known), confidence=nan
+    )
+    ((_, finding),) = life_of(found)[:1]
+    assert (finding.evidence, finding.lost, finding.confidence) == (known, 0.0, 0.0)
+    assert msgspec.json.decode(as_json(finding), type=Finding) == finding

@@ -19,7 +19,7 @@ from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
-from fabmon.fabric.tick import Tick
+from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.history.history import History
 
 RULES = AlertRules(min_severity="warning", causes=frozenset(), open_for_s=0.0, group_above=2)
@@ -217,6 +217,26 @@ def test_after_a_restart_what_a_receiver_has_keeps_its_severity_and_its_group() 
         assert after.keys() == before.keys()
         assert after["incast:a"].severity == "critical"
         assert set(after["incast:more"].others) == {"c", "d"}
+
+
+@pytest.mark.parametrize(("interval_s", "ticks"), [(1.0, 120), (30.0, 60)])
+def test_what_is_not_found_after_a_restart_is_over_once_its_node_could_have_shown_it(
+    interval_s: float, ticks: int
+) -> None:
+    first = AlertBook(RULES)
+    sent = first.accept(scene(*(finding(f"gpu1/eth{number}") for number in range(4))))
+    book = AlertBook(RULES)
+    book.inherit(list(sent.values()))
+    empty = scene().snapshot
+
+    def still_open(state: NodeState) -> bool:
+        statuses = {"gpu1": NodeStatus("gpu1", state, 0)}
+        now = replace(empty, interval_s=interval_s, statuses=statuses)
+        return book.accept(Scene(now, (), (), ())) == sent
+
+    assert all(still_open(NodeState.FAILED) for _ in range(500)), "it is not known"
+    assert all(still_open(NodeState.UP) for _ in range(ticks))
+    assert not book.accept(replace(scene(), snapshot=replace(empty, interval_s=interval_s)))
 
 
 def alert(id_: str, text: str = "", severity: str = "warning") -> Alert:

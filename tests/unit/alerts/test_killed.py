@@ -28,7 +28,8 @@ ENDS = {"gpu001": ("eth0", "leaf1-down1"), "leaf1": ("down1", "gpu001-eth0")}
 _DOWN = 'fabmon_watch_findings{cause="link_down",severity="critical"}'
 _KILLS = 20
 _LONGEST_S = 7.0
-"""Of a run that is killed: from before it has read anything to after all was sent again."""
+"""Of a run that is killed: from before it has read anything to after all was sent again. One that
+knows nothing of what was open closes it when both nodes have answered, after two seconds."""
 _RESEND_S = 300
 """Alertmanager ends what was not sent for five times as long: not before the last run."""
 _PATIENCE_S = 240.0
