@@ -162,7 +162,7 @@ class LeafSpine:
         for number, server in enumerate(self.servers, start=1):
             self._cable(f"leaf1/down{number}", f"{server}/eth0")
         self.seq = 0
-        self.clock_off_ns = 0
+        self.clock_off_ns = self._clock_was_off_ns = 0
 
     def _cable(self, port: str, other: str) -> None:
         self._peer[port], self._peer[other] = other, port
@@ -222,7 +222,11 @@ class LeafSpine:
         first = self.seq == 0
         self.seq += 1
         made = tick(self.seq - 1, frames, hellos if first else {}, up(*hellos) if first else ())
-        return msgspec.structs.replace(made, time_ns=made.time_ns + self.clock_off_ns)
+        off_ns, before_ns = self.clock_off_ns, self._clock_was_off_ns
+        self._clock_was_off_ns = off_ns
+        return msgspec.structs.replace(
+            made, time_ns=made.time_ns + off_ns, clock_jumped_ns=off_ns - before_ns
+        )
 
     def _port_values(self, name: str, metrics: Sequence[str]) -> list[int]:
         """The counters of a port after one more second."""

@@ -119,8 +119,7 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
             _rank(finding.severity) >= _rank(self.min_severity)
             and (not self.causes or finding.cause in self.causes)
             and (labels is None or not labels.isdisjoint(finding.jobs))
-            # A start later than now is of before the clock was set back.
-            and not 0 <= time_ns - finding.since_ns < self.open_for_s * 1e9
+            and time_ns - finding.since_ns >= self.open_for_s * 1e9
             and (
                 self.quiet_hours is None
                 or _rank(finding.severity) >= _rank(self.quiet_min_severity)

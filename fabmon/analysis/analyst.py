@@ -92,6 +92,7 @@ class Analyst:
 
     def accept(self, snapshot: Snapshot) -> Scene:
         """The scene of a tick."""
+        self._follow_clock(snapshot)
         if self._earlier:
             opened = {each.key: each for each in self._open}
             self._tracker.take_up(self._earlier.accept(snapshot, opened, self._held))
@@ -132,10 +133,17 @@ class Analyst:
 
         Events of nodes and the traffic of jobs are taken from it: neither can be read later.
         """
+        self._follow_clock(snapshot)
         self._passed_over += 1
         self._add_node_events(snapshot)
         self._iteration_tracker.pass_over(snapshot)
         return self._scene(snapshot, ())
+
+    def _follow_clock(self, snapshot: Snapshot) -> None:
+        """Keep the ages of open findings where the wall clock was set."""
+        if snapshot.clock_jumped_ns:
+            self._tracker.follow_clock(snapshot.clock_jumped_ns)
+            self._open = self._earlier.marked(self._tracker.open())
 
     def _scene(self, snapshot: Snapshot, changes: tuple[tuple[Change, Finding], ...]) -> Scene:
         timeline, ports = self._timeline(), len(snapshot.up)

@@ -16,6 +16,7 @@ from fabmon.analysis.finding import (
     Finding,
     badness,
     list_order,
+    moved,
     times_opened,
 )
 from fabmon.analysis.thresholds import Seconds
@@ -59,6 +60,12 @@ class _OpenFinding:
         self.times = times_opened(finding)
         self._worst = finding.worst or finding
         self._recent = deque([finding], maxlen=_RECENT_TICKS)
+
+    def move(self, by_ns: int) -> None:
+        """The wall clock was set: its age stays."""
+        self.last_ns += by_ns
+        self.finding, self._worst = moved(self.finding, by_ns), moved(self._worst, by_ns)
+        self._recent = deque([moved(each, by_ns) for each in self._recent], _RECENT_TICKS)
 
     def update(self, finding: Finding) -> None:
         """Replace what holds, and keep the worst of what the last ticks lost in the median: a
@@ -113,6 +120,10 @@ class FindingTracker:
         Those in `idle` stay open longer: while a job computes, what slows its traffic is not
         observable. Those in `not_judged` stay open.
         """
+        if self._time_ns is None:
+            # What an earlier run found may be later than now: the clock was set meanwhile.
+            for each in self._open.values():
+                each.move(min(0, time_ns - each.last_ns, time_ns - each.finding.since_ns))
         passed_ns = self._passed_ns(time_ns, interval_s)
         self._now_ns += passed_ns
         for key in idle:
@@ -156,6 +167,13 @@ class FindingTracker:
         for each in findings:
             last_ns = each.since_ns if each.seen_ns is None else each.seen_ns
             self._open[each.key] = _OpenFinding(each, self._now_ns, last_ns)
+
+    def follow_clock(self, jumped_ns: int) -> None:
+        """The wall clock was set by so much since the last tick."""
+        for known in self._open.values():
+            known.move(jumped_ns)
+        if self._time_ns is not None:
+            self._time_ns += jumped_ns
 
     def open(self) -> tuple[Finding, ...]:
         """The open findings, in `list_order`."""

@@ -131,7 +131,8 @@ class Snapshot:
     the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
     logged about a device, oldest first. `sampled` are the flows that switches sampled.
     `jobs` are those that run on the watched nodes; `jobs_read_ns` is when Slurm reported its own
-    last (wall clock, 0: never).
+    last (wall clock, 0: never). `clock_jumped_ns` is by how much the wall clock, and with it
+    `time_ns`, was set since the tick before.
     """
 
     seq: int
@@ -164,6 +165,7 @@ class Snapshot:
     jobs: JobTable = NO_JOBS
     jobs_read_ns: int = 0
     collectives: CollectiveReport | None = None
+    clock_jumped_ns: int = 0
     stale: NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -336,6 +336,7 @@ class History:
             jobs=self._jobs(),
             jobs_read_ns=self._jobs_read_ns,
             collectives=self._collectives,
+            clock_jumped_ns=tick.clock_jumped_ns,
             probe_cpu=self._probe_cpu(),
             columns=self._layout.metrics,
             values=values,

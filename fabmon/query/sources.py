@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from fabmon.analysis.finding import Change, Finding, from_stored
+from fabmon.analysis.finding import Change, Finding, from_stored, moved
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
@@ -90,20 +90,18 @@ class WatchSource:
         """Take the next scene."""
         time_ns = scene.snapshot.time_ns
         self._first_ns = self._first_ns or time_ns
-        if self._last is not None and time_ns < self._last.snapshot.time_ns:
-            self._shift(time_ns - self._last.snapshot.time_ns)
+        if self._last is not None and scene.snapshot.clock_jumped_ns:
+            self._shift(scene.snapshot.clock_jumped_ns)
         self._last = scene
         for change, finding in scene.changes:
             if change is Change.CLOSE:
-                # It may have been seen last before the clock was set back.
-                ahead_ns = max(0, (finding.until_ns or 0) - time_ns)
-                self._closed.append(_known(_moved(finding, -ahead_ns), scene.snapshot))
+                self._closed.append(_known(finding, scene.snapshot))
 
     def _shift(self, by_ns: int) -> None:
-        """Move what was seen with the clock that was set back: else it is in the future."""
+        """Move what was seen with the clock that was set: else it may be in the future."""
         self._first_ns += by_ns
         for place, known in enumerate(self._closed):
-            self._closed[place] = replace(known, finding=_moved(known.finding, by_ns))
+            self._closed[place] = replace(known, finding=moved(known.finding, by_ns))
 
     @property
     def name(self) -> str:
@@ -133,12 +131,7 @@ class WatchSource:
         """Those open now, and the last ones that closed."""
         scene = self._scene
         now = [_known(finding, scene.snapshot) for finding in scene.findings]
-        # What began with a clock that was set back since is in the future, and no less known.
-        return [
-            each
-            for each in (*self._closed, *now)
-            if not until_ns < each.finding.since_ns <= scene.snapshot.time_ns
-        ]
+        return [each for each in (*self._closed, *now) if each.finding.since_ns <= until_ns]
 
     async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
         """The newest scene."""
@@ -248,17 +241,6 @@ class RecordedSource:
 def _known(finding: Finding, snapshot: Snapshot) -> KnownFinding:
     ports = snapshot.fabric.ports
     return KnownFinding(finding, tuple(ports[row].id for row in finding.rows if row < len(ports)))
-
-
-def _moved(finding: Finding, by_ns: int) -> Finding:
-    """A finding whose times are by so much later."""
-    since_ns, until_ns, seen_ns = finding.since_ns, finding.until_ns, finding.seen_ns
-    return msgspec.structs.replace(
-        finding,
-        since_ns=since_ns + by_ns,
-        until_ns=None if until_ns is None else until_ns + by_ns,
-        seen_ns=None if seen_ns is None else seen_ns + by_ns,
-    )
 
 
 def _recorded(

@@ -33,9 +33,9 @@ class KeptFindings:
         return self._file.load()
 
     async def accept(self, scene: Scene) -> None:
-        """Take a scene, and save what is open where that has changed: before it is sent, unless the
-        file system takes longer than _MOST_WAIT_S. An error is logged once."""
-        self._is_due |= bool(scene.changes)
+        """Take a scene, and save what is open where that, or the clock, has changed: before it is
+        sent, unless the file system takes longer than _MOST_WAIT_S. An error is logged once."""
+        self._is_due |= bool(scene.changes or scene.snapshot.clock_jumped_ns)
         is_busy = self._saving is not None and not self._saving.done()
         if is_busy or not self._is_due or time.monotonic() < self._retry_s:
             return

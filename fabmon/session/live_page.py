@@ -65,8 +65,10 @@ class LivePage:
     def take(self, scene: Scene) -> None:
         """Take a scene; write the page where that is due."""
         now_ns, interval_s = scene.snapshot.time_ns, scene.snapshot.interval_s
+        if self._digest is not None:
+            self._digest.follow_clock(scene.snapshot.clock_jumped_ns)
         late = 0 if self._digest is None else self._digest.bins.after_last(now_ns)
-        if self._digest is None or abs(late) >= self._digest.bins.count:  # The clock was set.
+        if self._digest is None or abs(late) >= self._digest.bins.count:
             from_ns = now_ns - _SHOWN_S * SECOND_NS
             self._digest = Digest.empty(Bins(from_ns, now_ns, interval_s, _BIN_S))
         elif late > 0:

@@ -87,7 +87,9 @@ class Toasts:
         """The message to show with this scene; empty for none."""
         self._opened += [finding for change, finding in scene.changes if change is Change.OPEN]
         now_ns = scene.snapshot.time_ns
-        is_early = self._last_ns is not None and now_ns - self._last_ns < _TOAST_EVERY_S * SECOND_NS
+        passed_ns = None if self._last_ns is None else now_ns - self._last_ns
+        # A clock that was set back delays nothing.
+        is_early = passed_ns is not None and 0 <= passed_ns < _TOAST_EVERY_S * SECOND_NS
         if not self._opened or is_early:
             return ""
         self._last_ns = now_ns

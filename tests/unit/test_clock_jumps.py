@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from fabmon.analysis.finding import Change
 from fabmon.history.history import History
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.config import load
 from fabmon.session.session import Pipeline, Session
+from fabmon.tui.app import Toasts
 from tests.builders import SECOND_NS, LeafSpine
+from tests.tui.recordings import Watching
 from tests.unit.recording.builders import quiet_ticks, session
 
 
@@ -54,3 +58,13 @@ def test_a_jump_is_an_event_on_the_timeline(tmp_path: Path) -> None:
         assert (note.kind, note.time_ns) == ("bookmark", ticks[5].time_ns - back_ns)
         assert note.text == "the clock of this machine moved back by 2 h"
         assert [t.time_ns for t in timeline.ticks()] == sorted(t.time_ns for t in timeline.ticks())
+
+
+def test_a_finding_is_announced_after_the_clock_was_set_back() -> None:
+    toasts, watching = Toasts(), Watching()
+    scene = next(each for each in iter(watching.next, None) if each.findings)
+    changed = replace(scene, changes=((Change.OPEN, scene.findings[0]),))
+    assert toasts.accept(changed)
+    assert not toasts.accept(changed), "one line for all of the last seconds"
+    back = replace(scene.snapshot, time_ns=scene.snapshot.time_ns - 7200 * SECOND_NS)
+    assert toasts.accept(replace(changed, snapshot=back))

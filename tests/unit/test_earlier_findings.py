@@ -19,7 +19,7 @@ from fabmon.session.config import load
 from fabmon.session.kept_findings import KeptFindings
 from fabmon.session.session import Session
 from fabmon.state_file import StateFile
-from tests.builders import LeafSpine, Watched, new_pipeline, without_neighbours
+from tests.builders import SECOND_NS, LeafSpine, Watched, new_pipeline, without_neighbours
 
 HOST, LEAF = "gpu002/eth0", "leaf1/down2"
 _NAMES = itertools.count()
@@ -167,6 +167,24 @@ def test_one_end_of_a_cable_that_is_down_is_enough(silent: Sequence[str], is_kno
     site.silent, site.down = set(), set()
     watch.seconds(40)
     assert kinds(watch) == [f"close link_down {HOST}"]
+
+
+def test_a_finding_of_before_the_clock_was_set_back_has_begun_by_now() -> None:
+    site = Site()
+    watch = Watch(site)
+    watch.seconds(5)
+    site.down |= {HOST, LEAF}
+    scene = watch.seconds(3)
+    watch = watch.killed(scene)
+    site.clock_off_ns = -7200 * SECOND_NS
+    scene = watch.seconds(1)
+    (finding,) = scene.findings
+    assert finding.since_ns <= scene.snapshot.time_ns
+    site.down.clear()
+    watch.seconds(60)
+    (closed,) = [each for _, change, each in watch.changes if change is Change.CLOSE]
+    assert closed.until_ns is not None
+    assert closed.since_ns <= closed.until_ns
 
 
 def test_a_collision_that_lasts_is_found_again() -> None:

@@ -308,6 +308,22 @@ def test_a_clock_that_is_set_neither_closes_a_finding_nor_keeps_it(step_s: int) 
     assert [change for _, change, _ in leaf.changes] == [Change.OPEN, Change.CLOSE]
 
 
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_an_open_finding_is_as_old_as_it_is_after_the_clock_was_set(step_s: int) -> None:
+    leaf = WatchedLeaf()
+    leaf.uplinks((0.49, 0.49), 0.1, 0.2, 0.1)
+    (before,) = leaf.seconds(10).findings
+    leaf.fabric.clock_off_ns = step_s * SECOND_NS
+    scene = leaf.seconds(1)
+    (after,) = scene.findings
+    assert after.since_ns - before.since_ns == step_s * SECOND_NS
+    leaf.uplinks(0.1, 0.1, 0.1, 0.1)
+    leaf.seconds(20)
+    closed = leaf.changes[-1][2]
+    assert closed.until_ns is not None
+    assert 10 <= (closed.until_ns - closed.since_ns) / SECOND_NS <= 20
+
+
 def condition(lost: float, names: str, **fields: Any) -> Condition:
     """A full link that so much is lost on, shared by the ports of these `names`."""
     who = f" ({names})" if names else ""

@@ -16,7 +16,7 @@ from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import parse
-from tests.builders import LeafSpine, Watched, new_pipeline
+from tests.builders import SECOND_NS, LeafSpine, Watched, new_pipeline
 
 JOB = """
 [topology]
@@ -101,12 +101,12 @@ Asked = Callable[[int], tuple[Job, ...] | None]
 
 
 def found_with_slurm(
-    asked: Asked, *, offset_s: int = 0, not_begun: tuple[int, ...] = ()
+    asked: Asked, *, offset_s: int = 0, not_begun: tuple[int, ...] = (), clock_off_s: int = 0
 ) -> list[tuple[int, Finding]]:
     """What opens, and at which second after the job fell silent. It has no queue pairs.
 
     Slurm is asked every 30 s, `offset_s` after it. Where some hosts have not begun the last
-    exchange, the others have begun it.
+    exchange, the others have begun it. The clock is set by `clock_off_s` as it falls silent.
     """
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
     made, known = watched.fabric.step, list[tuple[Job, ...]]()
@@ -127,6 +127,7 @@ def found_with_slurm(
 
     def traffic(second: int) -> None:
         watched.fabric.silence()
+        watched.fabric.clock_off_ns = clock_off_s * SECOND_NS * (second >= ITERATES_S)
         is_last = second // STEP_S == ITERATES_S // STEP_S
         for number in range(1, HOSTS + 1):
             is_busy = second % STEP_S >= 3 and second < ITERATES_S
@@ -147,6 +148,14 @@ def test_a_silent_job_without_queue_pairs_that_slurm_reports_is_stalled(offset_s
     assert 29 <= after_s <= 42
     assert "Slurm still reports it as running" in finding.text
     assert finding.unseen == "which rank stopped first"
+
+
+@pytest.mark.parametrize("clock_off_s", [-7200, 7200])
+def test_a_clock_that_is_set_neither_hides_a_stalled_job_nor_makes_one(clock_off_s: int) -> None:
+    ((after_s, finding),) = found_with_slurm(lambda _: (RUNS,), clock_off_s=clock_off_s)
+    assert finding.cause == "job_stalled"
+    assert 29 <= after_s <= 72
+    assert found_with_slurm(lambda s: (RUNS,) if s < 10 else None, clock_off_s=clock_off_s) == []
 
 
 def test_the_host_that_moved_nothing_of_the_last_exchange_is_named() -> None:

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -115,6 +116,29 @@ async def test_who_can_read_the_directory_of_a_page_cannot_lock_it(tmp_path: Pat
     fcntl.flock(held, fcntl.LOCK_EX)
     await LivePage(tmp_path, "pod7").close()
     os.close(held)
+
+
+@pytest.mark.parametrize("by_s", [400 * 86_400, -600])
+async def test_what_it_shows_is_as_old_as_it_is_after_the_clock_was_set(
+    tmp_path: Path, by_s: int
+) -> None:
+    page, watching = LivePage(tmp_path, "pod7"), Watching()
+    for second in range(70):
+        tick = watching.feed.step()
+        is_after, by_ns = second >= 60, by_s * 10**9
+        time_ns = tick.time_ns + by_ns * is_after
+        jumped_ns = by_ns * (second == 60)
+        page.take(
+            watching.judge(
+                msgspec.structs.replace(tick, time_ns=time_ns, clock_jumped_ns=jumped_ns)
+            )
+        )
+    assert page._digest is not None
+    assert np.isfinite(page._digest.busy.highest[:, -3:]).any()
+    (reported,) = page._digest.findings.values()
+    assert reported.finding.until_ns is not None, "it ended before the clock was set"
+    assert 10 < (time_ns - reported.finding.until_ns) / 1e9 < 30
+    await page.close()
 
 
 @pytest.mark.parametrize("ahead_s", [400 * 86_400, 7200])

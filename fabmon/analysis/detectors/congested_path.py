@@ -9,6 +9,7 @@ not show; nor does a receiver on InfiniBand that gives its switch no credits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,7 +29,8 @@ from fabmon.analysis.median import median
 from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.model.signs import HostSigns, host_signs
 from fabmon.analysis.thresholds import ModelThresholds
-from fabmon.fabric.snapshot import STALE_TICKS, Floats
+from fabmon.fabric.snapshot import Floats
+from fabmon.fabric.tick import STALE_READS
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
@@ -237,7 +239,7 @@ def _reporting_switches(inputs: DetectorInput) -> set[int]:
     structure = inputs.structure
     if not structure.is_switch.any():
         return set()
-    fresh = has_values(inputs.window("tx_bps")[:, -STALE_TICKS:])
+    fresh = has_values(inputs.window("tx_bps")[:, -math.ceil(STALE_READS) :])
     ports_of_node = np.bincount(structure.node[structure.is_switch & fresh])
     return set(np.flatnonzero(ports_of_node).tolist())
 

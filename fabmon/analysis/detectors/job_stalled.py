@@ -98,7 +98,8 @@ class _Exchange:
 @dataclass(slots=True)
 class _Job:
     """A job as it was last seen iterating; `connections` and `jobs` are those of its last exchange,
-    at `moved_ns`, when its rails were `rows_then`. `host_of` is the host of each of its rails."""
+    at the tick `moved_seq`, when its rails were `rows_then`. `host_of` is the host of each of its
+    rails."""
 
     name: str
     hosts: tuple[str, ...]
@@ -106,7 +107,6 @@ class _Job:
     host_of: Rows
     step_s: float
     moved_seq: int
-    moved_ns: int
     connections: Connections
     jobs: JobTable
     rows_then: Rows
@@ -114,7 +114,7 @@ class _Job:
 
     def moves(self, snapshot: Snapshot) -> None:
         """It exchanges data at this tick."""
-        self.moved_seq, self.moved_ns = snapshot.seq, snapshot.time_ns
+        self.moved_seq = snapshot.seq
         self.connections, self.jobs, self.rows_then = snapshot.connections, snapshot.jobs, self.rows
 
 
@@ -124,6 +124,8 @@ class StalledJobs:
     def __init__(self) -> None:
         self._jobs: dict[tuple[str, ...], _Job] = {}
         self._structure: FabricStructure | None = None
+        self._read_ns, self._read_seq = 0, -1
+        """The last report of Slurm, and the tick that had it first: clocks may be set."""
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for each stalled job."""
@@ -133,12 +135,14 @@ class StalledJobs:
             for known in self._jobs.values():
                 known.rows, known.host_of = _rails(inputs, known.hosts)
         self._note_iterations(inputs)
+        if snapshot.jobs_read_ns != self._read_ns:
+            self._read_ns, self._read_seq = snapshot.jobs_read_ns, snapshot.seq
         for hosts, known in list(self._jobs.items()):
             if not len(known.rows):
                 del self._jobs[hosts]
                 continue
             if not np.isfinite(inputs.window("tx_bps")[known.rows, -1]).any():
-                known.moved_seq, known.moved_ns = snapshot.seq, snapshot.time_ns  # Not observable.
+                known.moved_seq = snapshot.seq  # Not observable.
                 continue
             used = _used(inputs, known.rows)
             is_silent = _is_silent(used)
@@ -155,8 +159,9 @@ class StalledJobs:
                 yield _with_queue_pairs(known, silent_s, now, before)
             elif before or not _runs_on(known, snapshot):
                 del self._jobs[hosts]
-            elif snapshot.jobs_read_ns - known.moved_ns >= _ASKED_AFTER_S * 1e9:
-                yield _with_slurm(known, silent_s, (snapshot.time_ns - snapshot.jobs_read_ns) / 1e9)
+            elif (self._read_seq - known.moved_seq) * snapshot.interval_s >= _ASKED_AFTER_S:
+                asked_s = (snapshot.seq - self._read_seq) * snapshot.interval_s
+                yield _with_slurm(known, silent_s, asked_s)
 
     def _note_iterations(self, inputs: DetectorInput) -> None:
         """Add the jobs that iterate now, in place of those that their hosts were in before."""
@@ -186,7 +191,6 @@ def _new_job(job: JobIteration, inputs: DetectorInput) -> _Job:
         host_of=host_of,
         step_s=job.step_s,
         moved_seq=snapshot.seq,
-        moved_ns=snapshot.time_ns,
         connections=snapshot.connections,
         jobs=snapshot.jobs,
         rows_then=rows,

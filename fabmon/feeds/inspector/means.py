@@ -26,6 +26,7 @@ class CollectiveMeans:
         """Add records. One without a time, or of a clock that is ahead, is of now: the time of the
         last record would else hide those that follow it."""
         now_ns = time.time_ns()
+        self.forget_later(now_ns)
         for each in records:
             written_ns = each.written_ns if 0 < each.written_ns <= now_ns else now_ns
             bus_bytes = each.time_s * each.busbw
@@ -36,6 +37,12 @@ class CollectiveMeans:
     ) -> None:
         """Add calls of one host: their number, seconds, and seconds times bus bandwidth."""
         self._means.setdefault(operation, _Means()).add(host, written_ns, sums)
+
+    def forget_later(self, now_ns: int) -> None:
+        """Forget the minutes that are in the future: the clock was set back, and they would hide
+        all that follow."""
+        latest_ns = now_ns + _WINDOW_NS
+        self._means = {op: each for op, each in self._means.items() if each.latest_ns <= latest_ns}
 
     def collectives(self) -> tuple[Collective, ...]:
         """The means of each operation, that with most time first."""

@@ -62,6 +62,7 @@ class NodeCollectives:
                 self._nodes[name].stop()
         if not self._nodes:
             return None
+        self._means.forget_later(tick.time_ns)
         found = [
             self._nodes[name].take(frame, self._means, tick.time_ns)
             for name, frame in tick.frames

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from statistics import median
 
+import msgspec
+
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.tick import STALE_READS, NodeState, NodeStatus
 from fabmon.feeds.log_digest import LogDigest
@@ -33,6 +35,14 @@ class NodeStates:
         self._latest_s: dict[str, float] = {}
         self._lag_s = _MAX_LAG_S
         self._logged: set[str] = set()
+        self._are_moved = False
+
+    def follow_clock(self, jumped_ns: int) -> None:
+        """Keep the ages of the states where the wall clock was set: all are reported again."""
+        self._are_moved = True
+        for target, status in self.statuses.items():
+            since_ns = max(0, status.since_ns + jumped_ns)
+            self.statuses[target] = msgspec.structs.replace(status, since_ns=since_ns)
 
     def update(
         self,
@@ -59,7 +69,7 @@ class NodeStates:
             before = self.statuses.get(target)
             if before is None or (before.state, before.cause) != (state, cause):
                 changed.append(self._set(target, state, now_ns, reason, cause))
-        return changed
+        return self._reported(changed)
 
     def median_read_s(self) -> float | None:
         """The last read that half of the nodes have, in seconds since 1970; None before any."""
@@ -67,11 +77,17 @@ class NodeStates:
 
     def prometheus_lost(self, reason: str, now_ns: int) -> list[NodeStatus]:
         """Prometheus does not answer: nodes that were up become STALE."""
-        return [
-            self._set(target, NodeState.STALE, now_ns, f"Prometheus: {reason}", _NO_PROMETHEUS)
-            for target, status in list(self.statuses.items())
-            if status.state is NodeState.UP
-        ]
+        return self._reported(
+            [
+                self._set(target, NodeState.STALE, now_ns, f"Prometheus: {reason}", _NO_PROMETHEUS)
+                for target, status in list(self.statuses.items())
+                if status.state is NodeState.UP
+            ]
+        )
+
+    def _reported(self, changed: list[NodeStatus]) -> list[NodeStatus]:
+        are_moved, self._are_moved = self._are_moved, False
+        return list(self.statuses.values()) if are_moved else changed
 
     def _state(
         self, target: str, result: QueryRound, period_s: float

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import Change, Finding, moved
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.recent_load import RecentLoad, full_ticks
 from fabmon.analysis.scene import Event, Scene
@@ -209,6 +209,22 @@ class Digest:
             if each.finding.until_ns is None or each.finding.until_ns >= begin_ns
         }
         self.events = [event for event in self.events if event.time_ns >= begin_ns]
+
+    def follow_clock(self, jumped_ns: int) -> None:
+        """The wall clock was set by so much: what was seen is as old as it is."""
+        self.bins.from_ns += jumped_ns
+        self.bins.until_ns += jumped_ns
+        self.findings = {
+            (key, since_ns + jumped_ns): replace(
+                each,
+                finding=moved(each.finding, jumped_ns),
+                worst=moved(each.worst, jumped_ns),
+                at_ns=each.at_ns and each.at_ns + jumped_ns,
+            )
+            for (key, since_ns), each in self.findings.items()
+        }
+        self.left_out = {(key, since_ns + jumped_ns) for key, since_ns in self.left_out}
+        self.events = [replace(each, time_ns=each.time_ns + jumped_ns) for each in self.events]
 
     def copy(self) -> Digest:
         """The same, which another thread can read while scenes are added to this one."""

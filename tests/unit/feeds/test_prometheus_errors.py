@@ -30,10 +30,11 @@ class FakePrometheus:
         self.fails: Callable[[str], Reply | None] = lambda query: None
         self.labels: dict[str, Any] = _PORT
         self.also: list[str] = []
+        self.clock_s = time.time
 
     async def query(self, request: web.Request) -> web.Response:
         form = await request.post()
-        query, at_s = str(form["query"]), float(str(form.get("time", time.time())))
+        query, at_s = str(form["query"]), float(str(form.get("time", self.clock_s())))
         status, body = self.fails(query) or (200, self._result(query, at_s))
         return web.json_response(body, status=status)
 
@@ -50,8 +51,10 @@ class FakePrometheus:
         else:
             value = 1.0 if "up{" in query else float(int(at_s))
             if query == "vector(time())":
-                value, labels = time.time(), {}
-            result = [{"metric": labels, "value": [at_s, str(value)]}]
+                value, labels = self.clock_s(), {}
+            # What is asked of the future has no samples.
+            is_known = at_s < self.clock_s() + 60
+            result = [{"metric": labels, "value": [at_s, str(value)]}] if is_known else []
         return {"status": "success", "data": {"resultType": "vector", "result": result}}
 
 
@@ -154,3 +157,26 @@ async def test_malformed_labels_are_an_error_of_the_server(labels: Any) -> None:
         tick = await feed.poll()
     assert [status.state for status in tick.statuses] == [NodeState.STALE]
     assert "labels of a series" in tick.statuses[0].reason
+
+
+@pytest.mark.parametrize("by_s", [7200, -7200])
+async def test_a_clock_that_is_set_loses_no_node_and_states_stay_as_old(
+    monkeypatch: pytest.MonkeyPatch, by_s: int
+) -> None:
+    fake, off_s = FakePrometheus(), 0
+    true_s, true_ns = time.time, time.time_ns
+    fake.clock_s = true_s
+    monkeypatch.setattr("time.time", lambda: true_s() + off_s)
+    monkeypatch.setattr("time.time_ns", lambda: true_ns() + off_s * 10**9)
+    async with (
+        served(fake) as url,
+        PrometheusFeed(PrometheusClient(PrometheusAccess(url=url)), interval_s=0.5) as feed,
+    ):
+        await feed.open()
+        (before,) = (await feed.poll()).statuses
+        off_s = by_s
+        tick = await feed.poll()
+    assert abs(tick.clock_jumped_ns / 1e9 - by_s) < 1
+    (after,) = tick.statuses
+    assert (before.state, after.state) == (NodeState.UP, NodeState.UP)
+    assert after.since_ns - before.since_ns == tick.clock_jumped_ns

@@ -58,6 +58,20 @@ def test_a_record_of_a_clock_that_is_ahead_does_not_hide_those_after_it(tmp_path
     assert files.report().collectives[0].calls == 2
 
 
+def test_after_the_clock_was_set_back_the_minute_before_does_not_hide_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, now_ns = InspectorFiles(tmp_path), time.time_ns()
+    for hours, bandwidth in ((0, 300), (-2, 200)):
+        at_ns = now_ns + hours * 3600 * 10**9
+        monkeypatch.setattr("fabmon.feeds.inspector.means.time.time_ns", lambda at=at_ns: at)
+        about = metadata("v4.2", "gpu001", at_ns // 1000)
+        record = line(header=header(), metadata=about, coll_perf=collective(bandwidth))
+        append(tmp_path / "gpu001-pid1.log", record)
+        (found,) = files.report().collectives
+        assert found.busbw == pytest.approx(bandwidth * 1e9)
+
+
 def test_only_what_is_appended_is_read_and_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
     path, files = tmp_path / "gpu001-pid1.log", InspectorFiles(tmp_path)
     append(path, marker(collectives=3, lost=5), bare(collective(100)))

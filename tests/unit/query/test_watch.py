@@ -102,9 +102,11 @@ async def test_findings_are_known_after_the_clock_was_set_back(seen_until_s: int
     for second in range(140):
         tick = watching.feed.step()
         times = (second >= seen_until_s) + (second >= 100)
+        jumped_ns = -7200 * 10**9 * (second in (seen_until_s, 100))
+        time_ns = tick.time_ns - times * 7200 * 10**9
         made.take(
             watching.judge(
-                msgspec.structs.replace(tick, time_ns=tick.time_ns - times * 7200 * 10**9)
+                msgspec.structs.replace(tick, time_ns=time_ns, clock_jumped_ns=jumped_ns)
             )
         )
         found = await answer(made, FindingsQuestion())
