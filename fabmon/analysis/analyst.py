@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
+import msgspec
+
 from fabmon.analysis.affected_jobs import AffectedJobs
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
 from fabmon.analysis.earlier_findings import EarlierFinding, EarlierFindings
@@ -48,6 +50,7 @@ _EXCUSING_TICKS = 25
 ticks: it closes some time after its condition last held."""
 
 _NEEDS_TRAFFIC = causes_with(Trait.NEEDS_TRAFFIC)
+_OF_LINK = causes_with(Trait.OF_LINK)
 
 
 class Analyst:
@@ -97,11 +100,12 @@ class Analyst:
             opened = {each.key: each for each in self._open}
             self._tracker.take_up(self._earlier.accept(snapshot, opened, self._held))
             self._open = self._tracker.open()
-        snapshot = self._earlier.with_was_up(snapshot)
+        snapshot = self._earlier.with_past(snapshot)
         unusable = self._earlier.unusable()
         open_findings = tuple(each for each in self._open if each.key not in unusable)
-        inputs = self._inputs(snapshot, open_findings)
-        conditions = [each for detect in self._detectors for each in self._run(detect, inputs)]
+        inputs = self._inputs(snapshot)
+        found = [each for detect in self._detectors for each in self._run(detect, inputs)]
+        conditions = _named_as_open(found, open_findings)
         closed = [finding for _, finding in self._closed.values()]
         kept, explained = keep_root_causes(conditions, open_findings, inputs.structure, closed)
         kept = self._affected_jobs.added(self._bounded(kept, snapshot.fabric), snapshot)
@@ -210,7 +214,7 @@ class Analyst:
                 _LOG.exception("detector %s failed: its findings are missing from this tick", name)
             return ()
 
-    def _inputs(self, snapshot: Snapshot, opened: Iterable[Finding]) -> DetectorInput:
+    def _inputs(self, snapshot: Snapshot) -> DetectorInput:
         fabric = snapshot.fabric
         if self._structure is None or self._structure.fabric.ports is not fabric.ports:
             before = self._structure
@@ -219,8 +223,28 @@ class Analyst:
         elif self._structure.fabric is not fabric:
             self._structure = replace(self._structure, fabric=fabric, _memo={})
         self._earlier.keep_cables(self._structure)
-        open_findings = {finding.key: finding for finding in opened}
-        return DetectorInput(snapshot, self._structure, open_findings, CAUSES, self._iterations)
+        return DetectorInput(snapshot, self._structure, self._iterations)
+
+
+def _named_as_open(
+    conditions: Iterable[Condition], open_findings: Iterable[Finding]
+) -> list[Condition]:
+    """Conditions, those of a cable by the end that an open finding about it is named by: it stays
+    one finding, whichever ends are known at a tick."""
+    named = {row: each.subject for each in open_findings if _is_of_cable(each) for row in each.rows}
+    return [
+        msgspec.structs.replace(
+            each, subject=next((named[row] for row in each.rows if row in named), each.subject)
+        )
+        if _is_of_cable(each)
+        else each
+        for each in conditions
+    ]
+
+
+def _is_of_cable(condition: Condition) -> bool:
+    """Whether it is about one cable, named by one of its ends."""
+    return condition.cause in _OF_LINK and len(condition.rows) <= 2 and "/" in condition.subject
 
 
 def _node_of(condition: Condition, fabric: Fabric) -> str:

@@ -33,11 +33,13 @@ _MOST = 4096
 
 class EarlierFinding(msgspec.Struct, frozen=True):
     """An open finding as it is kept between two runs. Its rows are of one run: `ports` are their
-    ids, `was_up` those that had been up."""
+    ids, `was_up` those that had been up, `best_line_rates_bps` the highest that each had (parallel
+    to `ports`, 0 where not known)."""
 
     finding: Finding
     ports: tuple[str, ...] = ()
     was_up: tuple[str, ...] = ()
+    best_line_rates_bps: tuple[float, ...] = ()
 
 
 def kept_findings(scene: Scene) -> Iterator[EarlierFinding]:
@@ -49,6 +51,7 @@ def kept_findings(scene: Scene) -> Iterator[EarlierFinding]:
             msgspec.structs.replace(finding, rows=()),
             tuple(port.id for port in ports),
             tuple(port.id for port in ports if snapshot.was_up[port.row]),
+            tuple(np.nan_to_num(snapshot.best_line_rate_bps[list(finding.rows)]).tolist()),
         )
 
 
@@ -106,6 +109,7 @@ class EarlierFindings:
             if each.finding.cause in CAUSES and each.finding.until_ns is None
         }
         self._was_up: set[int] = set()
+        self._best_line_rate_bps: dict[int, float] = {}
 
     def __bool__(self) -> bool:
         return bool(self._awaited)
@@ -137,6 +141,8 @@ class EarlierFindings:
         for key, each in list(self._awaited.items()):
             found = tuple(rows[name] for name in each.kept.ports if name in rows)
             self._was_up |= {rows[name] for name in each.kept.was_up if name in rows}
+            rates = zip(each.kept.ports, each.kept.best_line_rates_bps, strict=False)
+            self._best_line_rate_bps |= {rows[name]: rate for name, rate in rates if name in rows}
             is_new, each.rows = found != each.rows, found
             if key not in opened or (key in held and each.is_complete):
                 del self._awaited[key]
@@ -148,13 +154,15 @@ class EarlierFindings:
                     located.append(msgspec.structs.replace(opened[key], rows=found))
         return located
 
-    def with_was_up(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot, with the ports that had been up in the earlier run."""
-        if not self._was_up:
+    def with_past(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot, with what the ports had been in the earlier run: up, and how fast."""
+        if not (self._was_up or self._best_line_rate_bps):
             return snapshot
-        was_up = snapshot.was_up.copy()
+        was_up, best = snapshot.was_up.copy(), snapshot.best_line_rate_bps.copy()
         was_up[list(self._was_up)] = True
-        return replace(snapshot, was_up=was_up)
+        for row, rate in self._best_line_rate_bps.items():
+            best[row] = np.fmax(best[row], rate)
+        return replace(snapshot, was_up=was_up, best_line_rate_bps=best)
 
     def keep_cables(self, structure: FabricStructure) -> None:
         """Cable the ends of links that had a fault, where nothing reports a cable of them: LLDP has

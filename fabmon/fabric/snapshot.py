@@ -125,14 +125,14 @@ class Snapshot:
     since the port's last sample, infinite where there was none; `period_s` the usual time from one
     to the next, a tick or more; `stale` is True where the last sample is older than STALE_READS of
     its periods. `rated_since` is the `seq` of the tick at which the line rate changed last, 0 where
-    it did not. `saturated` is
-    True where some counter of the port is saturated; `stuck` are the flat indices of those counters
-    in `values`. `bursts` are the last fast samples of a port, by node and port. `connections` are
-    the flows that hosts report. `logs` are, by node, the last message of each kind that its kernel
-    logged about a device, oldest first. `sampled` are the flows that switches sampled.
-    `jobs` are those that run on the watched nodes; `jobs_read_ns` is when Slurm reported its own
-    last (wall clock, 0: never). `clock_jumped_ns` is by how much the wall clock, and with it
-    `time_ns`, was set since the tick before.
+    it did not; `best_line_rate_bps` is the highest since the start. `saturated` is True where some
+    counter of the port is saturated; `stuck` are the flat indices of those counters in `values`.
+    `bursts` are the last fast samples of a port, by node and port. `connections` are the flows that
+    hosts report. `logs` are, by node, the last message of each kind that its kernel logged about a
+    device, oldest first. `sampled` are the flows that switches sampled. `jobs` are those that run
+    on the watched nodes; `jobs_read_ns` is when Slurm reported its own last (wall clock, 0: never).
+    `clock_jumped_ns` is by how much the wall clock, and with it `time_ns`, was set since the tick
+    before.
     """
 
     seq: int
@@ -147,6 +147,7 @@ class Snapshot:
     heat: Floats
     last_heat: Floats
     line_rate_bps: Floats
+    best_line_rate_bps: Floats
     tx_util: Floats
     rx_util: Floats
     up: Floats

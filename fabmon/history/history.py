@@ -104,6 +104,7 @@ class History:
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._last_line_rate: Floats = np.empty(0, np.float32)
+        self._best_line_rate: Floats = np.empty(0, np.float32)
         self._rated_since: Indices = np.empty(0, np.intp)
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._logs = KernelLogs()
@@ -343,6 +344,7 @@ class History:
             heat=heat,
             last_heat=self._last_heat,
             line_rate_bps=line_rate,
+            best_line_rate_bps=self._best_line_rate,
             tx_util=tx_util,
             rx_util=rx_util,
             up=up,
@@ -383,7 +385,7 @@ class History:
         self._last_heat, self._was_up = last_heat, was_up
 
     def _note_line_rates(self, line_rate: Floats, seq: int) -> None:
-        """Note at which tick the line rate of each port changed last. A snapshot has the array."""
+        """Note at which tick the line rate of each port changed last, and its highest."""
         if np.array_equal(line_rate, self._last_line_rate, equal_nan=True):
             return
         missing = len(line_rate) - len(self._last_line_rate)
@@ -392,6 +394,8 @@ class History:
         changed = (line_rate != before) & np.isfinite(line_rate) & np.isfinite(before)
         self._rated_since = np.where(changed, seq, since)
         self._last_line_rate = np.where(np.isnan(line_rate), before, line_rate)
+        best = np.pad(self._best_line_rate, (0, missing), constant_values=np.nan)
+        self._best_line_rate = np.fmax(best, line_rate)
 
     def _reported_statuses(self) -> dict[str, NodeStatus]:
         """States of nodes that are reported by others: up while the sender is up, else stale."""

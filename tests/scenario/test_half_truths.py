@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fabmon.analysis.analyst import Analyst
-from fabmon.analysis.causes import CAUSES, detectors
+from fabmon.analysis.causes import detectors
 from fabmon.analysis.detectors.link_down import links_down
 from fabmon.analysis.detectors.pause_deadlock import pause_deadlocks
 from fabmon.analysis.evidence.detector_input import DetectorInput
@@ -77,7 +77,7 @@ def test_no_detector_raises_or_reports_what_is_not_a_number(path: Path) -> None:
     open_findings: dict[str, Condition] = {}
     for _ in range(SECONDS):
         snapshot = history.accept(incomplete(feed.step()))
-        inputs = DetectorInput(snapshot, build_structure(snapshot.fabric), open_findings, CAUSES)
+        inputs = DetectorInput(snapshot, build_structure(snapshot.fabric))
         conditions = [condition for detect in judges for condition in detect(inputs)]
         kept, _ = keep_root_causes(conditions, open_findings.values(), inputs.structure)
         open_findings = {each.key: each for each in kept}

@@ -207,6 +207,7 @@ class World:
             heat=heat,
             last_heat=last,
             line_rate_bps=rates,
+            best_line_rate_bps=rates,
             tx_util=heat[0] / rates,
             rx_util=heat[1] / rates,
             up=up,

@@ -202,38 +202,38 @@ def test_a_collision_that_lasts_is_found_again() -> None:
     assert kinds(watch) == ["close ecmp_collision leaf1/up1"]
 
 
-def kept_of(port: str, cause: str = "link_down", *evidence: Evidence) -> EarlierFinding:
-    """An open finding of a port, as an earlier run kept it."""
+def kept_of(port: str, cause: str = "link_down") -> EarlierFinding:
+    """An open finding of a port that had been up at 100 Mb/s, as an earlier run kept it."""
     finding = Finding(
         cause=cause,
         severity="critical",
         subject=port,
         rows=(),
         text="as it was",
-        evidence=evidence,
+        evidence=(),
         advice="",
         confidence=1.0,
         since_ns=1,
     )
-    return EarlierFinding(finding, (port,), (port,))
+    return EarlierFinding(finding, (port,), (port,), (100e6,))
 
 
-def left_open(site: Site, cause: str, *evidence: Evidence) -> Watch:
+def left_open(site: Site, cause: str) -> Watch:
     """A watch of a site, after one that left a finding of its port HOST open."""
     name = f"site{next(_NAMES)}"
     file = StateFile(EarlierFinding, "findings", name)
     assert file.acquire()
-    file.save([kept_of(HOST, cause, *evidence)])
+    file.save([kept_of(HOST, cause)])
     file.release()
     return Watch(site, name)
 
 
 def test_a_link_that_had_a_higher_rate_before_is_still_degraded() -> None:
     """Its rail has too few ports to know their usual rate."""
-    watch = left_open(
-        Site(hosts=2, speeds={HOST: 25e6}), "degraded_link", Evidence("before", 100e6, "bps")
-    )
-    assert subjects(watch.seconds(200)) == [HOST]
+    watch = left_open(Site(hosts=2, speeds={HOST: 25e6}), "degraded_link")
+    (finding,) = watch.seconds(200).findings
+    assert finding.subject == HOST
+    assert finding.evidence[1] == Evidence("before", 100_000_000, "bps")
     assert kinds(watch) == []
 
 

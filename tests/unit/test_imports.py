@@ -8,8 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Set
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.fabric_structure import FabricStructure
+from fabmon.analysis.iteration.results import IterationReport
+from fabmon.fabric.snapshot import Snapshot
 
 HEAVY = {"textual", "rich", "asyncssh", "numpy", "msgspec", "ClusterShell", "cryptography"}
 
@@ -79,6 +85,7 @@ def test_a_package_loads_nothing_that_it_must_not_import(module: str, forbidden:
 
 
 ROOT = Path(__file__).parents[2]
+ANALYSIS = ROOT / "fabmon" / "analysis"
 
 
 def import_graph() -> dict[str, set[str]]:
@@ -139,6 +146,24 @@ def test_a_cycle_is_found() -> None:
 
 def test_no_modules_import_each_other_in_a_cycle() -> None:
     assert cycles(import_graph()) == set()
+
+
+def test_no_detector_reaches_what_is_open() -> None:
+    """It decides from counters: neither its input nor a module that it imports has findings."""
+    graph = import_graph()
+    new = {name for name in graph if name.startswith("fabmon.analysis.detectors.")}
+    reached = set[str]()
+    while new:
+        reached |= new
+        new = {other for name in new for other in graph[name]} - reached
+    holders = ("tracker", "earlier_findings", "root_cause", "analyst", "scene")
+    assert not reached & {f"fabmon.analysis.{name}" for name in holders}
+    own = ("detectors", "evidence", "model")
+    for path in (path for part in own for path in ANALYSIS.glob(f"{part}/*.py")):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        assert "Finding" not in {each.id for each in nodes if isinstance(each, ast.Name)}, path
+    given = set(get_type_hints(DetectorInput.__init__).values())
+    assert given == {Snapshot, FabricStructure, IterationReport, type(None)}
 
 
 def test_the_layers_hold() -> None:

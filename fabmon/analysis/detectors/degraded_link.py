@@ -55,9 +55,6 @@ _COMPARE = (
 )
 """What to compare once the cable is in order: on Ethernet, on InfiniBand."""
 
-_BEFORE = "before"
-"""Name of the evidence of the best line rate that a port had."""
-
 _MIN_PEERS = 3
 """Ports of a rail, host or group with a known line rate from which on their median is usual."""
 
@@ -77,20 +74,19 @@ class DegradedLinks:
         # Another array whenever the fabric has other ports, nodes or groups.
         self._peer: Rows | None = None
         self._rates: Floats = np.empty(0, np.float32)
-        self._usual: Floats = np.empty(0, np.float32)
-        self._best: Floats = np.empty(0, np.float32)
+        self._compared: Floats = np.empty(0, np.float32)
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
         """One condition for each cable."""
         snapshot = inputs.snapshot
-        usual = self._usual_rates(inputs)
+        usual = np.fmax(snapshot.best_line_rate_bps, self._rates_of_peers(inputs))
         with np.errstate(invalid="ignore"):
             slow = (snapshot.line_rate_bps < self._t.slower_than_peers * usual) & (snapshot.up != 0)
         rows, ports = np.flatnonzero(slow), inputs.structure.fabric.ports
         rows = one_per_cable(inputs, rows if len(rows) <= 2 * _MAX_CABLES else rows[:0])
         for row in rows.tolist():
             own, expected = float(snapshot.line_rate_bps[row]), float(usual[row])
-            before = self._best[row] >= expected
+            before = snapshot.best_line_rate_bps[row] >= expected
             yield link_condition(
                 inputs,
                 row,
@@ -99,7 +95,7 @@ class DegradedLinks:
                 f" {'after' if before else 'while its peers run at'} {bit_rate(expected)}",
                 (
                     Evidence("line rate", round(own), "bps"),
-                    Evidence(_BEFORE if before else "peers", round(expected), "bps"),
+                    Evidence("before" if before else "peers", round(expected), "bps"),
                 ),
                 then=_COMPARE[ports[row].kind == "infiniband"],
                 confidence=0.95,
@@ -107,39 +103,21 @@ class DegradedLinks:
             )
         yield from self._damage.conditions(inputs, CAUSE)
 
-    def _usual_rates(self, inputs: DetectorInput) -> Floats:
-        """[ports]: the line rate that a port should have; NaN where that is not known.
+    def _rates_of_peers(self, inputs: DetectorInput) -> Floats:
+        """[ports]: the line rate that a port should have by its peers; NaN where none is known.
 
         Computed again only when a line rate or the fabric changes.
         """
         structure, rates = inputs.structure, inputs.snapshot.line_rate_bps
-        is_known = structure.peer is self._peer
-        if is_known and np.array_equal(rates, self._rates, equal_nan=True):
-            return self._usual
-        if not is_known:
-            self._best = _kept(self._best, len(rates))
-        for each in inputs.open_of(CAUSE):
-            # After a restart nothing else knows the rate before.
-            before = [found.value for found in each.evidence if found.name == _BEFORE]
-            if before and isinstance(before[0], float | int):
-                row = each.rows[0]
-                self._best[row] = np.fmax(self._best[row], before[0])
+        if structure.peer is self._peer and np.array_equal(rates, self._rates, equal_nan=True):
+            return self._compared
         rails = _medians(rates, (rows[None] for rows in structure.rails.values()))
         hosts = _medians(rates, (rows for _, rows in structure.rail_tables))
         groups = _medians(rates, (rows[None] for rows in structure.groups))
-        self._best = np.fmax(self._best, rates)
         # A rail must be slower than both; NaN where one of them is not known.
-        compared = np.where(structure.is_rail, np.minimum(rails, hosts), groups)
-        self._usual = np.fmax(self._best, compared).astype(np.float32)
+        self._compared = np.where(structure.is_rail, np.minimum(rails, hosts), groups)
         self._peer, self._rates = structure.peer, rates
-        return self._usual
-
-
-def _kept(best: Floats, ports: int) -> Floats:
-    """[ports]: rates known so far; rows keep their ports, new ports have none yet."""
-    known = np.full(ports, np.nan, np.float32)
-    known[: min(len(best), ports)] = best[:ports]
-    return known
+        return self._compared
 
 
 def _medians(rates: Floats, sets: Iterable[Rows]) -> Floats:

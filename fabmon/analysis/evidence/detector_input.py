@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, reduce
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
-from fabmon.analysis.finding import Cause, Condition, Trait
+from fabmon.analysis.finding import Condition
 from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
 from fabmon.fabric.snapshot import Floats, Snapshot, shares_of_line
 
@@ -35,24 +35,19 @@ _IDLE_UTIL = 0.01
 class DetectorInput:
     """One tick, with what came before it. Arrays are computed when they are first asked for.
 
-    `open_findings` are the open findings by key: a rule may demand less to keep a finding open than
-    to open it. `causes` are the declarations of their causes, by name. `iterations` are those of
-    jobs up to the tick before.
+    `iterations` are those of jobs up to the tick before. What is open is not part of it: a rule
+    that demands less to go on than to begin keeps what it found itself.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
         structure: FabricStructure,
-        open_findings: Mapping[str, Condition] | None = None,
-        causes: Mapping[str, Cause] | None = None,
         iterations: IterationReport = NO_ITERATIONS,
     ) -> None:
         self.snapshot = snapshot
         self.structure = structure
         self.iterations = iterations
-        self.open_findings = open_findings or {}
-        self._causes = causes or {}
         self._memo: dict[tuple[Any, ...], Any] = {}
 
     def once(self, compute: Callable[[DetectorInput, *Args], T], *args: *Args) -> T:
@@ -62,24 +57,6 @@ class DetectorInput:
             self._memo[key] = compute(self, *args)
         found: T = self._memo[key]
         return found
-
-    def open_of(self, cause: Cause) -> list[Condition]:
-        """The open findings of a cause."""
-        return [each for each in self.open_findings.values() if each.cause == cause.name]
-
-    def open_with(self, *traits: Trait) -> Iterator[Condition]:
-        """The open findings whose cause has one of some traits."""
-        for each in self.open_findings.values():
-            if not set(traits).isdisjoint(self.traits(each)):
-                yield each
-
-    def traits(self, finding: Condition) -> tuple[Trait, ...]:
-        """The traits of a finding's cause."""
-        return self._causes[finding.cause].traits
-
-    def is_open(self, cause: Cause, subject: str) -> bool:
-        """Whether a finding of a cause is open for a subject."""
-        return f"{cause.name}:{subject}" in self.open_findings
 
     def window(self, column: str) -> Floats:
         """[ports, TICKS] of a HEAT column, oldest first; NaN for absent values.

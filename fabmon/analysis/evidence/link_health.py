@@ -14,7 +14,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
-from fabmon.analysis.finding import Cause, Condition, Evidence, Trait
+from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.model import RAIL, Port
 from fabmon.fabric.names import natural
@@ -100,23 +100,9 @@ def link_condition(
 
 
 def cable_subject(inputs: DetectorInput, row: int) -> str:
-    """The end that a cable is named by, whichever end is at fault or was read first: that of an
-    open finding about it, else the first in natural order."""
+    """The end that a cable is named by, whichever is at fault: the first in natural order."""
     peer = int(inputs.structure.peer[row])
-    ends = [row] if peer == NONE else [row, peer]
-    named = inputs.once(_named_cables)
-    names = [named[end] for end in ends if end in named] or inputs.structure.ids(ends)
-    return min(names, key=natural)
-
-
-def _named_cables(inputs: DetectorInput) -> dict[int, str]:
-    """By row of either end, the port that the open findings about a cable are named by."""
-    return {
-        row: each.subject
-        for each in inputs.open_with(Trait.OF_LINK)
-        if len(each.rows) <= 2 and "/" in each.subject
-        for row in each.rows
-    }
+    return min(inputs.structure.ids([row] if peer == NONE else [row, peer]), key=natural)
 
 
 def one_per_cable(inputs: DetectorInput, rows: Rows) -> Rows:
