@@ -130,7 +130,9 @@ class KnownTimes:
         """The part from one time to another, each given as its name and its text, and what was
         asked for but is not known. A time without a text is None, and a later end stays as it is.
 
-        Raises TimeError if nothing of the part is known.
+        Raises TimeError if nothing of the part is known, and for a time of the clock outside of
+        what is known where the other end is not given: it would mean all. `-2h` is as much as there
+        is.
         """
         notes = []
         first, last = (
@@ -143,7 +145,8 @@ class KnownTimes:
             if at_ns is None or self.start_ns - _SLACK_NS <= at_ns <= latest_ns:
                 continue
             is_early = at_ns < self.start_ns
-            if is_early != is_begin:
+            is_all = None in (begin[1], end[1]) and not (text or "").strip().startswith(("-", "+"))
+            if is_early != is_begin or is_all:
                 raise TimeError(f"{name} {(text or '')[:40]} is not in {self._range()}")
             side = "before" if is_early else "after"
             notes.append(f"{name} {(text or '')[:40]} is {side} {self._range()}")

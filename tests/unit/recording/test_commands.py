@@ -354,7 +354,12 @@ def test_a_time_of_day_outside_of_a_recording_is_that_of_the_nearest_day() -> No
     assert at("00:45", 1, 24) == at("00:45", 1, 24, is_latest=True) == 0.75
 
 
-def test_an_end_before_the_recording_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "outside", [("--to", "04:35"), ("--from", "04:35"), ("--from", "04:45"), ("--to", "2030-01-01")]
+)
+def test_a_time_outside_of_the_recording_is_refused_and_nothing_is_written(
+    tmp_path: Path, outside: tuple[str, str]
+) -> None:
     path, part = tmp_path / "a.fabrec", tmp_path / "part"
     write(path, quiet_ticks(40))  # From 04:40:00.
     for command in (
@@ -363,9 +368,10 @@ def test_an_end_before_the_recording_is_refused_and_nothing_is_written(tmp_path:
         ("export", str(path), "--format", "csv", "-o", str(part)),
         ("replay", str(path), "--format", "table"),
     ):
-        done = fabmon(*command, "--to", "04:35")
+        done = fabmon(*command, *outside)
         assert done.returncode == 2, done.stderr
-        assert "04:35 is not in the recording: 2025-11-21 04:40:00Z to" in done.stderr
+        range_ = "2025-11-21 04:40:00Z to 2025-11-21 04:40:39Z"
+        assert f"{' '.join(outside)} is not in the recording: {range_}" in done.stderr
         assert not done.stdout
         assert not part.exists()
 
@@ -377,7 +383,7 @@ def test_from_and_to_are_limited_to_the_recording(
     with Timeline([tmp_path / "a.fabrec"]) as timeline:
         whole = (timeline.start_ns, timeline.until_ns)
         assert whole_range(timeline, "-10h", "+10h") == whole
-        assert whole_range(timeline, "2020-01-01", None) == whole
+        assert whole_range(timeline, "2020-01-01", "+10s")[0] == timeline.start_ns
         assert capsys.readouterr().err.endswith(
             "fabmon: --from 2020-01-01 is before the recording:"
             " 2025-11-21 04:40:00Z to 2025-11-21 04:40:39Z\n"
