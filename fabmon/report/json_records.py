@@ -126,7 +126,7 @@ class MovedRecord(msgspec.Struct, frozen=True):
     at: datetime.datetime
 
 
-class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="rhythm"):
+class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="iteration"):
     """The iterations of a job were first measured (`open`), changed or ended (`close`).
 
     A job is the `hosts` whose traffic correlates, `job` is the scheduler's on these hosts, empty
@@ -172,7 +172,7 @@ class ReportRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     tick: TickRecord
     nodes: list[NodeRecord]
     findings: list[FindingRecord]
-    rhythms: list[IterationRecord]
+    iterations: list[IterationRecord]
 
 
 Record = TickRecord | NodeRecord | FindingRecord | IterationRecord

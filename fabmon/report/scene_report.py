@@ -167,7 +167,7 @@ def report_json(scene: Scene) -> bytes:
             )
             for finding in scene.findings
         ],
-        rhythms=[
+        iterations=[
             iteration_record(Change.OPEN, job, snapshot.time_ns)
             for job in scene.iteration_report.jobs
         ],

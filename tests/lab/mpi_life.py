@@ -92,7 +92,7 @@ class _Phases:
         done_s = self._watch.now_s()
 
         def is_measured(line: Line) -> bool:
-            if line["type"] != "rhythm" or line["at_s"] < done_s:
+            if line["type"] != "iteration" or line["at_s"] < done_s:
                 return False
             ticks = [
                 each for each in self._watch.ticks() if each["at_s"] > line["at_s"] - WATCHED_S

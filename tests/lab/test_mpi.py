@@ -35,7 +35,7 @@ def life(lab_parts: None) -> Life:
 def test_the_step_time_is_the_jobs_own(life: Life) -> None:
     """Within the error that fabmon says, or a tenth, of some of the steps that were done when
     it said so: on a busy machine they are not all alike, and it measures the last of them."""
-    said = [line for line in life.even.said if line["type"] == "rhythm"][-1]
+    said = [line for line in life.even.said if line["type"] == "iteration"][-1]
     until_s = life.start_s + said["at_s"]
     ends_s = [step.done_s for step in life.even.steps if step.done_s < until_s]
     assert len(ends_s) > MEASURED_STEPS
@@ -86,7 +86,7 @@ def test_a_collision_names_the_job_its_user_and_the_hosts_of_both_ranks(life: Li
 def test_the_iteration_is_that_of_the_job(life: Life) -> None:
     # Slurm is asked every 30 s, and iterations are reported as rarely: the first may have no name.
     lines = [*life.even.said, *life.crowded.said]
-    said = [line for line in lines if line["type"] == "rhythm" and line["job"]]
+    said = [line for line in lines if line["type"] == "iteration" and line["job"]]
     assert said, "its iterations are not named"
     assert re.fullmatch(rf"job \d+ {JOB_NAME} \(root\)", said[-1]["job"])
     assert said[-1]["hosts"] == [f"gpu{number:03}" for number in range(1, 9)]

@@ -173,7 +173,7 @@ def test_iterations_as_jsonl() -> None:
     for scene in play.scenes(220):
         for line in lines.lines(scene):
             record = json.loads(line)
-            if record["type"] == "rhythm":
+            if record["type"] == "iteration":
                 validator.validate(record)
                 records.append(record)
     assert len(records) < 20
