@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from fabmon.analysis.evidence.null_model import flows_to_see_all
 from fabmon.analysis.traced_paths import EcmpSpread, NamedHop, NamedPath
 from fabmon.fabric.flows.endpoints import Endpoint
 from fabmon.fabric.time_wording import measured
@@ -150,3 +150,15 @@ def _notes(record: TraceRecord) -> Iterator[str]:
 
 def _ports(sports: Iterator[int] | Sequence[int]) -> str:
     return " ".join(map(str, sports))
+
+
+def flows_to_see_all(links: int, chance: float) -> int:
+    """The number of flows, hashed at random, that use all of `links` links with a probability.
+
+    The coupon collector's problem, computed as if links were missed independently (exact to within
+    1): detection.md section 2, `Coverage`.
+    """
+    if links < 2:
+        return 1
+    missed = -math.expm1(math.log(chance) / links)
+    return math.ceil(math.log(missed) / math.log1p(-1 / links))

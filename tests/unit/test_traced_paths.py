@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from collectors.wire import Object
-from fabmon.analysis.evidence.null_model import flows_to_see_all
 from fabmon.analysis.traced_paths import NamedPath, name_path, parallel, spreads
 from fabmon.fabric.flows.addresses import Addresses, parse_address
 from fabmon.fabric.flows.endpoints import Endpoint, NoEndpoint, endpoints
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.wire.messages import Hello, TracedPath
 from fabmon.history.history import History
+from fabmon.report.trace import flows_to_see_all
 from tests import work
 from tests.builders import hello, port, tick, up
 

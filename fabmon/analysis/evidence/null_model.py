@@ -20,9 +20,6 @@ from fabmon.fabric.snapshot import Floats
 _PERCENTILE = 0.95
 """The quantile of max/mean that random hashing is given: it exceeds it in one of twenty cases."""
 
-_NEVER = 1e-300
-"""Probability below which the sum has lost all precision and is 0."""
-
 _MAX_FLOWS = 4096
 """Flows beyond which max/mean is no longer computed exactly: it is then close to 1 anyway."""
 
@@ -56,8 +53,6 @@ def occupied_at_most(links_used: int, flows: int, links: int) -> float:
         grown = shares[:-1] * grows
         shares *= stays
         shares[1:] += grown
-        if shares.sum() < _NEVER:
-            return 0.0
     return float(shares.sum())
 
 
@@ -101,18 +96,6 @@ def _log_factorials(most: int) -> NDArray[np.float64]:
     """Logarithms of 0! to `most`!."""
     factorials: NDArray[np.float64] = np.cumsum(np.log(np.maximum(np.arange(most + 1), 1)))
     return factorials
-
-
-def flows_to_see_all(links: int, chance: float) -> int:
-    """The number of flows, hashed at random, that use all of `links` links with a probability.
-
-    The coupon collector's problem, computed as if links were missed independently (exact to within
-    1): detection.md section 2, `Coverage`.
-    """
-    if links < 2:
-        return 1
-    missed = -math.expm1(math.log(chance) / links)
-    return math.ceil(math.log(missed) / math.log1p(-1 / links))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,6 @@ from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
-_PAIRS = 256
-"""Pairs that are tried before looking whether all links are matched."""
-
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
@@ -65,15 +62,15 @@ def crossing(
     cost = apart + t.apart * shows[None]
     closest = places[np.argsort(cost[fits], kind="stable")]
     least = ((1 - t.apart) * mean).tolist()
-    rest = left.tolist()
-    for first in range(0, len(closest), _PAIRS):
-        for link, nic in closest[first : first + _PAIRS].tolist():
-            row, which = int(loaded[link]), int(nics[nic])
-            if alone[row] < 0 and rest[which] >= least[row]:
-                alone[row] = which
-                rest[which] = max(rest[which] - float(mean[row]), 0.0)
-        if (alone[loaded] >= 0).all():
-            break
+    rest, unmatched = left.tolist(), len(loaded)
+    for link, nic in closest.tolist():
+        row, which = int(loaded[link]), int(nics[nic])
+        if alone[row] < 0 and rest[which] >= least[row]:
+            alone[row] = which
+            rest[which] = max(rest[which] - float(mean[row]), 0.0)
+            unmatched -= 1
+            if not unmatched:
+                break
     left[:] = rest
     free = part & (left > t.apart * of_nic) & (left > t.busy * lines)
     return Crossing(alone, free, left, bool(of_nic.sum() >= t.accounts * mean.sum()))
