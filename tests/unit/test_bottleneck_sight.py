@@ -199,3 +199,21 @@ def test_without_dcqcn_a_full_link_that_does_not_mark_may_have_a_queue() -> None
         fabric.counted[f"gpu00{number}/eth0", pause] = 450_000
     watched.seconds(15)
     assert watched.opened() == COLLISION
+
+
+def test_nics_that_begin_once_two_others_fill_a_link_do_not_share_it() -> None:
+    """As after a deadlock that ended: two of 16 NICs of 200G are ahead of the rest, each at its
+    line rate, and half of the others begin slowly."""
+    names = [f"gpu{number:03}/eth0" for number in range(1, 17)]
+    watched = Watched(LeafSpine(8, 16, 400 * GBPS, speeds=dict.fromkeys(names, 200 * GBPS)))
+    ahead = (40, 168, 188, 188, 188, 138)
+    fast, slow = (0, 0, 0, 116, 184, 138), (0, 0, 0, 60, 92, 92)
+
+    def traffic(second: int) -> None:
+        watched.fabric.silence()
+        for number, name in enumerate(names if 5 <= second < 11 else ()):
+            gbps = (ahead if number % 8 == 6 else slow if number % 4 == 0 else fast)[second - 5]
+            watched.fabric.send(gbps * GBPS, name, f"leaf1/up{1 + number % 8}")
+
+    watched.seconds(15, traffic)
+    assert watched.opened() == []

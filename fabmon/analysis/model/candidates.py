@@ -288,7 +288,9 @@ def _sharers(
             elsewhere = elsewhere[:0]
         # A NIC that sends at line rate while the link is full is held by nobody.
         slowed = shares & (ends.rate[:, full].mean(axis=1) < t.full_util * ends.line)
-        if float(rates[slowed].sum()) >= t.accounts * mean:
+        # Others that began once it was full do not make it so.
+        at_once = float(np.fmin(ends.rate[slowed].sum(axis=0), load).mean())
+        if min(float(rates[slowed].sum()), at_once) >= t.accounts * mean:
             shares = slowed
     largest = ends.rate[shares].max(axis=0, initial=0)
     if but != NONE and alone == NONE and _held(rates[shares], mean, t).sum() < 2:
