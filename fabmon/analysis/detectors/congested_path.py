@@ -44,9 +44,10 @@ CAUSE = Cause(
         " model.min_senders senders on, or from two with signs of twice model.veto; where most"
         " rails receive model.marks_of_all marks, all that have CNPs are slowed. A receiver"
         " explains marks if it is full (model.full_util), slower than its senders (model.nearly),"
-        " pauses its switch, may be an incast, has PCIe stalls (model.some) or a flapping link:"
-        " CNPs count only where receivers without these have model.half of all marks. Pause and"
-        " missing credits do not count at all where one such receiver, not merely slower, is"
+        " pauses its switch, is behind a link that may hold its senders (the last one, or a watched"
+        " one between switches), has PCIe stalls (model.some) or a flapping link: CNPs count"
+        " only where receivers without these have model.half of all marks. Pause and missing"
+        " credits do not count at all where one such receiver, not merely slower, is"
         " known, nor for fewer than model.min_senders beside a slower NIC or traffic to one that is"
         " not watched. Its place is a leaf where nine tenths of the signs are behind it, else a"
         " host, a rail, or the paths between hosts."
@@ -150,7 +151,7 @@ class CongestedPaths:
 
     def _last_hops(self, inputs: DetectorInput) -> Mask:
         """[ports] the receivers that explain a queue before them: full, with stalled PCIe, that
-        pause their switch, whose link comes and goes, or that may hold their senders."""
+        pause their switch, whose link comes and goes, or behind a link that may hold senders."""
         t = self._model.t
         window = inputs.received[:, -t.window :]
         with np.errstate(invalid="ignore"):
@@ -160,8 +161,8 @@ class CongestedPaths:
             found |= np.fmax.reduce(inputs.window("bus")[:, -t.window :], axis=1) >= t.some
         found |= pause_graph(inputs, t).pauses
         for each in self._model.candidates(inputs):
-            if each.receiver != NONE and (each.evidence > 0 or each.may_hold(t)):
-                found[each.receiver] = True
+            if each.evidence > 0 or each.may_hold(t):
+                found[each.receives] = True
         # What waits for a NIC whose link comes and goes waits for nothing else; one that stays down
         # receives nothing.
         found |= (inputs.snapshot.seq - self._down <= WINDOW_TICKS) & (inputs.total("rx_bps") > 0)

@@ -80,6 +80,13 @@ class Candidate:
         """The mean utilisation of its group; 0 of a last hop."""
         return float(self.group_util.mean())
 
+    @property
+    def receives(self) -> Rows:
+        """The NICs that receive what it carries, where these are those that share it."""
+        if self.group is None:
+            return np.array([self.receiver], np.intp)
+        return self.sharers if self.group.is_inward else self.sharers[:0]
+
     def may_hold(self, t: ModelThresholds) -> bool:
         """Whether several NICs share it, and it is busier than they are."""
         return self.alone == NONE and not self.takes_turns and self.ratio >= (1 + t.apart)

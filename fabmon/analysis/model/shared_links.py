@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +54,19 @@ def shared_links(structure: FabricStructure) -> tuple[SharedLinks, ...]:
         if len(far) and key not in seen:
             seen.add(key)
             found.append(SharedLinks(group.node, True, far, ends, is_leaf, group.routing))
-    return tuple(found)
+    return (*found, *_into_unwatched(structure))
+
+
+def _into_unwatched(structure: FabricStructure) -> Iterator[SharedLinks]:
+    """The links from watched switches down to each leaf that is not watched, as NICs name it: its
+    uplinks, seen from their other end."""
+    far, names = structure.ports.far, list(structure.ports.names)
+    is_down = structure.is_switch & ~structure.is_uplink & (structure.peer == NONE)
+    is_nic = structure.is_rail & (structure.peer == NONE)
+    for leaf in np.unique(far[is_nic]).tolist():
+        rows = np.flatnonzero(is_down & (far == leaf))
+        if leaf != NONE and len(rows) > 1:
+            yield SharedLinks(names[leaf], True, rows, np.flatnonzero(is_nic & (far == leaf)), True)
 
 
 def _nics_below(structure: FabricStructure, place: int, tiers: int) -> Rows:
