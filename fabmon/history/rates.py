@@ -59,8 +59,8 @@ class CounterKinds:
     @classmethod
     def of(cls, hello: Hello, metrics: Sequence[str]) -> CounterKinds:
         """Kinds of some metrics, as a node's hello declares them; a gauge where it does not."""
-        declared = hello.metrics
-        pairs = [_kind(declared[name].kind if name in declared else "") for name in metrics]
+        kinds = {name: _kind(each.kind) for name, each in hello.metrics.items()}
+        pairs = [kinds.get(name, (GAUGE, 0)) for name in metrics]
         return cls(
             np.array([code for code, _ in pairs], np.uint8),
             np.array([maximum for _, maximum in pairs], np.uint64),

@@ -63,6 +63,7 @@ class NodeSlots:
         column_of: list[int] = []
         block_of: list[int] = []
         ranks: list[int] = []
+        columns_of: dict[tuple[str, ...], list[int]] = {}
         for block, position, item in hello.objects():
             first, width = slots.start + position, len(item.metrics)
             node = owner_of(item, sender, given)
@@ -70,7 +71,10 @@ class NodeSlots:
                 self.reported.add(node)
                 series += range(first, first + width)
                 row_of += [rows.of(node, item.port)] * width
-                column_of += [columns.of(metric) for metric in item.metrics]
+                metrics = tuple(item.metrics)
+                if metrics not in columns_of:
+                    columns_of[metrics] = [columns.of(metric) for metric in metrics]
+                column_of += columns_of[metrics]
                 block_of += [block] * width
                 ranks += [clock_rank(item.info, hello.blocks[block].every)] * width
             elif _PROBE_CPU in item.metrics:

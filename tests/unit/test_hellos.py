@@ -11,16 +11,18 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from collectors.catalog import CATALOG
 from collectors.wire import Object
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
 from fabmon.fabric.fabric_builder import FabricBuilder, PortRows, build
-from fabmon.fabric.model import Fabric
+from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.plan_files import parse
 from fabmon.fabric.wire.messages import Hello
 from fabmon.history.history import History
 from fabmon.session.config import load
+from tests import work
 from tests.builders import LeafSpine, ecmp, hello, neighbour, port, tick
 
 NODES = ("leaf1", "spine1", "spine2", "gpu001", "gpu002", "gpu003")
@@ -198,3 +200,13 @@ def test_a_hello_with_another_neighbour_changes_the_cabling() -> None:
     after = history.accept(msgspec.structs.replace(fabric.step(), hellos=(("gpu001", said),)))
     assert after.fabric.ports is not before.fabric.ports
     assert after.fabric.ports[eth0.row].cable is None
+
+
+def test_the_largest_hello_is_not_looked_at_value_by_value() -> None:
+    """2,048 ports of 31 metrics: what a metric is, is asked once for all ports."""
+    metrics = list(CATALOG)[:31]
+    largest = hello(*[port(f"p{n}", f"m{n}", metrics=metrics) for n in range(2048)])
+    history = History([Host(name="a")])
+    with work.counted() as done:
+        history.accept(tick(0, {}, {"a": largest}))
+    assert done.lines < 1_100_000

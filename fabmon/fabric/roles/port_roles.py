@@ -116,7 +116,8 @@ class PortRoles:
             known_roles = before_roles.get(name)
             if known_roles is None or known_roles[0] is not assigned:
                 order = order_of[_order(assigned.rails)]
-                numbers = {port: order.index(place) for place, port in assigned.rails}
+                number_of = dict(zip(reversed(order), reversed(range(len(order))), strict=True))
+                numbers = {port: number_of[place] for place, port in assigned.rails}
                 planned = _with_plan(numbers, self._ports[name].planned, rails.count)
                 known_roles = assigned, HostRoles(assigned.roles, planned)
             self._roles[name] = known_roles
