@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from collectors.catalog import CATALOG
-from fabmon.analysis.finding import Evidence
+from fabmon.analysis.finding import Change, Evidence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND
 from fabmon.fabric.snapshot import Floats, Rows
@@ -120,6 +120,25 @@ def test_the_report_counts_links_as_the_header_does() -> None:
     time_ns = scene.snapshot.time_ns
     shown = str(cards(digest([scene], Bins(time_ns, time_ns, 1.0)), ()))
     assert f"<b>{links[1]}</b><span>links</span>" in shown
+
+
+def test_where_no_finding_is_open_the_last_one_that_ended_is_said_for_ten_minutes() -> None:
+    scene = COLLISION.scene(70)
+    ended = tuple(
+        (Change.CLOSE, msgspec.structs.replace(each, until_ns=scene.snapshot.time_ns))
+        for each in scene.findings
+    )
+    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state.take(replace(scene, findings=(), changes=ended))
+
+    def panel(ago_s: int) -> str:
+        later = replace(COLLISION.scene(70 + ago_s), findings=())
+        screen_state.take(later)
+        lines = findings.panel(screen_state.draw_context(later, 60, 20))
+        return " ".join(" ".join(line.text for line in lines).split())
+
+    assert "○ No findings: no link is flagged or down △ ended 18 s ago: " in panel(18)
+    assert "ended" not in panel(601)
 
 
 def test_many_links_that_were_down_before_are_counted() -> None:

@@ -82,7 +82,7 @@ def finding_style(finding: Finding, palette: Palette) -> Style:
 
 def finding_sign(finding: Finding, snapshot: Snapshot, palette: Palette) -> tuple[str, Style]:
     """A finding's mark and colour; `△`, dimmed, where its condition does not hold any more."""
-    if unseen_s(finding, snapshot) is not None:
+    if finding.until_ns is not None or unseen_s(finding, snapshot) is not None:
         return "△", palette.dim
     return finding_mark(finding), finding_style(finding, palette)
 

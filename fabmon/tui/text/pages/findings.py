@@ -48,6 +48,8 @@ _BUSY_TEXT = 36
 _PLACE = re.compile(r" (?:→|of|under) .*")
 _MOST_NESTED = 50
 """Findings that are listed below the line of a group, or of their root."""
+_LATELY_S = 600
+"""A finding that ended within this many seconds is said where none is open."""
 
 
 def panel(ctx: DrawContext) -> list[Line]:
@@ -213,10 +215,28 @@ def _no_findings(ctx: DrawContext) -> list[Line]:
     unjudged = f"{plural(unknown, 'port')} of {ports} without a rate: not judged" if unknown else ""
     return [
         line(*first),
+        *_ended_lately(ctx),
         *paragraph(_down_from_start(ctx, down), width, palette.gone),
         *paragraph(partial, width, palette.gone),
         *paragraph(unjudged, width, palette.gone),
     ]
+
+
+def _ended_lately(ctx: DrawContext) -> list[Line]:
+    """The finding that ended last, if that is minutes ago; `enter` explains it."""
+    now_ns = ctx.snapshot.time_ns
+    ended = [
+        (finding, (now_ns - finding.until_ns) / SECOND_NS)
+        for finding in ctx.closed
+        if finding.until_ns is not None and now_ns - finding.until_ns <= _LATELY_S * SECOND_NS
+    ]
+    if not ended:
+        return []
+    last, ago_s = ended[0]
+    what = f"{labels.cause_title(last)} {labels.subject_name(last, ctx.fabric)}"
+    others = ", others before it" if len(ended) > 1 else ""
+    text = f"△ ended {duration(ago_s)} ago: {what}{others}"
+    return paragraph(text, ctx.width, ctx.palette.text, FindingTarget(last.key))
 
 
 def _down_from_start(ctx: DrawContext, down: list[int]) -> str:
@@ -314,7 +334,7 @@ def _closed(ctx: DrawContext) -> list[Line]:
         text = f"{labels.cause_title(finding)}  {labels.subject_name(finding, ctx.fabric)}"
         lines.append(
             line(
-                (f" {labels.finding_mark(finding)} ", palette.dim),
+                (" △ ", palette.dim),
                 (fit(text, max(0, ctx.width - len(when) - 4)), palette.text),
                 (when, palette.dim),
                 target=FindingTarget(finding.key),
