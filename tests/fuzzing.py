@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable
 
-FUZZ_S = float(os.environ.get("FABMON_FUZZ_S", "60"))
+FUZZ_S = float(os.environ.get("FABMON_FUZZ_S", "12"))
 """Seconds in all: a quarter each for recordings, what verify calls intact, the wire and logs."""
 SEED = int(os.environ.get("FABMON_FUZZ_SEED", "1"))
 CASE_S = 10.0
