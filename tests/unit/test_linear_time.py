@@ -50,7 +50,7 @@ MOST_S = 0.25
 """CPU time for MANY: a pattern with long bounded repetitions takes a third, a quadratic one more
 than twice as much."""
 FAR_ABOVE = 8
-"""Times the most that a try may take: the machine was not busy by chance, it need not be repeated."""
+"""Times the most that a try may take: no busy machine, so it is not repeated."""
 CUT = {
     "fabmon.analysis.job_log": MAX_PIECE,
     "collectors.sources.kernel_log": 1000,
