@@ -17,6 +17,12 @@ from tests.lab import Lab, login, netns, registry
 from tests.requirements import heeding_signals
 
 PROJECT = Path(__file__).parents[2]
+_ELSEWHERE = """
+import pathlib, sys
+from tests.lab import __main__, login, registry
+registry.STATE_DIR, login.USER = pathlib.Path(sys.argv[1]), sys.argv[2]
+sys.exit(__main__.main(sys.argv[3:]))
+"""
 
 pytestmark = pytest.mark.usefixtures("lab_parts")
 
@@ -25,8 +31,10 @@ pytestmark = pytest.mark.usefixtures("lab_parts")
 def lab_elsewhere(
     *arguments: str,
 ) -> Iterator[tuple[subprocess.Popen[str], registry.Record]]:
-    """``python -m tests.lab --print`` in a process of its own, from when it is built."""
-    argv = [sys.executable, "-m", "tests.lab", "--print", "--spines", "2", "--hosts", "2"]
+    """``python -m tests.lab --print`` in a process of its own, from when it is built; registered
+    where labs of this process are."""
+    argv = [sys.executable, "-c", _ELSEWHERE, str(registry.STATE_DIR), login.USER]
+    argv += ["--print", "--spines", "2", "--hosts", "2"]
     with subprocess.Popen(
         heeding_signals([*argv, *arguments]), cwd=PROJECT, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -37,6 +45,13 @@ def lab_elsewhere(
             yield process, next(r for r in registry.records() if r.pid == process.pid)
         finally:
             process.terminate()
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Labs that other tests start meanwhile have no part in it."""
+    monkeypatch.setattr(registry, "STATE_DIR", tmp_path / "state")
+    monkeypatch.setattr(login, "USER", f"fabmonlab-{os.getpid()}")
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> int:
@@ -68,6 +83,7 @@ def test_a_signal_ends_a_lab_cleanly(number: signal.Signals, status: int) -> Non
     assert leftovers(record) == []
 
 
+@pytest.mark.usefixtures("own_registry")
 def test_the_next_lab_removes_what_a_killed_one_left() -> None:
     with lab_elsewhere("--traffic", "mixed") as (process, record):
         end(process, signal.SIGKILL)
@@ -98,23 +114,19 @@ def test_a_reused_pid_is_not_the_owner() -> None:
     assert not registry.alive(other)
 
 
-def test_the_last_lab_removes_user_and_state(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    state = tmp_path / "state"
-    monkeypatch.setattr(registry, "STATE_DIR", state)
-    monkeypatch.setattr(login, "USER", "fabmonlab-test")
+@pytest.mark.usefixtures("own_registry")
+def test_the_last_lab_removes_user_and_state() -> None:
     with Lab(spines=1, leaves=1, hosts_per_leaf=1) as lab:
-        entry = pwd.getpwnam("fabmonlab-test")
+        entry = pwd.getpwnam(login.USER)
         assert entry.pw_shell == "/bin/sh"
         assert list(Path(entry.pw_dir).iterdir()) == []
         directory, prefix = lab.directory, lab.prefix
         with Lab(spines=1, leaves=1, hosts_per_leaf=1):
             pass
-        assert pwd.getpwnam("fabmonlab-test") == entry
+        assert pwd.getpwnam(login.USER) == entry
     with pytest.raises(KeyError):
-        pwd.getpwnam("fabmonlab-test")
-    assert not state.exists()
+        pwd.getpwnam(login.USER)
+    assert not registry.STATE_DIR.exists()
     assert not directory.exists()
     assert netns.listed(prefix) == []
 
