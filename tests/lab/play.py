@@ -24,7 +24,7 @@ from tests.lab.truth import Truth, Witness, Wrong
 from tests.lab.watching import Line, Watch
 
 SCENARIOS = Path(__file__).parent / "scenarios"
-PATIENCE_S = 15.0
+PATIENCE_S = 45.0
 """So much longer a scenario continues where a finding is missing: the machine may be busy."""
 
 _PROJECT = Path(__file__).parents[2]
