@@ -35,6 +35,9 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox \
   groff:groff-base man:man-db
 
+# A file at a time for each, in the order of tests/conftest.py: what waits for minutes first.
+AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
+
 CHECKSUMS = cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 # What installs the packages in make test-packages.
@@ -113,8 +116,8 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 
 .PHONY: test
 test: setup system $(VENV39)/.ready ## every test, three at a time on two cores, then the lab, whose times are those of its traffic
-	$(BIN)/pytest -n 3 --dist loadfile --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
-	$(BIN)/pytest tests/lab $(PYTEST_ARGS)
+	$(BIN)/pytest $(AT_ONCE) --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
+	$(BIN)/pytest $(AT_ONCE) tests/lab $(PYTEST_ARGS)
 
 .PHONY: test-packages
 test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)

@@ -21,7 +21,8 @@ from tests.lab.mpi_life import (
 )
 from tests.requirements import need_command
 
-pytestmark = pytest.mark.timeout(1800)  # The first waits for all of the job's life.
+# The first waits for all of the job's life.
+pytestmark = [pytest.mark.waits, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from tests.lab.play import Outcome
 from tests.lab.playing import playing
 from tests.requirements import need_command, need_path
 
-pytestmark = pytest.mark.timeout(1800)  # Each waits for those that are played before it.
+# Each waits for those that are played before it.
+pytestmark = [pytest.mark.waits, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

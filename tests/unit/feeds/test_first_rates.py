@@ -18,6 +18,8 @@ from tests.requirements import need
 from tests.unit.feeds.prometheus_servers import Prometheus, Target
 from tests.unit.feeds.snmp_in_namespace import PACED_BPS
 
+pytestmark = pytest.mark.waits
+
 FABMON = str(Path(sys.executable).with_name("fabmon"))
 
 
