@@ -119,7 +119,7 @@ async def test_agents_and_exporters_become_nodes_with_their_ports(
         ("node", "gpu003:9100", free_port(), {}),
     ]
     server = stack.enter_context(kind(tmp_path / "server", targets))
-    server.until_scraped(3)
+    server.until_scraped(3, times=6)
     async with PrometheusFeed(Client(PrometheusAccess(url=server.url))) as feed:
         await feed.open()
         assert feed.interval_s == pytest.approx(1, abs=0.3)
