@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 
+from fabmon.cli.main import main
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
 from fabmon.tui.palette import Depth, palette
@@ -29,6 +33,20 @@ def fabmon(
     program = [str(Path(sys.executable).with_name("fabmon")), *arguments]
     env = {**os.environ, **environment}
     return subprocess.run(program, capture_output=True, text=True, timeout=timeout_s, env=env)
+
+
+def fabmon_here(*arguments: str) -> tuple[object, str]:
+    """Exit status and standard error of fabmon in this process, which takes a tenth of the time:
+    for commands that end before they watch anything."""
+    stderr = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["fabmon", *arguments]),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(stderr),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    return ended.value.code, stderr.getvalue()
 
 
 def lines_until(

@@ -30,7 +30,7 @@ from tests.builders import START_NS
 from tests.goldens import check_golden
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
 from tests.unit.feeds.wire_lines import are, watch
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon, fabmon_here
 from tests.unit.test_forwarding import TABLES, fabric_of, tables_of
 from tests.unit.test_traced_paths import SPORT, Net
 
@@ -227,9 +227,9 @@ def test_a_line_that_is_no_trace_is_refused() -> None:
 def test_a_mistake_is_named_before_anything_is_reached(
     arguments: list[str], complaint: str
 ) -> None:
-    done = fabmon("trace", *arguments)
-    assert done.returncode == 2
-    assert complaint in done.stderr
+    status, said = fabmon_here("trace", *arguments)
+    assert status == 2
+    assert complaint in said
 
 
 def test_a_host_that_cannot_be_reached_is_status_3_with_the_reason(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from fabmon.session.session import Session
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 from tests.requirements import heeding_signals
 from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon, fabmon_here
 
 
 def test_a_recorded_session_replays_to_the_same_lines(tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def test_cut_copies_a_range(tmp_path: Path) -> None:
 def test_mistakes_are_explained(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     path = tmp_path / "a.fabrec"
     write(path, quiet_ticks(30))
-    done = fabmon(*(str(path) if each == "FILE" else each for each in arguments))
-    assert done.returncode == 2, done.stderr
-    assert message in done.stderr
+    status, said = fabmon_here(*(str(path) if each == "FILE" else each for each in arguments))
+    assert status == 2, said
+    assert message in said
 
 
 def test_a_rotation_is_named_where_its_name_without_a_time_is_replayed(tmp_path: Path) -> None:
