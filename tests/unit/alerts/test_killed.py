@@ -24,8 +24,6 @@ from tests.unit.alerts.test_alertmanager import states, until
 from tests.unit.feeds.prometheus_servers import free_port
 from tests.unit.test_trace_queue_pairs import SCRIPTED_NODE
 
-pytestmark = pytest.mark.waits
-
 ENDS = {"gpu001": ("eth0", "leaf1-down1"), "leaf1": ("down1", "gpu001-eth0")}
 _DOWN = 'fabmon_watch_findings{cause="link_down",severity="critical"}'
 _KILLS = 20
