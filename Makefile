@@ -35,8 +35,8 @@ SYSTEM_COMMANDS := ip:iproute2 tc:iproute2 ethtool:ethtool iperf3:iperf3 sshd:op
   /usr/bin/python3:python3 ksh:ksh zsh:zsh tcsh:tcsh fish:fish busybox:busybox \
   groff:groff-base man:man-db
 
-# A file at a time for each, in the order of tests/conftest.py: what waits for minutes first.
-AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
+# A file at a time for each worker, in the order of tests/conftest.py: what waits for minutes first.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 CHECKSUMS = cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
@@ -115,9 +115,9 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 	@$(BIN)/python -m tests.lab
 
 .PHONY: test
-test: setup system $(VENV39)/.ready ## every test, three at a time on two cores, then the lab, whose times are those of its traffic
-	$(BIN)/pytest $(AT_ONCE) --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
-	$(BIN)/pytest $(AT_ONCE) tests/lab $(PYTEST_ARGS)
+test: setup system $(VENV39)/.ready ## every test, four at a time on two cores: half of the time they wait; then the lab, three at a time
+	$(BIN)/pytest -n 4 $(BY_FILE) --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
+	$(BIN)/pytest -n 3 $(BY_FILE) tests/lab $(PYTEST_ARGS)
 
 .PHONY: test-packages
 test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)
