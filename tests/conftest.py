@@ -19,6 +19,7 @@ _GARBAGE_OBJECTS = 20_000
 """New objects after which the garbage collector looks for cycles. With Python's 700 it visited all
 that ten thousand tests consist of again and again: a fifth of the CPU time of a test of the
 screen."""
+gc.set_threshold(_GARBAGE_OBJECTS, 10, 10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,7 +31,6 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays: the garbage collector need not visit it."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_GARBAGE_OBJECTS, 10, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)
