@@ -142,7 +142,7 @@ def detectors(t: Thresholds) -> tuple[Detector, ...]:
         partial(pause_storm.pause_storms, pauses=pauses),
         partial(host_pcie_limit.host_pcie_limits, t=t.bus, model=t.model),
         partial(pause_deadlock.pause_deadlocks, seen=LastSeen(), t=t.model),
-        uneven_rails.UnevenRails(t.uneven_rails),
+        uneven_rails.UnevenRails(t.uneven_rails, t.model),
         straggler.Stragglers(t.straggler),
         job_stalled.StalledJobs(),
         saturated_counter.saturated_counters,

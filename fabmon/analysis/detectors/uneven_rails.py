@@ -29,7 +29,7 @@ from fabmon.analysis.evidence.rails_in_use import RailsInUse, exchanged_bps, spa
 from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
-from fabmon.analysis.thresholds import Seconds, Share
+from fabmon.analysis.thresholds import ModelThresholds, Seconds, Share
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.wording import rounded_percent
 
@@ -39,10 +39,10 @@ CAUSE = Cause(
     meaning="hosts send over some of their rails only: a collective is as fast as its busiest rail",
     severity=WARNING,
     rule=(
-        "In both halves of 40 ticks, rails of a host exchange less than uneven_rails.low of its"
+        "In both halves of 40 ticks, rails of a host exchange less than model.half of its"
         " busiest one, which reaches uneven_rails.busy_util: half of its rails at most, with"
-        " uneven_rails.lost_min of the host unused, or less than uneven_rails.silent. Where no"
-        " counter would show a queue, it has to be less than uneven_rails.silent. The host used"
+        " uneven_rails.lost_min of the host unused, or less than model.some. Where no"
+        " counter would show a queue, it has to be less than model.some. The host used"
         " these rails for 40 ticks before, or most hosts of its job do (of half of the rails, only"
         " if they are silent); where one is left, uneven_rails.hosts leave out the same or use"
         " theirs evenly. Or all hosts that send, uneven_rails.hosts or more, leave out rails of the"
@@ -60,7 +60,7 @@ CAUSE = Cause(
         "Check which NICs NCCL uses (NCCL_DEBUG=INFO, NCCL_IB_HCA, NCCL_CROSS_NIC) and that"
         " every GPU has its own."
     ),
-    tables=("uneven_rails",),
+    tables=("uneven_rails", "model"),
     traits=(Trait.NEEDS_TRAFFIC,),
 )
 
@@ -72,8 +72,6 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     """The table [uneven_rails]: shares of line rate, of the busiest rail, of a host; hosts; s."""
 
     busy_util: Share
-    low: Share
-    silent: Share
     lost_min: Share
     hosts: int
     forget_s: Seconds
@@ -103,9 +101,10 @@ class _Host(NamedTuple):
 class UnevenRails:
     """Compares the rails of every host."""
 
-    def __init__(self, thresholds: UnevenRailsThresholds) -> None:
-        t = self._t = thresholds
-        self._rails = RailsInUse(t.busy_util, t.low, t.forget_s)
+    def __init__(self, thresholds: UnevenRailsThresholds, model: ModelThresholds) -> None:
+        t = thresholds
+        self._t, self._model = t, model
+        self._rails = RailsInUse(t.busy_util, model.half, t.forget_s)
         self._seen = LastSeen()
 
     def __call__(self, inputs: DetectorInput) -> Iterator[Condition]:
@@ -132,7 +131,7 @@ class UnevenRails:
         known, rates = np.isfinite(inputs.util("tx")[:, -1]), exchanged_bps(inputs)
         for _, rows in inputs.structure.rail_tables:
             top = rates[rows].max(axis=1, keepdims=True)
-            uneven = (rates[rows] < self._t.low * top).any(axis=1) & known[rows].all(axis=1)
+            uneven = (rates[rows] < self._model.half * top).any(axis=1) & known[rows].all(axis=1)
             if rows.shape[1] > 1 and uneven.any():
                 yield rows[uneven]
 
@@ -142,7 +141,7 @@ class UnevenRails:
         All ticks count, those of a rail that is slow as well. Utilisation is by the line rate of a
         host's fastest rail: the rails of a collective carry the same bytes, whatever their speeds.
         """
-        t = self._t
+        t, half, some = self._t, self._model.half, self._model.some
         lines = np.maximum(without_nan(inputs.snapshot.line_rate_bps[rows]).max(axis=1), 1)
         # [2, ticks, hosts, rails]
         sent, received = (
@@ -153,16 +152,16 @@ class UnevenRails:
         halves = np.fmin(*(without_nan(each).mean(axis=1) for each in (sent, received)))
         halves /= lines[:, None]
         level = halves.mean(axis=0)
-        carries = level >= t.low * level.max(axis=1, keepdims=True)
+        carries = level >= half * level.max(axis=1, keepdims=True)
         in_use = self._rails.in_use[rows]
         is_rail = carries | in_use | by_most[rows]
         if not is_rail.all():
             is_rail |= spare_rails(inputs, rows, carries)
         halves, level = np.where(is_rail, halves, 0), np.where(is_rail, level, 0)
-        least = np.where(_show_queues(inputs)[rows], t.low, t.silent)
+        least = np.where(_show_queues(inputs)[rows], half, some)
         low = is_rail & (halves < least * halves.max(axis=2, keepdims=True)).all(axis=0)
         count, rails, top = low.sum(axis=1), is_rail.sum(axis=1), level.max(axis=1)
-        silent = is_rail & (level < t.silent * top[:, None])
+        silent = is_rail & (level < some * top[:, None])
         unused = 1 - level.sum(axis=1) / np.maximum(rails * top, 1e-9)
         is_enough = (unused >= t.lost_min) | (silent.sum(axis=1) == count)
         uneven = (peaks > t.busy_util).all(axis=0) & (count > 0) & (2 * count <= rails) & is_enough
@@ -186,7 +185,7 @@ class UnevenRails:
         sure = [each for each in hosts if each.is_sure]
         if sure:
             # The only busy rail of a host may carry a single large flow.
-            others = len(sure) + _even_hosts(inputs, t, sure[0])
+            others = len(sure) + _even_hosts(inputs, self._model.half, sure[0])
             return sure if len(one.busy) > 1 or others >= t.hosts else []
         # One NIC of many that nobody uses may be for something else.
         is_some = len(one.low) >= t.lost_min * (len(one.low) + len(one.busy))
@@ -204,7 +203,7 @@ class UnevenRails:
         who = names[0] if len(names) == 1 else f"{len(names)} hosts ({names[0]} …)"
         # No queue keeps a rail silent from the start; the senders of an incast send on one rail.
         was_used = any(each.was_used for each in hosts)
-        is_by_choice = not was_used and low_util < self._t.silent * top
+        is_by_choice = not was_used and low_util < self._model.some * top
         is_one_rail = len(hosts[0].busy) == 1
         return Condition(
             cause=CAUSE.name,
@@ -248,10 +247,10 @@ def _are_infiniband(fabric: Fabric) -> Mask:
     return np.array([port.kind == "infiniband" for port in fabric.ports], np.bool_)
 
 
-def _even_hosts(inputs: DetectorInput, t: UnevenRailsThresholds, host: _Host) -> int:
+def _even_hosts(inputs: DetectorInput, half: float, host: _Host) -> int:
     """The number of hosts that use as many rails evenly, about as much as this host its busiest."""
     rates = exchanged_bps(inputs)
-    least, rails = t.low * float(rates[host.busy].max()), len(host.low) + len(host.busy)
+    least, rails = half * float(rates[host.busy].max()), len(host.low) + len(host.busy)
     return sum(
         int(((rates[rows] >= least).sum(axis=1) >= rails).sum())
         for _, rows in inputs.structure.rail_tables
