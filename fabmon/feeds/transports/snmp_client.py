@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
 import shlex
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import needed_extra
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
+
+_LOG = logging.getLogger("fabmon.feeds")
 
 _AUTH: Mapping[str, str] = {
     "MD5": "USM_AUTH_HMAC96_MD5",
@@ -43,6 +46,9 @@ _VALUES_PER_REPLY = 40
 """Values requested at once: about 1,200 bytes, which fit into one packet."""
 
 _MAX_ROWS = 10_000
+"""Rows of a table: more are refused, since each value costs 0.1 ms of CPU."""
+_MAX_TEXT = 255
+"""Bytes of a value that are kept: the length of a DisplayString (RFC 2579)."""
 _TIMEOUT_S = 1.5
 _RETRIES = 2
 
@@ -126,6 +132,7 @@ class SnmpThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._engines: dict[SnmpCredentials, Any] = {}
+        self._has_failed = False
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the thread; cancelling the wait cancels it there."""
@@ -150,8 +157,15 @@ class SnmpThread:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
+        loop.set_exception_handler(self._log_once)
         loop.run_forever()
         loop.close()
+
+    def _log_once(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log the first packet that pysnmp fails on: anyone can send as many as they like."""
+        if not self._has_failed:
+            self._has_failed = True
+            _LOG.warning("SNMP: packets are dropped: %s", context.get("exception"))
 
     async def _cancel_all(self) -> None:
         for engine in self._engines.values():
@@ -197,7 +211,7 @@ class SnmpAgent:
         """All rows of some columns. Raises NodeError.
 
         A column ends at the first object outside of it. OIDs must increase, so that reading ends
-        even if an agent returns the same rows again and again.
+        even if an agent returns the same rows again and again; a table without end is Misbehaved.
         """
         found: dict[Oid, dict[Oid, int | bytes]] = {column: {} for column in columns}
         last = {column: column for column in columns}
@@ -216,9 +230,11 @@ class SnmpAgent:
                 if column not in last:
                     continue
                 inside = oid[: len(column)] == column and oid > last[column]
-                if value is None or not inside or len(found[column]) >= _MAX_ROWS:
+                if value is None or not inside:
                     del last[column]
                     continue
+                if len(found[column]) >= _MAX_ROWS:
+                    raise Misbehaved(f"{self._name}: a table of more than {_MAX_ROWS:,} rows")
                 found[column][oid[len(column) :]] = value
                 last[column] = oid
         return SnmpTable(uptime_cs, found)
@@ -281,7 +297,7 @@ def _python_value(value: Any) -> int | bytes | None:
 
     if isinstance(value, Integer):
         return int(value)
-    return bytes(value) if isinstance(value, OctetString) else None
+    return bytes(value)[:_MAX_TEXT] if isinstance(value, OctetString) else None
 
 
 def _auth_data(hlapi: Any, credentials: SnmpCredentials) -> Any:

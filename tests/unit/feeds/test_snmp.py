@@ -22,7 +22,7 @@ from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.hosts.hosts_file import parse
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello, Notice
-from fabmon.feeds.errors import BadSecret, LoginRefused, NodeError, Unreachable
+from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import snmp_mibs
 from fabmon.feeds.transports.polled import Counter32Extender, SampleClock
@@ -33,6 +33,7 @@ from fabmon.feeds.transports.snmp_client import (
     SnmpCredentials,
     SnmpTable,
     SnmpThread,
+    _python_value,
     parse_credentials,
 )
 from tests.builders import hello, port
@@ -253,6 +254,47 @@ async def test_reading_a_table_with_repeating_rows_ends() -> None:
     table = await agent.table([snmp_mibs.IN_OCTETS])
     assert table.columns[snmp_mibs.IN_OCTETS] == {(1,): 10, (2,): 20}
     assert agent.requests == 1
+
+
+class Endless(SnmpAgent):
+    """An agent whose tables have no end."""
+
+    def __init__(self) -> None:
+        self._name, self.values = "switch7", 0
+
+    async def request(self, command: Any, numbers: Any, oids: Any) -> Any:
+        binds = [(oids[0], 100)]
+        for row in range(1, numbers[1] + 1):
+            binds += [((*each[:11], sum(each[11:]) + row), 6) for each in oids[1:]]
+        self.values += len(binds)
+        return binds
+
+
+async def test_a_table_without_end_is_refused() -> None:
+    agent = Endless()
+    with pytest.raises(Misbehaved, match="switch7: a table of more than 10,000 rows"):
+        await agent.table(snmp_mibs.TRAFFIC[:2])
+    assert agent.values < 25_000
+
+
+def test_a_text_of_an_agent_is_as_long_as_its_kind_may_be() -> None:
+    univ = pytest.importorskip("pyasn1.type.univ")
+    assert _python_value(univ.OctetString(b"A" * 60_000)) == b"A" * 255
+
+
+async def test_packets_that_the_decoder_fails_on_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    thread = SnmpThread()
+
+    async def receive() -> None:
+        for _ in range(3):
+            asyncio.get_running_loop().call_soon(b"".index, b"x")
+        await asyncio.sleep(0)
+
+    await thread.run(receive())
+    await thread.close()
+    assert caplog.messages == ["SNMP: packets are dropped: subsection not found"]
 
 
 async def samples(*steps: tuple[int, int]) -> list[list[int | None] | None]:
