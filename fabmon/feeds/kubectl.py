@@ -6,6 +6,7 @@ hangs, floods or fails is killed and logged once; the pods that were read last a
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import logging
 import os
@@ -21,7 +22,7 @@ from fabmon.fabric.jobs.job import KUBERNETES, Job, JobReport, start_ns_of
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wire.messages import clean
-from fabmon.feeds.job_command import PERIOD_S, TIMEOUT_S, JobCommand, run_command
+from fabmon.feeds.job_command import PERIOD_S, TIMEOUT_S, CommandError, JobCommand, run_command
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -122,7 +123,11 @@ class Kubectl(JobCommand):
         """The jobs of pods that run now. Raises CommandError."""
         arguments = [*self._command, *_OPTIONS, "-o", _TEMPLATE]
         output = await run_command(arguments, self._timeout_s, dict(os.environ), "kubectl")
-        return jobs_of_pods(output.decode("utf-8", "replace"))
+        text = output.decode("utf-8", "replace")
+        jobs = await asyncio.to_thread(jobs_of_pods, text)
+        if not jobs and text.strip() and not _UID.match(text):
+            raise CommandError("kubectl printed no pods that can be read")
+        return jobs
 
 
 def _has_configuration() -> bool:

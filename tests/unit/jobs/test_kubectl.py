@@ -183,6 +183,7 @@ async def test_without_slurm_their_reason_is_that_of_the_report(tmp_path: Path) 
         ("sleep 60", "kubectl has not answered for 0.2 s"),
         ("echo secret-host refused >&2; exit 1", "kubectl ended with status 1"),
         ("cat /dev/zero", "kubectl printed more than"),
+        ("echo '<html>secret-host'", "kubectl printed no pods that can be read"),
     ],
 )
 async def test_a_kubectl_that_hangs_fails_or_floods_costs_a_line(
