@@ -40,6 +40,9 @@ _CONNECTIONS_PER_SWITCH = 4
 _SLOW_S = 60.0
 """Seconds between two reads of what rarely changes: neighbours, version, name."""
 
+_MOST_OBJECTS = 16_384
+"""Entries of one command: interfaces, or neighbours, of a chassis are some thousands."""
+
 _RETRY_S = 600.0
 """Seconds after which a command that the switch rejected is tried again."""
 
@@ -116,7 +119,12 @@ class EapiPoller(PacedPoller):
         if _INTERFACES not in results:
             raise Unreachable(f"show interfaces: {self._rejected[_INTERFACES][1].text}", "eapi")
         self._read_identity(results)
-        self._read_blocks(due, results, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        # A large chassis takes tenths of a second: beside the screen.
+        shown = await asyncio.to_thread(_shown, due, results)
+        for command in due:
+            if command.source in shown:
+                self._take(command, shown[command.source], command.source in results, now_ns)
 
     def failures(self) -> dict[str, SourceFailure]:
         """The commands that the switch rejected or that have no data."""
@@ -178,22 +186,17 @@ class EapiPoller(PacedPoller):
             )
         return reply.result
 
-    def _read_blocks(
-        self, due: Sequence[_Command], results: Mapping[str, Any], now_ns: int
-    ) -> None:
-        for command in due:
-            source = command.source
-            if command.read is None:
-                continue
-            self._empty.pop(source, None)
-            result = results.get(source)
-            shown = command.read(result if isinstance(result, dict) else {})
-            if shown.objects:
-                self.blocks[source] = self._block(command, shown, now_ns)
-                continue
-            self.blocks.pop(source, None)
-            if source in results:
-                self._empty[source] = SourceFailure("absent", f"{command.text}: no data")
+    def _take(self, command: _Command, shown: ShowResult, has_result: bool, now_ns: int) -> None:
+        source = command.source
+        if len(shown.objects) > _MOST_OBJECTS:
+            raise Misbehaved(f"{command.text}: more than {_MOST_OBJECTS:,} entries")
+        self._empty.pop(source, None)
+        if shown.objects:
+            self.blocks[source] = self._block(command, shown, now_ns)
+            return
+        self.blocks.pop(source, None)
+        if has_result:
+            self._empty[source] = SourceFailure("absent", f"{command.text}: no data")
 
     def _read_identity(self, results: Mapping[str, Any]) -> None:
         """Take over the name, model and boot time of the switch."""
@@ -219,6 +222,16 @@ class EapiPoller(PacedPoller):
         return SourceBlock(
             command.source, shown.objects, values, clock_ns or now_ns, every, shown.coverage
         )
+
+
+def _shown(due: Sequence[_Command], results: Mapping[str, Any]) -> dict[str, ShowResult]:
+    """The objects of each command that has some, by source."""
+    objects = {source: each for source, each in results.items() if isinstance(each, dict)}
+    return {
+        each.source: each.read(objects.get(each.source, {}))
+        for each in due
+        if each.read is not None
+    }
 
 
 class _RpcError(msgspec.Struct):

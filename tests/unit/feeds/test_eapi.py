@@ -278,6 +278,20 @@ async def test_a_reply_without_end_is_rejected(
     assert isinstance(await error_of(transport, served.host()), Misbehaved)
 
 
+async def test_more_interfaces_than_any_chassis_has_are_refused_before_a_hello_is_made(
+    served: Served, transport: EapiTransport
+) -> None:
+    port = {"hardware": "ethernet", "interfaceCounters": {"inOctets": 1}}
+    many = {"interfaces": {f"Ethernet{number}": port for number in range(16_385)}}
+    served.reply = lambda request: {
+        "result": [many if each == "show interfaces" else {} for each in request["params"]["cmds"]]
+    }
+    error = await error_of(transport, served.host())
+    assert (type(error), str(error)) == (
+        Misbehaved, "show interfaces: more than 16,384 entries"
+    )  # fmt: skip
+
+
 async def test_a_secret_that_others_can_read_is_rejected(
     served: Served, transport: EapiTransport
 ) -> None:
