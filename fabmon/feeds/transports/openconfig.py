@@ -68,13 +68,11 @@ class Leaf(NamedTuple):
     neighbour: str = ""
 
 
-def leaves(path: tuple[tuple[str, Keys], ...], value: Any) -> Iterator[Leaf]:
-    """The known leaves at or below a path. JSON of a container is taken apart; others are left
-    out."""
+def leaves(path: tuple[tuple[str, Keys], ...], value: Any) -> Iterator[Leaf | None]:
+    """The leaves at or below a path, None for one that is not known. JSON of a container is taken
+    apart."""
     for names, keys, found in _flat(path, value, 0):
-        leaf = _leaf(names, keys, found)
-        if leaf is not None:
-            yield leaf
+        yield _leaf(names, keys, found)
 
 
 def json_value(data: bytes) -> Any:
