@@ -145,7 +145,7 @@ def merge(
     `addressed` those from the addresses of point-to-point links, in both directions; `named` are
     the nodes that each source names anywhere."""
     by_port = _opinions(claims, places)
-    both_see = {end: other for end, other in seen.items() if seen.get(other) == end}
+    own_sight = seen
     seen = {one: far for end, other in seen.items() for one, far in ((end, other), (other, end))}
     best: dict[PortName, Far] = {}
     first: dict[PortName, Opinion] = {}
@@ -153,8 +153,10 @@ def merge(
     disputes: dict[PortName, list[Dispute]] = {}
     doubtful: set[PortName] = set()
     for end, opinions in by_port.items():
-        other = both_see.get(end)
-        if other is not None and _only_claimed_by_others(end, other, by_port, switches):
+        other = own_sight.get(end)
+        if other is not None and _only_claimed_by_others(
+            end, other, by_port, switches, is_mutual=own_sight.get(other) == end
+        ):
             by_mac = Opinion(Far(*other, other), MAC, end[0])
             for doubted in _outvoted(end, opinions, [by_mac]):
                 doubtful.add(end)
@@ -206,10 +208,12 @@ def merge(
     _fill_in(SUBNET, addressed or {}, cables, peers, best)
     for end, other in seen.items():
         known = best.get(end)
-        if (
-            known is not None
-            and not known.agrees(Far(*other, other))
-            and switches >= {end[0], other[0], known.node}
+        if known is None or known.agrees(Far(*other, other)):
+            continue
+        # A host may claim a port that reports nothing: it cannot be decided, but shown.
+        is_taken = _is_foreign(end, first[end]) and known.node not in switches
+        if switches >= {end[0], other[0], known.node} or (
+            is_taken and not switches.isdisjoint((end[0], other[0]))
         ):
             dispute = Dispute(end, _report(first[end]), CableReport(MAC, end[0], *other))
             disputes.setdefault(end, []).append(dispute)
@@ -221,12 +225,19 @@ def _only_claimed_by_others(
     other: PortName,
     by_port: Mapping[PortName, list[Opinion]],
     switches: Set[str],
+    *,
+    is_mutual: bool,
 ) -> bool:
-    """Whether only other nodes contradict that two ports, which see each other's MAC addresses, are
-    cabled. Two hosts see each other through a switch, which may claim both."""
+    """Whether only other nodes contradict that a port is cabled to the one whose MAC address it
+    sees. Two hosts see each other through a switch, which may claim both; a port that is not seen
+    by the other one may see it through any switch."""
     return (
         not switches.isdisjoint((end[0], other[0]))
-        and all(_is_foreign(end, each) for each in by_port[end])
+        and all(
+            _is_foreign(end, each)
+            and (is_mutual or each.far.node == other[0] or each.far.node not in switches)
+            for each in by_port[end]
+        )
         and all(
             _is_foreign(other, each) or each.far.agrees(Far(*end, end))
             for each in by_port.get(other, ())

@@ -68,6 +68,35 @@ def test_a_node_takes_no_cable_from_ports_that_see_each_others_mac_addresses() -
     )
 
 
+@pytest.mark.parametrize("ends", [("gpu1/eth0", "leaf1/swp0"), ("leaf1/swp0", "gpu1/eth0")])
+def test_a_host_takes_no_cable_from_a_port_that_alone_sees_its_far_end(
+    ends: tuple[str, str],
+) -> None:
+    """What it claims of the far end, which reports nothing, cannot be decided, but is shown."""
+    sees, silent = ends
+
+    def hardware() -> Plant:
+        made = Plant()
+        made.sees(sees, silent)
+        made.said[silent.partition("/")[0]]["routes"].clear()
+        return made
+
+    before = cabled(hardware().fabric())
+    assert before[sees] == f"{silent} (neighbour MAC)"
+    for claimed, still in ((sees, before), (silent, None)):
+        plant = hardware()
+        plant.hears("gpu9/e0", claimed)
+        fabric = plant.fabric()
+        assert still is None or cabled(fabric) == still
+        ((port, *reports),) = words(fabric)
+        assert port == claimed
+        assert any("LLDP gpu9" in each for each in reports)
+    # A switch between the two knows better than a MAC address that comes through it.
+    plant = hardware()
+    plant.hears("leaf9/swp3", sees)
+    assert cabled(plant.fabric())[sees] == "leaf9/swp3 (LLDP)"
+
+
 def test_a_node_that_sees_a_port_takes_no_cable_from_the_node_that_reports_it() -> None:
     hardware = Plant()
     hardware.hears("gpu1/mlx5_0", "leaf1/swp0")
