@@ -5,8 +5,9 @@ if both ends claim the same cable. Of the claims of one source, a cable that bot
 counts first, then what the port's own node reports, then what others report of it: a node can take
 no cable from ports of others. A source that still claims several far ends for one port is ignored
 there. MAC addresses are used only where nothing else is known, or only what other nodes claim of a
-port that sees its far end, as that sees it: behind a switch that is not watched they name the wrong
-port, so they contradict the port's own report only where two switches see only each other.
+port that sees its far end (as that sees it, or against a host): behind a switch that is not watched
+they name the wrong port, so they contradict the port's own report only where two switches see only
+each other.
 The addresses of point-to-point links are used where MAC addresses give no cable either, and
 contradict nothing."""
 
