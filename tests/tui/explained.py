@@ -17,9 +17,8 @@ from fabmon.history.history import History
 from fabmon.session.config import load
 from tests.builders import new_pipeline, tick
 from tests.fixtures import nvml
-from tests.fixtures.hosts import hgx_host
 from tests.scenario.test_scenarios import HERE, read
-from tests.unit.test_gpus import Node
+from tests.unit.test_gpus import Node, host_with_gpus
 from tests.unit.test_job_stalled import stalled_scene
 from tests.unit.test_kernel_log import Node as LoggingNode
 from tests.unit.test_kernel_log import logged
@@ -73,8 +72,7 @@ def miscabled(_: Path, __: pytest.MonkeyPatch) -> Scene:
 
 def far_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A host whose second CPU has GPUs and no NIC."""
-    monkeypatch.setenv(nvml.VARIABLE, str(path / nvml.SCENARIO))
-    tree = hgx_host(path, hcas=8)
+    tree = host_with_gpus(path, monkeypatch)
     for number in range(4, 8):
         tree.remove(f"sys/class/infiniband/mlx5_{number}")
         tree.remove(f"sys/class/net/ib{number}")
@@ -83,8 +81,7 @@ def far_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def missing_nvlinks(path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A host one of whose GPUs came up with 17 of its 18 NVLinks."""
-    monkeypatch.setenv(nvml.VARIABLE, str(path / nvml.SCENARIO))
-    tree = hgx_host(path, hcas=8)
+    tree = host_with_gpus(path, monkeypatch)
     tree.nvml((*nvml.HGX_H100, "inactive 3 7"))
     return analyst().accept(Node(tree).frames(12))
 

@@ -80,12 +80,16 @@ class Node:
             self.tree.grow(self._seq)
 
 
+def host_with_gpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """A host with eight GPUs and as many HCAs, whose NVML a busy machine may read slowly."""
+    monkeypatch.setenv(nvml.VARIABLE, str(path / nvml.SCENARIO))
+    monkeypatch.setattr("collectors.loop.probe._DISCOVERY_S", 30.0)
+    return hgx_host(path, hcas=8)
+
+
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    monkeypatch.setenv(nvml.VARIABLE, str(tmp_path / nvml.SCENARIO))
-    # A busy machine is not what is looked at here.
-    monkeypatch.setattr("collectors.loop.probe._DISCOVERY_S", 30.0)
-    return hgx_host(tmp_path, hcas=8)
+    return host_with_gpus(tmp_path, monkeypatch)
 
 
 @pytest.fixture
