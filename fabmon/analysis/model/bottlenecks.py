@@ -158,7 +158,7 @@ class BottleneckModel:
             all_of_them.append(each)
             if own.total > 0:
                 self._sums[key] = own
-            if own.is_open and each.ratio >= (1 + t.apart) and each.llr > -t.veto:
+            if own.is_open and each.llr > -t.veto:
                 open_ones.append((own, each))
         for key, own in before.items():
             own.total -= t.forgets  # Without traffic nothing is learned.
@@ -204,7 +204,7 @@ def _of_groups(
         if place is Place.GROUP and id(each.group) in done:
             continue
         is_full = each.util.max() >= t.full_util
-        if not is_full and explained.has(inputs.structure, each, t):
+        if not is_full and explained.has(each, t):
             continue
         made = _bottleneck(inputs, seen, own, each, place, t)
         if made.lost >= (t.incast_lost_min if place is Place.LAST_HOP else t.apart):
@@ -221,19 +221,12 @@ class _Explained:
 
     links: list[Candidate]
 
-    def has(self, structure: FabricStructure, each: Candidate, t: ModelThresholds) -> bool:
-        """Whether they hold most of the NICs of another link, or bring what it carries."""
+    def has(self, each: Candidate, t: ModelThresholds) -> bool:
+        """Whether they hold most of the NICs of another link."""
         is_inward = _is_inward(each)
         held = [full.sharers for full in self.links if is_inward == _is_inward(full)]
         mine = np.isin(each.sharers, np.concatenate([*held, np.empty(0, np.intp)]))
-        node = structure.node[each.row]
-        brought = sum(
-            full.load_bps
-            for full in self.links
-            if structure.peer[full.row] != NONE and structure.node[structure.peer[full.row]] == node
-        )
-        most = max(float(each.rates[mine].sum()), brought)
-        return most >= t.accounts * each.load_bps
+        return float(each.rates[mine].sum()) >= t.accounts * each.load_bps
 
 
 def _is_inward(link: Candidate) -> bool:

@@ -33,8 +33,7 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
     ):
         waits = _waiting_before(inputs, each.row, seen, t)
     behind = max(ends, waits) if max(ends, waits) > 0 else min(ends, waits)
-    own_wait = max(_known(seen.waits[each.row]), 0.0)
-    terms = list(_terms(each, own, behind, own_wait, t))
+    terms = list(_terms(each, own, behind, t))
     total = sum(value for _, value in terms)
     limits = list(_limits(each, own, behind, waits_elsewhere, t))
     for name, most in limits:
@@ -50,7 +49,7 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
         each,
         of_queue=own,
         of_ends=ends,
-        of_waiting=waits - own_wait,
+        of_waiting=waits - max(_known(seen.waits[each.row]), 0.0),
         vanishes=vanishes,
         are_waiting=are_waiting,
         terms=tuple((name, value) for name, value in terms if value),
@@ -74,7 +73,7 @@ def _own_queue(
 
 
 def _terms(
-    each: Candidate, own: float, behind: float, own_wait: float, t: ModelThresholds
+    each: Candidate, own: float, behind: float, t: ModelThresholds
 ) -> Iterator[tuple[str, float]]:
     """What the load and the signs of a link say, each with its log-odds."""
     yield "base", t.base
@@ -93,7 +92,6 @@ def _terms(
         yield "whole group", t.of_place  # Chance fills one link of a group, not all.
     yield "own queue", own
     yield "NICs or ports before it", t.of_ends * max(behind, -t.veto)
-    yield "waits itself", -t.of_ends * own_wait
 
 
 def _limits(
