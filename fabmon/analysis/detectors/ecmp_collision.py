@@ -19,6 +19,7 @@ from fabmon.fabric.routing_mode import (
     Routing,
     hot_link_advice,
 )
+from fabmon.fabric.snapshot import MOST_OF_LINE_RATE
 from fabmon.fabric.wording import name_list, rounded_percent
 
 CAUSE = Cause(
@@ -103,6 +104,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
         if group.is_inward
         else f"the {found.links} links of its group"
     )
+    is_wrong = float(np.nanmax(found.level)) > MOST_OF_LINE_RATE
     pairs, are_of_named = _pairs(inputs, found)
     who = f" ({name_list(pairs)})" if are_of_named else ""
     who = who or causes.names(structure, found)
@@ -125,6 +127,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
             f" while {links} average {rounded_percent(found.group_busy)}: {lost}"
             f"{f'; idle: {name_list(idle)}' if idle else ''}"
             f"{_by_routing(group.routing)}"
+            f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"
         ),
         evidence=(
             Evidence(causes.LINK_UTIL, round(found.busy * 100, 1), "%"),
