@@ -179,6 +179,14 @@ def test_a_host_that_is_late_once_is_none() -> None:
     assert watched.changes == []
 
 
+def test_a_host_that_is_late_twice_with_exchanges_on_time_between_is_none() -> None:
+    """As one that another job holds up: among eight hosts that is chance."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    late, on_time = iterations(watched, {3: 2}), iterations(watched, {})
+    watched.seconds(60, lambda second: (late if second // 10 in (2, 4) else on_time)(second))
+    assert watched.changes == []
+
+
 def test_a_silence_in_traffic_that_never_stops_is_one_and_not_many() -> None:
     """Steps of a pipeline: hosts are never all silent, and each peak is a new exchange."""
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))

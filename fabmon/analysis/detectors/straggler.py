@@ -4,6 +4,10 @@ Hosts that move the same bytes are a job. When most of them begin to move data a
 is late by the bytes that it is behind over the rate of the others since they began. Silence is the
 extreme of it: in a ring the others stop after a few chunks, and move nothing until the late host
 begins. Why it is late is not observable on the network.
+
+A straggler is the last of its job in half of the exchanges; by chance each of N hosts is as often,
+and late by half a tick in the mean. Page's sequential test between the two (1954) then reports a
+host by chance once in exp(straggler.flags) exchanges at most (Lorden 1971).
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from fabmon.analysis.evidence.senders_place import MAX_VICTIMS
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import median
-from fabmon.analysis.thresholds import Seconds, Share
+from fabmon.analysis.thresholds import Share
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wording import plural, rounded_percent
 
@@ -33,11 +37,14 @@ CAUSE = Cause(
         " median moves straggler.busy_util of line rate, a host that moves less than"
         " straggler.quiet of it is late until it has moved so much of what the median has since;"
         " where all are silent before it begins, only if it catches up then. It is late by the"
-        " bytes that it is behind over the mean rate of the median since: from straggler.late at"
-        " its highest rate, or twice that at its mean and straggler.quiet at its highest. At least"
-        " straggler.peers others have begun for each that has not, and no other host is late every"
-        " time. It is a straggler when it is late twice in 40 seconds, the last time in the last"
-        " ten, by straggler.in_all_s together, and stays one while it is late once in them."
+        " bytes that it is behind over the mean rate of the median since: by a tick at least, for"
+        " more than one or by straggler.quiet of one at the highest rate, while straggler.peers"
+        " others have begun for each that has not, and no other host is late every time. Evidence"
+        " adds up from exchange to exchange of 40 seconds, never below 0: each tick by which the"
+        " host is late counts 1, and being one of the last m of N hosts the logarithm of N / 2m,"
+        " together at most half of straggler.flags; being on time takes 0.7 away. It is a"
+        " straggler from straggler.flags on, if it was late in the last ten seconds, and stays one"
+        " while evidence is left."
     ),
     inputs="Byte counters of the hosts",
     not_observable=(
@@ -59,14 +66,13 @@ _GBPS = np.float32(1e9)
 
 
 class StragglerThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [straggler]: shares of line rate and of bytes, hosts, ticks, seconds."""
+    """The table [straggler]: shares of line rate and of bytes, hosts, log-odds."""
 
     busy_util: Share
     same: Share
     quiet: Share
     peers: int
-    late: float
-    in_all_s: Seconds
+    flags: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +100,8 @@ class _LateOnce:
 class Stragglers:
     """Compares every host with the hosts of its job.
 
-    One that was reported in the tick before still is while it was late once in the window: of long
-    iterations few are in it.
+    One that was reported in the tick before still is while some evidence is left: of long
+    iterations few are in the window.
     """
 
     def __init__(self, thresholds: StragglerThresholds) -> None:
@@ -130,11 +136,10 @@ class Stragglers:
                 continue
             rows = inputs.structure.rails_of_hosts[host]
             name = inputs.structure.fabric.ports[int(rows[0])].node
-            in_all_s = sum(each.late_ticks for each in late) * inputs.snapshot.interval_s
+            evidence = _evidence(job, late, t)
             # One that is on time again is not reported when its job stops for another reason.
             is_recent = late[-1].last > len(job.usual) - TICKS
-            is_new = len(late) > 1 and in_all_s >= t.in_all_s and is_recent
-            if is_new or name in self._known:
+            if (evidence >= t.flags and is_recent) or (name in self._known and evidence > 0):
                 yield _condition(inputs, name, rows, job, late)
 
 
@@ -190,13 +195,31 @@ def _late_exchanges(job: _Job, place: int, t: StragglerThresholds) -> Iterator[_
         at_least = behind / float(job.usual.max())
         begun = job.before[:, after] - job.before[:, first] >= t.quiet * usual[late - 1]
         are_others = begun.sum() >= t.peers * (~begun).sum()
-        if are_others and (at_least >= t.late or late_ticks >= 2 * t.late):
+        # One tick, and a small part of one, are what samples at other instants make.
+        if are_others and late_ticks >= 1 and (late > 1 or at_least >= t.quiet):
             ends = after + int((~goes_on[after:]).argmax())
             since = job.before[:, after : ends + 1] - job.before[:, after : after + 1]
             caught_up = float((since[place] - np.median(since, axis=0)).max())
             catches_up = at_least >= t.quiet and caught_up >= t.quiet * behind
             if goes_on[after - 1] or catches_up:
                 yield _LateOnce(first, after, late_ticks, begun)
+
+
+def _evidence(job: _Job, late: Sequence[_LateOnce], t: StragglerThresholds) -> float:
+    """The log-odds, 0 or more, that a host is the last of its job in half of the exchanges."""
+    hosts, is_busy = len(job.hosts), job.usual > t.busy_util
+    told = [
+        (at, float(np.log(0.5 * hosts / (hosts - 1))))
+        for at in (np.flatnonzero(is_busy[1:] & ~is_busy[:-1]) + 1).tolist()
+        if not any(each.first <= at <= each.last + 1 for each in late)
+    ]
+    for each in late:
+        odds = float(np.log(0.5 * hosts / (~each.begun).sum())) + each.late_ticks
+        told.append((each.first, min(odds, t.flags / 2)))
+    total = 0.0
+    for _, odds in sorted(told):
+        total = max(0.0, total + odds)
+    return total
 
 
 def lateness(times: int, late_s: float, period_s: float) -> str:
