@@ -58,11 +58,11 @@ def test_a_silent_port_keeps_its_last_colour() -> None:
     assert after == before | STALE
 
 
-def test_a_sample_grows_stale_only_after_three_ticks() -> None:
+def test_a_sample_grows_stale_only_after_two_and_a_half_ticks() -> None:
     world = World(quiet=(("gpu005", 54),))
     row = row_of(world, "gpu005/mlx5_0")
-    assert not codes_of(world, 56)[row] & STALE
-    assert codes_of(world, 58)[row] & STALE
+    assert not codes_of(world, 55)[row] & STALE
+    assert codes_of(world, 57)[row] & STALE
 
 
 def test_absent_is_not_idle() -> None:

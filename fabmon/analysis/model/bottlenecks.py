@@ -204,7 +204,7 @@ def _of_groups(
         if place is Place.GROUP and id(each.group) in done:
             continue
         is_full = each.util.max() >= t.full_util
-        if not is_full and explained.has(each, t):
+        if not is_full and explained.has(inputs.structure, each, t):
             continue
         made = _bottleneck(inputs, seen, own, each, place, t)
         if made.lost >= (t.incast_lost_min if place is Place.LAST_HOP else t.apart):
@@ -221,12 +221,19 @@ class _Explained:
 
     links: list[Candidate]
 
-    def has(self, each: Candidate, t: ModelThresholds) -> bool:
-        """Whether they hold most of the NICs of another link."""
+    def has(self, structure: FabricStructure, each: Candidate, t: ModelThresholds) -> bool:
+        """Whether they hold most of the NICs of another link, or bring what it carries."""
         is_inward = _is_inward(each)
         held = [full.sharers for full in self.links if is_inward == _is_inward(full)]
         mine = np.isin(each.sharers, np.concatenate([*held, np.empty(0, np.intp)]))
-        return float(each.rates[mine].sum()) >= t.accounts * each.load_bps
+        node = structure.node[each.row]
+        brought = sum(
+            full.load_bps
+            for full in self.links
+            if structure.peer[full.row] != NONE and structure.node[structure.peer[full.row]] == node
+        )
+        most = max(float(each.rates[mine].sum()), brought)
+        return most >= t.accounts * each.load_bps
 
 
 def _is_inward(link: Candidate) -> bool:
