@@ -35,7 +35,7 @@ def life(lab_parts: None) -> Life:
 
 def test_the_step_time_is_the_jobs_own(life: Life) -> None:
     """Within the error that fabmon says, or a tenth, of some of the steps that were done when
-    it said so: on a busy machine they are not all alike, and it measures the last of them."""
+    it said so: on a busy machine they are not all the same, and it measures the last of them."""
     said = [line for line in life.even.said if line["type"] == "iteration"][-1]
     until_s = life.start_s + said["at_s"]
     ends_s = [step.done_s for step in life.even.steps if step.done_s < until_s]

@@ -208,16 +208,16 @@ def _late_exchanges(job: _Job, place: int, t: StragglerThresholds) -> Iterator[_
 def _evidence(job: _Job, late: Sequence[_LateOnce], t: StragglerThresholds) -> float:
     """The log-odds, 0 or more, that a host is the last of its job in half of the exchanges."""
     hosts, is_busy = len(job.hosts), job.usual > t.busy_util
-    told = [
+    exchanges = [
         (at, float(np.log(0.5 * hosts / (hosts - 1))))
         for at in (np.flatnonzero(is_busy[1:] & ~is_busy[:-1]) + 1).tolist()
         if not any(each.first <= at <= each.last + 1 for each in late)
     ]
     for each in late:
         odds = float(np.log(0.5 * hosts / (~each.begun).sum())) + each.late_ticks
-        told.append((each.first, min(odds, t.flags / 2)))
+        exchanges.append((each.first, min(odds, t.flags / 2)))
     total = 0.0
-    for _, odds in sorted(told):
+    for _, odds in sorted(exchanges):
         total = max(0.0, total + odds)
     return total
 
