@@ -24,6 +24,7 @@ from fabmon.analysis.job_log.events import (
     STALL,
     Failure,
 )
+from fabmon.fabric.wire.messages import clean
 
 
 class Meaning(msgspec.Struct, frozen=True):
@@ -136,7 +137,7 @@ def event_meaning(text: str) -> Meaning:
     for part, meaning, check in _EVENTS:
         if lower.startswith(part) or (len(part) > 2 and part in lower):
             return Meaning(part, meaning, check, part in ("port active", "client reregistration"))
-    return Meaning("event", text, "Check the kernel's log for the HCA.")
+    return Meaning("event", clean(text), "Check the kernel's log for the HCA.")
 
 
 _NO_PATH = re.compile(r"unreachable|[Nn]o route")
@@ -171,7 +172,7 @@ def meaning_of(event: Failure) -> Meaning:
         check = "Look at what that rank does: late, stopped, ended, or not reachable."
         return Meaning("late", "other ranks waited for it in vain", check)
     if event.kind == EXCEPTION:
-        text = _RESULTS.get(event.text, event.text)
+        text = clean(_RESULTS.get(event.text, event.text))
         check = "The first other error says why; without one run with NCCL_DEBUG=WARN."
         return Meaning(event.text, text, check, is_consequence=True)
     if event.kind == CONNECTION and "in use already" in event.text:

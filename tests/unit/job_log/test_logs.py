@@ -156,6 +156,10 @@ def test_events_of_hcas(text: str, hca: str, event: str) -> None:
     assert event_meaning(found.text).check
 
 
+def test_an_event_that_is_not_known_is_quoted_as_printable_text() -> None:
+    assert event_meaning("port err\x7f\x1b[2Jr").text == "port err??[2Jr"
+
+
 @pytest.mark.parametrize(
     ("before", "rank"), [("[1,5]<stdout>:", 2), ("12: ", 2), ("2026-05-04T19:55:27Z ", 2)]
 )
