@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ from fabmon.analysis.evidence.null_model import (
     peak_to_average_p95,
 )
 from fabmon.analysis.finding import WARNING, Condition, Evidence
+from fabmon.analysis.model.causes import hashing
 from tests import work
 
 TABLE = (
@@ -101,3 +105,17 @@ def test_flows_that_were_counted_are_believed_before_those_that_it_looks_like() 
 
 def test_where_nobody_asked_chance_it_says_nothing() -> None:
     assert compare_with_hashing(of(Evidence("group mean", 97.7, "%"))) is None
+
+
+@pytest.mark.parametrize(("effective", "unit"), [(4.0, "of 96 QPs"), (1663.0, "flows")])
+def test_more_effective_flows_than_queue_pairs_are_not_some_of_them(
+    effective: float, unit: str
+) -> None:
+    """A group that is more even than its queue pairs would make it."""
+    found = SimpleNamespace(
+        group=SimpleNamespace(routing=SimpleNamespace(may_hash=True)),
+        effective_flows=effective, busy=0.2, group_busy=0.1, links=32, row=0,
+    )  # fmt: skip
+    snapshot = SimpleNamespace(connections=SimpleNamespace(once=lambda *_: (96, 0)))
+    said = {each.name: each for each in hashing(cast(Any, snapshot), cast(Any, found))}
+    assert said["effective flows"].unit == unit

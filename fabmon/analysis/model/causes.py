@@ -126,4 +126,6 @@ def hashing(snapshot: Snapshot, found: Bottleneck, flows: float = 0) -> tuple[Ev
     queue_pairs, sports = snapshot.connections.once(queue_pairs_on_link, found.row)
     of = f"of {queue_pairs} QPs" if queue_pairs else "flows"
     distinct = [Evidence("distinct UDP source ports", sports, of)] if sports else []
-    return seen, Evidence("effective flows", shown, of), *distinct, usual
+    # A group that is more even than its queue pairs would make it has more effective flows.
+    unit = of if shown <= queue_pairs else "flows"
+    return seen, Evidence("effective flows", shown, unit), *distinct, usual
