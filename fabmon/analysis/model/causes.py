@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fabmon.analysis.evidence.null_model import hashing_evidence
+from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, hashing_evidence
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.finding import Evidence
 from fabmon.analysis.model.bottlenecks import Bottleneck
@@ -128,4 +128,4 @@ def hashing(snapshot: Snapshot, found: Bottleneck, flows: float = 0) -> tuple[Ev
     distinct = [Evidence("distinct UDP source ports", sports, of)] if sports else []
     # A group that is more even than its queue pairs would make it has more effective flows.
     unit = of if shown <= queue_pairs else "flows"
-    return seen, Evidence("effective flows", shown, unit), *distinct, usual
+    return seen, Evidence(EFFECTIVE_FLOWS, shown, unit), *distinct, usual

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fabmon.fabric.time_wording import SECOND_NS, date_time
+from fabmon.fabric.time_wording import DAY_NS, SECOND_NS, date_time
 from fabmon.fabric.wording import plural
 
 UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -18,10 +18,9 @@ _NUMBER = re.compile(r"\s*+(\d++(?:\.\d++)?)\s*+([a-zA-Z]*+)\s*+")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?Z?")
 _FRACTION = re.compile(r":\d{2}[.,](\d++)")
 _EVENT = re.compile(r"event\s*(\d{1,18})")
-_DAY_NS = 86_400 * 10**9
 _LIMIT_NS = 1 << 63
 """Times are 64-bit: 292 years before and after 1970."""
-_SLACK_NS = 60 * 10**9
+_SLACK_NS = 60 * SECOND_NS
 """A time that is outside of what is known by less than this means its start or its end: `14:03`."""
 
 
@@ -70,12 +69,12 @@ def parse_time(
     if since_midnight_ns is None:
         return _other(text, start_ns, until_ns, events_ns)
     earliest_ns, latest_ns = start_ns - _SLACK_NS, until_ns + _SLACK_NS
-    begin_ns = earliest_ns + (since_midnight_ns - earliest_ns) % _DAY_NS
+    begin_ns = earliest_ns + (since_midnight_ns - earliest_ns) % DAY_NS
     if begin_ns <= latest_ns:
         if is_latest:
-            begin_ns = latest_ns - (latest_ns - since_midnight_ns) % _DAY_NS
-    elif start_ns - (begin_ns - _DAY_NS) <= begin_ns - until_ns:
-        begin_ns -= _DAY_NS
+            begin_ns = latest_ns - (latest_ns - since_midnight_ns) % DAY_NS
+    elif start_ns - (begin_ns - DAY_NS) <= begin_ns - until_ns:
+        begin_ns -= DAY_NS
     return _moment(begin_ns, text)
 
 
@@ -89,8 +88,8 @@ def parse_time_near(
     text = text.strip()
     since_midnight_ns = _time_of_day_ns(text)
     if since_midnight_ns is not None:
-        day_ns = at_ns // _DAY_NS * _DAY_NS
-        days_ns = (day_ns - _DAY_NS, day_ns, day_ns + _DAY_NS)
+        day_ns = at_ns // DAY_NS * DAY_NS
+        days_ns = (day_ns - DAY_NS, day_ns, day_ns + DAY_NS)
         begin_ns = min(
             (each + since_midnight_ns for each in days_ns),
             key=lambda each: (not start_ns <= each <= until_ns, abs(each - at_ns)),
