@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
-
 from fabmon import __version__
 from fabmon.analysis.causes import CAUSES, lost_bandwidth
 from fabmon.analysis.scene import Scene
@@ -102,10 +100,7 @@ def _nodes(snapshot: Snapshot) -> dict[str, int]:
 
 def _links(snapshot: Snapshot) -> dict[str, int]:
     """Ports by state, as `Snapshot.state` has them."""
-    rows = [port.row for node in snapshot.fabric.nodes for port in node.ports]
-    up, is_stale = snapshot.up[rows], snapshot.stale[rows]
-    is_unknown = ~is_stale & np.isnan(up)
-    is_up = ~is_stale & (np.nan_to_num(up) != 0)
-    counts = {"up": is_up, "stale": is_stale, "unknown": is_unknown}
-    found = {state: int(mask.sum()) for state, mask in counts.items()}
-    return {**found, "down": len(rows) - sum(found.values())}
+    counts = Counter(
+        snapshot.state(port.row) for node in snapshot.fabric.nodes for port in node.ports
+    )
+    return {state: counts[state] for state in ("up", "down", "stale", "unknown")}
