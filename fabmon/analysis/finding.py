@@ -274,3 +274,9 @@ def last_held_ns(finding: Finding, snapshot: Snapshot) -> int | None:
     if finding.seen_ns is None:
         return finding.until_ns
     return None if unseen_s(finding, snapshot) is None else finding.seen_ns
+
+
+def shown_ns(finding: Finding, snapshot: Snapshot) -> int | None:
+    """The time of the moment whose text and evidence are shown; None where that is now."""
+    shown = shown_moment(finding)
+    return last_held_ns(finding, snapshot) if shown is finding else shown.seen_ns

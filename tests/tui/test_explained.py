@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 
 from fabmon.analysis.causes import CAUSES
-from fabmon.analysis.finding import Condition, Finding
+from fabmon.analysis.evidence.null_model import compare_with_hashing
+from fabmon.analysis.finding import Change, Condition, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import GPU, RAIL
-from fabmon.feeds.demo.feed import DemoFeed
+from fabmon.fabric.time_wording import time_of_day
+from fabmon.fabric.wording import bit_rate, number
+from fabmon.feeds.demo.feed import START_NS, DemoFeed
+from fabmon.report.page.digest import Bins, digest
+from fabmon.report.page.findings import findings
 from fabmon.tui.cells import DOWN, scale
 from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
@@ -34,6 +39,7 @@ from tests.fixtures.hosts import hgx_host
 from tests.scenario.test_scenarios import HERE, read
 from tests.tui import golden
 from tests.tui.explained import analyst, finding_of, played, scene_of
+from tests.tui.recordings import Watching
 from tests.tui.running import Running, running
 from tests.tui.worlds import COLLISION, big
 from tests.unit.test_gpus import Node
@@ -420,6 +426,51 @@ def test_the_bars_of_a_collision_are_of_seconds_in_which_its_link_was_full() -> 
     pattern = r"mean of (5 s|. s when full,) until"
     assert all(re.search(pattern, each) for each in passed)
     assert any("mean of 5 s random" in each for each in texts.values())
+
+
+def test_all_of_a_picture_of_an_ended_finding_is_of_its_worst_moment(tmp_path: Path) -> None:
+    """The bars, their time, what random hashing does, on its page and in a report. The job sends
+    elsewhere from 45 s on, and the collision fades until its link is as even as by chance."""
+    scenes = Watching().record(tmp_path / "a.fabrec", 66)
+    changes = [change for scene in scenes for change in scene.changes]
+    (ended,) = [found for change, found in changes if change is Change.CLOSE]
+    assert ended.worst is not None
+    hashing, faded = compare_with_hashing(ended.worst), compare_with_hashing(ended)
+    assert hashing is not None
+    assert faded is not None
+    assert hashing.seen > 1.5 * faded.seen
+    worst_ns = ended.worst.seen_ns or 0
+
+    text = " ".join(" ".join(lines_of(scenes[-1], ended, 120, 40)).split())
+    assert f"when full, until {time_of_day(worst_ns)}, at its worst" in text
+    assert f"random hashing of {hashing.flows} flows on 4 links" in text
+    assert f"measured {number(hashing.seen)}" in text
+    sent = [float(each) for each in re.findall(r"up\d [^\d\w]*([\d.]+) Gb/s", text)]
+    assert max(sent) * len(sent) / sum(sent) == pytest.approx(hashing.seen, abs=0.01)
+    assert f"Evidence at {time_of_day(worst_ns)}, at its worst" in text
+
+    made = digest(scenes, Bins(START_NS, scenes[-1].snapshot.time_ns, 1.0))
+    (reported,) = made.findings.values()
+    assert reported.at_ns == worst_ns
+    drawn = [bar.tx_bps for bar in reported.bars]
+    assert max(drawn) * len(drawn) / sum(drawn) == pytest.approx(hashing.seen, abs=0.01)
+    assert f"before {time_of_day(worst_ns)}, when its loss was highest" in findings(made)
+
+
+def test_a_straggler_that_ended_is_drawn_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = scene_of("straggler", tmp_path, monkeypatch)
+    finding = finding_of(scene, "straggler")
+    assert finding is not None
+    rows = [port.row for port in scene.snapshot.fabric.ports if port.node == finding.subject]
+    ended_ns = scene.snapshot.time_ns - 4 * 10**9
+    ended = msgspec.structs.replace(finding, seen_ns=ended_ns, until_ns=ended_ns)
+    lines = lines_of(scene, ended, 120, 40)
+    title = next(n for n, each in enumerate(lines) if "that wait for it" in each)
+    assert f"60 s until {time_of_day(ended_ns)}, when it last held" in lines[title]
+    then = [scene.snapshot.window(f"{way}_bps", rows, 5)[:, 0].sum() for way in ("tx", "rx")]
+    assert bit_rate(float(max(then))) in lines[title + 1]
 
 
 def test_a_picture_of_now_beside_evidence_of_then_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

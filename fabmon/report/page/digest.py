@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.finding import Change, Finding, moved
+from fabmon.analysis.finding import Change, Finding, moved, shown_moment
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.recent_load import RecentLoad, full_ticks
 from fabmon.analysis.scene import Event, Scene
@@ -275,25 +275,40 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
             subject = fabric.display_names([finding.subject])[0]
             victims = tuple(each.text for each in affected_ports(finding, fabric))
             made.findings[key] = ReportedFinding(finding, finding, subject, victims, 0, (), 0)
-    for finding in scene.findings:
+    ended = [finding for change, finding in changes if change is Change.CLOSE]
+    for finding in (*ended, *scene.findings):
         reported = made.findings.get((finding.key, finding.since_ns))
-        if reported is None:
-            continue
-        reported.finding = finding
+        if reported is not None:
+            reported.finding = finding
+            _keep_moment(reported, scene.snapshot)
+
+
+def _keep_moment(reported: ReportedFinding, snapshot: Snapshot) -> None:
+    """Keep the moment that the page shows and its bars, if it is another one: while a finding
+    holds, one with another loss; once it has faded or ended, that of its sentence."""
+    finding, before = reported.finding, reported.worst
+    worst = shown_moment(finding)
+    if worst is finding and finding.until_ns is None:
         worst = finding.worst or finding
-        before = reported.worst
-        if not reported.at_ns or (worst.cause, worst.lost) != (before.cause, before.lost):
-            reported.worst, reported.at_ns = worst, scene.snapshot.time_ns
-            full = full_ticks(finding, scene.snapshot)
-            reported.bars, reported.more = _bars(finding, scene.snapshot, full)
-            reported.full_s = None
-            if full is not None and not full.all():
-                reported.full_s = float(full.sum()) * scene.snapshot.interval_s
+        is_same = (worst.cause, worst.lost) == (before.cause, before.lost)
+    else:
+        is_same = worst.seen_ns == before.seen_ns
+    if reported.at_ns and is_same:
+        return
+    reported.worst, reported.at_ns = worst, worst.seen_ns or snapshot.time_ns
+    ago_s = max(0, snapshot.time_ns - reported.at_ns) / 1e9
+    full = full_ticks(finding, snapshot, ago_s)
+    reported.bars, reported.more = _bars(finding, snapshot, full, ago_s)
+    reported.full_s = None
+    if full is not None and not full.all():
+        reported.full_s = float(full.sum()) * snapshot.interval_s
 
 
-def _bars(finding: Finding, snapshot: Snapshot, full: Mask | None) -> tuple[tuple[Bar, ...], int]:
+def _bars(
+    finding: Finding, snapshot: Snapshot, full: Mask | None, ago_s: float
+) -> tuple[tuple[Bar, ...], int]:
     """Bars of the ECMP group of the first port, then of the finding's other ports, in the seconds
-    in which its full port was full; and how many ports have none.
+    up to `ago_s` before a snapshot in which its full port was full; and how many ports have none.
     """
     fabric = snapshot.fabric
     rows = [row for row in finding.rows if fabric.ports[row].node]
@@ -302,7 +317,8 @@ def _bars(finding: Finding, snapshot: Snapshot, full: Mask | None) -> tuple[tupl
     shown = list(dict.fromkeys([*own, *rows]))
     one = len({fabric.ports[row].node for row in shown}) == 1
     shown, more = shown[:_MOST_BARS], max(0, len(shown) - _MOST_BARS)
-    recent, rates = RecentLoad(snapshot, shown, counts=full), snapshot.line_rate_bps[shown]
+    recent = RecentLoad(snapshot, shown, before_s=ago_s, counts=full)
+    rates = snapshot.line_rate_bps[shown]
     tx_bps, rx_bps = recent.mean("tx_bps"), recent.mean("rx_bps")
     with np.errstate(divide="ignore", invalid="ignore"):
         tx_util, rx_util = (

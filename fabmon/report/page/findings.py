@@ -52,9 +52,8 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
     lasted = duration((end_ns - finding.since_ns) / 1e9)
     is_open = finding.until_ns is None
     began = event_time(finding.since_ns, dated)
-    shown, said = shown_moment(finding), causes.sentence(finding, is_dated=dated)
-    if is_open and shown is finding:
-        shown, said = worst, worst.text
+    holds = is_open and shown_moment(finding) is finding
+    said = worst.text if holds else causes.sentence(finding, is_dated=dated)
     facts = [
         f"{began} to the end ({lasted})" if is_open else lasted,
         causes.loss_and_confidence(worst),
@@ -73,10 +72,10 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
         _picture(reported, dated),
         table(
             ("evidence", ""),
-            ((each.name, evidence_value(each.value, each.unit)) for each in shown.evidence),
+            ((each.name, evidence_value(each.value, each.unit)) for each in worst.evidence),
             1,
         )
-        if shown.evidence
+        if worst.evidence
         else None,
         _labelled("Affected jobs", ", ".join(finding.jobs)),
         _labelled("Advice", finding.advice),

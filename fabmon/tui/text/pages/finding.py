@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from fabmon.analysis.affected_ports import AffectedPort, affected_ports
 from fabmon.analysis.causes import CAUSES, loss_and_confidence, sentence
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
-from fabmon.analysis.finding import Finding, last_held_ns, shown_moment
+from fabmon.analysis.finding import Finding, shown_moment
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import evidence_value
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
@@ -35,11 +35,12 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         advice = _section(ctx, "If it happens again", finding.advice)
     declared = CAUSES.get(finding.cause)
     room = max(_LEAST_PICTURE, ctx.height - len(title) - len(advice))
+    canvas = Canvas(ctx.sized(ctx.width, room), finding)
     return [
         *title,
         *advice,
-        *picture(Canvas(ctx.sized(ctx.width, room), finding)),
-        *_evidence(ctx, finding),
+        *picture(canvas),
+        *_evidence(ctx, finding, canvas.moment),
         *_section(ctx, "Affected jobs", ", ".join(finding.jobs)),
         *_victims(ctx, finding),
         *flows.of_finding(ctx, finding),
@@ -125,17 +126,13 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     ]
 
 
-def _evidence(ctx: DrawContext, finding: Finding) -> list[Line]:
-    """The evidence as a table: name and value, of the moment of the sentence; with its time where
-    that has passed."""
+def _evidence(ctx: DrawContext, finding: Finding, moment: str) -> list[Line]:
+    """The evidence as a table: name and value, of the moment of the sentence and picture; with its
+    time where that has passed."""
     shown = shown_moment(finding)
     if not shown.evidence:
         return []
-    held_ns, when = last_held_ns(finding, ctx.snapshot), ""
-    if shown is not finding and shown.seen_ns is not None:
-        when = f"  at {time_of_day(shown.seen_ns)}, at its worst"
-    elif held_ns is not None:
-        when = f"  at {time_of_day(held_ns)}, when it last held"
+    when = f"  at {moment}" if moment else ""
     lines = [line((" Evidence", ctx.palette.strong), (when, ctx.palette.dim))]
     longest = max(cell_len(item.name) for item in shown.evidence)
     name_width = max(_NAME, min(longest + 2, ctx.width - 20))

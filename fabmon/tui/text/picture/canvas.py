@@ -10,7 +10,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.finding import Finding, last_held_ns
+from fabmon.analysis.finding import Finding, shown_moment, shown_ns
 from fabmon.analysis.recent_load import (
     OF_FULL_LINKS,
     RECENT_S,
@@ -48,7 +48,10 @@ LIMIT = "┊"
 
 @dataclass(frozen=True)
 class Canvas:
-    """A finding and the context of its picture, whose width and height are those of `ctx`."""
+    """A finding and the context of its picture, whose width and height are those of `ctx`.
+
+    All of a picture is of one moment, that of the finding's text and evidence (`shown_moment`).
+    """
 
     ctx: DrawContext
     finding: Finding
@@ -85,9 +88,9 @@ class Canvas:
 
     @cached_property
     def before_s(self) -> float:
-        """How long before the scene the seconds of the picture end: when the finding last held or,
-        of a full link, up to _LOOK_BACK_S before that. 0 where that is now, and where that time is
-        not in memory any more."""
+        """How long before the scene the seconds of the picture end: at the moment that is shown
+        or, of a full link, up to _LOOK_BACK_S before that. 0 where that is now, and where that time
+        is not in memory any more."""
         held_s = self._held_before_s
         rows = [port.row for port in self.ports]
         known = np.isfinite(recent(self.snapshot, "tx_bps", rows, held_s)).any()
@@ -100,14 +103,21 @@ class Canvas:
 
     @cached_property
     def _held_before_s(self) -> float:
-        """How long before the scene the finding last held, 0 while it holds."""
-        held_ns = last_held_ns(self.finding, self.snapshot)
-        ago_ns = 0 if held_ns is None else self.snapshot.time_ns - held_ns
-        return max(0, ago_ns) / SECOND_NS
+        """How long before the scene the moment is that is shown, 0 where that is now."""
+        at_ns = shown_ns(self.finding, self.snapshot)
+        return 0.0 if at_ns is None else max(0, self.snapshot.time_ns - at_ns) / SECOND_NS
+
+    @property
+    def moment(self) -> str:
+        """`14:07:30Z, at its worst`: the moment that is shown; empty where that is now."""
+        at_ns = shown_ns(self.finding, self.snapshot)
+        is_worst = shown_moment(self.finding) is not self.finding
+        when = "at its worst" if is_worst else "when it last held"
+        return "" if at_ns is None else f"{time_of_day(at_ns)}, {when}"
 
     @cached_property
     def _full_before_s(self) -> float:
-        """How long before the finding last held its full link sent most in RECENT_S seconds; 0
+        """How long before the moment that is shown its full link sent most in RECENT_S seconds; 0
         where it was as full in the last ones, and for findings that are not about a full link."""
         if self.finding.cause not in OF_FULL_LINKS or not self.ports:
             return 0.0
@@ -138,13 +148,13 @@ class Canvas:
     @property
     def basis(self) -> str:
         """The time that the picture is a mean of."""
-        full, held_ns = self.full_ticks, last_held_ns(self.finding, self.snapshot)
+        full = self.full_ticks
         text = f"mean of {RECENT_S} s"
         is_part = full is not None and not full.all()
         if full is not None and is_part:
             full_s = float(full.sum()) * self.snapshot.interval_s
             text = f"mean of {full_s:g} s when full"
-        if held_ns is None and not self.before_s:
+        if not self.moment and not self.before_s:
             return text
         if is_part:
             text += ","
@@ -152,9 +162,7 @@ class Canvas:
         if self.before_s > self._held_before_s:
             when = "" if is_part else f", when {self.ports[0].display_name} sent most"
             return f"{text} until {until}{when}"
-        return (
-            f"{text} until {until}, {'when it last held' if self.before_s else 'after the finding'}"
-        )
+        return f"{text} until {self.moment if self.before_s else f'{until}, after the finding'}"
 
     def recent(self, column: str, rows: Sequence[int]) -> Floats:
         """[rows, ticks] of a HEAT column in the seconds of the picture, oldest first."""
@@ -184,8 +192,11 @@ class Canvas:
         return Canvas(self.ctx.sized(self.ctx.width, max(2, height)), self.finding)
 
     def total(self, column: str, ports: Sequence[Port], seconds: float) -> Floats:
-        """[ticks] of a HEAT column summed over ports; NaN where none of them is known."""
-        values = self.window(column, [port.row for port in ports], seconds)
+        """[ticks] of a HEAT column summed over ports, up to the end of the picture's seconds; NaN
+        where none of them is known."""
+        later = round(self.before_s / self.snapshot.interval_s)
+        values = self.window(column, [port.row for port in ports], seconds + self.before_s)
+        values = values[:, : values.shape[1] - later]
         known = np.isfinite(values)
         sums = np.where(known, values, 0).sum(axis=0)
         return np.where(known.any(axis=0), sums, np.nan).astype(np.float32)

@@ -88,7 +88,8 @@ def host_peers(canvas: Canvas) -> list[Line]:
     ]
     top = max((float(np.nan_to_num(each).max(initial=0)) for each in moved), default=0.0)
     columns = max(8, min(_PEER_S, canvas.ctx.width - 3 - _NAME - RATE - 4))
-    lines = canvas.title(f"{name} and {what}: all rails, tx or rx, last {_PEER_S} s, one scale")
+    when = f"{_PEER_S} s until {canvas.moment}" if canvas.before_s else f"last {_PEER_S} s"
+    lines = canvas.title(f"{name} and {what}: all rails, tx or rx, {when}, one scale")
     for node, values in zip(hosts, moved, strict=True):
         is_subject = node.name == name
         now = rate(float(values[-1]), float("nan"), canvas.ctx.unit)
@@ -109,7 +110,8 @@ def _gpu_activity(canvas: Canvas, node: Node) -> list[Line]:
     palette, snapshot = canvas.palette, canvas.snapshot
     gpus = [(gpu, activity(snapshot, gpu)) for gpu in ports_of_role(node, GPU)]
     known = [(gpu, text) for gpu, text in gpus if text]
-    lines = canvas.title(f"GPUs of {node.name}") if known else []
+    now = ", now" if canvas.moment else ""
+    lines = canvas.title(f"GPUs of {node.name}{now}") if known else []
     for gpu, text in known:
         sign = "▲" if is_slowed(snapshot, gpu) else " "
         lines.append(

@@ -8,6 +8,7 @@ import numpy as np
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.evidence.null_model import HashingComparison, compare_with_hashing
+from fabmon.analysis.finding import shown_moment
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.wording import bit_rate, number, plural, whole_number
 from fabmon.tui.line import Line, peer, width_of
@@ -29,7 +30,7 @@ def link_group(canvas: Canvas) -> list[Line]:
     if not links:
         return []
     loads = Loads(canvas, [port.row for port in links], "tx")
-    hashing = compare_with_hashing(canvas.finding)
+    hashing = compare_with_hashing(shown_moment(canvas.finding))
     shares = np.array([loads.share(port.row) for port in links], np.float32)
     known = shares[np.isfinite(shares)]
     lines, usual = canvas.title(_title(canvas, links)), float("nan")
