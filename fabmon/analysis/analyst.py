@@ -23,7 +23,7 @@ from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.iteration.results import NO_ITERATIONS
 from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.analysis.scene import Event, Scene
-from fabmon.analysis.tracker import FindingTracker
+from fabmon.analysis.tracker import Begins, FindingTracker
 from fabmon.fabric.kernel_log import message_text
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Snapshot
@@ -57,7 +57,7 @@ class Analyst:
     """Judges one snapshot after the other.
 
     `hints` are what the user said of the training job; `judged_by` are detectors to use instead of
-    all.
+    all; `begins` are as in FindingTracker.
     """
 
     def __init__(
@@ -65,13 +65,14 @@ class Analyst:
         thresholds: Thresholds,
         hints: JobHints | None = None,
         judged_by: Sequence[Detector] | None = None,
+        begins: Begins | None = None,
     ) -> None:
         self._detectors = detectors(thresholds) if judged_by is None else tuple(judged_by)
         self._failed: set[Detector] = set()
         self._cut: set[str] = set()
         self._structure: FabricStructure | None = None
         families = {name: cause.family for name, cause in CAUSES.items() if cause.family}
-        self._tracker = FindingTracker(thresholds.findings, families)
+        self._tracker = FindingTracker(thresholds.findings, families, begins)
         self._iteration_tracker = IterationTracker(hints)
         self._affected_jobs = AffectedJobs()
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import isfinite
 
 import msgspec
@@ -20,6 +20,9 @@ from fabmon.analysis.finding import (
     times_opened,
 )
 from fabmon.analysis.thresholds import Seconds
+
+Begins = Callable[[int], Mapping[str, int]]
+"""From a time to the begins (ns) of findings by key."""
 
 _MAX_INTERVALS = 3
 """Intervals that a tick counts for at most. A clock that was set and a machine that slept let no
@@ -87,13 +90,19 @@ class FindingTracker:
     open one.
 
     `families` are the families of causes by name: an open finding changes to another cause of its
-    family when that holds at its subject and its own does not.
+    family when that holds at its subject and its own does not. `begins` returns for a time when
+    findings began that are computed again: those that were open then, and those that begin within
+    seconds, which open no earlier.
     """
 
     def __init__(
-        self, thresholds: FindingThresholds, families: Mapping[str, str] | None = None
+        self,
+        thresholds: FindingThresholds,
+        families: Mapping[str, str] | None = None,
+        begins: Begins | None = None,
     ) -> None:
         self._families = families or {}
+        self._begins = begins or (lambda _: {})
         self._close_after_ns = int(thresholds.close_after_s * 1e9)
         self._max_idle_ns = int(thresholds.wait_at_most_s * 1e9)
         self._update_every_ns = int(thresholds.update_every_s * 1e9)
@@ -139,8 +148,11 @@ class FindingTracker:
         for condition in conditions:
             known = by_family.get(self._place(condition))
             if known is None:
+                since_ns = self._since_ns(condition, time_ns)
+                if since_ns > time_ns:
+                    continue
                 _, times = self._closed.pop(self._place(condition), (0, 0))
-                finding = _finding(condition, time_ns, time_ns, times=times + 1)
+                finding = _finding(condition, since_ns, time_ns, times=times + 1)
                 opened = _OpenFinding(finding, self._now_ns, time_ns)
                 self._open[finding.key] = by_family[self._place(finding)] = opened
                 changes.append((Change.OPEN, finding))
@@ -178,6 +190,14 @@ class FindingTracker:
     def open(self) -> tuple[Finding, ...]:
         """The open findings, in `list_order`."""
         return tuple(sorted((known.finding for known in self._open.values()), key=list_order))
+
+    def _since_ns(self, condition: Condition, time_ns: int) -> int:
+        """When a finding of a condition begins: now, or when it did before."""
+        family = self._families.get(condition.cause)
+        causes = [name for name, own in self._families.items() if own == family]
+        begins = self._begins(time_ns)
+        keys = (f"{cause}:{condition.subject}" for cause in (condition.cause, *causes))
+        return next((begins[key] for key in keys if key in begins), time_ns)
 
     def _place(self, condition: Condition) -> tuple[str, str]:
         return self._families.get(condition.cause) or condition.cause, condition.subject

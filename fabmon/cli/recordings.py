@@ -16,6 +16,7 @@ from fabmon.cli.options import (
     redact_option,
     to_option,
 )
+from fabmon.fabric.time_wording import date_time
 from fabmon.fabric.wording import plural
 from fabmon.session.errors import Exit, UsageError, cannot_write
 
@@ -105,6 +106,11 @@ def cut(
             raise cannot_write(output, error) from None
     with Recording(output) as made:
         print_written(output, made.start_ns, made.until_ns)
+        if made.start_ns < begin:
+            known = "so that rates are known from there on"
+            print(
+                f"fabmon: it begins two ticks before {date_time(begin)}, {known}", file=sys.stderr
+            )
 
 
 def _verdict(recording: Recording) -> str:

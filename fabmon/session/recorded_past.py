@@ -22,11 +22,15 @@ from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.reading.rate_tiers import Tier, TierQuery
-from fabmon.recording.reading.recorded_findings import RecordedFindings, redacted_note
+from fabmon.recording.reading.recorded_findings import (
+    RecordedBegins,
+    RecordedFindings,
+    redacted_notes,
+)
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.session.background_readers import StudyReader, TierReader
 from fabmon.session.session import Pipeline, Session
-from fabmon.tui.time.findings_at_the_time import findings_open_at, note_events, with_recorded_starts
+from fabmon.tui.time.findings_at_the_time import findings_open_at, note_events, with_recorded_worst
 from fabmon.tui.time.past_reader import Curve, PastError, RecordingContents
 
 _SETTLE_S = 1.5
@@ -187,10 +191,7 @@ class RecordedPast:
             else:
                 # A bookmark was added before the last note, or a file was removed.
                 notes, self._findings, self._events = timeline.notes(), RecordedFindings(), []
-            if self._redactor is not None:
-                for tick in timeline.prime(timeline.until_ns + 1):
-                    self._redactor.learn(tick)
-                notes = [redacted_note(note, self._redactor) for note in notes]
+            notes = redacted_notes(timeline, notes, self._redactor)
             for note in notes:
                 self._findings.add(note)
             self._events += note_events(notes)
@@ -211,7 +212,8 @@ class RecordedPast:
         if self._history is None:
             self._history = self._session.recorded_history(timeline)
         self._history.restart()
-        self._pipeline = Pipeline(self._history, self._session.analyst())
+        begins = RecordedBegins(self._all_findings(timeline), timeline.run_starts_ns)
+        self._pipeline = Pipeline(self._history, self._session.analyst(begins))
         self._kept.clear()
         self._begun_ns = from_ns
         return self._feed, self._pipeline
@@ -286,7 +288,7 @@ class RecordedPast:
         return None if last is None else self._show(last, timeline)
 
     def _show(self, scene: Scene, timeline: Timeline) -> Scene:
-        """A scene with the recorded starts of its findings, and the recorded events before it.
+        """A scene with the recorded worst moments of its findings, and the events before it.
 
         If no minutes before it were analysed yet, its findings are those that were recorded.
         """
@@ -296,7 +298,7 @@ class RecordedPast:
         if snapshot.time_ns <= self._begun_ns:
             scene = replace(scene, findings=open_then)
         count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each.time_ns)
-        return with_recorded_starts(scene, open_then, tuple(self._events[:count]))
+        return with_recorded_worst(scene, open_then, tuple(self._events[:count]))
 
     def _tick(self, feed: ReplayFeed) -> Tick | None:
         """The next tick of a feed, redacted if names are hidden; None at the end."""

@@ -19,6 +19,7 @@ from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.causes import sentence
 from fabmon.analysis.finding import Change, Finding, to_stored
 from fabmon.analysis.scene import Scene
+from fabmon.analysis.tracker import Begins
 from fabmon.fabric.fabric_builder import PortRows
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Host
@@ -32,6 +33,11 @@ from fabmon.feeds.squeue import Squeue
 from fabmon.history.chunk_rates import RateChunkBuilder
 from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.records import Note
+from fabmon.recording.reading.recorded_findings import (
+    RecordedBegins,
+    RecordedFindings,
+    redacted_notes,
+)
 from fabmon.recording.writing.cut import redacted_hosts, redacted_topology
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.config import Config, load, load_topology
@@ -159,9 +165,10 @@ class Session:
         """A new history of the nodes of a recording, with redacted names if there is a redactor."""
         return self.history(redacted_hosts(timeline, self.redactor), timeline.interval_s)
 
-    def analyst(self) -> Analyst:
-        """A new analyst with the thresholds of the configuration."""
-        return Analyst(self.settings.thresholds, self.hints)
+    def analyst(self, begins: Begins | None = None) -> Analyst:
+        """A new analyst with the thresholds of the configuration; `begins` are the recorded ones of
+        findings that are computed again."""
+        return Analyst(self.settings.thresholds, self.hints, begins=begins)
 
     def chunk_builder(self) -> RateChunkBuilder:
         """Computes rates from the raw chunks of a recording; ports have their original names."""
@@ -207,8 +214,10 @@ class Session:
         return ("" if self.renamed_by is not None else self.settings.alerts.cluster) or title
 
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
-        """A new pipeline for the ticks of a recording."""
-        return Pipeline(self.recorded_history(timeline), self.analyst())
+        """A new pipeline for the ticks of a recording; a finding begins when it was recorded to."""
+        findings = RecordedFindings(redacted_notes(timeline, timeline.notes(), self.redactor))
+        begins = RecordedBegins(findings, timeline.run_starts_ns)
+        return Pipeline(self.recorded_history(timeline), self.analyst(begins))
 
 
 def _check_readable(path: Path, what: str) -> None:

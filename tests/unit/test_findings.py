@@ -17,7 +17,7 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.report.json_records import finding_record
 from fabmon.report.scene_report import table
-from fabmon.tui.time.findings_at_the_time import with_recorded_starts
+from fabmon.tui.time.findings_at_the_time import with_recorded_worst
 from tests.builders import (
     SECOND_NS,
     START_NS,
@@ -397,7 +397,7 @@ def test_a_recorded_worst_moment_is_kept_where_only_the_minutes_after_it_are_ana
     recorded = [each for _, each in life_of(*[condition(0.65, "gpu001")] * 3)][-2]
     now = life_of(condition(0.15, ""))[0][1]
     scene = replace(WatchedLeaf().seconds(1), findings=(now,))
-    (shown,) = with_recorded_starts(scene, [recorded], ()).findings
+    (shown,) = with_recorded_worst(scene, [recorded], ()).findings
     assert "and lose 65%; now 15 % lost" in sentence(shown)
     assert shown.lost == 0.15
 

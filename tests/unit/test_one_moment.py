@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fabmon.fabric.time_wording import time_of_day, utc
+from fabmon.fabric.time_wording import date_time, time_of_day, utc
 from fabmon.fabric.wording import percent
 from fabmon.tui.text.labels import port_state
 from tests.tui.recordings import Watching, replaying
@@ -75,3 +75,32 @@ async def test_a_time_that_one_output_prints_is_the_same_tick_for_all_others(
         await run.press("t", *second, "enter")
         await run.until(lambda: second in run.header)
         assert percent(share) in run.text
+
+
+def test_a_finding_of_a_cut_begins_when_it_was_recorded_to_whoever_is_asked(
+    tmp_path: Path,
+) -> None:
+    """Few minutes before it, or none, are no reason for another begin: computed again, it opens two
+    seconds earlier here, or seven later."""
+    whole, made = tmp_path / "whole.fabrec", tmp_path / "cut.fabrec"
+    scenes = Watching().record(whole, FULL_S + 30)
+    (since_ns,) = {found.since_ns for scene in scenes for _, found in scene.changes}
+    exact, began = utc(since_ns).isoformat().replace("+00:00", "Z"), time_of_day(since_ns)
+    for begin_s in (-3, 5):
+        made.unlink(missing_ok=True)
+        begin_ns = since_ns + begin_s * 10**9
+        done = fabmon("cut", str(whole), "--from", time_of_day(begin_ns)[:8], "-o", str(made))
+        assert f"it begins two ticks before {date_time(begin_ns)}" in done.stderr
+        (found,) = json.loads(printed("query", "findings", str(made)))["findings"]
+        ((event,),) = (
+            each["events"] for each in json.loads(printed("info", str(made), "--format", "json"))
+        )
+        text = printed("info", str(made))
+        lines = map(json.loads, printed("replay", str(made), "--format", "jsonl").splitlines())
+        replayed = [each for each in lines if each["type"] == "finding"]
+        page = printed("report", str(made), "-o", "-")
+        assert {found["since"], *(each["since"] for each in replayed)} == {exact}
+        assert min(each["time"] for each in replayed) >= exact
+        assert (event["since"] or event["time"]) == exact
+        assert (f"open since {date_time(since_ns)[5:]}: " in text) == (begin_s > 0)
+        assert f"{began} to " in page

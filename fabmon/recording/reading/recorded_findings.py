@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -12,6 +13,13 @@ import numpy as np
 from fabmon.fabric.redaction import Redactor
 from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.format.records import Note
+
+if TYPE_CHECKING:
+    from fabmon.recording.reading.timeline import Timeline
+
+_EARLIER_NS = 10_000_000_000
+"""How much earlier a condition may hold when it is computed again: with fewer minutes before it,
+less speaks against it."""
 
 _WITHOUT_NAMES = (
     "cause",
@@ -32,7 +40,7 @@ class RecordedFindings:
         self.notes: list[Note] = []
         # By place of a note: the place of the next note on the same finding; LATEST_NS for none.
         self._superseded_at = array("q")
-        self._last: dict[tuple[object, object], int] = {}
+        self._last: dict[str, int] = {}
         for note in notes:
             self.add(note)
 
@@ -43,9 +51,7 @@ class RecordedFindings:
         self._superseded_at.append(place)
         if note.kind != "finding":
             return
-        # The cause of an open finding may change; it stays one finding.
-        cause = note.finding.get("opened_as") or note.finding.get("cause")
-        key = (cause, note.finding.get("subject"))
+        key = _key(note)
         before = self._last.pop(key, None)
         if before is not None:
             self._superseded_at[before] = place
@@ -69,6 +75,40 @@ class RecordedFindings:
         is_open = np.asarray(self._superseded_at)[:count] >= count
         opened = (self.notes[row] for row in np.flatnonzero(is_open).tolist())
         return [note for note in opened if note.time_ns >= began_ns]
+
+
+class RecordedBegins:
+    """When the findings of a recording began, for an analysis that computes them again."""
+
+    def __init__(self, findings: RecordedFindings, runs_ns: Sequence[int]) -> None:
+        """`runs_ns` are as in RecordedFindings.open_at."""
+        self._findings, self._runs_ns = findings, runs_ns
+        self._at_ns, self._known = 0, dict[str, int]()
+
+    def __call__(self, at_ns: int) -> Mapping[str, int]:
+        """By key, when the findings began that were open at a time, or up to 10 s later."""
+        if at_ns != self._at_ns:
+            times_ns = (at_ns + _EARLIER_NS, at_ns)
+            notes = (each for t in times_ns for each in self._findings.open_at(self._runs_ns, t))
+            begins = ((_key(note), note.finding.get("since_ns")) for note in notes)
+            self._known = {key: since for key, since in begins if isinstance(since, int)}
+            self._at_ns = at_ns
+        return self._known
+
+
+def _key(note: Note) -> str:
+    """The key of a finding: its cause may change while it is open, it stays one finding."""
+    cause = note.finding.get("opened_as") or note.finding.get("cause")
+    return f"{cause}:{note.finding.get('subject')}"
+
+
+def redacted_notes(timeline: Timeline, notes: list[Note], redactor: Redactor | None) -> list[Note]:
+    """Notes of a timeline without its names; as they are where there is no redactor."""
+    if redactor is None:
+        return notes
+    for tick in timeline.prime(timeline.until_ns + 1):
+        redactor.learn(tick)
+    return [redacted_note(note, redactor) for note in notes]
 
 
 def redacted_note(note: Note, redactor: Redactor) -> Note:

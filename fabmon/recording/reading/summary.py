@@ -9,6 +9,7 @@ import msgspec
 
 from fabmon.fabric.time_wording import interval, utc
 from fabmon.fabric.wording import byte_count, plural
+from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
 
 _EVENTS_SHOWN = 30
@@ -17,12 +18,14 @@ _EVENTS_SHOWN = 30
 class SummaryEvent(msgspec.Struct, frozen=True):
     """A bookmark, or a finding that opened.
 
-    `number` N is the event that `event N` means where a time is expected.
+    `number` N is the event that `event N` means where a time is expected. `since` is when the
+    finding began, before `time` where it was open at the start of the recording; else None.
     """
 
     number: int
     time: datetime.datetime
     text: str
+    since: datetime.datetime | None = None
 
 
 class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +72,10 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
         if self.lost_bytes:
             rows.append(("damage", f"{self.lost_bytes} bytes cannot be read: run fabmon verify"))
         shown, more = self.events[:_EVENTS_SHOWN], len(self.events) - _EVENTS_SHOWN
-        rows += [
-            (f"event {each.number}", f"{each.time:%m-%d %H:%M:%SZ}  {each.text}") for each in shown
-        ]
+        for each in shown:
+            since = "" if each.since is None else f"open since {each.since:%m-%d %H:%M:%SZ}: "
+            text = f"{each.time:%m-%d %H:%M:%SZ}  {since}{each.text}"
+            rows.append((f"event {each.number}", text))
         if more > 0:
             rows.append(("", f"and {more} more: --format json lists all of them"))
         return "\n".join([self.path, *(f"  {name:<6} {text}" for name, text in rows)])
@@ -99,10 +103,18 @@ def summarise(recording: Recording) -> RecordingSummary:
         bookmarks=sum(note.kind == "bookmark" for note in notes),
         findings=sum(note.change == "open" for note in notes),
         events=tuple(
-            SummaryEvent(number, utc(note.time_ns), note.text)
+            SummaryEvent(number, utc(note.time_ns), note.text, _since(note))
             for number, note in enumerate(events, 1)
         ),
         closed=recording.is_closed,
         lost_bytes=sum(loss.end - loss.offset for loss in recording.losses),
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
     )
+
+
+def _since(note: Note) -> datetime.datetime | None:
+    """When the finding of a note began, if that was before the note."""
+    since_ns = note.finding.get("since_ns")
+    if isinstance(since_ns, int) and 0 <= since_ns < note.time_ns:
+        return utc(since_ns)
+    return None

@@ -48,32 +48,27 @@ def _findings(notes: Sequence[Note], snapshot: Snapshot) -> list[Finding]:
     return found
 
 
-def with_recorded_starts(
+def with_recorded_worst(
     scene: Scene, recorded: Iterable[Finding], earlier: tuple[Event, ...]
 ) -> Scene:
-    """A scene with the recorded starts and worst moments of its findings, and with `earlier`
-    events.
+    """A scene with the recorded worst moments of its findings, and with `earlier` events.
 
     The minutes before a scene that are analysed may begin after a finding did.
     """
     began = {key: finding for finding in recorded for key in _keys(finding)}
     findings = tuple(
-        _with_start(_with_start(finding, began.get(finding.key)), began.get(_keys(finding)[1]))
+        _with_worst(_with_worst(finding, began.get(finding.key)), began.get(_keys(finding)[1]))
         for finding in scene.findings
     )
     return replace(scene, findings=findings, events=(*earlier, *scene.events))
 
 
-def _with_start(finding: Finding, recorded: Finding | None) -> Finding:
+def _with_worst(finding: Finding, recorded: Finding | None) -> Finding:
     if recorded is None:
         return finding
     worst, before = finding.worst or finding, recorded.worst or recorded
     is_worse = before.cause == finding.cause and badness(before) > badness(worst)
-    return msgspec.structs.replace(
-        finding,
-        since_ns=min(finding.since_ns, recorded.since_ns),
-        worst=before if is_worse and before.text else finding.worst,
-    )
+    return msgspec.structs.replace(finding, worst=before) if is_worse and before.text else finding
 
 
 def note_events(notes: Iterable[Note]) -> tuple[Event, ...]:
