@@ -405,10 +405,10 @@ def describe(name: str) -> LogPattern:
     if of_nvlink is not None:
         return of_nvlink
     family, _, code = name.rpartition("_")
-    if family == "xid" and code.isdigit():
+    if family == "xid" and code.isdecimal():
         severity, meaning = XIDS.get(int(code), (WARNING, _BY_NAME["xid"].meaning))
         return _of("xid", name, severity, f"Xid {code}: {meaning}")
-    if family in ("sxid", "sxid_fatal") and code.isdigit():
+    if family in ("sxid", "sxid_fatal") and code.isdecimal():
         is_fatal = family == "sxid_fatal"
         meaning = "an NVSwitch reports a fatal error" if is_fatal else _BY_NAME["sxid"].meaning
         return _of("sxid", name, FATAL if is_fatal else WARNING, f"SXid {code}: {meaning}")

@@ -116,7 +116,7 @@ def parse_tables(text: str) -> Dict[int, Dict[int, int]]:
     for line in text.splitlines():
         if line.startswith("0x"):
             lid, port = int(line[:6], 16), line[7:10]
-            if lid <= _MAX_LID and port.isdigit():
+            if lid <= _MAX_LID and port.isdecimal():
                 table[lid] = int(port)
         else:
             header = _SWITCH.match(line)

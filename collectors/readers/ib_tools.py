@@ -176,7 +176,7 @@ def parse_counters(text: str) -> Dict[int, Counters]:
             continue
         name, colon, rest = line.partition(":")
         value = rest.lstrip(".")
-        if colon and current is not None and value.isdigit():
+        if colon and current is not None and value.isdecimal():
             current[name] = int(value)
     return found
 

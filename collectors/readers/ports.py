@@ -81,7 +81,7 @@ def _find_ports(fs: HostFS) -> List[DevicePort]:
     for device in sorted(hardware, key=lambda name: (not hardware[name], name)):
         if _is_spare_function(fs, f"{INFINIBAND}/{device}", "infiniband"):
             continue
-        numbers = [int(name) for name in fs.names(INFINIBAND, device, "ports") if name.isdigit()]
+        numbers = [int(name) for name in fs.names(INFINIBAND, device, "ports") if name.isdecimal()]
         for number in sorted(numbers):
             name = device if numbers == [1] else f"{device}/{number}"
             free = {name: kind for name, kind in netdevs.items() if name not in taken}

@@ -151,7 +151,7 @@ class _KmsgReader(_Reader):
     def note_number(self, record: bytes) -> None:
         """Count the records between the last one and this: the second field is its number."""
         number = record.split(b",", 2)[1:2]
-        if number and number[0].isdigit():
+        if number and number[0].isdecimal():
             if self._next is not None:
                 self.lost += max(0, int(number[0]) - self._next)
             self._next = int(number[0]) + 1

@@ -134,7 +134,7 @@ def _cpus_of_nodes(fs: HostFS) -> Dict[int, FrozenSet[int]]:
     """NUMA node -> its CPUs; empty on a machine with one."""
     found: Dict[int, FrozenSet[int]] = {}
     for name in fs.names(_NUMA):
-        if name.startswith("node") and name[4:].isdigit():
+        if name.startswith("node") and name[4:].isdecimal():
             found[int(name[4:])] = cpu_list(fs.text(_NUMA, name, "cpulist") or "")
     return found if len(found) > 1 else {}
 
@@ -151,7 +151,7 @@ def cpu_list(text: str) -> FrozenSet[int]:
     found: List[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        if not (first.isdigit() and (last or first).isdigit()):
+        if not (first.isdecimal() and (last or first).isdecimal()):
             return frozenset()
         found += range(int(first), min(int(last or first), _MOST_CPUS) + 1)
     return frozenset(found)

@@ -238,7 +238,7 @@ def _facts(name: str, port: HashRow, qos: HashRow, lldp: HashRow) -> Dict[str, A
             facts[fact] = port[fact]
     if qos:
         priorities = [
-            int(prio) for prio in qos.get("pfc_enable", "").split(",") if prio.strip().isdigit()
+            int(prio) for prio in qos.get("pfc_enable", "").split(",") if prio.strip().isdecimal()
         ]
         facts["pfc"] = "on" if priorities else "off"
         facts["pfc_priorities"] = priorities

@@ -40,7 +40,7 @@ class ListenOn(click.ParamType[tuple[str, int]]):
     ) -> tuple[str, int]:
         """Host and port."""
         host, colon, port = str(value).rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        if not colon or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             self.fail(f"{value!r}: write an address and a port, as in 127.0.0.1:9839", param, ctx)
         return host.strip("[]") or "127.0.0.1", int(port)
 

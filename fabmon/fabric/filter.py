@@ -221,7 +221,7 @@ def _of_jobs(term: Term, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
 def _names_job(term: Term, job: Job) -> bool:
     if term.field == "job":
         return job.is_called(term.value) or (
-            not term.value.isdigit() and term.value in job.name.lower()
+            not term.value.isdecimal() and term.value in job.name.lower()
         )
     return term.value == str(getattr(job, term.field)).lower()
 

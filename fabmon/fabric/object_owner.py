@@ -49,7 +49,7 @@ def _short_names(names: tuple[str, ...]) -> frozenset[str]:
 def _short(name: str) -> str:
     """A name without its domain; an IP address unchanged."""
     first = name.partition(".")[0]
-    return name if first.isdigit() else first
+    return name if first.isdecimal() else first
 
 
 def _objects(

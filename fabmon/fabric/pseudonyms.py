@@ -186,4 +186,4 @@ class Pseudonyms:
 def without_domain(name: str) -> str:
     """The lower-case name of a machine without its domain; an IP address unchanged."""
     first = name.lower().partition(".")[0]
-    return name.lower() if first.isdigit() or ":" in name else first
+    return name.lower() if first.isdecimal() or ":" in name else first

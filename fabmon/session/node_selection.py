@@ -185,7 +185,7 @@ def _hosts_of(jobs: Iterable[Job]) -> list[Host]:
 def _own_job(environment: Mapping[str, str]) -> tuple[Job | None, str]:
     """The Slurm job that this process is in, None if it is in none; and why it is not known."""
     number, listed = (environment.get(f"SLURM_JOB_{key}", "") for key in ("ID", "NODELIST"))
-    if not number.isdigit() or not listed:
+    if not number.isdecimal() or not listed:
         return None, ""
     try:
         nodes = tuple(node_sets.expand(Word(listed, 1)))
@@ -200,7 +200,7 @@ def _own_job(environment: Mapping[str, str]) -> tuple[Job | None, str]:
         user=environment.get("SLURM_JOB_USER", ""),
         partition=environment.get("SLURM_JOB_PARTITION", ""),
         nodes=nodes,
-        start_ns=int(start) * 10**9 if start.isdigit() else 0,
+        start_ns=int(start) * 10**9 if start.isdecimal() else 0,
     )
     return job, ""
 

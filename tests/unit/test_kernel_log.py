@@ -83,6 +83,18 @@ def test_a_dead_driver_is_found_though_the_counters_are_clean() -> None:
     assert len([each for each in node.scene.events if each.kind == "log"]) == 1
 
 
+@pytest.mark.parametrize(
+    "kind", ["xid_²", "xid_٣", "sxid_²", "xid_" + "9" * 300, "xid_", "x" * 400]
+)
+def test_a_kind_that_no_probe_sends_is_a_message_without_a_meaning(kind: str) -> None:
+    node = Node()
+    node.steps(2)
+    node.step(logged(kind, text="a text"))
+    node.steps(2)
+    assert not node.causes
+    assert [each.kind for each in node.scene.events if each.kind == "log"]
+
+
 def test_it_ends_when_the_driver_starts_the_device_again_and_only_of_that_device() -> None:
     node = Node()
     node.step()

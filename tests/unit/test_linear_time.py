@@ -12,6 +12,7 @@ import pkgutil
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -256,3 +257,10 @@ def test_every_pattern_takes_linear_time() -> None:
 @pytest.mark.parametrize("expression", [r"\d+$", r"(?:a|a)+b"])
 def test_a_pattern_that_takes_longer_is_found(expression: str) -> None:
     assert slow_text(Use(re.compile(expression), "search")) is not None
+
+
+def test_a_number_is_recognised_by_what_int_reads() -> None:
+    """`isdigit` accepts `²`, which int() does not: a message of a kernel ended the console."""
+    paths = [path for each in (fabmon, collectors) for path in Path(each.__path__[0]).rglob("*.py")]
+    assert paths
+    assert [path.name for path in paths if ".isdigit" in path.read_text()] == []

@@ -165,7 +165,7 @@ def _far(address: str, gid: str, ranks: Sequence[int], log: JobLog, places: Plac
     host, hca = log.host_of_gid(gid) if gid else ("", "")
     host = host or log.host_of_address(address) or places.host_of(address)
     host = host or (place.node if place is not None else "")
-    if not host and address and not address[0].isdigit() and ":" not in address:
+    if not host and address and not address[0].isdecimal() and ":" not in address:
         host = address
     if place is None and host and hca:
         place = places.port(host, hca)

@@ -143,7 +143,7 @@ def _row_of(words: list[str]) -> BenchmarkRow | None:
     """The values of a row; labels of a launcher and times before it are passed over."""
     for start in range(min(4, len(words) - 2)):
         size, count, kind = words[start : start + 3]
-        if size.isdigit() and count.isdigit() and kind[:1].isalpha():
+        if size.isdecimal() and count.isdecimal() and kind[:1].isalpha():
             break
     else:
         return None
@@ -151,7 +151,7 @@ def _row_of(words: list[str]) -> BenchmarkRow | None:
     try:
         time_us, _, busbw, *rest = tail
         in_place = rest[3]
-        wrong = [int(each[:15]) for each in (*rest[:1], *rest[4:5]) if each.isdigit()]
+        wrong = [int(each[:15]) for each in (*rest[:1], *rest[4:5]) if each.isdecimal()]
         best = max(float(busbw), float(in_place))
         if not 0 <= best < 1e9 or not 0 <= float(time_us) < 1e15:
             return None

@@ -236,7 +236,7 @@ def _matching(what: str, pattern: re.Pattern[str], fix: str) -> Callable[[Word],
 
 
 def _port(word: Word) -> int:
-    if word.text.isascii() and word.text.isdigit() and 0 < int(word.text[:6]) < 65536:
+    if word.text.isascii() and word.text.isdecimal() and 0 < int(word.text[:6]) < 65536:
         return int(word.text)
     raise Bad(word.column, f"{_show(word.text)} is not a TCP port", "write 1 to 65535, as in 22")
 

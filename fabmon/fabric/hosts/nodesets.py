@@ -121,7 +121,7 @@ def _size(text: str) -> int:
 
 def _range_size(item: str) -> int:
     low, dash, high = item.partition("/")[0].partition("-")
-    if not dash or not low.isdigit() or not high.isdigit():
+    if not dash or not low.isdecimal() or not high.isdecimal():
         return 1
     if len(low) > 9 or len(high) > 9:
         return MAX_NODES + 1

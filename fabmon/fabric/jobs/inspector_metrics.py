@@ -76,4 +76,4 @@ def of_metrics(samples: Iterable[Sample], written_ns: int) -> list[Measured]:
 
 
 def _integer(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

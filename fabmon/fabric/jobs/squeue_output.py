@@ -167,7 +167,7 @@ def _job(
     start_ns: int,
 ) -> Job | Bad:
     number = number.strip()
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
+    if not (number.isascii() and number.isdecimal() and len(number) < 19):
         return Bad(1, "a job without a number", "")
     try:
         nodes = tuple(node for each in node_sets for node in nodesets.expand(Word(each, 1)))
@@ -194,7 +194,7 @@ def _integer(value: _Numeric) -> int | None:
     if isinstance(value, _Number):
         value = value.number if value.set and not value.infinite else None
     if isinstance(value, str):
-        return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
+        return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
     return None if value is None or not abs(value) < 1e18 else int(value)
 
 

@@ -65,7 +65,7 @@ def _is_heading(cells: list[str]) -> bool:
         len(cells) >= 3
         and all(
             any(word in cells[place].lower() for word in _HEADINGS)
-            and not cells[place][-1:].isdigit()
+            and not cells[place][-1:].isdecimal()
             for place in (0, 2)
         )
         and any("port" in cell.lower() or "interface" in cell.lower() for cell in cells[1::2])

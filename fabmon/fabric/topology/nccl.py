@@ -81,7 +81,7 @@ def _walk(
 def _number(net: ElementTree.Element) -> int:
     """The index of a NIC in NCCL's order."""
     dev, name = net.get("dev", "0"), net.get("name", "")
-    if not (dev.isascii() and dev.isdigit() and len(dev) <= _MOST_DIGITS):
+    if not (dev.isascii() and dev.isdecimal() and len(dev) <= _MOST_DIGITS):
         what = f'<net name="{name}"> has dev="{dev[:40]}"'
         raise Bad(1, what, "write its number in NCCL's order, from 0")
     return int(dev)

@@ -94,7 +94,7 @@ class PortLookup:
 def short(name: str) -> str:
     """A name without its domain; an IP address unchanged."""
     first = name.partition(".")[0]
-    return name if first.isdigit() else first
+    return name if first.isdecimal() else first
 
 
 def _nodes(facts: Mapping[str, NodeFacts]) -> dict[str, str]:

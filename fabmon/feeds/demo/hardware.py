@@ -184,7 +184,7 @@ class Hardware:
 def _number(text: str, prefixes: tuple[str, ...], *, from_one: bool) -> int | None:
     for prefix in prefixes:
         rest = text.removeprefix(prefix)
-        if rest != text and rest.isdigit():
+        if rest != text and rest.isdecimal():
             return int(rest) - from_one
     return None
 

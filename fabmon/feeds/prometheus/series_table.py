@@ -472,6 +472,6 @@ def _not_read(each: Coverage) -> str:
 def without_port(instance: str) -> str:
     """The host of an instance, `host:port`."""
     host, colon, port = instance.rpartition(":")
-    if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
+    if not colon or not port.isdecimal() or (":" in host and not host.startswith("[")):
         host = instance
     return host.removeprefix("[").removesuffix("]")

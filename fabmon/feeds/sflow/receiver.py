@@ -384,7 +384,7 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     if not separator and parse_address(text) is not None:
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
-    is_port = port.isascii() and port.isdigit() and int(port[:6]) < 65_536
+    is_port = port.isascii() and port.isdecimal() and int(port[:6]) < 65_536
     if not is_port or (host and parse_address(host) is None):
         raise ValueError(f"{text!r} is no address to listen on: write [ADDRESS]:PORT, as in :6343")
     return host or _ANY, int(port)

@@ -109,7 +109,7 @@ def pfc_priorities(result: Mapping[str, Any]) -> ShowResult:
     found: dict[str, Numbers] = {}
     for name, item in _items(result.get("interfaces") or result.get("interfaceCounters")):
         for priority, frames in _items(item.get("priorities")):
-            if priority.isdigit() and int(priority) in PRIORITIES:
+            if priority.isdecimal() and int(priority) in PRIORITIES:
                 _add_pfc(found, name, frames, f"_prio{priority}")
     return _by_port(found)
 

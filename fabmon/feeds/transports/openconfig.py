@@ -181,4 +181,4 @@ def _number(value: Any) -> int | None:
     if isinstance(value, int):
         return value if 0 <= value < 1 << 64 else None
     text = value if isinstance(value, str) else ""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None

@@ -337,6 +337,6 @@ def _parse_hop(hop: str) -> SshTarget:
     """`[user@]address[:port]`, an IPv6 address in brackets if a port follows it."""
     user, _, server = hop.rpartition("@")
     address, colon, port = server.rpartition(":")
-    if not colon or not port.isdigit() or (":" in address and not address.endswith("]")):
+    if not colon or not port.isdecimal() or (":" in address and not address.endswith("]")):
         address, port = server, ""
     return SshTarget(address.strip("[]"), user or None, int(port) if port else None)

@@ -124,7 +124,7 @@ def parse_telemetry(body: bytes, url: str) -> Telemetry:
     rows = []
     try:
         for cells in lines:
-            if len(cells) == len(header) and cells[at["timestamp"]].isdigit():
+            if len(cells) == len(header) and cells[at["timestamp"]].isdecimal():
                 rows.append(_row(cells, at, sources, description))
     except csv.Error as error:
         raise Misbehaved(f"{url}: this is no CSV: {error}") from None
@@ -303,7 +303,7 @@ def _state(port: _Entry) -> list[int | None]:
     """The values of `_PORT_METRICS`."""
     lane_gbps = _LANE_GBPS.get(port["active_speed"].upper())
     width = port["active_width"].lower().removesuffix("x")
-    rate_bps = int(lane_gbps * 1e9) * int(width) if lane_gbps and width.isdigit() else None
+    rate_bps = int(lane_gbps * 1e9) * int(width) if lane_gbps and width.isdecimal() else None
     return [
         _STATES.get(port["logical_state"].lower()),
         _PHYSICAL.get(port["physical_state"].lower()),
