@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from fabmon.error_log import log_path
+from fabmon.malformed_json import MALFORMED
 from fabmon.private_files import make_directory, open_own, replace_file
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class StateFile(Generic[T]):
             found = _ITEMS.decode(self._read())
         except FileNotFoundError:
             return []
-        except (OSError, RecursionError, msgspec.DecodeError) as error:
+        except (OSError, *MALFORMED) as error:
             why = error.strerror if isinstance(error, OSError) else None
             _LOG.warning("%s is not read: %s", self.path, why or error)
             return []
@@ -67,7 +68,7 @@ class StateFile(Generic[T]):
         for each in found:
             try:
                 items.append(self._decoder.decode(each))
-            except (RecursionError, msgspec.DecodeError) as error:
+            except MALFORMED as error:
                 trouble = str(error)
         if trouble:
             left_out = len(found) - len(items)

@@ -17,6 +17,7 @@ import msgspec
 from fabmon.alerts.alert import Alert
 from fabmon.alerts.errors import SettingError
 from fabmon.analysis.finding import CRITICAL, NOTE, WARNING, Change
+from fabmon.malformed_json import MALFORMED
 
 SLACK = "slack"
 BUILT_IN = (SLACK, "teams", "ntfy", "pagerduty")
@@ -98,7 +99,7 @@ def load_template(name: str) -> Any:
         known = ", ".join(BUILT_IN)
         why = f"{error.strerror}; write the path of a file, or one of {known}"
         raise SettingError(("template",), f"template {name}: {why}") from None
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise SettingError(("template",), f"template {name}: {error}") from None
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from fabmon.error_log import log_error
 from fabmon.fabric.snapshot import HEAT
+from fabmon.malformed_json import MALFORMED
 
 MOST_ITEMS = 1000
 """Items of an answer, at most."""
@@ -188,7 +189,7 @@ def decode_question(data: bytes) -> Question:
     """A question from JSON. Raises QueryError."""
     try:
         question: Question = msgspec.json.decode(data, type=Question)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise QueryError(f"no question: {error}") from None
     return question
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from fabmon.connection_limits import Connections, LimitedSocket
+from fabmon.malformed_json import MALFORMED
 from fabmon.private_files import check_owner, check_place, check_private, make_directory
 from fabmon.query.answers import Answer, ErrorAnswer
 from fabmon.query.questions import QueryError, Question, decode_question, unexpected
@@ -211,7 +212,7 @@ async def ask_watch(path: Path, question: Question) -> Answer:
         raise NoWatch(f"{path}: {text}") from None
     try:
         answer: Answer | ErrorAnswer = msgspec.json.decode(data, type=Answer | ErrorAnswer)
-    except msgspec.DecodeError:
+    except MALFORMED:
         raise NoWatch(f"{path}: not an answer of fabmon, or of another version") from None
     if isinstance(answer, ErrorAnswer):
         raise QueryError(answer.text)

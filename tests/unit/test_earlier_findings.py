@@ -247,7 +247,10 @@ def test_a_driver_that_failed_works_again_once_its_device_carries_traffic() -> N
     assert kinds(watch) == [f"close driver_failed {HOST}"]
 
 
-@pytest.mark.parametrize("content", [b'[{"finding":', b"[1]", b"\0" * 64, b"[" * 20_000_000])
+@pytest.mark.parametrize(
+    "content",
+    [b'[{"finding":', b"[1]", b'["\xff"]', b'[{"\xff":1}]', b"\0" * 64, b"[" * 20_000_000],
+)
 def test_a_damaged_file_costs_itself_and_is_said_once(
     content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,6 +19,7 @@ from fabmon.analysis.nccl_ras.job_status import (
     StateGroup,
 )
 from fabmon.fabric.wire.messages import clean
+from fabmon.malformed_json import MALFORMED
 
 _DONE, _IN_PROGRESS = 0, 7
 _RESULTS = {
@@ -82,7 +83,7 @@ def parse_json(content: bytes) -> JobStatus:
         answer = msgspec.json.decode(content, type=_Answer)
     except msgspec.ValidationError as error:
         raise RasError(f"the JSON is not that of a RAS status: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise RasError(f"the JSON is cut off or damaged: {error}") from None
     everyone = [
         rank for each in answer.communicators for rank in (*each.ranks, *each.missing_ranks)

@@ -20,6 +20,7 @@ from fabmon.fabric.hosts import nodesets
 from fabmon.fabric.hosts.host_line import Bad, Word
 from fabmon.fabric.jobs.job import Job, start_ns_of
 from fabmon.fabric.wire.messages import clean
+from fabmon.malformed_json import MALFORMED
 
 _COLUMNS = "%A|%i|%u|%P|%T|%S|%N|%j"
 """Number, number as shown, user, partition, state, start, nodes, and last the name: it may hold
@@ -75,7 +76,7 @@ def parse_json(data: bytes) -> ParsedJobs:
     """The jobs in JSON of Slurm 22.05 or later. Raises NotSqueue."""
     try:
         answer = msgspec.json.decode(data, type=_Answer)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise NotSqueue(f"squeue printed JSON that is no list of jobs: {error}") from None
     if answer.errors and not answer.jobs:
         raise NotSqueue(f"squeue reports an error: {clean(str(answer.errors[0]))[:120]}")
@@ -139,7 +140,7 @@ def _job_of_line(line: str) -> Job | Bad | None:
 def _job_of_json(raw: msgspec.Raw) -> Job | Bad | None:
     try:
         found = msgspec.json.decode(raw, type=_JsonJob)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except MALFORMED as error:
         return Bad(1, str(error), "")
     states = [found.job_state] if isinstance(found.job_state, str) else found.job_state
     if _RUNNING not in states:

@@ -17,6 +17,7 @@ import msgspec
 
 from collectors import wire
 from fabmon.fabric.timestamp import TimeNs
+from fabmon.malformed_json import MALFORMED
 
 _MAX_TEXT = 400
 _COUNTERS_END = 1 << 64
@@ -294,7 +295,7 @@ def decode(line: bytes | bytearray) -> Message:
         body = message.body if _is_clean(line) else _cleaned(message.body)
         if isinstance(body, Hello):
             body = _with_shared_texts(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise WireError(f"not a wire message: {error}") from None
     if isinstance(body, Hello) and body.wire != wire.VERSION:
         raise WireError(

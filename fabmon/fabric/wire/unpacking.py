@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from collectors.wire import MAX_LINE, WINDOW_BITS
 from fabmon.fabric.wire.messages import WORD, Frame, Packed, Values, WireError
+from fabmon.malformed_json import MALFORMED
 
 ENCODINGS = ("delta-deflate",)
 """The encodings that this console accepts besides plain, the best first."""
@@ -86,7 +87,7 @@ class Unpacker:
             raise WireError(f"a packed frame inflates to more than {self._most_bytes} bytes")
         try:
             deltas = _DECODER.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except MALFORMED as error:
             raise WireError(f"not a packed frame: {error}") from None
         if len(deltas.blocks) != len(self._widths):
             raise WireError(

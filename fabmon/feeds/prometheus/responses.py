@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fabmon.fabric.wire.messages import clean
 from fabmon.feeds.scrape.page_reader import Indices
 from fabmon.feeds.scrape.text_format import Floats
+from fabmon.malformed_json import MALFORMED
 
 _SUCCESS = "success"
 _NEWLINE, _COMMA = b"\n,"
@@ -245,7 +246,7 @@ def parse_labels(key: bytes) -> dict[str, str]:
     """The labels in the raw bytes of a series. Raises NotPrometheus."""
     try:
         return _LABELS.decode(key)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise NotPrometheus(f"the labels of a series are malformed: {error}") from None
 
 
@@ -253,7 +254,7 @@ def parse_error(body: bytes) -> tuple[str, str]:
     """The type and text of the error in a failed response; empty if it is not the API's JSON."""
     try:
         response = _ANY.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except MALFORMED:
         return "", ""
     return response.error_type, response.error
 
@@ -265,7 +266,7 @@ def _decoded(decoder: msgspec.json.Decoder[_Response[_Data]], body: bytes) -> _R
         except msgspec.ValidationError:
             # `+Inf` is the only spelling of a number that the decoder does not accept.
             response = decoder.decode(body.replace(b'"+Inf"', b'"Inf"'))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise NotPrometheus(f"the response is not that of the query API: {error}") from None
     if response.status != _SUCCESS:
         raise QueryRefused(response.error or "the response has neither a result nor an error")

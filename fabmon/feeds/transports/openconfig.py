@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from collectors.catalog import require
+from fabmon.malformed_json import MALFORMED
 
 Keys = Mapping[str, str]
 
@@ -79,7 +80,7 @@ def json_value(data: bytes) -> Any:
     """The value of JSON in a notification; None for what is no JSON."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except MALFORMED:
         return None
 
 

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.malformed_json import MALFORMED
 from fabmon.recording.format.columns import (
     ColumnTable,
     UInt64Array,
@@ -178,7 +179,7 @@ def decode_block(payload: bytes, large: AbstractContextManager[object] | None = 
     try:
         text = unpack_section(sections[_LAYOUTS], max_bytes=_MAX_LAYOUTS_BYTES)
         layouts = decode_sanitised(text, tuple[RowLayout, ...])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED as error:
         raise Damaged(f"the layouts of a block do not decode: {error}") from None
     if any(width < 0 for layout in layouts for width in layout.widths):
         raise Damaged("a block has a layout of negative width")

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
+from fabmon.malformed_json import MALFORMED
 from fabmon.recording.format.block import Block, decode_block
 from fabmon.recording.format.errors import Damaged, FrameMoved, NotARecording
 from fabmon.recording.format.frames import (
@@ -169,10 +168,7 @@ class FrameReader:
             return None
         try:
             return decode(self.payload(entry))
-        except (
-            *(Damaged, ZstdError, msgspec.DecodeError, UnicodeDecodeError),
-            *(MemoryError, RecursionError),
-        ) as error:
+        except (Damaged, ZstdError, MemoryError, *MALFORMED) as error:
             self.report_loss(entry, error)
             return None
 

@@ -167,6 +167,16 @@ def test_a_job_that_cannot_be_read_costs_only_itself() -> None:
     assert parsed.unread == 3
 
 
+def test_a_name_that_is_not_utf_8_costs_only_its_job() -> None:
+    job = old_json(name="caf?").partition(b'"jobs": [')[2].removesuffix(b"]}")
+    latin = job.replace(b"caf?", b"caf\xe9")
+
+    parsed = parse_json(b'{"jobs": [' + latin + b"," + job + b"]}")
+
+    assert [each.name for each in parsed.jobs] == ["caf?"]
+    assert parsed.unread == 1
+
+
 def test_unset_and_infinite_numbers_are_none() -> None:
     unset = {"set": False, "infinite": True, "number": 5}
 

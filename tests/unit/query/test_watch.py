@@ -205,6 +205,7 @@ async def test_another_user_gets_no_answer(
         (b'{"question": "status", "path": "/etc/passwd"}\n', "unknown field"),
         (b'{"question": "write"}\n', "Invalid value"),
         (b'\xff\xfe{"question": "status"}\n', "no question"),
+        (b'{"question": "findings", "job": "\xff"}\n', "no question"),
     ],
 )
 async def test_garbage_is_refused_and_the_watch_goes_on(
