@@ -17,6 +17,7 @@ from fabmon.fabric.model import Host
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, Misbehaved, Unreachable
 from fabmon.feeds.http_client import ApiServer, HttpClient, HttpStatusError, basic_authorization
+from fabmon.feeds.json_reply import decode_reply
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import eapi_show
 from fabmon.feeds.transports.eapi_show import ShowResult
@@ -177,7 +178,7 @@ class EapiPoller(PacedPoller):
                 raise
             fix = "enable `management api http-commands` on the switch"
             raise Unreachable(f"{error}: {fix}", "eapi") from None
-        reply = await asyncio.to_thread(_decode, body)
+        reply = await asyncio.to_thread(decode_reply, body, _Reply, f"{self._server.base}: eAPI")
         if reply.error is not None:
             raise _CommandError(reply.error)
         if reply.result is None or len(reply.result) != len(commands):
@@ -245,9 +246,6 @@ class _Reply(msgspec.Struct):
     error: _RpcError | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Reply)
-
-
 class _CommandError(Exception):
     """The switch rejected a request."""
 
@@ -268,10 +266,3 @@ class _CommandError(Exception):
         if any(word in self._text.lower() for word in ("privilege", "authorization", "permission")):
             reason = "denied"
         return SourceFailure(reason, f"{command}: {self._text}")
-
-
-def _decode(body: bytes) -> _Reply:
-    try:
-        return _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Misbehaved(f"the reply is not eAPI: {error}") from None

@@ -145,6 +145,10 @@ class TelemetryEndpoint:
             item = Object(id_, "infiniband", port, info, telemetry.metrics, node)
             nodes.setdefault(node, []).append((row, item))
         every = max(1, round(self.period_s / interval_s))
+        # Nothing is kept of nodes and ports that are gone.
+        ids = {item.id for entries in nodes.values() for _, item in entries}
+        self._clocks = {node: clock for node, clock in self._clocks.items() if node in nodes}
+        self._sampled_us = {id_: us for id_, us in self._sampled_us.items() if id_ in ids}
         return [
             # What is not read is the same for all nodes: it is reported once.
             self._block(node, entries, every, now_ns)._replace(

@@ -17,14 +17,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from collectors.catalog import WRAP64
 from collectors.coverage import Coverage, CoverageCount
 from collectors.node_description import hca_owner, unnamed_node
 from collectors.wire import Object
 from fabmon.fabric.model import HOST, SWITCH
 from fabmon.feeds.errors import Misbehaved
+from fabmon.feeds.json_reply import decode_reply
 
 _WORD_BYTES = 4
 """InfiniBand counts data in words of 4 bytes."""
@@ -54,6 +53,11 @@ _COUNTERS: Mapping[str, tuple[str, int]] = {
 }
 """Counters that are 64 bits wide when their name ends in `Extended` or `Ext`, whatever the width of
 the metric in the catalog."""
+
+_MOST_LINES = 65_536
+"""Lines of telemetry: four times the ports of a fabric. Each costs 5 us and 0.5 kB."""
+_MOST_BYTES = 65_536
+"""Bytes of a line: a hundred times those of all counters."""
 
 _OTHER_COLUMNS: Mapping[str, str] = {
     "link_down_events": "phy_link_down_events",
@@ -109,7 +113,11 @@ class Telemetry(NamedTuple):
 
 def parse_telemetry(body: bytes, url: str) -> Telemetry:
     """The rows of a CSV body. A row that is malformed is left out. Raises Misbehaved."""
-    lines = csv.reader(io.StringIO(body.decode("utf-8", "replace"), newline=""))
+    if body.count(b"\n") > _MOST_LINES or max(map(len, io.BytesIO(body)), default=0) > _MOST_BYTES:
+        raise Misbehaved(
+            f"{url}: more than {_MOST_LINES:,} lines, or than {_MOST_BYTES:,} bytes in one"
+        )
+    lines = csv.reader(io.TextIOWrapper(io.BytesIO(body), "utf-8", "replace", newline=""))
     header = [name.strip() for name in next(lines, [])]
     at = {name: position for position, name in reversed(list(enumerate(header)))}
     for needed in ("timestamp", "port_num"):
@@ -124,8 +132,11 @@ def parse_telemetry(body: bytes, url: str) -> Telemetry:
     rows = []
     try:
         for cells in lines:
-            if len(cells) == len(header) and cells[at["timestamp"]].isdecimal():
-                rows.append(_row(cells, at, sources, description))
+            if (
+                len(cells) == len(header)
+                and (time_us := _whole(cells[at["timestamp"]])) is not None
+            ):
+                rows.append(_row(time_us, cells, at, sources, description))
     except csv.Error as error:
         raise Misbehaved(f"{url}: this is no CSV: {error}") from None
     counters = [name for name in header if name not in _NO_COUNTERS]
@@ -135,6 +146,7 @@ def parse_telemetry(body: bytes, url: str) -> Telemetry:
 
 
 def _row(
+    time_us: int,
     cells: Sequence[str],
     at: Mapping[str, int],
     sources: Sequence[tuple[int, int]],
@@ -144,7 +156,7 @@ def _row(
         return _guid(cells[at[name]]) if name in at else ""
 
     return TelemetryRow(
-        int(cells[at["timestamp"]]),
+        time_us,
         guid("node_guid") or guid("source_id") or guid("port_guid"),
         guid("port_guid"),
         cells[at["port_num"]].strip(),
@@ -159,17 +171,19 @@ def _guid(text: str) -> str:
     return digits.rjust(16, "0") if digits else ""
 
 
+def _whole(text: str) -> int | None:
+    """A number of up to 20 digits; None for any other text."""
+    return int(text) if text.isdecimal() and len(text) <= 20 else None
+
+
 def _number(text: str, factor: int) -> int | None:
-    """A counter; None for an empty cell or one that is no number (`N/A`)."""
+    """A counter of 64 bits; None for an empty cell or one that is no such number (`N/A`)."""
+    number: int | float | None = _whole(text)
     try:
-        return int(text) * factor
-    except ValueError:
-        pass
-    try:
-        value = float(text)
+        number = float(text) if number is None else number
     except ValueError:
         return None
-    return int(value) * factor if 0 <= value < 2**64 else None
+    return int(number) * factor if 0 <= number < 2**64 / factor else None
 
 
 _LANE_GBPS = {
@@ -302,8 +316,8 @@ def _key(port: _Entry) -> str:
 def _state(port: _Entry) -> list[int | None]:
     """The values of `_PORT_METRICS`."""
     lane_gbps = _LANE_GBPS.get(port["active_speed"].upper())
-    width = port["active_width"].lower().removesuffix("x")
-    rate_bps = int(lane_gbps * 1e9) * int(width) if lane_gbps and width.isdecimal() else None
+    width = _whole(port["active_width"].lower().removesuffix("x"))
+    rate_bps = int(lane_gbps * 1e9) * width if lane_gbps and width and width < 100 else None
     return [
         _STATES.get(port["logical_state"].lower()),
         _PHYSICAL.get(port["physical_state"].lower()),
@@ -326,10 +340,7 @@ def _items(body: bytes, what: str) -> list[_Entry]:
 
     An entry in which one of these is neither text nor an integer is left out. Raises Misbehaved.
     """
-    try:
-        found: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Misbehaved(f"resources/{what} is not JSON: {error}") from None
+    found = decode_reply(body, Any, f"resources/{what}")
     entries: list[_Entry] = []
     for item in found if isinstance(found, list) else []:
         if isinstance(item, Mapping):

@@ -264,7 +264,7 @@ async def test_every_failure_has_its_reason(
     served.reply = lambda request: {"jsonrpc": "2.0", "result": [1]}
     assert "do not match the 8 commands sent" in str(await error_of(transport, served.host()))
     served.reply = lambda request: ["?"]
-    assert "the reply is not eAPI" in str(await error_of(transport, served.host()))
+    assert "eAPI: Expected `object`" in str(await error_of(transport, served.host()))
 
     await served.stop()
     error = await error_of(transport, served.host())

@@ -295,11 +295,62 @@ def test_descriptions_of_nodes(description: str, name: PortName) -> None:
     assert name_from_description(description, "f00d", "7") == name
 
 
+HEAD = b"timestamp,port_num,node_guid,PortXmitDataExtended\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (HEAD + b"1,1,1,1\n" * 65_536, "more than 65,536 lines"),
+        (HEAD.strip() + b",a" * 40_000, "than 65,536 bytes in one"),
+        (HEAD + b'1,1,1,"' + b"xxx\n" * 65_500, "this is no CSV"),
+    ],
+)
+def test_more_telemetry_than_any_fabric_has_is_refused(body: bytes, what: str) -> None:
+    with pytest.raises(Misbehaved, match=what):
+        ufm_formats.parse_telemetry(body, "here")
+
+
+@pytest.mark.parametrize("entries", [b"[]," * 2_000_000, b"{}," * 1_000_000, b'"a",' * 2_000_000])
+def test_more_values_than_any_fabric_has_are_refused_before_they_are_decoded(
+    entries: bytes,
+) -> None:
+    with pytest.raises(Misbehaved, match="resources/ports: more than 2,000,000 values"):
+        ufm_formats.parse_fabric(b"[" + entries + b"1]", b"[]", b"[]")
+
+
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1e999", "nan", str(2**64), ""])
+def test_a_number_that_no_counter_can_have_is_none(number: str) -> None:
+    text = f"1,1,1,{number}\n{number},1,1,7\n"
+    rows = ufm_formats.parse_telemetry(HEAD + text.encode(), "here").rows
+    assert [row.values for row in rows if row.time_us == 1] == [[None]]
+    port = f'[{{"name":"a_1","active_speed":"NDR","active_width":"{number}x"}}]'
+    assert ufm_formats.parse_fabric(port.encode(), b"[]", b"[]").states == [None] * 3
+
+
+async def test_nothing_is_kept_of_ports_that_are_gone(
+    served: Served, transport: UfmTransport
+) -> None:
+    names = iter(range(1, 100))
+
+    def renamed() -> str:
+        served.manager.sample += 1
+        return Manager.csv(served.manager).replace("fc6a1c0300a1", f"fc6a1c03{next(names):04d}")
+
+    served.csv = renamed
+    session = await transport.open(served.host(secret=None))
+    await read_messages(session, 20)
+    (endpoint,) = session._poller._endpoints  # type: ignore[attr-defined]
+    ports = len(served.manager.csv().splitlines()) - 1
+    assert len(endpoint._sampled_us) == ports
+    assert len(endpoint._clocks) <= ports
+    await session.close()
+
+
 @given(st.binary(max_size=300), st.booleans())
 def test_no_telemetry_body_raises_an_unexpected_error(junk: bytes, headed: bool) -> None:
-    head = b"timestamp,port_num,node_guid,PortXmitDataExtended\n" if headed else b""
     try:
-        telemetry = ufm_formats.parse_telemetry(head + junk, "here")
+        telemetry = ufm_formats.parse_telemetry((HEAD if headed else b"") + junk, "here")
     except Misbehaved:
         return
     assert all(len(row.values) == len(telemetry.metrics) for row in telemetry.rows)
