@@ -48,6 +48,8 @@ _JOURNAL_RETRY_S = 600.0
 LOST = "messages_lost"
 """What is reported where messages were lost, with their number since the start."""
 
+_NUMBER = re.compile(rb"[^,]*,(\d{1,20})(?:,|$)")
+"""The number of a record, its second field."""
 _EXPRESSIONS = [(pattern, re.compile(pattern.expression)) for pattern in PATTERNS]
 
 
@@ -150,11 +152,11 @@ class _KmsgReader(_Reader):
 
     def note_number(self, record: bytes) -> None:
         """Count the records between the last one and this: the second field is its number."""
-        number = record.split(b",", 2)[1:2]
-        if number and number[0].isdecimal():
+        number = _NUMBER.match(record)
+        if number is not None:
             if self._next is not None:
-                self.lost += max(0, int(number[0]) - self._next)
-            self._next = int(number[0]) + 1
+                self.lost += max(0, int(number.group(1)) - self._next)
+            self._next = int(number.group(1)) + 1
 
     def _file_lines(self) -> List[str]:
         """The records of a captured file, which follow each other without a separator."""
