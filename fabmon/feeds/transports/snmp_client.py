@@ -11,7 +11,7 @@ import importlib.util
 import logging
 import shlex
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fabmon.fabric.time_wording import interval
@@ -205,7 +205,7 @@ class SnmpAgent:
     async def get(self, oids: Sequence[Oid]) -> list[int | bytes | None]:
         """Single values; None for one that the agent does not have. Raises NodeError."""
         binds = await self.request("get_cmd", [], oids)
-        return [value for _, value in binds]
+        return [value for _, value in binds[: len(oids)]]
 
     async def table(self, columns: Sequence[Oid]) -> SnmpTable:
         """All rows of some columns. Raises NodeError.
@@ -223,8 +223,6 @@ class SnmpAgent:
             binds = await self.request("bulk_cmd", [1, rows], [_UPTIME, *last.values()])
             if uptime_cs is None and isinstance(binds[0][1], int):
                 uptime_cs = binds[0][1]
-            if len(binds) < 1 + len(requested):
-                raise Misbehaved(f"{self._name}: {len(requested)} columns requested, fewer sent")
             for position, (oid, value) in enumerate(binds[1:]):
                 column = requested[position % len(requested)]
                 if column not in last:
@@ -242,7 +240,8 @@ class SnmpAgent:
     async def request(
         self, command: str, numbers: Sequence[int], oids: Sequence[Oid]
     ) -> list[tuple[Oid, int | bytes | None]]:
-        """Send one of pysnmp's commands: (OID, value) of each object. Raises NodeError."""
+        """Send one of pysnmp's commands: (OID, value) of each object, as many as `oids` at least.
+        Raises NodeError."""
         from pysnmp.error import PySnmpError
         from pysnmp.hlapi.v3arch import asyncio as hlapi
 
@@ -266,7 +265,17 @@ class SnmpAgent:
             if int(status) in (_NO_ACCESS, _AUTHORIZATION_ERROR):
                 raise LoginRefused(text)
             raise Unreachable(text, "refused")
-        return [(tuple(oid), _python_value(value)) for oid, value in reply]
+        return self._read(reply, len(oids))
+
+    def _read(
+        self, reply: Sequence[tuple[Iterable[int], Any]], least: int
+    ) -> list[tuple[Oid, int | bytes | None]]:
+        binds = [(tuple(oid), _python_value(value)) for oid, value in reply]
+        if len(binds) < least:
+            raise Misbehaved(f"{self._name}: {least} objects requested, {len(binds)} sent")
+        if any(max(oid, default=0) >= 1 << 32 for oid, _ in binds):
+            raise Misbehaved(f"{self._name}: an OID with a number of more than 32 bits")
+        return binds
 
     def _error(self, indication: Any) -> NodeError:
         from pysnmp.proto import errind
@@ -292,11 +301,12 @@ class SnmpAgent:
 
 
 def _python_value(value: Any) -> int | bytes | None:
-    """A pysnmp value as an integer or bytes; None for an object that does not exist."""
+    """A pysnmp value as an integer of up to 64 bits or bytes; None for an object that does not
+    exist, and for a larger integer."""
     from pyasn1.type.univ import Integer, OctetString
 
     if isinstance(value, Integer):
-        return int(value)
+        return int(value) if abs(int(value)) < 1 << 64 else None
     return bytes(value)[:_MAX_TEXT] if isinstance(value, OctetString) else None
 
 

@@ -282,6 +282,20 @@ def test_a_text_of_an_agent_is_as_long_as_its_kind_may_be() -> None:
     assert _python_value(univ.OctetString(b"A" * 60_000)) == b"A" * 255
 
 
+def test_a_reply_that_no_agent_sends_is_refused_as_a_whole() -> None:
+    univ = pytest.importorskip("pyasn1.type.univ")
+    agent = SnmpAgent("switch7", None, None, None)
+    row = ((1, 3, 7), univ.Integer(5))
+    assert agent._read([row, ((1, 3, 8), univ.Integer(1 << 64))], 2) == [
+        ((1, 3, 7), 5), ((1, 3, 8), None)
+    ]  # fmt: skip
+    for reply in ([], [row]):
+        with pytest.raises(Misbehaved, match="2 objects requested"):
+            agent._read(reply, 2)
+    with pytest.raises(Misbehaved, match="more than 32 bits"):
+        agent._read([((1, 3, 10**5000), univ.Integer(5))], 1)
+
+
 async def test_packets_that_the_decoder_fails_on_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
