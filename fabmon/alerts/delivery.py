@@ -211,15 +211,16 @@ class Delivery:
 class Alerts:
     """Sends the findings of scenes to all receivers while it is entered."""
 
-    def __init__(self, config: AlertsConfig, cluster: str) -> None:
-        """`cluster` is the name of the nodes in alerts. Raises SettingError for a template."""
+    def __init__(self, config: AlertsConfig, cluster: str, known_from: str) -> None:
+        """`cluster` is the name of the nodes in alerts, `known_from` that of what is kept. Raises
+        SettingError for a template."""
         self.deliveries = [
             Delivery(
                 name,
                 _transport(config, receiver, cluster),
                 AlertRules.of(config, receiver),
                 config.max_per_minute,
-                StateFile(Alert, "alerts", cluster, name),
+                StateFile(Alert, "alerts", known_from, name),
             )
             for name, receiver in config.receivers.items()
         ]

@@ -47,10 +47,14 @@ class JobSources:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The nodes to watch, the title of the run, and the jobs that are known from these."""
+    """The nodes to watch, the title of the run, and the jobs that are known from these.
+
+    `known_from` distinguishes the nodes from others of the same title: the hosts file's whole path.
+    """
 
     hosts: list[Host]
     title: str
+    known_from: str
     jobs: tuple[Job, ...] = ()
 
 
@@ -70,19 +74,27 @@ def select_nodes(
     """
     is_named = path is not None or bool(names)
     title = path.stem if path else ",".join(names)
+    known_from = str(path.resolve()) if path else title
     if jobs:
         named = selected_hosts(path, names) if is_named else []
         running = _running(jobs, sources, named, environment)
         hosts = named or _hosts_of(running)
-        return Selection(_with_jobs(hosts, running, jobs), f"{title} {jobs}".strip(), running)
+        return Selection(
+            _with_jobs(hosts, running, jobs),
+            f"{title} {jobs}".strip(),
+            f"{known_from} {jobs}".strip(),
+            running,
+        )
     own, problem = (None, "") if is_named else _own_job(environment)
     if problem:
         print(f"fabmon: {problem}: this machine is watched", file=sys.stderr)
     if own is not None:
-        return Selection(_hosts_of([own]), f"job {own.number}", (own,))
+        return Selection(_hosts_of([own]), *2 * (f"job {own.number}",), (own,))
     hosts = selected_hosts(path, names)
     known = _job_of_hostfile(path, hosts) if path is not None else None
-    return Selection(hosts, title or socket.gethostname(), () if known is None else (known,))
+    here = socket.gethostname()
+    running = () if known is None else (known,)
+    return Selection(hosts, title or here, known_from or here, running)
 
 
 def inspector_of(given: str | None, hosts: list[Host]) -> tuple[Path | None, list[Host]]:

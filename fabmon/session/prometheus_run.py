@@ -81,6 +81,7 @@ async def _show_prometheus(
         on_open=_opener(feed, redactor),
         data_age_s=feed.data_age_s,
     )
+    asked = (options.prometheus, str(options.hosts or ""), *options.nodesets, *options.matches)
     session = session.redacted(redactor)
     if feed.is_large:
         session = replace(session, ring_ticks=_RING_TICKS_OF_LARGE_SITES)
@@ -93,6 +94,7 @@ async def _show_prometheus(
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
         cluster=title,
+        known_from=" ".join(filter(None, ("redacted" if redactor else "", *asked))),
     ).show()
 
 

@@ -189,10 +189,11 @@ class Session:
             analyst.take_up(kept.load())
         return Pipeline(history, analyst, recorder, analysis_time, alerts, kept)
 
-    def alerts(self, cluster: str) -> Alerts | None:
+    def alerts(self, cluster: str, known_from: str) -> Alerts | None:
         """What sends alerts to the configured receivers; None without any.
 
-        `cluster` names the nodes where the configuration does not. Raises UsageError.
+        `cluster` names the nodes where the configuration does not; `known_from` is as in
+        `kept_findings`. Raises UsageError.
         """
         config = self.settings.alerts
         if not config.receivers:
@@ -201,17 +202,19 @@ class Session:
         from fabmon.alerts.errors import AlertsError
 
         try:
-            return Alerts(config, self._cluster(cluster))
+            return Alerts(config, self._cluster or cluster, self._cluster or known_from)
         except AlertsError as error:
             raise UsageError(f"[alerts] {error}") from None
 
-    def kept_findings(self, cluster: str) -> KeptFindings:
-        """The open findings of a watch, from run to run."""
-        return KeptFindings(self._cluster(cluster))
+    def kept_findings(self, known_from: str) -> KeptFindings:
+        """The open findings of a watch, from run to run. `known_from` distinguishes its nodes from
+        those of others where the configuration does not."""
+        return KeptFindings(self._cluster or known_from)
 
-    def _cluster(self, title: str) -> str:
-        """A configured name is not shown where names are replaced."""
-        return ("" if self.renamed_by is not None else self.settings.alerts.cluster) or title
+    @property
+    def _cluster(self) -> str:
+        """The configured name, which is not shown where names are replaced; else empty."""
+        return "" if self.renamed_by is not None else self.settings.alerts.cluster
 
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
         """A new pipeline for the ticks of a recording; a finding begins when it was recorded to."""

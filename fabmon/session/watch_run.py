@@ -86,6 +86,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
                 shown_hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
+                known_from=f"{'redacted ' if redactor else ''}{selection.known_from}",
                 ras_hosts=() if redactor else hosts,
             ).show()
 
@@ -106,8 +107,8 @@ async def record_nodes(
     with EndSignals((signal.SIGINT, signal.SIGTERM)) as signals:
         directory, hosts = inspector_of(nccl_inspector, selection.hosts)
         feed = session.live_feed(hosts, interval_s, sflow)
-        alerts = session.alerts(selection.title)
-        kept = None if alerts is None else session.kept_findings(selection.title)
+        alerts = session.alerts(selection.title, selection.known_from)
+        kept = None if alerts is None else session.kept_findings(selection.known_from)
         limit = AnalysisTime(interval_s)
         pipeline = session.pipeline(hosts, interval_s, recorder, limit, alerts, kept)
         closing: list[asyncio.Task[None]] = []

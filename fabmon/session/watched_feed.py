@@ -34,8 +34,8 @@ class WatchedFeed:
     """A feed that is watched: `ticks` and `hosts` have the names that are shown.
 
     `past` are ticks from before the first; they are analysed, but not shown. `speed` is in seconds
-    of the ticks a second. `cluster` names the nodes in alerts. `ras_hosts` are those whose jobs may
-    be asked about by NCCL's RAS.
+    of the ticks a second. `cluster` names the nodes in alerts, `known_from` distinguishes them from
+    others of that name. `ras_hosts` are those whose jobs may be asked about by NCCL's RAS.
     """
 
     session: Session
@@ -47,6 +47,7 @@ class WatchedFeed:
     past: AsyncIterator[Tick] | None = None
     speed: float = 1.0
     cluster: str = ""
+    known_from: str = ""
     ras_hosts: Sequence[Host] = ()
 
     async def show(self) -> Exit:
@@ -86,7 +87,7 @@ class WatchedFeed:
             if alerts is not None:
                 setup = replace(setup, alerts_fail=alerts.fail)
             if alerts is not None or is_service:
-                kept = self.session.kept_findings(self.cluster)
+                kept = self.session.kept_findings(self.known_from)
             pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit, alerts, kept)
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
                 return await show(scenes, self.options, setup)
@@ -109,7 +110,7 @@ class WatchedFeed:
         is_watched = is_screen(self.options) or self.options.style == FINDINGS
         if self.setup.mark == DEMO_MARK or not is_watched:
             return None
-        return self.session.alerts(self.cluster)
+        return self.session.alerts(self.cluster, self.known_from)
 
     @contextmanager
     def _recorder(self) -> Iterator[Recorder | str]:

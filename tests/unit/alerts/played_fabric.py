@@ -24,7 +24,7 @@ async def play(config: Path, scenario: Path, speed: float, seconds: float) -> No
     session = Session(load(config))
     start_ns = time.time_ns() - int(seconds * 1e9)
     feed = DemoFeed(scenarios.read(scenario), speed=speed, start_ns=start_ns)
-    alerts, kept = session.alerts("lab"), session.kept_findings("lab")
+    alerts, kept = session.alerts("lab", "lab"), session.kept_findings("lab")
     pipeline = session.pipeline(feed.hosts, alerts=alerts, kept=kept)
     async with aclosing(pipeline.scenes(feed)) as scenes:
         async for scene in scenes:

@@ -237,7 +237,7 @@ async def test_ten_thousand_findings_in_a_minute_are_few_messages(hook: Posts) -
     config = AlertsConfig(receivers={"hook": WebhookReceiver(url=hook.url)}, keep_open_s=0)
     causes = ("incast", "slow_receiver", "host_pcie_limit", "link_errors")
     every = [finding(f"gpu{number:05}", causes[number % 4]) for number in range(10_000)]
-    async with Alerts(config, "pod7") as alerts:
+    async with Alerts(config, "pod7", "pod7") as alerts:
         for tick in range(60):
             shown = every[max(0, tick - 2) * 167 : (tick + 1) * 167]
             with work.counted() as done:

@@ -10,8 +10,10 @@ import pytest
 
 from fabmon.fabric.jobs.job import HOSTFILE, Job, JobFilter
 from fabmon.fabric.model import Host
+from fabmon.session.config import load
 from fabmon.session.errors import UsageError
 from fabmon.session.node_selection import JobSources, Selection, select_nodes
+from fabmon.session.session import Session
 from tests.fixtures.slurm import fake_squeue
 from tests.unit.jobs.test_kubectl import PODS, fake_kubectl
 
@@ -223,3 +225,17 @@ def test_another_hosts_file_names_none(tmp_path: Path) -> None:
     hosts.write_text("gpu001 slots=8\ngpu002 user=ops\n")
 
     assert selected("squeue", hosts=hosts).jobs == ()
+
+
+def test_two_hosts_files_of_one_name_do_not_share_what_is_kept_of_a_watch(tmp_path: Path) -> None:
+    files = [tmp_path / pod / "hosts.txt" for pod in ("pod1", "pod2")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("gpu001\n")
+    session = Session(load(Path("/dev/null")))
+
+    selections = [selected("squeue", hosts=file) for file in files]
+
+    assert {each.title for each in selections} == {"hosts"}
+    kept = [session.kept_findings(each.known_from) for each in selections]
+    assert kept[0]._file.path != kept[1]._file.path
