@@ -219,9 +219,9 @@ def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bo
     """What every output says of a finding: its text.
 
     Of one that has faded or ended, the text of its worst moment with its time, and what it loses
-    now or at its end. An open one that does not hold at a snapshot says when it last did: a
-    condition that pauses with the job's traffic returns with it. `is_dated`: a time of day alone
-    would be ambiguous.
+    at its end, now or, without a snapshot, when it was last seen. An open one that does not hold at
+    a snapshot says when it last did: a condition that pauses with the job's traffic returns with
+    it. `is_dated`: a time of day alone would be ambiguous.
     """
     shown, until_ns = shown_moment(finding), finding.until_ns
     ended = until_ns is not None
@@ -243,6 +243,8 @@ def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bo
         lost += " at its end"
     elif passed_s is not None:
         lost += f" when last seen {duration(passed_s)} ago"
+    elif snapshot is None and finding.seen_ns is not None:
+        lost += f" at {event_time(finding.seen_ns, is_dated)}"
     else:
         lost = f"now {lost}"
     return f"{text}; {lost}"

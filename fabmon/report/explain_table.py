@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 
 from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wire.messages import clean
 from fabmon.fabric.wording import (
     ABSENT,
@@ -186,12 +187,15 @@ def _recording_lines(found: RecordingAtTime) -> Iterator[str]:
     yield from found.not_recorded
     for each in found.findings:
         mark = "◉" if each.is_on_path else " "
-        until = f"{each.until:%H:%M:%SZ}" if each.until is not None else "open"
-        yield f"{mark} {each.since:%H:%M:%SZ} to {until}  {each.severity}  {each.text}"
+        until = f" to {each.until:%H:%M:%SZ}" if each.until is not None else ""
+        until = until or f", open at {found.end:%H:%M:%SZ}"
+        yield f"{mark} {each.since:%H:%M:%SZ}{until}  {each.severity}  {each.text}"
     if not found.findings:
         yield "No finding in this time."
     if found.ports:
         yield ""
+        lasted = duration((found.end - found.start).total_seconds())
+        yield f"PORTS  down: sum of {lasted}; the others: highest tick of {lasted}"
         head = ("PORT", "DOWN", "TX", "RX", "PAUSED", "PAUSES", "ERRORS/S", "DROPS/S")
         yield from aligned([head, *map(_port_row, found.ports[:_MOST_PORTS])], left=1)
         if len(found.ports) > _MOST_PORTS:

@@ -372,10 +372,12 @@ def test_a_finding_that_fades_says_its_worst_moment_and_what_it_loses_now() -> N
         " (gpu001 gpu002) and lose 90%",
         " (gpu001 gpu002) and lose 65%",
         " (gpu001 gpu002) and lose 64%",
-        f"{worst}; now 66 % lost",
-        f"{worst}; now 15 % lost",
+        f"{worst}; 66 % lost at 04:40:05Z",
+        f"{worst}; 15 % lost at 04:40:06Z",
         f"11-21 04:40:00Z to 04:40:06Z, {worst}; 15 % lost at its end",
     ]
+    snapshot = replace(WatchedLeaf().seconds(1).snapshot, time_ns=START_NS + 6 * SECOND_NS)
+    assert sentence(life[-2][1], snapshot).endswith("lose 65%; now 15 % lost")
     closed = life[-1][1]
     assert (closed.lost, closed.until_ns) == (0.15, START_NS + 6 * SECOND_NS)
     assert from_stored(to_stored(closed)) == closed
@@ -398,7 +400,7 @@ def test_a_recorded_worst_moment_is_kept_where_only_the_minutes_after_it_are_ana
     now = life_of(condition(0.15, ""))[0][1]
     scene = replace(WatchedLeaf().seconds(1), findings=(now,))
     (shown,) = with_recorded_worst(scene, [recorded], ()).findings
-    assert "and lose 65%; now 15 % lost" in sentence(shown)
+    assert "and lose 65%; 15 % lost at 04:40:00Z" in sentence(shown)
     assert shown.lost == 0.15
 
 

@@ -208,7 +208,19 @@ def test_findings_that_closed_in_that_time_have_an_end(tmp_path: Path, recording
         "gpu006/mlx5_3": "2026-05-04T20:00:57Z",
         "gpu014": "2026-05-04T20:01:07Z",
     }
-    assert "20:00:38Z to 20:00:57Z" in run(path, "--recording", recording).output
+    text = run(path, "--recording", recording).output
+    assert "20:00:38Z to 20:00:57Z" in text
+    lasted = "1 min 28 s"
+    assert f"PORTS  down: sum of {lasted}; the others: highest tick of {lasted}\nPORT " in text
+
+
+def test_a_finding_that_is_open_at_the_end_of_the_time_is_open_at_that_end(
+    tmp_path: Path, recording: Path
+) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(failed_job(Log("2.30.7", ("gpu006", "gpu002"), "2026-05-04 20:00:20")))
+    text = run(path, "--recording", recording).output
+    assert "20:00:38Z, open at 20:00:50Z  " in text
 
 
 def test_a_collective_that_began_before_the_recording(tmp_path: Path, recording: Path) -> None:
