@@ -206,7 +206,8 @@ class RecordedSource:
         return list(_recorded(found.notes, found.runs_ns, until_ns))
 
     async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
-        """The last tick up to a time, with the findings that were recorded or computed again."""
+        """The last tick up to a time, with the findings that were recorded or computed again; one
+        that had ended, of which the end was not known yet, is none."""
         try:
             scene = await self._past.seek(at_ns)
             if scene is not None and is_analysed:
@@ -215,7 +216,10 @@ class RecordedSource:
             raise QueryError(str(error)) from None
         if scene is None:
             raise QueryError("no tick of the recording can be read at that time")
-        return scene
+        known = [each.finding for each in await self.findings(at_ns)]
+        ended = {(each.key, each.since_ns) for each in known if each.until_ns is not None}
+        is_open = [each for each in scene.findings if (each.key, each.since_ns) not in ended]
+        return replace(scene, findings=tuple(is_open))
 
     async def series(
         self, ports: Names, columns: Names, range_ns: tuple[int, int], parts: int
@@ -247,10 +251,13 @@ def _recorded(
     notes: tuple[Note, ...], runs_ns: tuple[int, ...], until_ns: int
 ) -> Iterator[KnownFinding]:
     """The findings of notes, each as it was last up to a time, by the time of their last note. One
-    that was open when the recorder was started again ended then."""
+    that was open when the recorder was started again ended then. That one ended is noted some
+    seconds later."""
     latest: dict[tuple[str, object], Note] = {}
     for note in notes:
-        if note.kind == "finding" and note.time_ns <= until_ns:
+        ended_ns = note.finding.get("until_ns")
+        known_ns = ended_ns if isinstance(ended_ns, int) else note.time_ns
+        if note.kind == "finding" and known_ns <= until_ns:
             cause = note.finding.get("opened_as") or note.finding.get("cause")
             key = f"{cause}:{note.finding.get('subject')}", note.finding.get("since_ns")
             latest[key] = note

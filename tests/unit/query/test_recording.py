@@ -61,6 +61,20 @@ def test_a_finding_has_its_evidence_its_jobs_and_its_end(recorded: Path) -> None
     assert during["findings"][0]["time"] == during["to"]
 
 
+def test_a_finding_that_ended_in_the_range_has_its_end_though_it_was_known_later(
+    recorded: Path,
+) -> None:
+    """It ended at 47 s; that it had, the recorder knew at 62 s."""
+    (whole,) = asked(recorded, "findings")["findings"]
+    for to, is_over in (("+46s", False), ("+47s", True), ("+55s", True)):
+        (found,) = asked(recorded, "findings", to=to)["findings"]
+        assert (found["change"], found["until"]) == (
+            ("close", whole["until"]) if is_over else ("open", None)
+        )
+        links = asked(recorded, "links", at=to, ports=["leaf1/*"])["links"]
+        assert any(each["findings"] for each in links) is not is_over
+
+
 def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> None:
     def count(**fields: Any) -> int:
         return len(asked(recorded, "findings", **fields)["findings"])
