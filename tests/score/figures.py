@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from statistics import mean, median
 
-from tests.score.match import Score
+from tests.score.match import Score, is_of_its_link
 from tests.world.job_mixes import DAY_S
 from tests.world.plans import HOSTS_ONLY
 from tests.world.runs import FAULT_AT_S
@@ -17,7 +17,7 @@ COLLISION = "ecmp_collision"
 SURE = 0.9
 """The confidence from which on a finding has to be right nine times in ten."""
 CLOSE = 0.1
-"""How far a collision's lost bandwidth may be from the simulator's."""
+"""How far a collision's lost bandwidth may be from the simulator's, and an upper bound below it."""
 
 Runs = Sequence[Score]
 
@@ -212,25 +212,46 @@ def is_training_hour(run: Score) -> bool:
     return run.played.plan.seconds == DAY_S
 
 
-def loss_errors(scores: Runs) -> list[float]:
-    """How far the lost bandwidth of each right collision is from the simulator's."""
-    return [
-        abs(finding.lost - truth.lost)
-        for s in scores
-        for finding, truth in s.right
-        if finding.cause == truth.cause == COLLISION
-    ]
+@dataclass(frozen=True)
+class Losses:
+    """How much more lost bandwidth right collisions say than the simulator has, in shares of 1: of
+    each that is `measured`, and of each that is said as an upper bound (`up_to`). `not_given`
+    collisions say none."""
+
+    measured: list[float]
+    up_to: list[float]
+    not_given: int
+
+    @property
+    def close(self) -> float | None:
+        """The share of the measured ones that are right."""
+        return share(sum(abs(more) <= CLOSE for more in self.measured), len(self.measured))
+
+    @property
+    def held(self) -> float | None:
+        """The share of the upper bounds that hold."""
+        return share(sum(more >= -CLOSE for more in self.up_to), len(self.up_to))
 
 
-def bound_excesses(scores: Runs) -> list[float]:
-    """How much more the simulator loses than each right collision that says an upper bound; below 0
-    where it loses less."""
-    return [
-        truth.lost - finding.lost
+def losses(scores: Runs) -> Losses:
+    """Those of some runs, against what the flows lose in all the time in which it is full."""
+    found = [
+        (finding, finding.lost - truth.lost_while_full)
         for s in scores
         for finding, truth in s.right
-        if finding.cause == truth.cause == COLLISION and finding.is_upper_bound
+        if finding.cause == COLLISION and is_of_its_link(finding, truth)
     ]
+    given = [(finding, more) for finding, more in found if finding.lost > 0]
+    return Losses(
+        [more for finding, more in given if not finding.is_upper_bound],
+        [more for finding, more in given if finding.is_upper_bound],
+        len(found) - len(given),
+    )
+
+
+def points_more(more: Sequence[float]) -> str:
+    """`3 points more in the median`; `-` of none."""
+    return f"{median(more) * 100:+.0f} points in the median" if more else "-"
 
 
 def share(part: float, whole: float) -> float | None:

@@ -54,7 +54,13 @@ def score(played: Played) -> Score:
         if not matching:
             result.wrong.append(reported)
             continue
-        best = max(matching, key=lambda t: (t.required, reported.cause == t.cause, t.active_s))
+        best = max(
+            matching,
+            key=lambda t: (
+                is_of_its_link(reported, t),
+                *(t.required, reported.cause == t.cause, t.active_s),
+            ),
+        )
         result.right.append((reported, best))
         for truth in matching:
             begun = truth.first_s if truth.first_s is not None else truth.start_s
@@ -129,6 +135,11 @@ def states(reported: Reported, truth: Truth, truths: list[Truth], hosts_only: bo
         near = [t for t in truths if t.inside and _overlap(t, truth)]
         affected = set().union(*(t.affected for t in near))
     return _is_about_affected(reported, truth, affected)
+
+
+def is_of_its_link(reported: Reported, truth: Truth) -> bool:
+    """Whether a finding's own link, not only its group, is that of a collision."""
+    return truth.cause == reported.cause and reported.subject in truth.ports
 
 
 def _is_at(reported: Reported, truth: Truth) -> bool:

@@ -12,12 +12,10 @@ from fabmon.analysis.causes import CAUSES
 from tests.score.asked import asked, asked_table
 from tests.score.figures import (
     AXES,
-    CLOSE,
     COLLISION,
     Figures,
     Runs,
     Scores,
-    bound_excesses,
     brier_score,
     by_value,
     calibration,
@@ -28,7 +26,8 @@ from tests.score.figures import (
     hosts_alone,
     injected,
     is_training_hour,
-    loss_errors,
+    losses,
+    points_more,
     share,
     watched,
     workload,
@@ -79,7 +78,8 @@ product, in the same simulated runs and by the same truth.
 when its demand, what its senders could send, exceeds it for more than 3 s while the other links of
 its group have room, and at least two senders that share it are each below what they could send
 (`docs/decisions/0009-what-a-collision-is.md`). Its loss is 1 - achieved / what the slowed flows
-would get if the group were used evenly. When a whole group is full, that is oversubscription. A run
+would get if the group were used evenly, of all the time in which the link is full: while all of its
+group is, an even use gains nothing. When a whole group is full, that is oversubscription. A run
 is healthy when none of this was true in it; collisions that nobody injected count as faults.
 A counter that is stuck is found or missed like a fault, but leaves its run healthy.
 
@@ -287,20 +287,19 @@ def _calibrated(lines: Iterable[Line[Runs]]) -> str:
 
 
 def _losses(lines: Iterable[Line[Runs]]) -> str:
-    head = ("Transport", "right collisions", "within 10 points", "median error")
-
     def cells(runs: Runs) -> list[str]:
-        errors, excesses = loss_errors(runs), bound_excesses(runs)
-        close = share(sum(error <= CLOSE for error in errors), len(errors))
-        bounded = share(sum(excess <= CLOSE for excess in excesses), len(excesses))
-        middle = f"{median(errors) * 100:.0f} points" if errors else "-"
+        mine = losses(runs)
         return [
-            *(f"{len(errors)}", _percent(close), middle),
-            *(f"{len(excesses)}", _percent(bounded)),
+            *(f"{len(mine.measured)}", _percent(mine.close), points_more(mine.measured)),
+            *(f"{len(mine.up_to)}", _percent(mine.held), points_more(mine.up_to)),
+            f"{mine.not_given}",
         ]
 
-    columns = (*head, "that say *up to*", "not more than that and 10 points")
-    return _table(columns, lines, cells)
+    columns = (
+        *("measured", "within 10 points", "said less true"),
+        *("said as *up to*", "true at most 10 points more", "said less true", "not given"),
+    )
+    return _table(("Transport", *columns), lines, cells)
 
 
 def _unqueued(scores: Scores) -> str:

@@ -221,6 +221,30 @@ def test_two_flows_on_one_uplink_are_a_collision_and_lose_half() -> None:
     assert truth.lost == pytest.approx(0.5, abs=0.03)
 
 
+def test_while_its_whole_group_is_full_a_link_loses_nothing() -> None:
+    # Two flows on each of four uplinks; those on one have twice as much to move. Half of that time
+    # all links are full, then an even use would be twice as fast.
+    bench = Bench(shape(ratio=0.25))
+    flows = [bench.through(host, 8 + host, host // 2) for host in range(8)]
+    groups = [bench.world.add_group([flow]) for flow in flows]
+    sizes = [100 * GBIT * (1 + (host // 2 == 2)) for host in range(8)]
+
+    def program() -> Program:
+        while True:
+            yield Transfer([Part(group, size) for group, size in zip(groups, sizes, strict=True)])
+
+    bench.world.start(program(), 0.0)
+    bench.world.advance(20.0, np.full(bench.topology.ports, 1e9), lambda *_: None)
+    port = bench.topology.port_id(_up(bench, 2))
+    [truth] = [
+        each
+        for each in bench.judge.finish()
+        if each.cause == "ecmp_collision" and port in each.ports
+    ]
+    assert truth.lost == pytest.approx(0.5, abs=0.05)
+    assert truth.lost_while_full == pytest.approx(1 / 3, abs=0.05)
+
+
 def test_a_flow_that_two_links_hold_to_the_same_rate_collides_at_both() -> None:
     # A ring with a flow on each of two uplinks, and another job's flow beside each.
     bench = Bench()

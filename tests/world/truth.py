@@ -65,6 +65,11 @@ class Truth:
     first_s: float | None = None
     """When it showed first."""
     lost_sum: float = 0.0
+    full_s: float = 0.0
+    """For how long its link was full since it began, with its whole group too."""
+    more_s: float = 0.0
+    """What its flows could have moved beside that, at an even use of the group, in seconds of what
+    they moved: nothing while the whole group is full."""
     natural: bool = True
     required: bool = False
     inside: bool = False
@@ -78,6 +83,11 @@ class Truth:
     def lost(self) -> float:
         """The share of bandwidth lost, while active."""
         return self.lost_sum / self.active_s if self.active_s else 0.0
+
+    @property
+    def lost_while_full(self) -> float:
+        """The share of bandwidth lost in all the time in which its link was full."""
+        return self.more_s / (self.full_s + self.more_s) if self.more_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -104,8 +114,13 @@ class Judge:
         self._topology, self._transport = topology, transport
         self.truths: list[Truth] = []
         self._open: dict[tuple[str, int], Truth] = {}
+        self._full_before: dict[tuple[str, int], float] = {}
+        """For how long the link of each had been full before."""
         self._state: State | None = None
         self._seen: list[_Seen] = []
+        self._full: Ints = np.zeros(0, np.intp)
+        self._full_s: Floats = np.zeros(topology.ports)
+        """[ports] for how long the link out of each has been full."""
         self._injected: list[tuple[Truth, Effect]] = []
         self._holds: list[Truth] = []
         self.excused: set[int] = set()
@@ -125,7 +140,7 @@ class Judge:
         """A step of the world."""
         if state is not self._state:
             self._state = state
-            self._seen = self._look(state)
+            self._seen, self._full = self._look(state)
             self._holds = [t for t, effect in self._injected if effect(state)]
         now = start + seconds
         for truth in self._holds:
@@ -140,13 +155,17 @@ class Judge:
             if truth_now is None or start - truth_now.end_s > gap:
                 truth_now = self._new(seen, start)
                 self._open[key] = truth_now
+                self._full_before[key] = float(self._full_s[seen.link])
             truth_now.end_s = now
             truth_now.active_s += seconds
             truth_now.queued_s += seconds * seen.is_queued
             truth_now.lost_sum += seen.lost * seconds
+            truth_now.more_s += seconds * seen.lost / max(1 - seen.lost, 0.01)
+            truth_now.full_s = float(self._full_s[seen.link]) + seconds - self._full_before[key]
             if not seen.by_chance:
                 truth_now.names |= {"polarization"}
             truth_now.affected.update(map(self._topology.port_id, seen.affected))
+        self._full_s[self._full] += seconds
 
     def finish(self) -> list[Truth]:
         """All that was true for long enough."""
@@ -185,20 +204,21 @@ class Judge:
         self.truths.append(truth)
         return truth
 
-    def _look(self, state: State) -> list[_Seen]:
+    def _look(self, state: State) -> tuple[list[_Seen], Ints]:
+        """What is true in an equilibrium, and the links that are full."""
         capacity = self._transport.capacity()
         entries = state.entries
         moves = (state.load >= NEARLY_FULL * capacity) & (capacity > 0)
         carries = (state.load >= FULL * capacity) & (self._class >= 0)
         if not ((state.full | carries) & moves)[: self._topology.ports].any():
-            return []
+            return [], np.zeros(0, np.intp)
         wanted = np.fmin(state.flow_cap, self._receiver_share(state, capacity))
         demand = sums(entries.link, wanted[entries.flow] * entries.share, len(capacity))
         shared = (demand > OVERLOADED * capacity) & carries
         full = np.flatnonzero(((state.full | shared) & moves)[: self._topology.ports])
         found: list[_Seen] = []
         if not len(full):
-            return found
+            return found, full
         below = state.flow_rate < BELOW * wanted
         is_held = (state.slowed[entries.flow] & state.full[entries.link]) | (
             below[entries.flow] & shared[entries.link]
@@ -254,7 +274,7 @@ class Judge:
                 if lost > 0.02:
                     queued = bool(queues[members].any())
                     seen("oversubscription", tuple(members.tolist()), lost, flows, queued)
-        return found
+        return found, full
 
     def _receiver_share(self, state: State, capacity: Floats) -> Floats:
         """[flows] bytes/s: the equal part of what its receiver can get, whatever lies between."""
