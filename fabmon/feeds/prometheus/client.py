@@ -43,6 +43,8 @@ _TOKEN_HINT = "--prometheus-token-file (token_file) is a file with the bearer to
 _PASSWORD_HINT = "password_file is a file with user:password"
 
 _MAX_BODY_BYTES = 512 * 1024 * 1024
+_LAST_S = 2**63 / 1e9
+"""The last second that fits into nanoseconds of 64 bits: the year 2262."""
 _MAX_SKEW_S = 2.0
 """A smaller clock difference is ignored: VictoriaMetrics reports whole seconds only."""
 
@@ -175,9 +177,9 @@ class PrometheusClient:
         before_s = time.time()
         vector = await self._instant({"query": "vector(time())"})
         after_s = time.time()
-        if not vector.values.size or not math.isfinite(float(vector.values[0])):
+        server_s = float(vector.values[0]) if vector.values.size else math.nan
+        if not 0 < server_s < _LAST_S:
             raise NotPrometheus(f"{self.url}: the server does not report its time")
-        server_s = float(vector.values[0])
         # The reported time may be truncated to whole seconds.
         behind_s, ahead_s = before_s - (server_s + 1.0), server_s - after_s
         if max(behind_s, ahead_s) > _MAX_SKEW_S:

@@ -13,7 +13,12 @@ from aiohttp import web
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
 from fabmon.feeds.prometheus.feed import PrometheusFeed
-from fabmon.feeds.prometheus.responses import NoResponse, PrometheusError, QueryRefused
+from fabmon.feeds.prometheus.responses import (
+    NoResponse,
+    NotPrometheus,
+    PrometheusError,
+    QueryRefused,
+)
 
 Reply = tuple[int, dict[str, Any]]
 _PORT = {"instance": "a:9100", "device": "mlx5_0", "port": "1", "job": "ib"}
@@ -157,6 +162,15 @@ async def test_malformed_labels_are_an_error_of_the_server(labels: Any) -> None:
         tick = await feed.poll()
     assert [status.state for status in tick.statuses] == [NodeState.STALE]
     assert "labels of a series" in tick.statuses[0].reason
+
+
+@pytest.mark.parametrize("time_s", [1e300, 1e18, float("nan"), float("inf"), -5.0])
+async def test_a_time_that_no_clock_shows_is_refused(time_s: float) -> None:
+    fake = FakePrometheus()
+    fake.clock_s = lambda: time_s
+    async with served(fake) as url, PrometheusClient(PrometheusAccess(url=url)) as client:
+        with pytest.raises(NotPrometheus, match="does not report its time"):
+            await client.check()
 
 
 @pytest.mark.parametrize("by_s", [7200, -7200])
