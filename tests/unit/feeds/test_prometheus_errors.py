@@ -167,7 +167,8 @@ async def test_malformed_labels_are_an_error_of_the_server(labels: Any) -> None:
 @pytest.mark.parametrize("time_s", [1e300, 1e18, float("nan"), float("inf"), -5.0])
 async def test_a_time_that_no_clock_shows_is_refused(time_s: float) -> None:
     fake = FakePrometheus()
-    fake.clock_s = lambda: time_s
+    result = [{"metric": {}, "value": [0, str(time_s)]}]
+    fake.fails = lambda query: (200, {"status": "success", "data": {"result": result}})
     async with served(fake) as url, PrometheusClient(PrometheusAccess(url=url)) as client:
         with pytest.raises(NotPrometheus, match="does not report its time"):
             await client.check()
