@@ -203,9 +203,11 @@ class PageArithmetic:
             page = page.copy()
             page[self.stuck[page[self.stuck] == self.stuck_at]] = np.nan
         found: Floats = page[self.first]
-        for at, indices, join in self.joined:
-            found[at] = _JOINED[join](page[indices])
-        return found * self.factors
+        # What overflows is no value: numpy would warn of it on the terminal.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for at, indices, join in self.joined:
+                found[at] = _JOINED[join](page[indices])
+            return found * self.factors
 
 
 def wraps_at_32_bits(metrics: Sequence[str]) -> NDArray[np.bool_]:

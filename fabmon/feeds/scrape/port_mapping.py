@@ -453,4 +453,4 @@ def _name(
 
 
 def _integer(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
+    return int(text) if text.isdecimal() and len(text) < 10 else text

@@ -520,6 +520,23 @@ def test_an_invalid_timestamp_is_rejected(stamp: bytes) -> None:
         PageReader(exporter_tables()).read(name + b" 1 " + stamp + b"\n")
 
 
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize(
+    ("pattern", "by"),
+    [
+        (rb'="\d+"', b'="' + b"9" * 5000 + b'"'),
+        (rb" [0-9.e+]+$", b" 1.7e308"),
+        (rb" [0-9.e+]+$", b" -Inf"),
+    ],
+)
+def test_numbers_that_nothing_can_have_are_no_values(
+    exporter: str, pattern: bytes, by: bytes
+) -> None:
+    page = (PAGES / f"{exporter}.prom").read_bytes()
+    reading = PageReader(exporter_tables()).read(re.sub(pattern, by, page, flags=re.MULTILINE))
+    assert all(value is None or 0 <= value < 1 << 64 for value in reading.values or ())
+
+
 def test_matching_series_with_ports_takes_time_that_grows_with_their_number() -> None:
     """A refused interface costs as much among ten thousand as among ten."""
     page = b"".join(
