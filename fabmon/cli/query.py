@@ -11,6 +11,13 @@ from fabmon.cli.options import FILE, config_option, redact_option, topology_opti
 from fabmon.session.errors import UsageError
 
 _NAMES = ("status", "findings", "links", "jobs", "job", "history")
+METRICS = (
+    *("tx_bps", "rx_bps", "pause_rx", "pause_tx", "ecn", "errors", "drops"),
+    *("xoff", "stall", "cnp_sent", "cnp", "naks", "tx_drops", "damage", "flaps", "bus", "pcie"),
+    "non_rdma",
+)
+"""What can be asked of the history of a port: names of fabmon.query.questions, which takes long to
+import."""
 _OPTIONS = {"ports": "--links", "metrics": "--metric", "job": "--job NUMBER", "port": "--port PORT"}
 """Options of fields of questions that are not called as the field, and what those need."""
 
@@ -45,7 +52,11 @@ socket_option = click.option(
 )
 @click.option("--port", metavar="PORT", help="Of history: the port, as leaf1/swp5 or 'leaf1 up5'.")
 @click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help="Of history. May be repeated."
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help=f"Of history: {', '.join(METRICS)}. May be repeated.  [default: the first seven]",
 )
 @click.option(
     "--points",

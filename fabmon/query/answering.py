@@ -228,7 +228,7 @@ async def _history(source: Source, question: HistoryQuestion) -> HistoryAnswer:
             )
             for place, name in enumerate(columns)
         },
-        notes=not_known,
+        notes=not_known + ([series.note] if series.note else []),
     )
 
 
@@ -356,8 +356,8 @@ async def _sent(
     starts_ns = series.from_ns + np.arange(series.mean.shape[-1]) * series.part_ns
     is_known = np.isfinite(series.mean[0]).any(axis=0)
     together = np.where(is_known, np.nansum(series.mean[0], axis=0), np.nan)
-    is_after = starts_ns >= from_ns
-    return _mean(together[is_after & (starts_ns < to_ns)]), _mean(together[~is_after])
+    is_after, is_before = starts_ns >= from_ns, starts_ns + series.part_ns <= from_ns
+    return _mean(together[is_after & (starts_ns < to_ns)]), _mean(together[is_before])
 
 
 def _mean(values: Floats) -> float | None:

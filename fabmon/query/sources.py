@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Change, Finding, from_stored, moved
 from fabmon.analysis.scene import Scene
@@ -24,7 +25,9 @@ _MOST_CLOSED = 1000
 """Closed findings that a watch keeps."""
 _NOW_S = 10.0
 """A running watch answers for a time that is at most so long ago."""
-
+_MOST_READS = 128 * 900
+"""Nodes times ticks of a range that is read tick by tick, at most: it takes some ten seconds."""
+_EXACT = "values exact to 0.4 % of the minute's highest"
 
 Names = tuple[str, ...]
 
@@ -40,12 +43,14 @@ class KnownFinding:
 @dataclass(frozen=True, slots=True)
 class Series:
     """Values of some ports in equal parts of time: `highest` and `mean` are [columns, ports,
-    parts], NaN where nothing is known; part n begins at `from_ns` + n * `part_ns`."""
+    parts], NaN where nothing is known; part n begins at `from_ns` + n * `part_ns`. `note` says
+    where they are from, and how exact; empty where they are of the ticks."""
 
     from_ns: int
     part_ns: int
     highest: Floats
     mean: Floats
+    note: str = ""
 
 
 class Source(Protocol):
@@ -159,19 +164,11 @@ class WatchSource:
         each = -(-windows.shape[-1] // parts)
         missing = -windows.shape[-1] % each
         padded = np.pad(windows, ((0, 0), (0, 0), (missing, 0)), constant_values=np.nan)
-        blocks = padded.reshape(*padded.shape[:2], -1, each)
-        known = np.isfinite(blocks)
-        with np.errstate(invalid="ignore"):
-            mean = np.where(known, blocks, 0).sum(axis=-1) / np.where(
-                known.any(axis=-1), known.sum(axis=-1), np.nan
-            )
         end_ns = snapshot.time_ns - skipped * tick_ns
-        return Series(
-            end_ns - (padded.shape[-1] - 1) * tick_ns,
-            each * tick_ns,
-            np.fmax.reduce(blocks, axis=-1),
-            mean.astype(np.float32),
-        )
+        ticks = padded.shape[-1]
+        places = np.arange(ticks) // each
+        begin_ns = end_ns - (ticks - 1) * tick_ns
+        return _in_parts(padded, places, ticks // each, begin_ns, each * tick_ns)
 
 
 class RecordedSource:
@@ -224,13 +221,34 @@ class RecordedSource:
     async def series(
         self, ports: Names, columns: Names, range_ns: tuple[int, int], parts: int
     ) -> Series:
-        """From the recorded minutes, whose parts are 10 s long."""
-        bins = choose_bins(*range_ns, parts)
+        """From the ticks, of a longer range from the recorded minutes: their parts of 10 s and
+        more that have nothing from outside the range."""
+        from_ns, to_ns = range_ns
         try:
+            scene = await self.scene(to_ns, is_analysed=False)
+            tick_ns = max(1, int(scene.snapshot.interval_s * SECOND_NS))
+            ticks = (to_ns - from_ns) // tick_ns + 1
+            if ticks * max(1, len(scene.snapshot.statuses)) <= _MOST_READS:
+                times_ns, values = await self._past.values(ports, columns, from_ns, to_ns)
+                each = -(-ticks // parts)
+                places = (np.array(times_ns, np.int64) - from_ns) // (each * tick_ns)
+                return _in_parts(values, places, -(-ticks // each), from_ns, each * tick_ns)
+            bins = choose_bins(*range_ns, parts)
             tier = await self._past.tier(TierQuery(ports, columns, False, *bins), lambda done: None)
         except PastError as error:
             raise QueryError(str(error)) from None
-        return Series(tier.wanted.from_ns, tier.wanted.bin_ns, tier.highest, tier.mean)
+        found = await self._look()
+        starts_ns = tier.wanted.from_ns + np.arange(tier.wanted.bins) * tier.wanted.bin_ns
+        inside = (starts_ns >= from_ns) | (from_ns <= found.start_ns)
+        inside &= (starts_ns + tier.wanted.bin_ns <= to_ns) | (to_ns >= found.until_ns)
+        first = int(inside.argmax())
+        return Series(
+            int(starts_ns[first]),
+            tier.wanted.bin_ns,
+            tier.highest[..., inside],
+            tier.mean[..., inside],
+            f"from the recorded minutes: parts of 10 s or more inside the range, {_EXACT}",
+        )
 
     async def _look(self) -> RecordingContents:
         try:
@@ -240,6 +258,22 @@ class RecordedSource:
         if not found.start_ns:
             raise QueryError("the recording is empty")
         return found
+
+
+def _in_parts(
+    values: Floats, places: NDArray[np.intp], parts: int, from_ns: int, part_ns: int
+) -> Series:
+    """Values [columns, ports, ticks] in equal parts; `places` [ticks] are the parts of the ticks,
+    ascending."""
+    highest = np.full((*values.shape[:2], parts), np.nan, np.float32)
+    mean = highest.copy()
+    for place in np.unique(places).tolist():
+        of_part = values[..., places == place]
+        known = np.isfinite(of_part)
+        count = np.where(known.any(axis=-1), known.sum(axis=-1), np.nan)
+        highest[..., place] = np.fmax.reduce(of_part, axis=-1)
+        mean[..., place] = np.where(known, of_part, 0).sum(axis=-1) / count
+    return Series(from_ns, part_ns, highest, mean)
 
 
 def _known(finding: Finding, snapshot: Snapshot) -> KnownFinding:

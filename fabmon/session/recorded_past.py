@@ -13,9 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.scene_cache import SceneCache
+from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
@@ -127,6 +130,12 @@ class RecordedPast:
         """Highest and mean values over hours or days."""
         with _readable():
             return await self._tiers.of(query, on_progress)
+
+    async def values(
+        self, ports: Sequence[str], columns: Sequence[str], from_ns: int, until_ns: int
+    ) -> tuple[list[int], Floats]:
+        """What columns of HEAT of some ports were at each tick between two times."""
+        return await self._read(lambda: self._values(ports, columns, from_ns, until_ns))
 
     async def close(self) -> None:
         """Stop all reads, and close the recordings that were opened here."""
@@ -286,6 +295,27 @@ class RecordedPast:
                 break
             last = following
         return None if last is None else self._show(last, timeline)
+
+    def _values(
+        self, ports: Sequence[str], columns: Sequence[str], from_ns: int, until_ns: int
+    ) -> tuple[list[int], Floats]:
+        feed, pipeline = self._begin(self._open(), from_ns)
+        self._position_ns = 0
+        places = [HEAT.index(column) for column in columns]
+        times_ns, found = list[int](), list[Floats]()
+        while (tick := self._tick(feed)) is not None and tick.time_ns <= until_ns:
+            snapshot = pipeline.history.accept(tick)
+            if tick.time_ns < from_ns:
+                continue
+            rows = snapshot.fabric.rows_of(ports)
+            values = np.full((len(columns), len(ports)), np.nan, np.float32)
+            for place, port in enumerate(ports):
+                if port in rows:
+                    values[:, place] = snapshot.heat[places, rows[port]]
+            times_ns.append(tick.time_ns)
+            found.append(values)
+        empty = np.full((len(columns), len(ports), 0), np.nan, np.float32)
+        return times_ns, np.stack(found, axis=-1) if found else empty
 
     def _show(self, scene: Scene, timeline: Timeline) -> Scene:
         """A scene with the recorded worst moments of its findings, and the events before it.

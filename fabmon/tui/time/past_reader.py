@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -97,6 +97,15 @@ class PastReader(Protocol):
         """Highest and mean values of ports over hours or days, as far as minutes are recorded.
 
         May take seconds, in a thread of its own; `on_progress` gets the share done, 0 to 1.
+        """
+
+    async def values(
+        self, ports: Sequence[str], columns: Sequence[str], from_ns: int, until_ns: int
+    ) -> tuple[list[int], Floats]:
+        """The times (ns) of the ticks between two times, both included, and what columns of HEAT of
+        some ports (ids) were then: [columns, ports, ticks], NaN where nothing is known.
+
+        Reads all nodes of every tick.
         """
 
     async def close(self) -> None:

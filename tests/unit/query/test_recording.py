@@ -11,8 +11,10 @@ import jsonschema
 import msgspec
 import pytest
 
+from fabmon.cli.query import METRICS
+from fabmon.fabric.snapshot import HEAT
 from fabmon.query.answers import Answer, schema
-from fabmon.query.questions import question_of
+from fabmon.query.questions import DEFAULT_METRICS, question_of
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
 from fabmon.session.query_run import query
@@ -159,7 +161,7 @@ def test_the_history_of_a_port(recorded: Path) -> None:
     by_name = asked(recorded, "history", port="leaf1 up3", points=20, metrics=["tx_bps", "errors"])
     by_id = asked(recorded, "history", port=by_name["id"], points=20, metrics=["tx_bps", "errors"])
     assert by_name == by_id
-    assert by_name["part_s"] == 10
+    assert by_name["part_s"] == 5
     assert list(by_name["metrics"]) == ["tx_bps", "errors"]
     curve = by_name["metrics"]["tx_bps"]
     assert len(curve["highest"]) == len(curve["mean"]) == len(by_name["times"]) <= 20
@@ -167,6 +169,37 @@ def test_the_history_of_a_port(recorded: Path) -> None:
     full = [time for time, v in zip(by_name["times"], share, strict=True) if v and v > 0.95]
     assert full
     assert all("14:06:50" <= time[11:19] <= "14:07:30" for time in full)
+
+
+def test_the_history_of_a_port_is_that_of_the_asked_range_and_of_the_other_outputs(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link is full from 14:07:01 to 14:07:25, and no more a second later."""
+    asked_for: dict[str, Any] = {"port": "leaf1 up3", "metrics": ["tx_bps"], "from_": "14:07:26"}
+    found = asked(recorded, "history", **asked_for, to="14:07:32", points=2)
+    curve = found["metrics"]["tx_bps"]
+    links = [
+        asked(recorded, "links", at=f"14:07:{second}", ports=["leaf1/swp7"], limit=1000)["links"]
+        for second in range(26, 33)
+    ]
+    exact = [each["tx_bps"] for (each,) in links]
+    assert found["notes"] == []
+    assert found["times"] == ["2026-11-21T14:07:26Z", "2026-11-21T14:07:30Z"]
+    assert curve["highest"] == [max(exact[:4]), max(exact[4:])]
+    assert curve["mean"][1] == pytest.approx(sum(exact[4:]) / 3, rel=1e-5)
+
+    monkeypatch.setattr("fabmon.query.sources._MOST_READS", 0)
+    found = asked(recorded, "history", **asked_for, to="14:07:52")
+    assert found["times"] == ["2026-11-21T14:07:30Z", "2026-11-21T14:07:40Z"]
+    assert "parts of 10 s or more inside the range" in found["notes"][0]
+    whole = asked(recorded, "history", port="leaf1 up3", metrics=["tx_bps"])
+    assert whole["times"][0] == "2026-11-21T14:06:40Z"
+    assert asked(recorded, "history", **asked_for, to="14:07:29")["times"] == []
+
+
+def test_the_help_names_the_metrics_of_a_history() -> None:
+    assert METRICS[: len(DEFAULT_METRICS)] == DEFAULT_METRICS
+    assert set(METRICS) == set(HEAT)
 
 
 @pytest.mark.parametrize(
