@@ -268,6 +268,11 @@ def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:
     return passed_s if passed_s >= STALE_READS * snapshot.interval_s else None
 
 
+def holds(finding: Finding, snapshot: Snapshot) -> bool:
+    """Whether a finding is open, and its condition held in the last ticks."""
+    return finding.until_ns is None and unseen_s(finding, snapshot) is None
+
+
 def last_held_ns(finding: Finding, snapshot: Snapshot) -> int | None:
     """When the condition of a finding last held: the time of its text and evidence. None while it
     holds. Of a closed finding without `seen_ns`, its end."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fabmon.analysis import causes
-from fabmon.analysis.finding import Change
+from fabmon.analysis.finding import Change, holds
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
@@ -186,7 +186,9 @@ def table(scene: Scene) -> str:
 def _summary(scene: Scene) -> Iterator[str]:
     snapshot = scene.snapshot
     ports = sum(len(node.ports) for node in snapshot.fabric.nodes)
-    found = plural(len(scene.findings), "finding")
+    held = sum(holds(finding, snapshot) for finding in scene.findings)
+    found, faded = plural(held, "finding"), len(scene.findings) - held
+    found += f" and {faded} that no longer hold{'s' if faded == 1 else ''}" if faded else ""
     watched_s = (snapshot.seq + 1) * snapshot.interval_s
     if not scene.findings and unknown_ports(snapshot).all():
         found = "nothing is known: no port has a rate"

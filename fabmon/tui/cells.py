@@ -1,6 +1,6 @@
 """Cells of the heatmap: the 16-bit code of each cell, and how a code is drawn.
 
-A code is a level (0 is idle) with the flags FLAGGED, STALE and SELECTED, or a special code.
+A code is a level (0 is idle) with the flags FLAGGED, FADED, STALE and SELECTED, or a special code.
 Codes are computed for all ports at once; each code is turned into text and style once.
 """
 
@@ -50,6 +50,10 @@ SELECTED = 0x400
 
 MUTED = 0x800
 """A port that the filter does not match; a flag, also of special codes."""
+
+FADED_MARK = "△"
+FADED = 0x1000
+"""A port of a finding that no longer holds; a flag of levels."""
 
 NUMBERED = 3
 """Cells of this width or wider show their number, narrower ones a digit if the user wants it."""
@@ -139,10 +143,12 @@ def encode(
     broken: Iterable[int] = (),
     ticks: int = 1,
     doubtful: Iterable[int] = (),
+    faded: Iterable[int] = (),
 ) -> Codes:
     """[ports]: the code of every port, of the highest value in the last `ticks` ticks. `flagged`
-    are the rows of ports that findings name, `broken` those that are drawn as down because links
-    of theirs are, `doubtful` those whose traffic is not what they count.
+    are the rows of ports that findings name, `faded` those of findings that no longer hold,
+    `broken` those that are drawn as down because links of theirs are, `doubtful` those whose
+    traffic is not what they count.
 
     `line_rate_bps` [ports] are the last known line rates: a stale port keeps its last colour.
     """
@@ -155,6 +161,7 @@ def encode(
     rows = np.fromiter(flagged, dtype=np.intp)
     exact = np.searchsorted(levels.edges, values[rows], "right").astype(np.uint16)
     codes[rows] = exact | FLAGGED
+    codes[np.fromiter(faded, dtype=np.intp)] |= FADED
     codes[stale] = codes[stale] & LEVEL | STALE
     codes[absent] = ABSENT
     if heat.counted_by:
@@ -186,7 +193,9 @@ class Look:
         if code & MUTED:
             return self.picture(code & ~(MUTED | SELECTED), width)[0], palette.rule
         if code & SELECTED:
-            return self._selected(code & ~SELECTED, width)
+            return self._selected(code & ~(SELECTED | FADED), width)
+        if code & FADED:
+            return self._faded(code & ~FADED, width)
         stale = bool(code & STALE)
         kind = code & ~STALE
         if kind == NOTHING:
@@ -222,6 +231,12 @@ class Look:
             number = self.levels.texts[level][1].rjust(2)
             return "▲▲" if FULL in number else number
         return self._number(level, width, "▲")
+
+    def _faded(self, code: int, width: int) -> tuple[str, Style]:
+        """An ordinary cell, with the mark of a finding that no longer holds."""
+        text, style = self.picture(code, width)
+        is_level = self._is_numbered(width) and code <= LEVEL
+        return self._number(code, width, FADED_MARK) if is_level else text[:-1] + FADED_MARK, style
 
     def _selected(self, code: int, width: int) -> tuple[str, Style]:
         """A cell with the mark of the selection; in one column, another mark is reversed."""

@@ -132,9 +132,10 @@ job
     a job of Slurm, asked every 30 s, or known by the processes that use RDMA. Where no scheduler is
     known: the hosts whose traffic moves together.
 last seen △
-    the condition of a finding has not been true for this long. The finding stays open for a while,
-    because a condition that stops with the job returns with it; its numbers are of that time. Most
-    conditions are of the last 10 s, so the trouble itself may have ended up to 10 s earlier.
+    the condition of a finding has not been true for this long; it is not counted with ▲. It stays
+    open for a while, because a condition that stops with the job returns with it; its numbers are
+    of that time. Most conditions are of the last 10 s, so the trouble itself may have ended up to
+    10 s earlier.
 kernel
     a message of the node's kernel about a NIC, GPU or PCIe; ✖: the device does not work any more.
 leaf

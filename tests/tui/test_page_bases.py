@@ -95,3 +95,27 @@ def test_what_a_slow_receiver_receives_is_of_the_second_in_which_it_pauses_most(
     title, shown = (each.text for each in pause_tree(Canvas(ctx, finding))[:2])
     assert f"32.0 % pauses others  receives {bit_rate(received[-3])}" in shown
     assert "at 14:07:27Z, when they waited most" in title
+
+
+@pytest.mark.parametrize("color", ["truecolor", "none"])
+async def test_a_finding_that_no_longer_holds_is_a_hollow_triangle_in_every_view(
+    color: str,
+) -> None:
+    """Also at its port's cell, and it is not counted with those that hold."""
+    scene = COLLISION.scene(70)
+    (held,) = scene.findings
+    faded = msgspec.structs.replace(held, seen_ns=scene.snapshot.time_ns - 9 * 10**9)
+    async with running(size=(140, 44), color=color) as run:
+        await run.send(replace(scene, findings=(faded,), events=()))
+        keys = ("2", "3", "5", "7", "4", "enter", "w", "1")
+        for key in ("", *keys):
+            if key:
+                await run.press(key)
+            assert "▲ 0 findings" in run.lines[0]
+            assert "△ 1" in run.lines[0]
+            shown = run.text.replace("▲ 0 findings", "").replace("▲ flagged", "")
+            assert "▲" not in shown, key
+            assert key in ("3", "5", "7") or "△" in shown.replace("△ 1", ""), key
+        label = COLLISION.fabric.ports[held.rows[0]].display_name
+        await run.press("colon", *label, "enter")
+        assert "△ ECMP collision" in run.text

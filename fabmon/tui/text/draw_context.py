@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis import causes
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.finding import Finding, Trait
+from fabmon.analysis.finding import Finding, Trait, holds
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched, Term
 from fabmon.fabric.model import GPU, NVLINK, Fabric
@@ -199,8 +199,21 @@ class DrawContext:
 
     @cached_property
     def flagged_rows(self) -> set[int]:
-        """Rows of the flagged ports: see `flagged_rows` below."""
-        return flagged_rows(self.scene)
+        """Rows of the first port of each finding that holds, without ports that are down or
+        stale."""
+        return self._first_rows(True)
+
+    @cached_property
+    def faded_rows(self) -> set[int]:
+        """Likewise of findings that are open, but no longer hold; without the flagged ones."""
+        return self._first_rows(False) - self.flagged_rows
+
+    def _first_rows(self, is_held: bool) -> set[int]:
+        scene = self.scene
+        found = [each for each in scene.findings if holds(each, scene.snapshot) is is_held]
+        gone = scene.snapshot.stale | (scene.snapshot.up == 0)
+        rows = {finding.rows[0] for finding in found if finding.rows}
+        return {row for row in rows if row < len(gone) and not gone[row]}
 
     def sized(self, width: int, height: int | None = None) -> DrawContext:
         """The same, drawn in other room."""
@@ -243,6 +256,7 @@ class DrawContext:
             broken_gpu_rows(self.scene),
             self.peak_ticks if metric is None else 1,
             self.scene.doubtful_rows,
+            self.faded_rows,
         )
         if self.time.is_reading:
             codes[codes == ABSENT] = READING
@@ -272,10 +286,3 @@ def broken_gpu_rows(scene: Scene) -> set[int]:
     if of_links:
         found |= {each.row for each in fabric.ports if (each.node, each.name) in of_links}
     return found
-
-
-def flagged_rows(scene: Scene) -> set[int]:
-    """Rows of the first port of each open finding, without ports that are down or stale."""
-    rows = {finding.rows[0] for finding in scene.findings if finding.rows}
-    gone = scene.snapshot.stale | (scene.snapshot.up == 0)
-    return {row for row in rows if row < len(gone) and not gone[row]}

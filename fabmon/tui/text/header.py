@@ -10,6 +10,7 @@ import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.detectors.link_down import CAUSE as LINK_DOWN
+from fabmon.analysis.finding import holds
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
@@ -17,6 +18,7 @@ from fabmon.fabric.time_wording import date_time, duration, full_units, lag, tim
 from fabmon.fabric.wording import byte_count, rate
 from fabmon.tui.cells import (
     DOUBTFUL,
+    FADED_MARK,
     FULL,
     MUTED,
     NUMBERED,
@@ -234,13 +236,15 @@ def _damage(ctx: HeaderContext) -> list[_Part]:
 
 def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
     up, total = nodes_up(scene)
-    findings, down = len(scene.findings), len(down_links(scene))
+    findings = sum(holds(finding, scene.snapshot) for finding in scene.findings)
+    faded, down = len(scene.findings) - findings, len(down_links(scene))
     word = "finding" if findings == 1 else "findings"
     nodes = palette.text if up == total else palette.gone
     return [
         (0, [(f"{up}/{total}", nodes), (" nodes", palette.dim)]),
         (2, [(str(cables), palette.text), (" link" if cables == 1 else " links", palette.dim)]),
         (0, [(f"▲ {findings} {word}", palette.accent if findings else palette.dim)]),
+        *([(1, [(f"{FADED_MARK} {faded}", palette.dim)])] if faded else []),
         (0, [(f"✖ {down} down", palette.gone if down else palette.dim)]),
     ]
 

@@ -22,6 +22,8 @@ from fabmon.fabric.wording import per_second, percent
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
+    FADED,
+    FADED_MARK,
     FLAGGED,
     LEVEL,
     MUTED,
@@ -40,6 +42,7 @@ from fabmon.tui.text.heatmap_row_layout import PartTexts, placed_texts
 
 _GONE = (NodeState.LOST, NodeState.FAILED)
 _IS_DOWN, _IS_FLAGGED, _IS_SELECTED, _IS_MUTED, _IS_MATCHED = 1, 2, 4, 8, 16
+_IS_FADED = 32
 _MOST_SAMPLES = 400_000
 """Samples that the curves of one screen are made from, at most: they are read at every tick."""
 
@@ -57,11 +60,12 @@ def combined(codes: Codes, starts: NDArray[np.intp]) -> Codes:
     what is stale as a whole, absent what is absent as a whole."""
     if not len(starts):
         return np.empty(0, np.uint16)
-    bare = codes & ~np.uint16(SELECTED | STALE | MUTED)
+    bare = codes & ~np.uint16(SELECTED | STALE | MUTED | FADED)
     is_level = bare < ABSENT
     level = np.maximum.reduceat(np.where(is_level, bare & LEVEL, 0), starts)
     flags = np.bitwise_or.reduceat(np.where(is_level, codes & FLAGGED, 0), starts)
-    flags |= np.bitwise_or.reduceat(codes & SELECTED, starts)
+    flags |= np.bitwise_or.reduceat(codes & (SELECTED | FADED), starts)
+    flags &= ~np.where(flags & FLAGGED, FADED, 0).astype(np.uint16)
     flags |= np.bitwise_and.reduceat(codes & (STALE | MUTED), starts)
     special = np.maximum.reduceat(np.where(is_level, 0, bare), starts)
     has_level = np.logical_or.reduceat(is_level, starts)
@@ -161,7 +165,8 @@ class HeatmapRows:
             if node is not None and status is not None and not node.ports:
                 why = f"{status.state}: {status.reason}" if status.reason else str(status.state)
             bit, age_s = bits[number], ages_s[number]
-            sign = "✖" if gone or bit & _IS_DOWN else "▲" if bit & _IS_FLAGGED else " "
+            sign = "▲" if bit & _IS_FLAGGED else FADED_MARK if bit & _IS_FADED else " "
+            sign = "✖" if gone or bit & _IS_DOWN else sign
             value, port = peaks.get(number, ("", ""))
             made.append(
                 PartTexts(
@@ -184,12 +189,14 @@ class HeatmapRows:
         return [part for parts in self._grid.rows for part in parts]
 
     def _marks(self, cells: Codes) -> list[int]:
-        """For every part, whether one of its cells is down, flagged, selected, muted, not muted."""
-        bare = cells & ~np.uint16(SELECTED | STALE | MUTED)
+        """For every part, whether one of its cells is down, flagged, faded, selected, muted, not
+        muted."""
+        bare = cells & ~np.uint16(SELECTED | STALE | MUTED | FADED)
         bits = np.zeros(cells.size + 1, np.uint8)
         bits[:-1] = np.where(
             bare == DOWN, _IS_DOWN, np.where((bare < ABSENT) & (bare & FLAGGED > 0), _IS_FLAGGED, 0)
         ).ravel()
+        bits[:-1][(cells & FADED).ravel() > 0] |= _IS_FADED
         bits[:-1][(cells & SELECTED).ravel() > 0] |= _IS_SELECTED
         muted, there = (cells & MUTED).ravel() > 0, (cells != NOTHING).ravel()
         bits[:-1][muted] = 0

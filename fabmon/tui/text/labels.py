@@ -10,13 +10,14 @@ from rich.style import Style
 
 from fabmon.analysis import causes
 from fabmon.analysis.evidence.flow_control import uses_credits
-from fabmon.analysis.finding import Finding, Trait, unseen_s
+from fabmon.analysis.finding import Finding, Trait, holds
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.routing_mode import NOT_REPORTED
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import label_runs, name_list
+from fabmon.tui.cells import FADED_MARK
 from fabmon.tui.line import Line, Span, fit, peer
 from fabmon.tui.metrics import traffic_parts
 from fabmon.tui.palette import Palette
@@ -75,16 +76,11 @@ def finding_mark(finding: Finding) -> str:
     return "✖" if is_gone(finding) else "▲"
 
 
-def finding_style(finding: Finding, palette: Palette) -> Style:
-    """The colour of a finding's mark and title."""
-    return palette.gone if is_gone(finding) else palette.accent
-
-
 def finding_sign(finding: Finding, snapshot: Snapshot, palette: Palette) -> tuple[str, Style]:
     """A finding's mark and colour; `△`, dimmed, where its condition does not hold any more."""
-    if finding.until_ns is not None or unseen_s(finding, snapshot) is not None:
-        return "△", palette.dim
-    return finding_mark(finding), finding_style(finding, palette)
+    if not holds(finding, snapshot):
+        return FADED_MARK, palette.dim
+    return finding_mark(finding), palette.gone if is_gone(finding) else palette.accent
 
 
 def subject_name(finding: Finding, fabric: Fabric) -> str:
@@ -148,9 +144,10 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
         values += traffic[:most]
         more += traffic[most:]
     more += [
-        (f"{finding_mark(finding)} {cause_title(finding)}", finding_style(finding, palette))
+        (f"{sign} {cause_title(finding)}", style)
         for finding in ctx.scene.findings
         if row in finding.rows
+        for sign, style in [finding_sign(finding, snapshot, palette)]
     ]
     for name in (both_ends(port, ctx.fabric), port.display_name):
         parts: list[Span] = [(f" {name}", palette.strong), state, *values]
@@ -189,10 +186,17 @@ def port_state(scene: Scene, row: int) -> str:
 
 
 def port_sign(ctx: DrawContext, rows: set[int]) -> tuple[str, Style]:
-    """The mark of a port or link with these rows: `✖` down, `▲` flagged, else blank."""
+    """The mark of a port or link with these rows: `✖` down, else as `flag_sign`."""
     if any(ctx.snapshot.up[row] == 0 for row in rows):
         return "✖", ctx.palette.gone
-    return ("▲", ctx.palette.accent) if rows & ctx.flagged_rows else (" ", ctx.palette.text)
+    return flag_sign(ctx, rows)
+
+
+def flag_sign(ctx: DrawContext, rows: set[int]) -> tuple[str, Style]:
+    """`▲` flagged, `△` of a finding that no longer holds, else blank."""
+    if rows & ctx.flagged_rows:
+        return "▲", ctx.palette.accent
+    return (FADED_MARK, ctx.palette.dim) if rows & ctx.faded_rows else (" ", ctx.palette.text)
 
 
 def pcie_text(info: Mapping[str, Any]) -> str:

@@ -360,7 +360,8 @@ def _recorded_differences(ctx: DrawContext) -> list[Line]:
         if findings:
             lines += [line(("", palette.text)), line((f" {title}", palette.strong))]
         for finding in findings:
-            since = f"{labels.finding_mark(finding)} {time_of_day(finding.since_ns)}"
+            sign, _ = labels.finding_sign(finding, ctx.snapshot, palette)
+            since = f"{sign} {time_of_day(finding.since_ns)}"
             name = f"{labels.cause_title(finding)} {labels.subject_name(finding, ctx.fabric)}"
             name = fit(name, max(0, ctx.width - 16))
             lines.append(line((f"   {since} ", palette.dim), (name, palette.text)))

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rich.style import Style
 
+from fabmon.analysis.finding import holds
 from fabmon.analysis.job_placement import placement_text
 from fabmon.analysis.job_summary import JobSummary, job_summaries
 from fabmon.fabric.hosts.nodesets import fold
@@ -24,6 +25,7 @@ from fabmon.fabric.wording import (
     plural,
     rounded_percent,
 )
+from fabmon.tui.cells import FADED_MARK
 from fabmon.tui.line import (
     JobTarget,
     Line,
@@ -237,7 +239,8 @@ def _summary(ctx: DrawContext, jobs: Sequence[Job]) -> Line:
         (f" {plural(len(jobs), 'job')}", palette.strong),
         (f"{of} on {len(busy)} of {plural(len(hosts), 'host')}", palette.text),
     ]
-    named = {label for finding in ctx.scene.findings for label in finding.jobs}
+    held = [each for each in ctx.scene.findings if holds(each, ctx.snapshot)]
+    named = {label for finding in held for label in finding.jobs}
     hurt = sum(job.label in named for job in jobs)
     if hurt:
         spans.append((f"   ▲ {hurt} with findings", palette.accent))
@@ -291,13 +294,10 @@ def _row(
     for each in columns:
         text = each.text(job, ctx)
         spans.append((f"  {_aligned(each, text)}", _style(each, job, text, palette)))
-    count = f"▲ {len(job.findings)}" if job.findings else _ABSENT
-    spans.append(
-        (
-            f"  {right(count, len(_findings_title(ctx)))}",
-            palette.accent if job.findings else palette.dim,
-        )
-    )
+    held = sum(holds(each, ctx.snapshot) for each in job.findings)
+    sign, style = ("▲", palette.accent) if held else (FADED_MARK, palette.dim)
+    count = f"{sign} {held or len(job.findings)}" if job.findings else _ABSENT
+    spans.append((f"  {right(count, len(_findings_title(ctx)))}", style))
     return line(*spans, target=JobTarget(job.job.number))
 
 
@@ -306,10 +306,11 @@ def _findings_title(ctx: DrawContext) -> str:
 
 
 def _mark(job: JobSummary, ctx: DrawContext) -> Span:
-    """The sign of the most severe finding."""
+    """The sign of the most severe finding, of those that hold if any does."""
     if not job.findings:
         return "   ", ctx.palette.text
-    sign, accent = labels.finding_sign(job.findings[0], ctx.snapshot, ctx.palette)
+    first = min(job.findings, key=lambda each: not holds(each, ctx.snapshot))
+    sign, accent = labels.finding_sign(first, ctx.snapshot, ctx.palette)
     return f" {sign} ", accent
 
 

@@ -15,6 +15,7 @@ from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix, do
 from fabmon.fabric.wording import ABSENT, Unit, plural, rate
 from fabmon.tui.cells import (
     DOWN,
+    FADED,
     FLAGGED,
     LEVEL,
     NOTHING,
@@ -248,7 +249,7 @@ def _worst(links: tuple[TierLink, ...], codes: _Codes) -> tuple[int, int]:
 
 def _order(code: int) -> tuple[bool, bool, bool, int]:
     """Down before flagged, flagged before known; then by utilisation."""
-    kind = code & ~(STALE | SELECTED)
+    kind = code & ~(STALE | SELECTED | FADED)
     is_level = kind <= (FLAGGED | LEVEL)
     return kind == DOWN, bool(is_level and code & FLAGGED), is_level, code & LEVEL
 
@@ -295,10 +296,9 @@ def pair_page(
     rows = {row for link in links for row in link if row is not None}
     for finding in ctx.scene.findings:
         if rows & set(finding.rows):
-            title = f"{labels.finding_mark(finding)} {labels.cause_title(finding)}"
-            text = f"{title}: {sentence(finding, ctx.snapshot)}"
-            style, target_ = labels.finding_style(finding, palette), FindingTarget(finding.key)
-            lines += paragraph(text, ctx.width, style, target_, indent=1)
+            sign, style = labels.finding_sign(finding, ctx.snapshot, palette)
+            text = f"{sign} {labels.cause_title(finding)}: {sentence(finding, ctx.snapshot)}"
+            lines += paragraph(text, ctx.width, style, FindingTarget(finding.key), indent=1)
     return lines
 
 
@@ -327,8 +327,8 @@ def pair_summary(ctx: DrawContext, pair: PairTarget, links: tuple[TierLink, ...]
         spans.append((f"✖ {gone} down  ", palette.gone))
     for finding in ctx.scene.findings:
         if rows & set(finding.rows[:1]):
-            text = f"{labels.finding_mark(finding)} {labels.cause_title(finding)}  "
-            spans.append((text, labels.finding_style(finding, palette)))
+            sign, style = labels.finding_sign(finding, snapshot, palette)
+            spans.append((f"{sign} {labels.cause_title(finding)}  ", style))
     return Line(tuple(spans))
 
 

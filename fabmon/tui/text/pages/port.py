@@ -81,9 +81,8 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
         lines += paragraph(does, ctx.width, palette.text, indent=1)
     for finding in ctx.scene.findings:
         if row in finding.rows:
-            title = f"{labels.finding_mark(finding)} {labels.cause_title(finding)}"
-            text = f"{title}: {sentence(finding, ctx.snapshot)}"
-            style = labels.finding_style(finding, palette)
+            sign, style = labels.finding_sign(finding, ctx.snapshot, palette)
+            text = f"{sign} {labels.cause_title(finding)}: {sentence(finding, ctx.snapshot)}"
             lines += paragraph(text, ctx.width, style, indent=1)
     lines += [*charts(ctx, port, shown), *burst_section(ctx, port), *flows.of_port(ctx, port)]
     if port.role == GPU:

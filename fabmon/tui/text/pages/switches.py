@@ -9,6 +9,7 @@ from fabmon.fabric.wording import Unit, bit_rate, compact, number, percent, plur
 from fabmon.tui.heatmap_units import ports_of_role
 from fabmon.tui.line import Hit, Line, NodeTarget, PortTarget, Span, fit, flow, line, right
 from fabmon.tui.palette import Depth, Palette
+from fabmon.tui.text import labels
 from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.draw_context import DrawContext
 
@@ -63,8 +64,8 @@ def _title(ctx: DrawContext, node: Node, ports: tuple[Port, ...]) -> list[Line]:
 def _bank(ctx: DrawContext, ports: tuple[Port, ...]) -> list[Line]:
     """The labels of some ports, then for tx and rx bars `_ROWS` high with a number under each."""
     palette, snapshot = ctx.palette, ctx.snapshot
-    labels = [(fit(f" {port.label}", _PITCH), palette.dim) for port in ports]
-    lines = [line((" " * _LABEL, palette.text), *labels)]
+    names = [(fit(f" {port.label}", _PITCH), palette.dim) for port in ports]
+    lines = [line((" " * _LABEL, palette.text), *names)]
     unit = ctx.unit
     head = unit if unit is Unit.PERCENT else f"{_prefix(ctx, ports)}{unit[1:]}"
     for name, values in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util)):
@@ -97,8 +98,8 @@ def _column(share: float, row: int, palette: Palette) -> str:
 
 def _sign(ctx: DrawContext, port: Port, row: int) -> Span:
     """The mark beside a bar: at its top of a flagged port, below if its finding is selected."""
-    if row == _ROWS - 1 and port.row in ctx.flagged_rows:
-        return "▲", ctx.palette.accent
+    if row == _ROWS - 1 and (sign := labels.flag_sign(ctx, {port.row}))[0] != " ":
+        return sign
     if row == _ROWS - 2 and ctx.selection is not None and port.row in ctx.selection.rows:
         return ctx.palette.selection_mark, ctx.palette.strong
     return " ", ctx.palette.text

@@ -227,12 +227,12 @@ class Waterfall:
         palette, fabric = self.ctx.palette, self.ctx.fabric
         block = CellBlock(self._before, self.cell, self.cell, 0, self.columns)
         end = self._before + self.columns * self.cell
-        made = []
+        made, mark = [], Canvas(self.ctx, self.finding).subject_mark
         for port, last in zip(self.ports, self.values[:, -1].tolist(), strict=True):
             is_subject = port.row == self.finding.rows[0] or port.id == self.finding.subject
             name = fit(labels.link_name(port, fabric), self._before - _MARK - 1)
             texts = (
-                (1, "▲" if is_subject else " ", palette.accent),
+                (1, mark if is_subject else " ", palette.accent),
                 (_MARK, name, palette.strong if is_subject else palette.text),
                 (end, right(self.say(last), _VALUE), palette.text),
             )

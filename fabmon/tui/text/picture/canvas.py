@@ -10,7 +10,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.finding import Finding, shown_moment, shown_ns
+from fabmon.analysis.finding import Finding, holds, shown_moment, shown_ns
 from fabmon.analysis.recent_load import (
     OF_FULL_LINKS,
     RECENT_S,
@@ -23,6 +23,7 @@ from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.fabric.wording import RATE, per_second, percent, rate
+from fabmon.tui.cells import FADED_MARK
 from fabmon.tui.line import Hit, Line, PortTarget, Span, fit, line, paragraph, right
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text import chart
@@ -77,6 +78,11 @@ class Canvas:
         known = self.fabric.ports
         rows = [row for row in self.finding.rows if 0 <= row < len(known)]
         return [known[row] for row in rows if known[row].node]
+
+    @property
+    def subject_mark(self) -> str:
+        """The mark of the port or host at fault."""
+        return "▲" if holds(self.finding, self.snapshot) else FADED_MARK
 
     def is_subject(self, port: Port) -> bool:
         """Whether this port is the one at fault."""
@@ -307,9 +313,8 @@ def _bar(
     share, unit = loads.share(port.row), canvas.ctx.unit
     load = rate(loads.bps[port.row], float(snapshot.line_rate_bps[port.row]), unit)
     down, is_subject = canvas.is_down(port.row), canvas.is_subject(port)
-    mark, accent = (
-        ("✖", palette.gone) if down else ("▲", palette.accent) if is_subject else (" ", palette.tx)
-    )
+    mark, accent = (canvas.subject_mark, palette.accent) if is_subject else (" ", palette.tx)
+    mark, accent = ("✖", palette.gone) if down else (mark, accent)
     room = max(_LEAST_BAR, width - len(name) - RATE - 6 - _NOTES)
     bar = canvas.bar(share, room)
     spans: list[Span] = [(f"   {name}", palette.strong if is_subject else palette.text)]

@@ -95,7 +95,7 @@ def host_peers(canvas: Canvas) -> list[Line]:
         now = rate(float(values[-1]), float("nan"), canvas.ctx.unit)
         lines.append(
             line(
-                (f" {'▲' if is_subject else ' '} ", palette.accent),
+                (f" {canvas.subject_mark if is_subject else ' '} ", palette.accent),
                 (fit(node.name, _NAME), palette.strong if is_subject else palette.text),
                 (chart.spark(values, columns, top), palette.accent if is_subject else palette.tx),
                 (f" {right(now, RATE)}", palette.text),

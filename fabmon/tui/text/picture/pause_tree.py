@@ -17,7 +17,6 @@ from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.fabric.wording import label_runs, percent, plural, rate
 from fabmon.tui.line import Line, NodeTarget, PortTarget, Target, fit, line, peer, right
-from fabmon.tui.text.labels import finding_mark
 from fabmon.tui.text.picture.canvas import Canvas
 
 _BAR = 10
@@ -126,7 +125,7 @@ def _root(canvas: Canvas, worst: _Second) -> Line:
     is_incast = canvas.finding.cause == incast.CAUSE.name
     does = "others wait" if is_incast or port.kind == _INFINIBAND else "pauses others"
     return line(
-        (f" {finding_mark(canvas.finding)} {fit(port.display_name, _NAME + 8)}", palette.accent),
+        (f" {canvas.subject_mark} {fit(port.display_name, _NAME + 8)}", palette.accent),
         (canvas.bar(share, _BAR), palette.accent),
         (f" {right(percent(share), 6)} {does}  receives {received}", palette.text),
         target=PortTarget(port.row),
