@@ -123,8 +123,9 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
         subject=ports[row].id,
         rows=(row, *(int(each) for each in group.rows if each != row)),
         text=(
-            f"{structure.label(row)}{towards} sends at {causes.utilisation(found, t)}"
-            f" while {links} average {rounded_percent(found.group_busy)}: {lost}"
+            f"{structure.label(row)}{towards} sends at"
+            f" {causes.utilisation(inputs.snapshot, found, t)} while {links} average"
+            f" {rounded_percent(found.group_busy)}: {lost}"
             f"{f'; idle: {name_list(idle)}' if idle else ''}"
             f"{_by_routing(group.routing)}"
             f"{'; above 100 % is impossible: its line rate is wrong' if is_wrong else ''}"

@@ -68,7 +68,8 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
         subject=structure.fabric.ports[row].id,
         rows=(*rows, *(each for each in waiting if each not in rows)),
         text=(
-            f"{structure.label(row)} receives at {causes.utilisation(found, t)} from {senders}"
+            f"{structure.label(row)} receives at {causes.utilisation(inputs.snapshot, found, t)}"
+            f" from {senders}"
             f"{causes.names(structure, found)}, which lose {causes.loss(found)}"
         ),
         evidence=(

@@ -49,9 +49,9 @@ def oversubscription(inputs: DetectorInput, model: BottleneckModel) -> Iterator[
 def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
     structure, group = inputs.structure, found.group
     which = f"links into {group.node}" if group.is_inward else f"uplinks of {group.node}"
-    in_bursts = ""
+    window, in_bursts = causes.window(inputs.snapshot, t), ""
     if causes.is_in_bursts(found, t):
-        in_bursts = f" in bursts, {rounded_percent(found.busy / found.peak_util)} of the time"
+        in_bursts = f" in bursts, {rounded_percent(found.busy / found.peak_util)} of {window}"
     return Condition(
         cause=CAUSE.name,
         severity=CAUSE.severity,
@@ -59,7 +59,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
         rows=tuple(group.rows[np.argsort(-np.nan_to_num(found.level), kind="stable")].tolist()),
         text=(
             f"all {found.links} {which} are full{in_bursts}:"
-            f" {rounded_percent(found.group_busy)} of line rate on average;"
+            f" {rounded_percent(found.group_busy)} of line rate over {window};"
             f" {len(found.link.sharers)} ports below lose {causes.loss(found)}"
         ),
         evidence=(

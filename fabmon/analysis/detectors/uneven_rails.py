@@ -31,6 +31,7 @@ from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.thresholds import ModelThresholds, Seconds, Share
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
@@ -205,6 +206,7 @@ class UnevenRails:
         was_used = any(each.was_used for each in hosts)
         is_by_choice = not was_used and low_util < self._model.some * top
         is_one_rail = len(hosts[0].busy) == 1
+        window_s = WINDOW_TICKS * inputs.snapshot.interval_s
         return Condition(
             cause=CAUSE.name,
             severity=CAUSE.severity,
@@ -215,8 +217,8 @@ class UnevenRails:
             ),
             text=(
                 f"{who} {'sends' if len(names) == 1 else 'send'} at {rounded_percent(low_util)} of"
-                f" line rate on {rails} and at {rounded_percent(top)} on the other rails: unused"
-                f" bandwidth {rounded_percent(unused)}"
+                f" line rate on {rails} and at {rounded_percent(top)} on the other rails over"
+                f" {duration(window_s)}: unused bandwidth {rounded_percent(unused)}"
             ),
             evidence=(
                 Evidence("hosts", len(names), "hosts"),

@@ -12,6 +12,7 @@ from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.flows.possible_ends import queue_pairs_on_link
 from fabmon.fabric.routing_mode import UNKNOWN, Routing
 from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import rounded_percent
 
 LINK_UTIL = "link util"
@@ -26,16 +27,21 @@ def is_in_bursts(found: Bottleneck, t: ModelThresholds) -> bool:
     return found.busy < t.accounts * found.peak_util
 
 
-def utilisation(found: Bottleneck, t: ModelThresholds) -> str:
-    """`97 % of line rate`; `97 % of line rate in bursts, 64 % of the time,`; of a link that no tick
-    shows as full `50 % of line rate on average, in bursts within each second,`."""
-    busy = rounded_percent(found.busy)
+def window(snapshot: Snapshot, t: ModelThresholds) -> str:
+    """`5 s`: the time of which the loads in the sentences are means."""
+    return duration(t.window * snapshot.interval_s)
+
+
+def utilisation(snapshot: Snapshot, found: Bottleneck, t: ModelThresholds) -> str:
+    """`97 % of line rate over 5 s`; `97 % of line rate in bursts, 64 % of 5 s,`; of a link that no
+    tick shows as full `50 % of line rate over 5 s, in bursts within each second,`."""
+    busy = f"{rounded_percent(found.busy)} of line rate over {window(snapshot, t)}"
     if found.peak_util < t.full_util:
-        return f"{busy} of line rate on average, in bursts within each second,"
+        return f"{busy}, in bursts within each second,"
     if not is_in_bursts(found, t):
-        return f"{busy} of line rate"
-    share = rounded_percent(found.busy / found.peak_util)
-    return f"{rounded_percent(found.peak_util)} of line rate in bursts, {share} of the time,"
+        return busy
+    share = f"{rounded_percent(found.busy / found.peak_util)} of {window(snapshot, t)}"
+    return f"{rounded_percent(found.peak_util)} of line rate in bursts, {share},"
 
 
 def is_loss_known(found: Bottleneck, t: ModelThresholds) -> bool:
