@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from fabmon.analysis.finding import CRITICAL, Change, Finding
-from fabmon.fabric.model import Fabric
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.session.session import Pipeline
 from tests.builders import new_pipeline
@@ -37,8 +37,9 @@ class Reported:
     unseen: str = ""
     confidences: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    """The share of bandwidth that it says is lost, in each second in which its condition held."""
     upper_bounds: int = 0
-    """Seconds in which it says that it loses up to so much."""
+    """Seconds of `losses` in which it says that it loses up to so much."""
     critical: bool = False
     """Whether it was critical at any time."""
 
@@ -55,7 +56,7 @@ class Reported:
 
     @property
     def lost(self) -> float:
-        """The median of the share of bandwidth that it says is lost."""
+        """The median of its losses."""
         return median(self.losses)
 
     @property
@@ -63,17 +64,18 @@ class Reported:
         """Whether it says for most of its time that the loss is an upper bound."""
         return 2 * self.upper_bounds > len(self.losses)
 
-    def update(self, finding: Finding, fabric: Fabric) -> None:
-        """One more second of it."""
+    def update(self, finding: Finding, snapshot: Snapshot) -> None:
+        """One more second of it. While its condition does not hold, its loss is of the past."""
         self.causes.append(finding.cause)
         for row in finding.rows:
-            name = fabric.ports[row].id
+            name = snapshot.fabric.ports[row].id
             if name not in self.ports:
                 self.ports.append(name)
         self.victims.update(finding.victims)
         self.confidences.append(finding.confidence)
-        self.losses.append(finding.lost)
-        self.upper_bounds += finding.lost_is_upper_bound
+        if finding.seen_ns == snapshot.time_ns:
+            self.losses.append(finding.lost)
+            self.upper_bounds += finding.lost_is_upper_bound
         self.critical |= finding.severity == CRITICAL
         if len(self.causes) in (1, SETTLED_S + 1):
             self.text, self.unseen = finding.text, finding.unseen
@@ -128,7 +130,6 @@ class FindingLog:
         """One more tick."""
         self._second += 1
         scene = self._pipeline.accept(tick)
-        fabric = scene.snapshot.fabric
         for change, finding in scene.changes:
             if change is Change.CLOSE and finding.key in self._open:
                 self._open.pop(finding.key).closed_s = self._second
@@ -141,7 +142,7 @@ class FindingLog:
                     known = Reported(self._second, finding.subject)
                     self.reported.append(known)
                 self._open[finding.key] = known
-            known.update(finding, fabric)
+            known.update(finding, scene.snapshot)
 
 
 def reported_by(pipeline: Pipeline, ticks: Iterable[Tick]) -> list[Reported]:
