@@ -37,6 +37,8 @@ from tests.builders import (
 LINE = 100e6
 CNPS = "rdma_cnp_handled"
 SECONDS = 20
+BITS_PER_WAIT = 64
+"""Bits that a port could have sent in one count of xmit_wait."""
 
 
 @cache
@@ -146,6 +148,50 @@ def test_of_links_in_a_ring_only_the_full_one_is_found() -> None:
     assert finding.lost == pytest.approx(0.25, abs=0.02)
 
 
+def test_fast_neighbours_do_not_limit_what_a_full_link_costs() -> None:
+    """Six of eight NICs send 90 % of line rate over a link each, two share another one. An even use
+    of all eight links would give all of them their line rate."""
+    fabric = LeafSpine(uplinks=8, hosts=8, metrics=(CNPS,))
+    for number in (1, 2):
+        send(fabric, number, 1, 0.5 * LINE, cnps_per_gbit=100)
+    for number in range(3, 9):
+        send(fabric, number, number, 0.9 * LINE)
+    (finding,) = found(fabric)
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert finding.lost == pytest.approx(0.5, abs=0.02)
+
+
+def test_what_nics_send_elsewhere_while_a_link_is_not_full_is_not_of_it() -> None:
+    """Three seconds of five two NICs share a link; in the others they send inside the leaf."""
+    fabric = LeafSpine(uplinks=4, hosts=4, metrics=(CNPS,))
+    watched = Watched(fabric)
+
+    def traffic(second: int) -> None:
+        fabric.silence()
+        for number in (1, 2):
+            if second % 5 < 3:
+                send(fabric, number, 1, 0.5 * LINE, cnps_per_gbit=100)
+            else:
+                fabric.send(0.4 * LINE, host(number), host(number + 2))
+
+    (finding,) = watched.seconds(SECONDS, traffic).findings
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert finding.lost == pytest.approx(0.5, abs=0.03)
+
+
+def test_nics_that_wait_for_credits_want_what_they_send_and_wait_for() -> None:
+    """Two NICs send half of the time and wait a sixth of it: they want two thirds of line rate,
+    and lose a quarter of that."""
+    fabric = LeafSpine(uplinks=4, hosts=4, rate_bps=400e9, metrics=("ib_ext_tx_wait",))
+    for number in (1, 2):
+        fabric.send(0.5 * 400e9, host(number), "leaf1/up1")
+        fabric.counted[host(number), "ib_ext_tx_wait"] = 400e9 / BITS_PER_WAIT / 6
+    (finding,) = found(fabric)
+    assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
+    assert finding.lost == pytest.approx(0.25, abs=0.02)
+    assert "up to" not in finding.text
+
+
 @pytest.mark.parametrize("senders", [1, 2])
 @pytest.mark.parametrize("metrics", [(), (CNPS,)])
 def test_a_sender_at_its_line_rate_has_a_link_alone(senders: int, metrics: tuple[str, ...]) -> None:
@@ -247,6 +293,9 @@ def test_the_sums_of_a_group() -> None:
         rates=np.full(5, 0.8 * LINE, np.float32),
         ends_busy=0.8,
         alone=NONE,
+        full=np.ones(5, np.bool_),
+        slowed=uplinks.ends[:5],
+        slowed_busy=0.8,
     )
     assert link.ratio == pytest.approx(1.25)
     bottleneck = Bottleneck(

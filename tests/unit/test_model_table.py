@@ -73,6 +73,9 @@ def link(port: str = "leaf1/up1", *sharers: str, **changes: object) -> Candidate
         rates=np.array([48e6, 48e6], np.float32),
         ends_busy=0.48,
         alone=NONE,
+        full=np.array([False, True, True, True, True]),
+        slowed=nics("gpu001", "gpu002"),
+        slowed_busy=0.48,
         evidence=7.9,
     )
     return replace(made, **changes)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.model.candidates import Candidate, candidates
 from fabmon.analysis.model.evidence import judged
 from fabmon.analysis.model.shared_links import SharedLinks, shared_links
-from fabmon.analysis.model.signs import Signs, signs
+from fabmon.analysis.model.signs import Signs, host_signs, signs
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
@@ -251,8 +251,13 @@ def _bottleneck(
     is_inward = _is_inward(each)
     sign = (seen.receives if is_inward else seen.sends)[each.sharers]
     named = _named(each, sign, (seen.receives if is_inward else seen.sends)[each.instead], t)
-    group = each.group_busy if place is Place.LINK else 0.0
-    lost = max(0.0, 1.0 - max(each.ends_busy, group) / each.busy)
+    limited = place is Place.LINK and each.may_limit
+    could = float(each.group_util[each.full].mean()) if limited else 0.0
+    lost = max(0.0, 1.0 - max(each.slowed_busy, could) / float(each.util[each.full].mean()))
+    waits = each.are_waiting and bool((seen.waits[each.slowed] > 0).all())
+    if waits and not inputs.total("cnp").any():
+        # Nothing else slows them: they want as much as they send and wait for.
+        lost = min(lost, float(host_signs(inputs, t).waiting[each.slowed].mean()))
     total = float(each.rates.sum())
     wants = each.load_bps * (1 + t.apart)
     if each.vanishes and total > wants:

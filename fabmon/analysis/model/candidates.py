@@ -36,15 +36,17 @@ class Candidate:
     its utilisation, `busy` the mean; `level` [links of the group] is that of all of them, NaN of
     those that are down, `group_util` [ticks] their mean, `others_busy` that of the others.
     `sharers` [NICs] may share it, `rates` [NICs] is what they send (into a switch: receive),
-    bits/s; `ends_busy` is their utilisation. `instead` [NICs] are taken to be on another link
-    alone, and might be in the place of a sharer, as fast as they are. `alone` is the NIC that
-    accounts for the link, else NONE; `brought_by` a link into its switch that carries as much, else
-    NONE. `takes_turns`: in each tick one NIC sends nearly all of it, or it holds no two.
-    `is_known`: all that it carries may come from watched NICs. `as_busy` is how busy it is beside
-    the busiest link that NICs as busy share, 0 to 1. `of_queue`, `of_ends` and `of_waiting` are the
-    signs of its own queue, of its NICs, and of the ports before it less that of itself; `terms` are
-    the parts of `llr`, the evidence of the tick, `limits` what rules the link out or leaves it
-    open; `evidence` is the sum over time.
+    bits/s; `ends_busy` is their utilisation. `full` [ticks] are those in which the link is full,
+    all where it never is; `slowed` [NICs] those that it slows, and `slowed_busy` their utilisation
+    in these ticks. `may_limit`: the NICs of its group could send more than that can carry.
+    `instead` [NICs] are taken to be on another link alone, and might be in the place of a sharer,
+    as fast as they are. `alone` is the NIC that accounts for the link, else NONE; `brought_by` a
+    link into its switch that carries as much, else NONE. `takes_turns`: in each tick one NIC sends
+    nearly all of it, or it holds no two. `is_known`: all that it carries may come from watched
+    NICs. `as_busy` is how busy it is beside the busiest link that NICs as busy share, 0 to 1.
+    `of_queue`, `of_ends` and `of_waiting` are the signs of its own queue, of its NICs, and of the
+    ports before it less that of itself; `terms` are the parts of `llr`, the evidence of the tick,
+    `limits` what rules the link out or leaves it open; `evidence` is the sum over time.
     """
 
     row: int
@@ -58,6 +60,10 @@ class Candidate:
     rates: Floats
     ends_busy: float
     alone: int
+    full: Mask
+    slowed: Rows
+    slowed_busy: float
+    may_limit: bool = False
     group_util: Floats = field(default_factory=lambda: np.zeros(1, np.float32))
     others_busy: float = 0.0
     is_known: bool = True
@@ -139,6 +145,7 @@ def _of_group(
     ends = _crossing_ends(ends, load, t)
     matched = crossing(load, ends.rate, ends.line, ends.sign, t)
     up = level[np.isfinite(level)]
+    could = float(ends.line[take_part(ends.rate.mean(axis=1), t)].sum())
     shared = matched.alone == NONE
     least = max(t.some, t.as_busy * float(np.fmax.reduce(level, where=shared, initial=0)))
     for member in np.flatnonzero(shows | (shared & (level >= least))).tolist():
@@ -153,6 +160,7 @@ def _of_group(
             busy=busy,
             level=level,
             group_util=util[np.isfinite(level)].mean(axis=0),
+            may_limit=could * busy > (1 + t.apart) * float(load[member].mean()) * len(up),
             others_busy=float((up.sum() - busy) / (len(up) - 1)) if len(up) > 1 else 0.0,
             brought_by=loads.brings(inputs, row, util[member], goes_up=not group.is_inward)
             if has_links_before
@@ -176,7 +184,8 @@ def _last_hops(
     structure = inputs.structure
     line = np.fmax(without_nan(inputs.snapshot.line_rate_bps[receivers.rows]), 1)
     util = (receivers.rate / line[:, None]).astype(np.float32)
-    busy, sends = util.mean(axis=1), senders.rate.mean(axis=1) / line
+    sending = senders.rate / line[:, None]
+    busy, sends = util.mean(axis=1), sending.mean(axis=1)
     edges = structure.peer[receivers.rows]
     drops = np.append(seen.own, np.float32(np.nan))[edges]
     shows = (receivers.sign > 0) | (drops > 0)
@@ -214,6 +223,7 @@ def _last_hops(
             util=util[nic],
             busy=float(busy[nic]),
             ends_busy=max(found.ends_busy, float(sends[nic])) if found.ends_busy > 0 else 0.0,
+            slowed_busy=max(found.slowed_busy, float(sending[nic, found.full].mean())),
             is_known=from_elsewhere <= t.apart * float(load[place].mean())
             and may_reach[int(leaves[place])] >= t.accounts * float(load[place].mean()),
         )
@@ -309,6 +319,12 @@ def _sharers(
     rates = rates[shares]
     held = _held(rates, mean, t)
     takes_turns = _accounts(largest, load, t)
+    # Those that show a queue are who it slows, if they account for it.
+    slowed = held & (ends.sign[shares] > 0)
+    if float(rates[slowed].sum()) < t.accounts * mean:
+        slowed = held
+    full = full if full.any() else np.ones_like(full)
+    while_full = ends.rate[shares][:, full].mean(axis=1)
     similar = np.abs(of_nic[elsewhere][:, None] - rates[None]) <= t.apart * rates[None]
     return Candidate(
         row=NONE,
@@ -322,6 +338,9 @@ def _sharers(
         rates=rates,
         ends_busy=_busy(rates[held], of_nic[shares][held], ends.line[shares][held]),
         alone=int(ends.rows[alone]) if alone >= 0 else NONE,
+        full=full,
+        slowed=ends.rows[shares][slowed],
+        slowed_busy=_busy(rates[slowed], while_full[slowed], ends.line[shares][slowed]),
         takes_turns=takes_turns or int(held.sum()) < 2,
         instead=ends.rows[elsewhere[similar.any(axis=1)]],
     )
