@@ -26,6 +26,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.tracker import Begins, FindingTracker
 from fabmon.fabric.kernel_log import message_text
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.moved_times import moved
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
 
@@ -145,10 +146,16 @@ class Analyst:
         return self._scene(snapshot, ())
 
     def _follow_clock(self, snapshot: Snapshot) -> None:
-        """Keep the ages of open findings where the wall clock was set."""
-        if snapshot.clock_jumped_ns:
-            self._tracker.follow_clock(snapshot.clock_jumped_ns)
+        """Keep the ages of open findings where the wall clock was set. Where it was set back events
+        move too: none is in the future."""
+        jumped_ns = snapshot.clock_jumped_ns
+        if jumped_ns:
+            self._tracker.follow_clock(jumped_ns)
             self._open = self._earlier.marked(self._tracker.open())
+        if jumped_ns < 0:
+            self._events = deque((moved(each, jumped_ns) for each in self._events), _MAX_EVENTS)
+            logged = [(node, moved(each, jumped_ns)) for node, each in self._log_events]
+            self._log_events = deque(logged, _MAX_LOG_EVENTS)
 
     def _scene(self, snapshot: Snapshot, changes: tuple[tuple[Change, Finding], ...]) -> Scene:
         timeline, ports = self._timeline(), len(snapshot.up)

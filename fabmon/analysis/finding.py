@@ -179,18 +179,6 @@ class Finding(Condition, frozen=True, kw_only=True):
         return f"{self.opened_as or self.cause}:{self.subject}"
 
 
-def moved(finding: Finding, by_ns: int) -> Finding:
-    """A finding whose times are by so much later: the clock was set, its age stays."""
-    since_ns, until_ns, seen_ns = finding.since_ns, finding.until_ns, finding.seen_ns
-    return msgspec.structs.replace(
-        finding,
-        since_ns=since_ns + by_ns,
-        until_ns=None if until_ns is None else until_ns + by_ns,
-        seen_ns=None if seen_ns is None else seen_ns + by_ns,
-        worst=None if finding.worst is None else moved(finding.worst, by_ns),
-    )
-
-
 _NOT_STORED = frozenset({"unless"})
 """Keys of a finding that recordings do not hold: part of a rule, which changes with the version.
 Older versions stored names of causes there."""

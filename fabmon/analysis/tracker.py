@@ -16,10 +16,10 @@ from fabmon.analysis.finding import (
     Finding,
     badness,
     list_order,
-    moved,
     times_opened,
 )
 from fabmon.analysis.thresholds import Seconds
+from fabmon.fabric.moved_times import moved
 
 Begins = Callable[[int], Mapping[str, int]]
 """From a time to the begins (ns) of findings by key."""

@@ -14,7 +14,6 @@ import msgspec
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeStatus, Tick
-from fabmon.fabric.time_wording import clock_text
 from fabmon.fabric.wording import plural
 from fabmon.feeds.node_watch import ConnectLimiter, NodeWatch
 from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, TraceCommand
@@ -149,12 +148,6 @@ class LiveFeed(TickFeed):
             share = watch.hello_bytes / size
             watch.charge(max(0.0, cost_s - self._usual_cost_s) * share)
 
-    def _shift_states(self, jumped_ns: int) -> None:
-        """Keep the ages of the nodes' states where the wall clock was set."""
-        _LOG.warning("%s", clock_text(jumped_ns))
-        for watch in self._watches.values():
-            watch.shift(jumped_ns)
-
     def start(self, is_screen: bool = False) -> None:
         """Begin to connect, before the first tick is asked for.
 
@@ -249,7 +242,6 @@ class LiveFeed(TickFeed):
 
     def _start(self) -> None:
         raise_file_limit()
-        self._schedule.on_jump.append(self._shift_states)
         self._warm_until_s = self._clock.monotonic() + _WARM_UP_S
         for host in self._hosts:
             watch = NodeWatch(

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
 from fabmon.fabric.model import Host
+from fabmon.fabric.moved_times import moved
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wire.hello_limits import HelloLimits
@@ -148,6 +147,7 @@ class NodeWatch:
         self._last_command_ids: dict[type[Answer], int] = {}
         self._busy_until_s: dict[type[Answer], float] = {}
         inbox.add_status(self.status)
+        schedule.on_jump.append(self._follow_clock)
 
     async def run(self) -> None:
         """Watch the node until cancelled; then the open session is closed."""
@@ -185,10 +185,9 @@ class NodeWatch:
         """Count silence from now on: the console was suspended, and did not read."""
         self._resumed_at_s = now_s
 
-    def shift(self, by_ns: int) -> None:
-        """Report the state with another start: the wall clock was set, the age stays."""
-        since_ns = max(0, self.status.since_ns + by_ns)
-        self.status = msgspec.structs.replace(self.status, since_ns=since_ns)
+    def _follow_clock(self, jumped_ns: int) -> None:
+        """Report the state as old as it was before the wall clock was set."""
+        self.status = moved(self.status, jumped_ns)
         self._inbox.add_status(self.status)
 
     def retry(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, Self
@@ -10,8 +11,11 @@ from typing import Any, Protocol, Self
 from fabmon.fabric.kernel_log import is_logged
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.time_wording import clock_text
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 from fabmon.feeds.log_digest import LogDigest
+
+_LOG = logging.getLogger("fabmon.feeds")
 
 _JUMP_NS = 5_000_000_000
 """What a clock is set by at once: more than NTP slews and a busy machine delays, less than anyone
@@ -128,6 +132,7 @@ class TickSchedule:
         self._last_ns, self._last_monotonic_s = now_ns, monotonic_s
         if has_jumped:
             self._jumped_ns += step_ns
+            _LOG.warning("%s", clock_text(step_ns))
             for each in self.on_jump:
                 each(step_ns)
         return now_ns

@@ -109,6 +109,7 @@ class History:
         self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
         self._logs = KernelLogs()
         self._recent_samples = RecentSamples()
+        self._jumped_ns = 0
         self._sampled: SampledTraffic | None = None
         self._queue_pairs: dict[str, QueuePairs] = {}
         self._job_report: JobReport | None = None
@@ -189,7 +190,8 @@ class History:
             self._remember(*self._arrays()[2:])
         self._rates.discard(stale)
         self._bursts.accept(tick.answers, tick.time_ns)
-        if self._recent_samples.add(tick.sampled, tick.time_ns):
+        self._jumped_ns += tick.clock_jumped_ns
+        if self._recent_samples.add(tick.sampled, tick.time_ns - self._jumped_ns):
             self._sampled = None
 
     def _take_frames(self, frames: Sequence[tuple[str, Frame]], now_s: float) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.analysis.finding import Change, Finding, from_stored, moved
+from fabmon.analysis.finding import Change, Finding, from_stored
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.moved_times import moved
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.history.history import RING_TICKS
@@ -95,18 +96,15 @@ class WatchSource:
         """Take the next scene."""
         time_ns = scene.snapshot.time_ns
         self._first_ns = self._first_ns or time_ns
-        if self._last is not None and scene.snapshot.clock_jumped_ns:
-            self._shift(scene.snapshot.clock_jumped_ns)
+        jumped_ns = scene.snapshot.clock_jumped_ns
+        if self._last is not None and jumped_ns:
+            # What was seen moves with the clock: else it may be in the future.
+            self._first_ns += jumped_ns
+            self._closed = deque([moved(each, jumped_ns) for each in self._closed], _MOST_CLOSED)
         self._last = scene
         for change, finding in scene.changes:
             if change is Change.CLOSE:
                 self._closed.append(_known(finding, scene.snapshot))
-
-    def _shift(self, by_ns: int) -> None:
-        """Move what was seen with the clock that was set: else it may be in the future."""
-        self._first_ns += by_ns
-        for place, known in enumerate(self._closed):
-            self._closed[place] = replace(known, finding=moved(known.finding, by_ns))
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.finding import Change
+from fabmon.fabric.flows.sampled import FlowKey, FlowSamples, SampledFlow
 from fabmon.history.history import History
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.recorder import Recorder
@@ -68,3 +69,28 @@ def test_a_finding_is_announced_after_the_clock_was_set_back() -> None:
     assert not toasts.accept(changed), "one line for all of the last seconds"
     back = replace(scene.snapshot, time_ns=scene.snapshot.time_ns - 7200 * SECOND_NS)
     assert toasts.accept(replace(changed, snapshot=back))
+
+
+def test_events_are_as_old_after_the_clock_was_set_back_as_before() -> None:
+    watching, back_ns = Watching(), 7200 * SECOND_NS
+    scenes = [watching.next() for _ in range(30)]
+    before = scenes[-1].events
+    assert any(each.kind == "finding" for each in before)
+    tick = watching.feed.step()
+    tick = msgspec.structs.replace(tick, time_ns=tick.time_ns - back_ns, clock_jumped_ns=-back_ns)
+    after = watching.judge(tick).events[: len(before)]
+    assert [each.time_ns for each in after] == [each.time_ns - back_ns for each in before]
+
+
+def test_what_switches_sampled_is_kept_when_the_clock_is_set_back() -> None:
+    history, back_ns = History(LeafSpine().hosts), 7200 * SECOND_NS
+    ticks = quiet_ticks(3)
+    flow = FlowKey("10.0.0.1", "10.0.0.2", 17, 4791, 4791)
+    batch = FlowSamples("10.9.9.9", 10.0, 2048, (SampledFlow(17, "tx", flow, 40, 10**9),), ())
+    history.accept(msgspec.structs.replace(ticks[0], sampled=(batch,)))
+    snapshot = history.accept(
+        msgspec.structs.replace(
+            ticks[1], time_ns=ticks[1].time_ns - back_ns, clock_jumped_ns=-back_ns
+        )
+    )
+    assert snapshot.sampled

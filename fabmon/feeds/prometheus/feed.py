@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import LastReads, NodeStatus, Tick
-from fabmon.fabric.time_wording import clock_text, interval
+from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.feeds.prometheus.backfill import Backfill
 from fabmon.feeds.prometheus.client import PrometheusClient
@@ -208,7 +208,7 @@ class PrometheusFeed(TickFeed):
             measured_s = min(found, default=_DEFAULT_INTERVAL_S)
             self.interval_s = round(min(max(measured_s, _MIN_INTERVAL_S), _MAX_INTERVAL_S), 1)
         self._schedule = TickSchedule(self._clock, self.interval_s, 0.0)
-        self._schedule.on_jump.append(self._follow_clock)
+        self._schedule.on_jump += [self._states.follow_clock, self._rediscover]
         about = {"probe": f"{self._client.url}, every {interval(self.interval_s)}"}
         self._builder = TickBuilder(self._table, self.interval_s, about)
         self._builder.set_intervals(self._discovery.interval_s)
@@ -265,10 +265,8 @@ class PrometheusFeed(TickFeed):
         await self._client.aclose()
         self._log_digest.flush()
 
-    def _follow_clock(self, jumped_ns: int) -> None:
+    def _rediscover(self, _: int) -> None:
         """The wall clock was set: the difference to the server's is another one."""
-        _LOG.warning("%s", clock_text(jumped_ns))
-        self._states.follow_clock(jumped_ns)
         self._discovered_at_s = -math.inf
 
     async def _next_tick(self) -> Tick:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-import msgspec
-
 from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.moved_times import moved
 from fabmon.fabric.tick import STALE_READS, NodeState, NodeStatus
 from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.prometheus.queries import QueryRound
@@ -40,9 +39,7 @@ class NodeStates:
     def follow_clock(self, jumped_ns: int) -> None:
         """Keep the ages of the states where the wall clock was set: all are reported again."""
         self._are_moved = True
-        for target, status in self.statuses.items():
-            since_ns = max(0, status.since_ns + jumped_ns)
-            self.statuses[target] = msgspec.structs.replace(status, since_ns=since_ns)
+        self.statuses = {name: moved(each, jumped_ns) for name, each in self.statuses.items()}
 
     def update(
         self,

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.finding import Change, Finding, moved, shown_moment
+from fabmon.analysis.finding import Change, Finding, shown_moment
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.recent_load import RecentLoad, full_ticks
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
+from fabmon.fabric.moved_times import moved
 from fabmon.fabric.snapshot import (
     HEAT,
     MOST_OF_LINE_RATE,
@@ -215,16 +216,11 @@ class Digest:
         self.bins.from_ns += jumped_ns
         self.bins.until_ns += jumped_ns
         self.findings = {
-            (key, since_ns + jumped_ns): replace(
-                each,
-                finding=moved(each.finding, jumped_ns),
-                worst=moved(each.worst, jumped_ns),
-                at_ns=each.at_ns and each.at_ns + jumped_ns,
-            )
+            (key, since_ns + jumped_ns): moved(each, jumped_ns)
             for (key, since_ns), each in self.findings.items()
         }
         self.left_out = {(key, since_ns + jumped_ns) for key, since_ns in self.left_out}
-        self.events = [replace(each, time_ns=each.time_ns + jumped_ns) for each in self.events]
+        self.events = [moved(each, jumped_ns) for each in self.events]
 
     def copy(self) -> Digest:
         """The same, which another thread can read while scenes are added to this one."""
