@@ -140,9 +140,6 @@ def build_structure(
     is_nic = ports.has_role(RAIL, MEMBER)
     peer_is_rail = np.append(is_nic, False)[peer] & (peer != NONE)
     has_hosts = any(each.role == HOST for each in fabric.nodes)
-    rails = {
-        int(index): np.flatnonzero(rail == index) for index in np.unique(rail[is_rail]) if has_hosts
-    }
     of_hosts = _by_node(np.flatnonzero(is_rail), node)
     behind = np.where(is_rail, ports.far, NONE)
     name_of = list(ports.names)
@@ -164,7 +161,7 @@ def build_structure(
         is_switch=is_switch,
         edges_of=_of_nodes(is_edge, node),
         groups=tuple(_groups(fabric.groups, peer, with_nics)),
-        rails=rails,
+        rails=_of_nodes(is_rail, rail) if has_hosts else {},
         rails_of_hosts=of_hosts,
         rail_tables=[
             (np.array(hosts, np.intp), np.stack([of_hosts[host] for host in hosts]))
@@ -201,7 +198,7 @@ def _is_same(before: FabricStructure, fabric: Fabric, ports: PortArrays) -> bool
 
 
 def _of_nodes(ports: Mask, node: Rows) -> dict[int, Rows]:
-    """Some ports [ports] of each node that has any, by its place."""
+    """Some ports [ports] of each node, or of each rail, that has any, by its place."""
     return {int(node[rows[0]]): rows for rows in _by_node(np.flatnonzero(ports), node)}
 
 

@@ -210,3 +210,22 @@ def test_the_largest_hello_is_not_looked_at_value_by_value() -> None:
     with work.counted() as done:
         history.accept(tick(0, {}, {"a": largest}))
     assert done.lines < 1_100_000
+
+
+def test_the_largest_hello_whose_cables_are_as_before_costs_no_new_cabling() -> None:
+    """2,048 ports with LLDP, of which only the firmware is another one."""
+    fabric = LeafSpine()
+    history = History([*fabric.hosts, Host(name="a")])
+
+    def lines(firmware: str) -> int:
+        ports = [port(f"p{n}", f"m{n}", metrics=(), fw=firmware) for n in range(2048)]
+        far = ({"dev": f"p{n}", "peer_node": "leaf1", "peer_port": f"e{n}"} for n in range(2048))
+        peers = [Object(each["dev"], "neighbour", None, each, ()) for each in far]
+        made = fabric.step()
+        hellos = (*made.hellos, ("a", hello(*ports, *peers)))
+        with work.counted() as done:
+            history.accept(msgspec.structs.replace(made, hellos=hellos))
+        return done.lines
+
+    lines("0")
+    assert lines("1") < 1_000_000

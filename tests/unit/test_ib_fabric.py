@@ -16,7 +16,7 @@ from collectors.wire import Object
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.topology.claims import merge, reported_claims
+from fabmon.fabric.topology.claims import located, merge, reported_claims
 from fabmon.fabric.topology.mac_cables import PortName, cables_by_mac
 from fabmon.fabric.topology.port_lookup import PortLookup
 from fabmon.fabric.wire.messages import ObjectInfo
@@ -103,7 +103,8 @@ def wired(ports: Ports, neighbours: dict[str, list[Any]]) -> dict[PortName, Port
             fact.add(ObjectInfo(name, "ethernet", name, info, ()), "sonic")
         fact.neighbours += neighbours.get(node, [])
     seen = cables_by_mac({node: (fact.ports, fact.neighbours) for node, fact in facts.items()})
-    return merge(reported_claims(facts), seen, PortLookup(facts), set(), {}).peers
+    places = PortLookup(facts)
+    return merge(located(reported_claims(facts), places), seen, places, set(), {}).peers
 
 
 def test_lldp_names_a_port_by_its_mac_or_interface_and_a_host_by_its_full_name() -> None:

@@ -127,6 +127,8 @@ def _medians(rates: Floats, sets: Iterable[Rows]) -> Floats:
     """
     usual = np.full(len(rates), np.nan, np.float32)
     for rows in sets:
+        if rows.shape[1] < _MIN_PEERS:
+            continue
         # NaN is sorted to the end.
         ordered = np.sort(rates[rows], axis=1)
         known = np.isfinite(ordered).sum(axis=1)

@@ -105,6 +105,10 @@ class Far(NamedTuple):
         return self.node == other.node
 
 
+LocatedClaim = tuple[Claim, Far, Far]
+"""A claim, and what its ends are."""
+
+
 class Opinion(NamedTuple):
     """The claim of one source about one port."""
 
@@ -135,7 +139,7 @@ class Wiring(NamedTuple):
 
 
 def merge(
-    claims: Iterable[Claim],
+    claims: Iterable[LocatedClaim],
     seen: Mapping[PortName, PortName],
     places: PortLookup,
     switches: Set[str],
@@ -145,7 +149,7 @@ def merge(
     """The cables. `seen` are those known from MAC addresses, from each end that sees the other, and
     `addressed` those from the addresses of point-to-point links, in both directions; `named` are
     the nodes that each source names anywhere."""
-    by_port = _opinions(claims, places)
+    by_port = _opinions(claims)
     own_sight = seen
     seen = {one: far for end, other in seen.items() for one, far in ((end, other), (other, end))}
     best: dict[PortName, Far] = {}
@@ -257,10 +261,10 @@ def _by_trust(sources: Set[str]) -> tuple[str, ...]:
     return tuple(sorted(sources, key=lambda source: _RANK.get(source, 0)))
 
 
-def _opinions(claims: Iterable[Claim], places: PortLookup) -> dict[PortName, list[Opinion]]:
+def _opinions(claims: Iterable[LocatedClaim]) -> dict[PortName, list[Opinion]]:
     """The claims by watched port."""
     by_port: dict[PortName, list[Opinion]] = {}
-    for claim, one, other in _valid(claims, places):
+    for claim, one, other in claims:
         if one.place is not None:
             by_port.setdefault(one.place, []).append(Opinion(other, claim.source, claim.by))
         if other.place is not None:
@@ -268,24 +272,24 @@ def _opinions(claims: Iterable[Claim], places: PortLookup) -> dict[PortName, lis
     return by_port
 
 
-def named_nodes(claims: Iterable[Claim], places: PortLookup) -> Counter[tuple[str, str]]:
+def named_nodes(claims: Iterable[LocatedClaim]) -> Counter[tuple[str, str]]:
     """How often each source names a node, by (source, node)."""
-    return Counter(
-        (claim.source, far.node) for claim, *ends in _valid(claims, places) for far in ends
-    )
+    return Counter((claim.source, far.node) for claim, *ends in claims for far in ends)
 
 
-def _valid(claims: Iterable[Claim], places: PortLookup) -> Iterator[tuple[Claim, Far, Far]]:
+def located(claims: Iterable[Claim], places: PortLookup) -> list[LocatedClaim]:
     """The claims about two ports, with both ends."""
-    for claim in claims:
-        one, other = _far(claim.one, places), _far(claim.other, places)
-        if one.node and other.node and (one.place is None or one.place != other.place):
-            yield claim, one, other
+    found = ((claim, _far(claim.one, places), _far(claim.other, places)) for claim in claims)
+    return [
+        (claim, one, other)
+        for claim, one, other in found
+        if one.node and other.node and (one.place is None or one.place != other.place)
+    ]
 
 
 def _far(end: End, places: PortLookup) -> Far:
-    place = places.port(end)
-    return Far(place[0] if place else places.node(end.node), end.port, place)
+    node, place = places.find(end)
+    return Far(node, end.port, place)
 
 
 def _without_foreign(end: PortName, opinions: list[Opinion]) -> list[Opinion]:

@@ -14,6 +14,7 @@ from fabmon.fabric.topology.cabling import Cabling
 from fabmon.fabric.topology.claims import (
     Claim,
     Wiring,
+    located,
     merge,
     named_nodes,
     planned_claims,
@@ -31,7 +32,7 @@ from fabmon.fabric.topology.port_graph import (
     tokens_of_claim,
     tokens_of_ports,
 )
-from fabmon.fabric.topology.port_lookup import PortLookup
+from fabmon.fabric.topology.port_lookup import PortLookup, all_names
 from fabmon.fabric.topology.tiers import shape
 
 T = TypeVar("T")
@@ -67,6 +68,18 @@ class _NodeReports(NamedTuple):
     def ports(self) -> list[PortName]:
         """All ports of the node."""
         return [(self.node, name) for name in self.fact.ports]
+
+    def says_the_same(self, other: _NodeReports | None) -> bool:
+        """Whether other facts of the node have the same ports, by the same names, and say the same
+        of their cables."""
+        if other is self or other is None:
+            return other is self
+        return (
+            self.fact.hostname == other.fact.hostname
+            and (self.claims, self.neighbours, self.addresses)
+            == (other.claims, other.neighbours, other.addresses)
+            and all_names(self.fact) == all_names(other.fact)
+        )
 
     def tokens(self) -> Iterator[tuple[PortName, frozenset[Token], frozenset[Token]]]:
         """Each port, what it can be found by, and what reports about it name."""
@@ -130,9 +143,11 @@ class KnownCabling:
             or len(changed) * _MAX_SHARE > len(facts) + _MAX_SHARE
             or any(before[name].hostname != facts[name].hostname for name in changed)
         )
-        old = {name: self._reports[name] for name in changed if name in self._reports}
+        reports = self._reports_of(facts)
+        known = self._reports.items()
+        old = {name: each for name, each in known if not each.says_the_same(reports.get(name))}
         ends = set() if is_whole else self._graph.reached(_ports(old.values()))
-        self._replace_reports(facts)
+        self._connect(old, reports)
         if is_whole:
             self._places = PortLookup(facts)
         roles = self._reported_roles(hosts)
@@ -140,24 +155,36 @@ class KnownCabling:
             self._places = PortLookup(facts)
             self._roles = roles
             self._solve_all(facts)
-        elif changed:
-            ends |= self._graph.reached({*ends, *_ports(self._reports[name] for name in changed)})
-            self._solve(ends, old, facts)
+        else:
+            for name in set(changed) - old.keys():
+                self._places.replace(name, facts[name])
+            if old:
+                ends |= self._graph.reached({*ends, *_ports(reports[name] for name in old)})
+                self._solve(ends, old, facts)
         self._shape(facts)
         self._hosts, self._facts = hosts, dict(facts)
         return self._cabling
 
-    def _replace_reports(self, facts: Mapping[str, NodeFacts]) -> None:
-        """Set the reports of nodes, and what they name."""
-        for name in [*self._reports]:
-            if self._reports[name].fact is not facts.get(name):
-                for port in self._reports.pop(name).ports:
-                    self._graph.remove(port)
-        for name, fact in facts.items():
-            if name not in self._reports:
-                reports = self._reports[name] = _NodeReports.of(name, fact)
-                for port, own, named in reports.tokens():
-                    self._graph.add(port, own, named)
+    def _reports_of(self, facts: Mapping[str, NodeFacts]) -> dict[str, _NodeReports]:
+        """The reports of all nodes; those from the same facts as before are the same objects."""
+        known = self._reports
+        return {
+            name: known[name]
+            if name in known and known[name].fact is fact
+            else _NodeReports.of(name, fact)
+            for name, fact in facts.items()
+        }
+
+    def _connect(self, old: Mapping[str, _NodeReports], reports: dict[str, _NodeReports]) -> None:
+        """Set the reports of nodes, and what they name in place of what `old` ones named."""
+        new = [name for name in reports if name in old or name not in self._reports]
+        self._reports = reports
+        for each in old.values():
+            for port in each.ports:
+                self._graph.remove(port)
+        for name in new:
+            for port, own, named in reports[name].tokens():
+                self._graph.add(port, own, named)
 
     def _reported_roles(self, hosts: Sequence[Host]) -> dict[str, str]:
         """The role of every node, without those that follow from cables: as most reports say where
@@ -180,8 +207,9 @@ class KnownCabling:
         claims = [*self._plan, *(each for name in facts for each in self._reports[name].claims)]
         seen = cables_by_mac({name: (fact.ports, fact.neighbours) for name, fact in facts.items()})
         addressed = cables_by_address({name: self._reports[name].addresses for name in facts})
-        self._named = named_nodes(claims, self._places)
-        wiring = merge(claims, seen, self._places, self._switches, self._by_source(), addressed)
+        ends = located(claims, self._places)
+        self._named = named_nodes(ends)
+        wiring = merge(ends, seen, self._places, self._switches, self._by_source(), addressed)
         self._links = Counter((end[0], cable.node) for end, cable in wiring.cables.items())
         before = self._cabling.wiring
         nodes = {
@@ -202,17 +230,19 @@ class KnownCabling:
         """Find the cables of some ports, and of no others: those that new reports can affect.
         `old` are the reports that were replaced."""
         order = {name: number for number, name in enumerate(facts)}
-        before = named_nodes(self._claims(ends, {**self._reports, **old}, order), self._places)
+        before = located(self._claims(ends, {**self._reports, **old}, order), self._places)
         for name in old:
             self._places.replace(name, facts[name])
-        after = named_nodes(self._claims(ends, self._reports, order), self._places)
+        claims = located(self._claims(ends, self._reports, order), self._places)
         nodes = set(self._named)
-        _add(self._named, before, -1)
-        _add(self._named, after, 1)
+        _add(self._named, named_nodes(before), -1)
+        _add(self._named, named_nodes(claims), 1)
         wiring = self._cabling.wiring
-        if self._named.keys() != nodes:
-            # Whether a far end is doubted depends on all names that its source uses.
-            ends |= self._graph.reached(wiring.doubtful)
+        # Whether a far end is doubted depends on all names that its source uses.
+        doubted = wiring.doubtful if self._named.keys() != nodes else ()
+        if more := self._graph.reached(doubted) - ends:
+            ends |= more
+            claims = located(self._claims(ends, self._reports, order), self._places)
         by_node = _by_node(ends)
         seen = cables_by_mac(
             {
@@ -226,7 +256,6 @@ class KnownCabling:
                 for name in by_node.keys() & order.keys()
             }
         )
-        claims = self._claims(ends, self._reports, order)
         found = merge(claims, seen, self._places, self._switches, self._by_source(), addressed)
         changed = dict(self._cabling.changed)
         for end in ends:

@@ -63,7 +63,7 @@ class PortGraph:
             for tokens, index in ((own, self._naming), (named, self._owners)):
                 for token in tokens:
                     # A token is looked up, not inserted.
-                    if token in index:
+                    if token in index and not index[token] <= found:
                         new = index[token] - found
                         found |= new
                         todo += new

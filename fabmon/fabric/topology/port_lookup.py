@@ -42,7 +42,7 @@ class PortLookup:
     def node(self, name: str) -> str:
         """The name of a watched node; for others the lower-case name without domain. Empty for an
         empty name."""
-        if name in self._facts:
+        if name in self._facts or not name:
             return name
         low = name.strip().lower()
         known = self._nodes.get(low) or self._nodes.get(short(low))
@@ -57,9 +57,13 @@ class PortLookup:
         fact = self._facts.get(node)
         return fact is not None and bool(fact.hostname)
 
-    def port(self, end: End) -> PortName | None:
-        """The port of an end, if it is watched and unambiguous."""
-        node = self.node(end.node) if end.node else ""
+    def find(self, end: End) -> tuple[str, PortName | None]:
+        """The node of an end, as of `node`, and its port, if it is watched and unambiguous."""
+        node = self.node(end.node)
+        place = self._port(node, end)
+        return (node if place is None else place[0]), place
+
+    def _port(self, node: str, end: End) -> PortName | None:
         if node in self._facts:
             names = self._ports.get(node)
             if names is None:
@@ -150,6 +154,13 @@ def _ids_of(node: str, fact: NodeFacts) -> Iterator[tuple[str, PortName]]:
 def names_of(port: str, info: Mapping[str, Any]) -> set[str]:
     """All names by which a port can be found on its node, in lower case."""
     return {port.lower(), *(str(info[key]).lower() for key in _NAMES if info.get(key))}
+
+
+def all_names(fact: NodeFacts) -> list[tuple[object, ...]]:
+    """Each port of a node with all facts by which it is found."""
+    return [
+        (port, *(info.get(key) for key in (*_NAMES, *_IDS))) for port, info in fact.ports.items()
+    ]
 
 
 def port_id(text: str) -> str:

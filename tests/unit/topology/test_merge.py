@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fabmon.fabric.model import CableReport, Fabric
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.topology.claims import TRUST, Claim, merge
+from fabmon.fabric.topology.claims import TRUST, Claim, Wiring, located, merge
 from fabmon.fabric.topology.plan import End
 from fabmon.fabric.topology.port_lookup import PortLookup
 from tests.unit.topology.making import Plant, cabled, leaf_spine
@@ -24,6 +24,11 @@ def words(fabric: Fabric) -> list[tuple[str, str, str]]:
         (fabric.ports[each.row].id, said(each.believed), said(each.doubted))
         for each in fabric.contradictions
     ]
+
+
+def merged(claims: list[Claim], facts: dict[str, NodeFacts]) -> Wiring:
+    places = PortLookup(facts)
+    return merge(located(claims, places), {}, places, set(), {})
 
 
 def test_lldp_alone_tells_the_cables_with_no_mac_known() -> None:
@@ -333,7 +338,7 @@ def test_every_peer_has_this_end_as_its_peer_whatever_is_claimed(
     for fact in facts.values():
         fact.ports = {"p1": {}, "p2": {}}
     claims = [Claim(one, other, source, "x:1") for one, other, source in claimed]
-    wiring = merge(claims, {}, PortLookup(facts), set(), {})
+    wiring = merged(claims, facts)
     assert all(wiring.peers[other] == end for end, other in wiring.peers.items())
     assert all(end in wiring.cables for end in wiring.peers)
     assert all(end != other for end, other in wiring.peers.items())
@@ -348,4 +353,4 @@ def test_one_source_alone_contradicts_nobody(source: str) -> None:
         Claim(End("a", "p1"), End("b", "p1"), source, "x:1"),
         Claim(End("a", "p1"), End("c", "p1"), source, "x:2"),
     ]
-    assert merge(claims, {}, PortLookup(facts), set(), {}).disputes == {}
+    assert merged(claims, facts).disputes == {}
