@@ -159,18 +159,21 @@ def encode_index(entries: Iterable[FrameEntry], start: int) -> bytes:
     return join_sections([start.to_bytes(8, "little"), pack_section(planes)])
 
 
-def decode_index(payload: bytes, most: int) -> tuple[int, list[FrameEntry]]:
+def decode_index(payload: bytes, most: int, size: int) -> tuple[int, list[FrameEntry]]:
     """The byte offset from which on an index lists all frames, and these frames, `most` of them at
-    most. Raises Damaged.
+    most, in a file of `size` bytes. Raises Damaged.
     """
     sections = split_sections(payload)
     if len(sections) < 2:
         raise Damaged("an index has no entries")
     planes = unpack_section(sections[1], max_bytes=_ENTRY.itemsize * most)
     try:
-        rows: list[Any] = from_byte_planes(planes, _ENTRY).tolist()
+        listed = from_byte_planes(planes, _ENTRY)
     except ValueError:
         raise Damaged("an index ends within an entry") from None
+    if (listed["offset"] >= size).any():
+        raise Damaged("an index lists what is beyond the end of the file")
+    rows: list[Any] = listed.tolist()
     entries = [
         FrameEntry(
             offset, FrameHeader(kind.decode("latin-1"), 0, part, length, crc, time, until, 0), peak

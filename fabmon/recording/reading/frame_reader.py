@@ -278,7 +278,7 @@ class FrameReader:
         lists: list[tuple[int, int, list[FrameEntry]]] = []
         visited: set[int] = set()
         count = 0
-        while offset and offset not in visited:
+        while 0 < offset < self.size and offset not in visited:
             visited.add(offset)
             header = self._header(offset)
             if header is None or header.kind != FrameKind.INDEX:
@@ -286,7 +286,7 @@ class FrameReader:
             own = FrameEntry(offset, header)
             try:
                 most = self.size // HEADER_BYTES - count
-                start, entries = decode_index(self.payload(own), most)
+                start, entries = decode_index(self.payload(own), most, self.size)
             except Damaged:
                 pass
             else:

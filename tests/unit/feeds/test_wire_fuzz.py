@@ -32,6 +32,7 @@ from tests.fuzzing import PATIENCE_S, changed, try_cases
 from tests.unit.feeds.fakes import FakeClock, FakeSession
 
 TICKS = 4
+MOST_COPIED = 100_000
 FABRICS = ("leaf-spine", "rail")
 HOSTILE: tuple[Any, ...] = (
     *(None, True, -1, 0, 0.5, 2**53, 2**63, 2**64 - 1, 2**64, 10**30, 1e300, -1e300, 1e-300),
@@ -87,6 +88,7 @@ def twisted(line: bytes, others: list[bytes], chance: random.Random) -> bytes:
     message = json.loads(line)
     here = list(places(message))
     there = list(places(json.loads(chance.choice(others))))
+    many = chance.choice((1, 1, 2, 300))  # Once: many of many would be a message of gigabytes.
     for _ in range(chance.choice((1, 1, 2, 5, 30))):
         holder, key = chance.choice(here)
         what = chance.randrange(5)
@@ -98,11 +100,12 @@ def twisted(line: bytes, others: list[bytes], chance: random.Random) -> bytes:
                 holder[key] = source[at]
             elif what == 2:
                 source, at = chance.choice(here)
-                holder[key] = json.loads(json.dumps(source[at]))
+                if len(copied := json.dumps(source[at])) < MOST_COPIED:
+                    holder[key] = json.loads(copied)
             elif what == 3:
                 del holder[key]
             elif isinstance(holder, list):
-                holder[key:key] = [holder[key]] * chance.choice((1, 1, 2, 300))
+                holder[key:key], many = [holder[key]] * many, 1
             else:
                 holder[f"{key}x"] = holder[key]
         except (LookupError, ValueError, RecursionError):

@@ -18,7 +18,13 @@ import numpy as np
 from fabmon.history.history import History
 from fabmon.recording.format.block import RowLayout, RowTicks, pack_layouts
 from fabmon.recording.format.errors import RecordingError
-from fabmon.recording.format.frames import FrameKind, encode_frame
+from fabmon.recording.format.frames import (
+    FrameEntry,
+    FrameKind,
+    decode_header,
+    encode_frame,
+    encode_index,
+)
 from fabmon.recording.format.predictions import PREDICTION
 from fabmon.recording.format.records import EventsRecord, SessionRecord
 from fabmon.recording.format.sections import byte_planes, compress, join_sections, pack_section
@@ -146,6 +152,15 @@ def index_of_frames() -> bytes:
     return beginning() + frame(FrameKind.INDEX, index)
 
 
+def index_beyond_the_end() -> bytes:
+    """One frame is far away, and so is the index before it."""
+    own = decode_header(beginning())
+    assert own is not None
+    listed = encode_index([FrameEntry(1 << 63, own)], 0)
+    pieces = encode_frame(FrameKind.INDEX, listed, time_ns=START_NS, index_at=1 << 63)
+    return beginning() + b"".join(map(bytes, pieces))
+
+
 def large_minutes() -> bytes:
     ports = 1 << 25
     sections = [
@@ -190,7 +205,13 @@ CASES: dict[str, Callable[[], bytes]] = {
         *(prediction_chain, prediction_chains_that_are_read, large_block, large_blocks),
         *(finding_of_objects, many_findings, finding_nested_deeply, session_of_hosts),
         *(events_of_statuses, unprintable_text, layouts_of_nothing, index_of_frames),
-        *(large_minutes, texts_of_spaces, hello_of_wrong_facts, hello_of_many_ports),
+        *(
+            index_beyond_the_end,
+            large_minutes,
+            texts_of_spaces,
+            hello_of_wrong_facts,
+            hello_of_many_ports,
+        ),
     )
 }
 
