@@ -15,6 +15,12 @@ from fabmon.analysis.job_log.log_lines import LogLine, parse_line
 from fabmon.analysis.job_log.log_times import find_time
 
 _LAST_ERROR = "Last error:"
+_TERMINATED = "terminate called"
+_CONTINUED = re.compile(
+    rf"\s*(?:{_TERMINATED}|what\(\):|nccl\w+(?:Error|Usage|Progress|Argument): )"
+)
+"""Lines of an exception after its first: the name of its error, and the exception once more where
+it ends the process."""
 _MOST_AFTER_ERROR = 30
 """Lines of any rank after an exception, among which its last error is."""
 _MOST_OF_SUMMARY = 20_000
@@ -29,12 +35,13 @@ _NEXT_PROCESS = re.compile(r"\s*\[\d+\]:\s*$|\s*[-=]{10,}\s*$")
 
 class _Open(msgspec.Struct):
     """An exception or a summary whose lines may follow. `is_next`: the next line is its last
-    error."""
+    error; `has_error`: that was read, before where this is the exception again."""
 
     line: LogLine
     left: int
     work: str = ""
     is_next: bool = False
+    has_error: bool = False
     summary: dict[str, str] | None = None
 
 
@@ -67,11 +74,16 @@ class SeveralLines:
                 return _detail(parse_line(rest, is_detail=True), opened)
             before = line if opened is None else opened.line
             work = "" if opened is None else opened.work
-            self._put(key, _Open(before, _MOST_AFTER_ERROR, work, is_next=True))
+            known = opened is not None and opened.has_error
+            self._put(key, _Open(before, _MOST_AFTER_ERROR, work, True, known))
             return msgspec.structs.replace(line, is_unread=False)
         if opened is not None and opened.is_next:
-            opened.is_next = False
             return _detail(line, opened)
+        is_continued = (
+            opened is not None
+            and line.rank == opened.line.rank
+            and _CONTINUED.match(line.body) is not None
+        )
         for event in line.events:
             if not isinstance(event, Failure):
                 continue
@@ -79,9 +91,12 @@ class SeveralLines:
                 is_first = opened is None or bool(event.work)
                 first = line if is_first or opened is None else opened.line
                 work = event.work if opened is None or is_first else opened.work
-                self._put(key, _Open(first, _MOST_AFTER_ERROR, work))
+                known = is_continued and opened is not None and opened.has_error
+                self._put(key, _Open(first, _MOST_AFTER_ERROR, work, has_error=known))
             elif event.kind == PROCESS and event.text == SOME_PROCESS:
                 self._put(key, _Open(line, _MOST_OF_SUMMARY, summary={}))
+        if is_continued and opened is not None:
+            return _without_known(line, opened)
         return line
 
     def belonging(self, text: str, source: str) -> LogLine | None:
@@ -93,7 +108,6 @@ class SeveralLines:
         if opened.summary is not None:
             return _of_summary(line, opened)
         if opened.is_next and line.body.strip():
-            opened.is_next = False
             return _detail(line, opened)
         return None
 
@@ -115,10 +129,27 @@ class SeveralLines:
         return next((each for each in recent if each.summary is None), None)
 
 
+def _without_known(line: LogLine, opened: _Open) -> LogLine:
+    """A line of an exception without what its first line said: it is one."""
+    first = {each.text for each in opened.line.events if isinstance(each, Failure)}
+    others = tuple(
+        each
+        for each in line.events
+        if not (isinstance(each, Failure) and each.kind == EXCEPTION)
+        or not (each.text in first or _TERMINATED in line.body)
+    )
+    return msgspec.structs.replace(line, events=others)
+
+
 def _detail(line: LogLine, opened: _Open | None) -> LogLine:
-    """A line that is the last error of an exception: by its rank and process."""
+    """A line that is the last error of an exception: by its rank and process. It is none where the
+    exception is written again."""
     if opened is None:
         return line
+    opened.is_next, was_known = False, opened.has_error
+    opened.has_error = True
+    if was_known:
+        return msgspec.structs.replace(line, events=(), is_unread=False)
     events = tuple(
         msgspec.structs.replace(event, work=opened.work) if isinstance(event, Failure) else event
         for event in line.events

@@ -31,6 +31,34 @@ def test_an_exception_with_its_last_error_names_rank_hca_and_peer() -> None:
     )
 
 
+def test_an_exception_that_pytorch_writes_twice_is_one(tmp_path: Path) -> None:
+    """Its watchdog logs it, then it ends the process, with the same last error or without one."""
+    head = (
+        "Process group watchdog thread terminated with exception: NCCL error: remote process"
+        " exited or there was a network error, NCCL version 2.21.5"
+    )
+    named = "ncclRemoteError: A call failed possibly due to a network error."
+    last = (
+        "Last error:\nNET/IB: Got completion from peer 192.0.2.21<47000> with status=12 opcode=0"
+        " len=0 vendor err 129 (Recv) hca mlx5_4"
+    )
+    traced = "Exception raised from checkForNCCLErrorsInternal at ProcessGroupNCCL.cpp:2363"
+    for error, text in ((f"\n{last}", ""), ("", "ncclRemoteError")):
+        message = f"[PG ID 0 PG GUID 0 Rank 3] {head}\n{named}{error}\n{traced}\n"
+        path = tmp_path / "job.log"
+        path.write_text(
+            f"[rank3]:[E1103 09:30:05.123456789 ProcessGroupNCCL.cpp:1895] {message}"
+            "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+            f"  what():  {message}"
+        )
+        (failure,) = explained(path)["failures"]
+        assert (failure["count"], failure["near"]["ranks"]) == (1, [3])
+        assert text in failure["what"]
+        another = "[rank4]:[E1103 09:30:06.123456789 ProcessGroupNCCL.cpp:1895] "
+        path.write_text(f"{path.read_text()}{another}{message.replace('Rank 3', 'Rank 4')}")
+        assert [each["count"] for each in explained(path)["failures"]] == [1, 1]
+
+
 def test_an_exception_of_an_old_version_without_a_prefix() -> None:
     (failure,) = case("logs/exception-error-12.log")["failures"]
     assert (failure["code"], failure["vendor_error"]) == (12, 129)
