@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fabmon.analysis.job_log.conclusions import LocatedFailure, StuckCollective, shared_end
+from fabmon.analysis.job_log.conclusions import (
+    FailureEnd,
+    LocatedFailure,
+    StuckCollective,
+    shared_end,
+)
 from fabmon.analysis.job_log.events import (
     COMPLETION,
     CONNECTION,
@@ -18,6 +23,7 @@ from fabmon.analysis.job_log.nccl_tests import BenchmarkResult, Rails
 from fabmon.analysis.job_log.slow_signs import retried, unresolved
 from fabmon.analysis.job_log.status_codes import meaning_of, status_meaning
 from fabmon.analysis.job_log.torch_fields import is_world
+from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wire.messages import clean
 from fabmon.fabric.wording import (
@@ -76,6 +82,9 @@ def conclusions(
     if failures:
         yield _first_cause(failures[0])
         yield from _ended(failures[1:])
+    yield from dict.fromkeys(
+        text for each in failures for end in (each.near, each.far) if (text := _contradiction(end))
+    )
     yield from _stuck_sentences(stuck[:_MOST_STUCK], log, bool(failures))
     if len(stuck) > _MOST_STUCK:
         yield f"{plural(len(stuck) - _MOST_STUCK, 'other collective')} timed out: --format json"
@@ -99,6 +108,18 @@ def conclusions(
     elif result_of(log, stuck, slow, tests) == OK:
         yield _no_failure(log)
     yield from retried(log)
+
+
+def _contradiction(end: FailureEnd | None) -> str:
+    """That the GID of a port is of another host than the log says; empty where they agree."""
+    if end is None or end.place is None or not end.gid or not end.host:
+        return ""
+    if without_domain(end.host) == without_domain(end.place.node):
+        return ""
+    return (
+        f"The log says {end.host}, but by GID {end.gid} it is {end.place.name}, as the nodes"
+        " report it: the GID is believed here. Check whether it has moved."
+    )
 
 
 def _no_failure(log: JobLog) -> str:

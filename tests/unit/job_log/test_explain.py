@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from collectors.wire import Object
+from fabmon.analysis.job_log.conclusions import located_failures
 from fabmon.analysis.job_log.log_times import LogTime, clock_of, find_time
 from fabmon.analysis.job_log.places import FabricPlaces, PlannedPlaces
 from fabmon.cli.main import cli
@@ -27,6 +28,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.topology.plan import End, PlannedCable, Topology
 from fabmon.history.history import History
 from fabmon.report.explain_records import ExplainRecord
+from fabmon.report.explanation import explain_record
 from fabmon.report.output import json_schema
 from fabmon.session.errors import UsageError
 from fabmon.session.log_files import decompressed, read_logs, whole_lines
@@ -439,3 +441,18 @@ def test_lines_that_are_alike_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     assert log.not_parsed == 400
     (failure,) = log.failures.values()
     assert failure.count == 100
+
+
+def test_a_gid_of_another_host_than_the_log_says_is_a_contradiction_that_is_said(
+    tmp_path: Path,
+) -> None:
+    """As where a node was replaced, or another recording is looked at."""
+    for host, is_said in (("gpu9", True), ("gpu1", False), ("gpu1.example.org", False)):
+        log = Log("2.30.7", (host, "gpu2"))
+        path = tmp_path / "job.log"
+        path.write_text("\n".join([*log.start(), log.completion(0, 3, 12)]))
+        job_log, _ = read_logs([path])
+        failures = located_failures(job_log, two_hosts())
+        said = explain_record(job_log, [str(path)], failures, []).conclusions
+        text = f"The log says {host}, but by GID ::ffff:10.1.0.1 it is gpu1.example.org r0"
+        assert any(each.startswith(text) for each in said) is is_said
