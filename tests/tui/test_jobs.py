@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -239,3 +240,16 @@ async def test_of_thousands_of_jobs_as_many_are_summarised_as_have_a_row(
         await run.press("G")
         assert "3256 more jobs: / filters" in run.text
         assert summarised <= 256 * 10, "a few drawings of 256 rows"
+
+
+async def test_u_changes_the_unit_of_what_jobs_send() -> None:
+    async with running(size=(160, 48)) as run:
+        await run.send(slowed())
+        await run.press("7")
+        shown = []
+        for _ in range(3):
+            row = next(each for each in run.lines if re.match(r"\W*8801 ", each))
+            shown.append(row.partition("anna")[2])
+            await run.press("u")
+    units = [re.findall(r"[\d.]+\u00a0?\s?([kMGT]?b/s|[kMGT]?B/s|%)", each)[0] for each in shown]
+    assert sorted(unit[-3:] for unit in units) == ["%", "B/s", "b/s"]

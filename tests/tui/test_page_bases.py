@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fabmon.fabric.wording import bit_rate
+from fabmon.fabric.wording import Unit, bit_rate
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.draw_context import DrawContext
@@ -16,6 +16,7 @@ from fabmon.tui.text.flows import Bundle, _bundles
 from fabmon.tui.text.pages.fluctuation import _stretched
 from fabmon.tui.text.pages.waterfall import Waterfall
 from fabmon.tui.text.picture.canvas import Canvas
+from fabmon.tui.text.picture.link_ends import link_ends
 from fabmon.tui.text.picture.pause_tree import pause_tree
 from tests.tui.running import running
 from tests.tui.scenes import World
@@ -119,3 +120,11 @@ async def test_a_finding_that_no_longer_holds_is_a_hollow_triangle_in_every_view
         label = COLLISION.fabric.ports[held.rows[0]].display_name
         await run.press("colon", *label, "enter")
         assert "△ ECMP collision" in run.text
+
+
+def test_the_ends_of_a_cable_have_the_chosen_unit() -> None:
+    ctx = context()
+    finding = msgspec.structs.replace(ctx.scene.findings[0], cause="degraded_link")
+    for unit, suffix in ((Unit.GBIT, "b/s"), (Unit.GBYTE, "B/s"), (Unit.PERCENT, "%")):
+        first = link_ends(Canvas(replace(ctx, unit=unit), finding))[1].text
+        assert first.partition(" tx ")[2].split("  ")[0].endswith(suffix)

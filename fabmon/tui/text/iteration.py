@@ -7,11 +7,12 @@ from fabmon.analysis.iteration.results import JobIteration, exposed_at_most
 from fabmon.analysis.job_summary import leaves_of
 from fabmon.fabric.time_wording import interval, measured
 from fabmon.fabric.wording import (
-    bit_rate,
+    Unit,
     byte_count,
     number,
     percent_range,
     plural,
+    rate,
     rounded_percent,
 )
 from fabmon.tui.line import Line, Span, line, wrap
@@ -86,7 +87,7 @@ def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:
         burst = ctx.key("burst")
         texts.append(f"may be under {fast}: press {burst} on a port to sample at 50 Hz")
     if job.expected is not None:
-        texts += _expected(job)
+        texts += _expected(job, ctx.unit)
     if not job.hosts_sure:
         texts.append("another job has a similar pattern: some hosts may be in the wrong job")
     return lines + [
@@ -119,7 +120,7 @@ def _line_share(usual: float, mean: float | None) -> str:
     return f"at {rounded_percent(mean)} of line rate on average, mostly {rounded_percent(usual)}"
 
 
-def _expected(job: JobIteration) -> list[str]:
+def _expected(job: JobIteration, unit: Unit) -> list[str]:
     """The traffic that the hints on the command line lead to expect, against the measured."""
     due = job.expected
     assert due is not None
@@ -133,7 +134,7 @@ def _expected(job: JobIteration) -> list[str]:
         texts.append(f"for {plural(due.gpus, 'GPU')} {text}")
     else:
         texts.append("expected: no traffic between nodes, all ranks of dp are in one")
-    texts.append(_needed(job))
+    texts.append(_needed(job, unit))
     tflops = due.tflops(job.step_s)
     if tflops is not None:
         text = f"{number(tflops)} TFLOPS per GPU"
@@ -146,19 +147,17 @@ def _expected(job: JobIteration) -> list[str]:
     return texts
 
 
-def _needed(job: JobIteration) -> str:
+def _needed(job: JobIteration, unit: Unit) -> str:
     """`needs 61 to 250 Gb/s a rail to hide communication; a rail delivers 320 Gb/s`."""
-    least, most = job.needed_bps
-    if most is None:
-        text = f"at least {bit_rate(least)}"
-    elif bit_rate(least) == bit_rate(most):
-        text = bit_rate(least)
-    else:
-        text = f"{bit_rate(least)} to {bit_rate(most)}"
+    line_rate_bps = job.line_rate_bps
+    unit = Unit.GBIT if line_rate_bps is None and unit is Unit.PERCENT else unit
+    least, most, delivers = (
+        "" if each is None else rate(each, line_rate_bps or 0.0, unit)
+        for each in (*job.needed_bps, line_rate_bps and DELIVERED * line_rate_bps)
+    )
+    text = least if least == most else f"{least} to {most}" if most else f"at least {least}"
     text = f"needs {text} a rail to hide communication"
-    if job.line_rate_bps is not None:
-        text += f"; a rail delivers {bit_rate(DELIVERED * job.line_rate_bps)}"
-    return text
+    return f"{text}; a rail delivers {delivers}" if delivers else text
 
 
 def _share(job: JobIteration) -> str:

@@ -18,11 +18,11 @@ from fabmon.fabric.jobs.job_table import MOST_OF_NODE
 from fabmon.fabric.model import HOST
 from fabmon.fabric.time_wording import SECOND_NS, duration, measured, time_of_day
 from fabmon.fabric.wording import (
-    bit_rate,
     byte_count,
     byte_rate,
     percent_range,
     plural,
+    rate,
     rounded_percent,
 )
 from fabmon.tui.cells import FADED_MARK
@@ -64,6 +64,13 @@ class _Column:
     align: Literal["left", "right"] = "right"
 
 
+def _traffic(job: JobSummary, ctx: DrawContext) -> str:
+    """What its NICs send, in the chosen unit; a share is that of all of them."""
+    if job.tx_bps is None:
+        return _ABSENT
+    return rate(job.tx_bps, job.rails_bps * len(job.nodes), ctx.unit)
+
+
 def _step(job: JobSummary, _: DrawContext) -> str:
     return _ABSENT if job.iteration is None else measured(job.iteration.step_s)
 
@@ -92,9 +99,7 @@ _COLUMNS = (
     _Column("nodes", 5, 0, lambda job, _: _count(job.nodes, job.job.nodes)),
     _Column("leaves", 6, 0, lambda job, _: str(len(job.placement.leaves) or _ABSENT)),
     _Column("pods", 4, 130, lambda job, _: str(len(job.pods) or _ABSENT)),
-    _Column(
-        "traffic", 9, 0, lambda job, _: _ABSENT if job.tx_bps is None else bit_rate(job.tx_bps)
-    ),
+    _Column("traffic", 9, 0, _traffic),
     _Column("step", 7, 0, _step),
     _Column("comm", 10, 100, _communication),
     _Column(

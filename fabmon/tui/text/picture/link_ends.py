@@ -64,7 +64,7 @@ def _end(canvas: Canvas, port: Port, what: str, column: str) -> list[Line]:
     """Two lines: state, line rate and traffic; then the errors or carrier changes over time."""
     palette, snapshot, width = canvas.palette, canvas.snapshot, canvas.ctx.width
     down = canvas.is_down(port.row)
-    tx, rx = (bit_rate(snapshot.column(f"{direction}_bps")[port.row]) for direction in ("tx", "rx"))
+    tx, rx = (canvas.ctx.traffic(port.row, direction) for direction in ("tx", "rx"))
     rates = f"  line rate {bit_rate(snapshot.line_rate_bps[port.row])}  tx {tx}  rx {rx}"
     room = max(0, width - 3 - _NAME - _STATE)
     if len(rates) > room:
