@@ -254,17 +254,17 @@ def _bottleneck(
     limited = place is Place.LINK and each.may_limit
     could = float(each.group_util[each.full].mean()) if limited else 0.0
     lost = max(0.0, 1.0 - max(each.slowed_busy, could) / float(each.util[each.full].mean()))
-    waits = each.are_waiting and bool((seen.waits[each.slowed] > 0).all())
-    if waits and not inputs.total("cnp").any():
-        # Nothing else slows them: they want as much as they send and wait for.
-        lost = min(lost, float(host_signs(inputs, t).waiting[each.slowed].mean()))
+    ticks = inputs.snapshot.seq - own.since_seq  # Clocks are set; ticks only count up.
+    may_want_less = False
+    if each.are_waiting and ticks >= t.ticks and not inputs.total("cnp").any():
+        # Nothing else slows them: what they wait for is all that they are known to want.
+        may_want_less = lost > float(host_signs(inputs, t).waiting[each.slowed].mean()) + t.apart
     total = float(each.rates.sum())
     wants = each.load_bps * (1 + t.apart)
     if each.vanishes and total > wants:
         # Senders that do not slow down show what they want; the rest of it is dropped.
         lost = 1.0 - each.load_bps / total
     slowed_by = _slowed_by(inputs, each, t)
-    ticks = inputs.snapshot.seq - own.since_seq  # Clocks are set; ticks only count up.
     brought = np.cumsum(np.sort(each.rates)[::-1])
     flows = int(np.searchsorted(brought, t.accounts * each.load_bps)) + 1
     return Bottleneck(
@@ -272,7 +272,8 @@ def _bottleneck(
         link=each,
         lost=lost,
         # The marks of a link do not say for how long it is full.
-        is_upper_bound=not (each.of_ends > 0 or (slowed_by and each.util.max() >= t.full_util)),
+        is_upper_bound=may_want_less
+        or not (each.of_ends > 0 or (slowed_by and each.util.max() >= t.full_util)),
         named=named,
         flows=max(2, min(flows, len(each.rates))),
         slowed_by=slowed_by,

@@ -325,6 +325,8 @@ def _sharers(
         slowed = held
     full = full if full.any() else np.ones_like(full)
     while_full = ends.rate[shares][:, full].mean(axis=1)
+    # They bring what it carries, whenever each node was read.
+    while_full *= max(1.0, float(load[full].mean()) / max(float(while_full[slowed].sum()), 1.0))
     similar = np.abs(of_nic[elsewhere][:, None] - rates[None]) <= t.apart * rates[None]
     return Candidate(
         row=NONE,
