@@ -10,6 +10,7 @@ import msgspec
 from collectors.coverage import summary
 from fabmon.analysis.audit.survey import Survey
 from fabmon.fabric.wire.messages import BlockInfo, Coverage, Frame, Hello, Notice
+from fabmon.fabric.wording import plural
 
 WORKS = "works"
 ABSENT = "absent"
@@ -80,9 +81,23 @@ def source_states(survey: Survey, node: str) -> list[SourceState]:
             state, text = SLOW, "its device or driver answers slowly"
         if notice is None:
             limits = [each.text for each in hello.limits or () if each.source == name]
-            text = ", ".join(filter(None, (text, *_unknown_drivers(hello, name), *limits)))
+            texts = (text, _facts(name, infos), *_unknown_drivers(hello, name), *limits)
+            text = ", ".join(filter(None, texts))
         states.append(_state(name, state, text, infos, missing, read_us.get(name)))
     return states
+
+
+def _facts(source: str, infos: Sequence[BlockInfo]) -> str:
+    """What the objects are of a source that has no values: that there are some says little."""
+    objects = [each for info in infos for each in info.objects]
+    if source == "routes" and objects:
+        kinds = Counter(each.kind for each in objects)
+        groups = plural(kinds["ecmp"], "ECMP group")
+        return f"{groups}, {plural(kinds['neighbour'], 'neighbour')}"
+    if source == "dcb" and objects:
+        states = Counter(str(each.info.get("pfc", "unknown")) for each in objects)
+        return "PFC " + ", ".join(f"{state} on {count}" for state, count in sorted(states.items()))
+    return ""
 
 
 def _unknown_drivers(hello: Hello, source: str) -> Iterator[str]:
