@@ -154,8 +154,11 @@ class KnownTimes:
         if to_ns is not None:
             to_ns = max(to_ns, self.start_ns)
             if from_ns is not None and to_ns < from_ns:
+                is_relative = (end[1] or "").strip().startswith("+")
+                counted = f": {end[1]} counts from the start of {self.what}" if is_relative else ""
                 raise TimeError(
-                    f"{end[0]} ({date_time(to_ns)}) is before {begin[0]} ({date_time(from_ns)})"
+                    f"{end[0]} ({date_time(to_ns)}) is before {begin[0]}"
+                    f" ({date_time(from_ns)}){counted}"
                 )
         return from_ns, to_ns, notes
 

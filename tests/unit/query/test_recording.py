@@ -213,6 +213,7 @@ def test_the_help_names_the_metrics_of_a_history() -> None:
         ("findings", {"job": "x" * 201}, "length"),
         ("findings", {"from": "noon"}, "from noon: write a time such as 14:03"),
         ("findings", {"from": "-1s", "to": "+1s"}, "to (2026-11-21 14:06:41Z) is before from (20"),
+        ("findings", {"from": "-1s", "to": "+1s"}, ": +1s counts from the start of the recording"),
         ("findings", {"from": "2001-01-01"}, "from 2001-01-01 is not in the recording: 2026-11-21"),
         ("findings", {"from": "2030-01-01"}, "from 2030-01-01 is not in the recording: 2026-11-21"),
         ("history", {"port": "leaf1 up3", "to": "2001-01-01"}, "to 2001-01-01 is not in the rec"),
