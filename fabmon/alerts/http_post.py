@@ -44,7 +44,10 @@ class HttpPoster:
             self._tls = await asyncio.to_thread(self._tls_context)
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)
+                # An idle connection would take whatever its receiver sends.
+                connector=aiohttp.TCPConnector(force_close=True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
             )
         try:
             async with self._session.post(

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.names import is_loopback
@@ -28,6 +30,10 @@ from fabmon.feeds.errors import (
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """The largest body accepted where the caller sets no limit."""
+
+
+_MOST_QUEUED = 100
+"""Replies of a server that wait to be read."""
 
 
 class ApiServer(NamedTuple):
@@ -61,6 +67,26 @@ class HttpStatusError(Misbehaved):
     def __init__(self, url: str, status: int, reason: str | None = None) -> None:
         super().__init__(f"{url} replied with HTTP {status} {reason or ''}".rstrip())
         self.status = status
+
+
+class _OneReply(ResponseHandler):
+    """A connection. aiohttp keeps all that a server sends on one that is idle: it is closed where
+    these are more than the few replies 1xx that may precede the one that was asked for."""
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """Take the head of a reply."""
+        super().feed_data(data, size)
+        if len(self) > _MOST_QUEUED:
+            self.close()
+
+
+class Connector(aiohttp.TCPConnector):
+    """Connections on which a server sends what it was asked for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        protocol: type[ResponseHandler] = _OneReply
+        self._factory = partial(protocol, loop=self._loop)
 
 
 class HttpClient:
@@ -134,7 +160,7 @@ class HttpClient:
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
+                connector=Connector(
                     limit=0, limit_per_host=self._per_server, keepalive_timeout=self._keep_alive_s
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),

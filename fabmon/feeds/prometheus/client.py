@@ -20,7 +20,7 @@ import msgspec
 
 from fabmon.fabric.wire.messages import clean
 from fabmon.feeds.errors import Misbehaved
-from fabmon.feeds.http_client import basic_authorization, bounded_body, http_error
+from fabmon.feeds.http_client import Connector, basic_authorization, bounded_body, http_error
 from fabmon.feeds.prometheus import responses
 from fabmon.feeds.prometheus.responses import (
     AccessDenied,
@@ -267,9 +267,7 @@ class PrometheusClient:
         if self._session is None:
             # Packed, a tick of 480,000 series would cost either side half a second more.
             headers = {**self._headers, "Accept-Encoding": "identity"}
-            self._session = aiohttp.ClientSession(
-                headers=headers, connector=aiohttp.TCPConnector(limit=0)
-            )
+            self._session = aiohttp.ClientSession(headers=headers, connector=Connector(limit=0))
         url = f"{self.url}{_API}/{path}"
         async with self._slots:
             try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import tracemalloc
 import zlib
+from contextlib import suppress
 
 import pytest
 from aiohttp import web
@@ -58,3 +60,32 @@ async def test_a_bomb_is_refused_at_the_limit_of_a_reply() -> None:
         assert most < 2.5 * MAX_BODY_BYTES, encoding
     await client.close()
     await runner.cleanup()
+
+
+async def test_a_connection_on_which_more_replies_come_than_were_asked_for_is_closed() -> None:
+    """aiohttp keeps what comes on an idle connection: 150 MB a second."""
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
+    sent_bytes = asyncio.get_running_loop().create_future()
+    is_idle = asyncio.Event()
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(reply)
+        await is_idle.wait()
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < MAX_BODY_BYTES:
+                writer.write(reply * 1000)
+                await writer.drain()
+                sent += 1000 * len(reply)
+        sent_bytes.set_result(sent)
+        writer.close()
+
+    async with await asyncio.start_server(flood, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        client = HttpClient(keep_alive_s=3600)
+        fetched = await client.fetch(ApiServer(f"http://127.0.0.1:{port}", True), "/", 60)
+        assert fetched.body == b"x"
+        is_idle.set()
+        assert await sent_bytes < MAX_BODY_BYTES
+        await client.close()
