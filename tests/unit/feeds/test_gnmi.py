@@ -310,7 +310,10 @@ def test_a_clock_that_is_set_back_is_followed() -> None:
     assert made._ports[PORT].stamps_ns["gnmi"] == 9 * hour_ns
 
 
-def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one() -> None:
+def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 5.0)  # All of it is of one second.
     made = GnmiValues(1.0)
     made.add(Leaf("gnmi_state", PORT, "type", "x" * 10**6), 1)
     made.add(Leaf("gnmi_state", "x" * 10**6, "netdev_up", 1), 1)
