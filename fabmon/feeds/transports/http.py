@@ -27,6 +27,9 @@ from fabmon.feeds.transports.transport import LineBuffer, ProbeSession
 _TIMEOUT_S = 10.0
 _TOKEN_AGE_S = 1.0
 _AGENT_NOTICE = f'"source":"{AGENT_SOURCE}"'.encode()
+_MOST_NOTICE_BYTES = 4096
+"""A longer line is no notice of an agent. To decode it here would stop the screen, and would not be
+charged to the node."""
 
 
 class HttpTransport:
@@ -90,7 +93,7 @@ class HttpSession:
         while not self._lines.is_ready:
             await self._read()
         line = await self._lines.readline()
-        if _AGENT_NOTICE in line:
+        if len(line) < _MOST_NOTICE_BYTES and _AGENT_NOTICE in line:
             reason = _end_reason(line)
             if reason is not None:
                 raise Ended(f"the agent ended the stream: {reason}")

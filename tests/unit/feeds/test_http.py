@@ -156,6 +156,21 @@ async def test_the_last_notice_of_an_agent_is_the_reason(secret: str) -> None:
         await transport.close()
 
 
+async def test_a_long_line_is_not_decoded_before_its_cost_is_counted(
+    secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = hello_line().replace(b'"netdev", "every"', b'"netdev", "source":"agent", "every"')
+    large = large.replace(b'"boot-1"', b'"' + b"b" * 100_000 + b'"')
+    assert b'"source":"agent"' in large
+    async with served(FakeAgent(large)) as port:
+        transport = HttpTransport(ProbeSettings())
+        session = await transport.open(agent_at(port, secret))
+        monkeypatch.setattr("fabmon.feeds.transports.http.decode", None)
+        assert await session.readline() == large
+        await session.close()
+        await transport.close()
+
+
 async def test_an_agent_that_disappears_is_tried_again(secret: str) -> None:
     fake = FakeAgent(hello_line(), frame_line(0))
     async with served(fake) as port:
