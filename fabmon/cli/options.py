@@ -296,7 +296,9 @@ optional_recordings_argument = click.argument(
 from_option = click.option(
     "--from", "from_", metavar="TIME", help="Begin here: 14:03, -10m or event 3."
 )
-to_option = click.option("--to", metavar="TIME", help="End here; +10m: so long after the start of the recording.")
+to_option = click.option(
+    "--to", metavar="TIME", help="End here; +10m: so long after the start of the recording."
+)
 links_option = click.option(
     "--links",
     multiple=True,
