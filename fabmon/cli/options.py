@@ -297,7 +297,7 @@ from_option = click.option(
     "--from", "from_", metavar="TIME", help="Begin here: 14:03, -10m or event 3."
 )
 to_option = click.option(
-    "--to", metavar="TIME", help="End here; +10m: so long after the start of the recording."
+    "--to", metavar="TIME", help="End here; +10m: after the start of the recording."
 )
 links_option = click.option(
     "--links",
