@@ -15,7 +15,7 @@ from fabmon.analysis.affected_jobs import AffectedJobs
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
 from fabmon.analysis.earlier_findings import EarlierFinding, EarlierFindings
 from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
-from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate, doubtful_rates
+from fabmon.analysis.evidence.doubtful_rates import DoubtfulRates
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
 from fabmon.analysis.finding import Change, Condition, Finding, Trait
 from fabmon.analysis.iteration.iteration_tracker import IterationTracker
@@ -42,9 +42,6 @@ _MAX_FINDINGS = 16_384
 _MAX_LOG_EVENTS = 200
 _MAX_LOG_EVENTS_OF_NODE = 20
 """Messages of kernels on the timeline, so that nodes that log much do not displace other events."""
-
-_DOUBT_TICKS = 5
-"""Rates that cannot be are looked for every so many ticks: they stay."""
 
 _EXCUSING_TICKS = 25
 """For so many ticks a finding that closed excuses new conditions that are inferred from the last 40
@@ -83,8 +80,7 @@ class Analyst:
         self._closed: dict[str, tuple[int, Finding]] = {}
         """Findings that closed in the last _EXCUSING_TICKS, by key, and how many are left."""
         self._iterations = NO_ITERATIONS
-        self._doubtful: tuple[DoubtfulRate, ...] = ()
-        self._doubted_seq = -_DOUBT_TICKS
+        self._doubtful = DoubtfulRates()
         self._passed_over = 0
         self._earlier = EarlierFindings()
         self._held: set[str] = set()
@@ -129,9 +125,7 @@ class Analyst:
         iteration_report, news = self._iteration_tracker.accept(snapshot)
         self._iterations = iteration_report
         self._events += [Event(snapshot.time_ns, snapshot.seq, "iteration", text) for text in news]
-        if not 0 <= snapshot.seq - self._doubted_seq < _DOUBT_TICKS:
-            self._doubted_seq = snapshot.seq
-            self._doubtful = doubtful_rates(snapshot)
+        self._doubtful.of(snapshot)
         return self._scene(snapshot, tuple(changes))
 
     def pass_over(self, snapshot: Snapshot) -> Scene:
@@ -158,8 +152,7 @@ class Analyst:
             self._log_events = deque(logged, _MAX_LOG_EVENTS)
 
     def _scene(self, snapshot: Snapshot, changes: tuple[tuple[Change, Finding], ...]) -> Scene:
-        timeline, ports = self._timeline(), len(snapshot.up)
-        doubtful = tuple(each for each in self._doubtful if max(each.rows) < ports)
+        timeline, doubtful = self._timeline(), self._doubtful.last(snapshot)
         return Scene(snapshot, self._open, changes, timeline, self._iterations, doubtful)
 
     def _note_closed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate
+from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate, doubts_by_row
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
 from fabmon.fabric.snapshot import Snapshot
@@ -44,12 +44,7 @@ class Scene:
     @property
     def doubts(self) -> dict[int, str]:
         """Why the rates of a port cannot be, by row: the port that shows it, and how."""
-        ports = self.snapshot.fabric.ports
-        return {
-            row: f"{ports[each.row].display_name} {each.text}"
-            for each in self.doubtful
-            for row in each.rows
-        }
+        return doubts_by_row(self.snapshot, self.doubtful)
 
     @property
     def doubtful_rows(self) -> set[int]:

@@ -22,6 +22,7 @@ SCHEMA = pa.schema(
         *((name, pa.int16() if name == "rail" else _TEXT) for name in NAMES),
         ("state", _TEXT),
         *((name, pa.float32()) for name in NUMBERS),
+        ("doubt", _TEXT),
     ]
 )
 
@@ -61,6 +62,7 @@ class ParquetRates:
             arrays.append(_rails(words) if name == "rail" else _texts(words))
         arrays.append(_texts([state for each in pending for state in each.states]))
         arrays += [pa.array(row, pa.float32(), from_pandas=True) for row in numbers]
+        arrays.append(_texts([doubt for each in pending for doubt in each.doubts]))
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
 
 

@@ -10,6 +10,7 @@ from typing import IO
 
 import numpy as np
 
+from fabmon.analysis.evidence.doubtful_rates import DoubtfulRates, doubts_by_row
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import RAIL, Fabric, Port
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
@@ -43,7 +44,7 @@ NUMBERS = ("line_rate_bps", "tx_util_ratio", "rx_util_ratio", *_IN_UNITS.values(
 _FORMULA = frozenset("=+-@")
 """Characters with which a formula begins in spreadsheets."""
 
-COLUMNS = ("time", *NAMES, "state", *NUMBERS)
+COLUMNS = ("time", *NAMES, "state", *NUMBERS, "doubt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,14 @@ class Rates:
     """The rates of one tick; rows are ports in the order of the screen.
 
     `names` (columns NAMES) and `states` have one item per row. `numbers` is [NUMBERS, rows], NaN
-    where absent.
+    where absent. `doubts` say why the traffic of a row cannot be what it counts, None of others.
     """
 
     time_ns: int
     names: Sequence[tuple[str | None, ...]]
     states: Sequence[str]
     numbers: Floats
+    doubts: Sequence[str | None]
 
 
 class RateTable:
@@ -66,6 +68,7 @@ class RateTable:
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
         self._ports: list[tuple[Port, tuple[str | None, ...]]] = []
+        self._doubtful = DoubtfulRates()
 
     def of(self, snapshot: Snapshot, wanted: Mask | None) -> Rates:
         """The rates of a snapshot, of all ports or of the wanted ones."""
@@ -80,7 +83,9 @@ class RateTable:
         numbers = np.stack([part[rows] for part in parts])
         numbers[~np.isfinite(numbers)] = np.nan
         states = [snapshot.state(port.row) for port, _ in chosen]
-        return Rates(snapshot.time_ns, [names for _, names in chosen], states, numbers)
+        doubts = doubts_by_row(snapshot, self._doubtful.of(snapshot))
+        names = [names for _, names in chosen]
+        return Rates(snapshot.time_ns, names, states, numbers, list(map(doubts.get, rows)))
 
 
 class CsvRates:
@@ -106,11 +111,14 @@ class CsvRates:
 
 def _rows(rates: Rates) -> Iterator[Sequence[object]]:
     time = utc(rates.time_ns).isoformat().replace("+00:00", "Z")
-    for place, (names, state) in enumerate(zip(rates.names, rates.states, strict=True)):
+    rows = zip(rates.names, rates.states, rates.doubts, strict=True)
+    for place, (names, state, doubt) in enumerate(rows):
         numbers = map(rounded_or_none, rates.numbers[:, place])
         # Names are what nodes report: a quote keeps a spreadsheet from taking one for a formula.
-        texts = (f"'{name}" if name and name[0] in _FORMULA else name for name in names)
-        yield time, *texts, state, *("" if value is None else value for value in numbers)
+        *texts, why = (
+            f"'{name}" if name and name[0] in _FORMULA else name for name in (*names, doubt)
+        )
+        yield time, *texts, state, *("" if value is None else value for value in numbers), why
 
 
 def _names(port: Port, fabric: Fabric) -> tuple[str | None, ...]:

@@ -3,6 +3,8 @@ cables are not. What a rate cannot be is never drawn as a share."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import random
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.wording import Unit
 from fabmon.history.history import History
 from fabmon.query.items import link_items
+from fabmon.report.rates import CsvRates
 from fabmon.report.scene_report import report_json
 from fabmon.report.watch_metrics import OPENMETRICS, watch_metrics
 from fabmon.tui.cells import DOUBTFUL, scale
@@ -93,6 +96,14 @@ def test_every_output_for_programs_says_which_rates_are_doubtful() -> None:
         HOST,
         LEAF,
     }
+    table = io.BytesIO()
+    CsvRates(table).accept(scene.snapshot, None)
+    in_csv = {
+        f"{row['node']}/{row['port']}": row["doubt"]
+        for row in csv.DictReader(io.StringIO(table.getvalue().decode()))
+        if row["doubt"]
+    }
+    assert in_csv == found
     assert "\nfabmon_watch_doubtful_ports 2\n" in watch_metrics(scene, 0.0, OPENMETRICS)
 
 

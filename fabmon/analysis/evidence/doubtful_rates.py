@@ -21,6 +21,9 @@ from fabmon.fabric.wording import bit_rate, number
 _TICKS = 60
 """Ticks that are compared: four samples of what is read every 15 s."""
 
+_EVERY_TICKS = 5
+"""Rates that cannot be are looked for every so many ticks: they stay."""
+
 _LEAST_TICKS = 12
 """Ticks with rates of both ends from which on a factor is steady ..."""
 _PARTS = 3
@@ -65,6 +68,33 @@ class DoubtfulRate(NamedTuple):
     def rows(self) -> tuple[int, ...]:
         """The ports whose rates may be wrong."""
         return (self.row,) if self.peer is None else (self.row, self.peer)
+
+
+class DoubtfulRates:
+    """The rates that cannot be, one snapshot after the other; looked for every _EVERY_TICKS."""
+
+    def __init__(self) -> None:
+        self._found: tuple[DoubtfulRate, ...] = ()
+        self._seq = -_EVERY_TICKS
+
+    def of(self, snapshot: Snapshot) -> tuple[DoubtfulRate, ...]:
+        """Those of a snapshot, or of one less than _EVERY_TICKS before it."""
+        if not 0 <= snapshot.seq - self._seq < _EVERY_TICKS:
+            self._seq, self._found = snapshot.seq, doubtful_rates(snapshot)
+        return self.last(snapshot)
+
+    def last(self, snapshot: Snapshot) -> tuple[DoubtfulRate, ...]:
+        """The last ones, of ports that a snapshot has."""
+        ports = len(snapshot.up)
+        return tuple(each for each in self._found if max(each.rows) < ports)
+
+
+def doubts_by_row(snapshot: Snapshot, doubtful: Iterable[DoubtfulRate]) -> dict[int, str]:
+    """Why the rates of a port cannot be, by row: the port that shows it, and how."""
+    ports = snapshot.fabric.ports
+    return {
+        row: f"{ports[each.row].display_name} {each.text}" for each in doubtful for row in each.rows
+    }
 
 
 def doubtful_rates(snapshot: Snapshot) -> tuple[DoubtfulRate, ...]:

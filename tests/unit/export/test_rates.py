@@ -69,7 +69,7 @@ def test_parquet_has_the_numbers_of_csv(pod7: Path, tmp_path: Path) -> None:
     table = pq.read_table(exported(pod7, tmp_path / "a.parquet", *SHORT))
     assert tuple(table.column_names) == COLUMNS
     assert table.num_rows == len(rows)
-    for name in ("node", "port", "role", "peer", "state"):
+    for name in ("node", "port", "role", "peer", "state", "doubt"):
         assert table[name].to_pylist() == [row[name] or None for row in rows]
     for name in ("tx_bps", "pause_rx_ratio", "stall_ratio", "ecn_packets_per_s"):
         expected = np.array([row[name] or "nan" for row in rows], np.float32)
