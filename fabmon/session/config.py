@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from fabmon import toml_text
 from fabmon.alerts.errors import SettingError
 from fabmon.alerts.settings import AlertsConfig
 from fabmon.alerts.settings import check as check_alerts
@@ -186,7 +187,7 @@ def _read(path: Path) -> str:
 
 def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return toml_text.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {error}") from None
 

@@ -209,6 +209,8 @@ def test_lines_of_keys_are_those_that_a_person_counts() -> None:
             "[screen]\nfindings_share = 10\n",
             r"fabmon.toml:2: .* = 10: write 0, or 20 to 70 percent",
         ),
+        ("x = " + "[" * 5000, "fabmon.toml: brackets are nested too deep"),
+        ("x = " + "9" * 5000, "fabmon.toml: a number is too long"),
     ],
 )
 def test_a_mistake_has_the_line_of_its_key(tmp_path: Path, text: str, error: str) -> None:

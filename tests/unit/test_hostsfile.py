@@ -98,6 +98,7 @@ def test_a_host_option_has_no_slots() -> None:
         ("-oProxyCommand=x@node01", 1, "is not a user name"),
         ("me@node01 user=me", 11, "user= is given twice"),
         ("node01:2222 port=22", 13, "port= is given twice"),
+        ("gpu[-11-99999999999999]", 1, "not a node set: "),
         ("@compute", 1, "groups such as @compute are not supported"),
         ("na[1-2]me:22,b:33", 10, "a list of nodes has one port, at its end"),
         ("me@a,gpu[1,3]:22,b", 14, "a list of nodes has one port, at its end"),

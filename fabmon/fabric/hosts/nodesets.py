@@ -101,7 +101,7 @@ def _expand(word: Word) -> list[str]:
         raise Bad(word.column, f"a set of more than {MAX_NODES} nodes", "write a smaller range")
     try:
         names = [str(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP)]
-    except (NodeSetException, ValueError, IndexError, KeyError) as error:
+    except (NodeSetException, ValueError, IndexError, KeyError, AssertionError) as error:
         raise Bad(word.column, f"not a node set: {error}", f"write {_EXAMPLE}") from None
     if not names:
         raise Bad(word.column, "a node set without nodes", f"write {_EXAMPLE}")

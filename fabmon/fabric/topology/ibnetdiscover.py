@@ -25,9 +25,9 @@ from fabmon.fabric.topology.plan import (
 )
 
 _OWNER = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([SHR])-([0-9a-f]+)"\s*(?:#\s*"(.*?)")?')
-_PORT = re.compile(r'\[(\d+)\](?:\([0-9a-f]+\))?\s+"([SHR])-([0-9a-f]+)"\[(\d+)\].*?#(.*)')
+_PORT = re.compile(r'\[(\d{1,9})\](?:\([0-9a-f]+\))?\s+"([SHR])-([0-9a-f]+)"\[(\d{1,9})\].*?#(.*)')
 _QUOTED = re.compile(r'"(.*?)"')
-_END = r"(CA|SW|RT)\s+\d+\s+(\d+)\s+0x([0-9a-f]+)"
+_END = r"(CA|SW|RT)\s+\d+\s+(\d{1,9})\s+0x([0-9a-f]+)"
 _PORTS_LINE = re.compile(rf"{_END}\s+\S+\s+\S+\s+-\s+{_END}\s+\( '((?:(?!' - ').)*)' - '(.*)' \)")
 _OPEN_LINE = re.compile(r"(?:CA|SW|RT)\s+\d+\s+\d+\b(?!.*\s-\s+(?:CA|SW|RT)\s)")
 """A line of `--ports` without another end; how the rest of it looks differs between versions."""

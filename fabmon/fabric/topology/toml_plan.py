@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from fabmon import toml_text
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology import cable_patterns
 from fabmon.fabric.topology.plan import (
@@ -42,14 +43,11 @@ def parse(text: str, filename: str) -> Topology:
     """The plan of a TOML file: the keys of `[topology]`, with or without that heading. Raises
     TopologyError."""
     try:
-        found = tomllib.loads(text)
+        found = toml_text.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TopologyError(
             filename, [PlanProblem(0, f"not TOML: {error}", "fix the syntax")]
         ) from None
-    except RecursionError:
-        problem = PlanProblem(0, "brackets are nested too deep", "cables are a list of strings")
-        raise TopologyError(filename, [problem]) from None
     try:
         table = msgspec.convert(found.get("topology", found), Table)
     except msgspec.ValidationError as error:

@@ -22,6 +22,7 @@ from typing import Literal
 
 import msgspec
 
+from fabmon import toml_text
 from fabmon.fabric.input_files import read_input
 from fabmon.fabric.wording import file_error
 
@@ -177,7 +178,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 def parse(text: str, name: str = "scenario") -> Scenario:
     """A scenario from TOML. Raises ScenarioError with `name`, the place and the nearest key."""
     try:
-        return msgspec.convert(tomllib.loads(text), Scenario)
+        return msgspec.convert(toml_text.loads(text), Scenario)
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"{name}: {error}") from None
     except msgspec.ValidationError as error:

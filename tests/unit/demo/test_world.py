@@ -141,6 +141,8 @@ def test_a_lost_node_is_silent_then_lost_then_back_with_new_counters() -> None:
     [
         ("[topology]\nhost = 4", r"unknown field `host`.*did you mean `hosts`"),
         ("[topology", "scenario: "),
+        ("a = " + "[" * 5000, "scenario: brackets are nested too deep"),
+        ("a = " + "9" * 5000, "scenario: a number is too long"),
     ],
 )
 def test_a_mistake_in_a_scenario_is_named(text: str, complaint: str) -> None:

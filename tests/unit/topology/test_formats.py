@@ -379,7 +379,13 @@ GARBAGE = [
         "<system>" + "<pci>" * 3000 + "</pci>" * 3000 + "</system>",
         "n.xml: elements more than 64 deep: dump it again",
     ),
-    ("t.toml", "x = " + "[" * 5000 + "]" * 5000, "t.toml: brackets are nested too deep: "),
+    ("t.toml", "x = " + "[" * 5000 + "]" * 5000, "t.toml: not TOML: brackets are nested"),
+    ("t.toml", "x = " + "9" * 5000, "t.toml: not TOML: a number is too long: "),
+    (
+        "ib.txt",
+        f"CA   134  1 0x7cfe 4x EDR - SW  1719 {'9' * 5000} 0x7cff ( 'o1 HCA-1' - 'ib1' )\n",
+        "ib.txt:1: 'CA   134  1 0x7cfe 4x EDR",
+    ),
     (
         "s.conf",
         "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 rubbish here Nodes=n2\n",
