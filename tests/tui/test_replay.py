@@ -538,6 +538,31 @@ async def test_what_is_stopped_right_at_its_start_is_analysed_all_the_same(
         assert not run.app.screen_state.cursor.playing
 
 
+async def test_what_is_shown_while_the_minutes_before_are_read_is_of_this_tick_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collision ended at 47 s; that it had, the recorder noted at 62 s."""
+
+    async def endless(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    path = tmp_path / "collision.fabrec"
+    Watching().record(path, 70)
+    async with replaying(path) as run:
+        await at_end(run)
+        assert "max of 10 s" in run.text
+        monkeypatch.setattr(RecordedPast, "settle", endless)
+        await run.press("t", *"14:07:20", "enter")
+        await run.heads("reading …")
+        assert "▲ 1 finding" in run.lines[0]
+        assert "this tick" in run.text
+        assert "max of" not in run.text
+        await run.press("t", *"14:07:35", "enter")
+        await run.heads("14:07:35Z")
+        assert "▲ 0 findings" in run.lines[0]
+        assert "△ 1" in run.lines[0]
+
+
 async def test_pages_have_no_absent_values_while_these_are_read(
     recording: tuple[Path, list[Scene]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

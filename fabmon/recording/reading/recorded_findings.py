@@ -51,7 +51,7 @@ class RecordedFindings:
         self._superseded_at.append(place)
         if note.kind != "finding":
             return
-        key = _key(note)
+        key = finding_key(note)
         before = self._last.pop(key, None)
         if before is not None:
             self._superseded_at[before] = place
@@ -90,13 +90,13 @@ class RecordedBegins:
         if at_ns != self._at_ns:
             times_ns = (at_ns + _EARLIER_NS, at_ns)
             notes = (each for t in times_ns for each in self._findings.open_at(self._runs_ns, t))
-            begins = ((_key(note), note.finding.get("since_ns")) for note in notes)
+            begins = ((finding_key(note), note.finding.get("since_ns")) for note in notes)
             self._known = {key: since for key, since in begins if isinstance(since, int)}
             self._at_ns = at_ns
         return self._known
 
 
-def _key(note: Note) -> str:
+def finding_key(note: Note) -> str:
     """The key of a finding: its cause may change while it is open, it stays one finding."""
     cause = note.finding.get("opened_as") or note.finding.get("cause")
     return f"{cause}:{note.finding.get('subject')}"

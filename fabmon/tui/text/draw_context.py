@@ -227,8 +227,9 @@ class DrawContext:
     @cached_property
     def peak_s(self) -> float:
         """The time of which the cells of the heatmap show the highest value: PEAK_S, or the longest
-        iteration if that is longer; 0 where they show this tick."""
-        if not self.peaks or self.metric.columns[0] not in HEAT:
+        iteration if that is longer; 0 where they show this tick, as while the ticks before it are
+        being read."""
+        if not self.peaks or self.metric.columns[0] not in HEAT or self.time.is_reading:
             return 0.0
         return longest_peak_s(self.scene)
 
@@ -240,7 +241,7 @@ class DrawContext:
     def heat_title(self, title: str) -> str:
         """The title of the metric, and of which time the cells show the maximum."""
         if not self.peak_s:
-            return title
+            return f"{title}, this tick" if self.time.is_reading else title
         is_step = self.peak_s > PEAK_S
         return f"{title}, max of {self.peak_s:.0f} s" + (" (an iteration)" if is_step else "")
 

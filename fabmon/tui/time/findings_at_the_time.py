@@ -12,7 +12,11 @@ from fabmon.analysis.finding import Finding, badness, from_stored, list_order
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
-from fabmon.recording.reading.recorded_findings import RecordedFindings
+from fabmon.recording.reading.recorded_findings import RecordedFindings, finding_key
+
+_LATEST_END_NS = 600_000_000_000
+"""How much later the end of a finding is noted at most: 35 s by the thresholds of [findings], more
+where the user raised them."""
 
 
 def findings_open_at(
@@ -20,14 +24,31 @@ def findings_open_at(
 ) -> tuple[Finding, ...]:
     """The findings that were open at the time of a snapshot, most severe first.
 
-    Their rows are those of the snapshot's fabric; `seen_ns` is None, because it is not recorded.
-    `runs_ns` are the times at which recording was started.
+    Their rows are those of the snapshot's fabric; `seen_ns` is None, because it is not recorded,
+    but for those of which was noted later that they had ended by then. `runs_ns` are the times at
+    which recording was started.
     """
     opened = recorded.open_at(runs_ns, snapshot.time_ns)
     if not opened:
         return ()
-    found = _findings(opened, snapshot)
+    ended = _ends_noted_later(recorded, snapshot.time_ns)
+    found = [
+        msgspec.structs.replace(each, seen_ns=ended.get(each.key))
+        for each in _findings(opened, snapshot)
+    ]
     return tuple(sorted(found, key=list_order))
+
+
+def _ends_noted_later(recorded: RecordedFindings, at_ns: int) -> dict[str, int]:
+    """By key, when findings ended by a time, of which the end was noted after it."""
+    ends: dict[str, int] = {}
+    for note in islice(recorded.notes, recorded.count_until(at_ns), None):
+        if note.time_ns > at_ns + _LATEST_END_NS:
+            break
+        until_ns = note.finding.get("until_ns")
+        if note.change == "close" and isinstance(until_ns, int) and until_ns <= at_ns:
+            ends.setdefault(finding_key(note), until_ns)
+    return ends
 
 
 def findings_closed_before(notes: Sequence[Note], snapshot: Snapshot, most: int) -> list[Finding]:
