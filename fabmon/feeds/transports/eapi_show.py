@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,8 @@ _QUEUE_COUNTERS: Mapping[str, str] = {
 }
 
 Numbers = dict[str, int | None]
+_Time = Annotated[float, msgspec.Meta(ge=0, le=2**63 / 1e9)]
+"""Seconds since 1970 that fit into nanoseconds of 64 bits."""
 
 
 class ShowResult(NamedTuple):
@@ -78,7 +80,7 @@ def interfaces(result: Mapping[str, Any]) -> ShowResult:
                     for metric, keys in _PORT_COUNTERS.items()
                 },
             }
-            counted_s = msgspec.convert(_at(counters, "counterRefreshTime") or 0.0, float)
+            counted_s = msgspec.convert(_at(counters, "counterRefreshTime") or 0.0, _Time)
         except msgspec.ValidationError:
             continue
         refreshed_s = max(refreshed_s, counted_s)

@@ -381,6 +381,16 @@ def test_values_of_the_wrong_type_are_no_data() -> None:
         assert not eapi_show.neighbours(told).objects
 
 
+@pytest.mark.parametrize("time_s", [1e308, -1.0, 1e12])
+def test_a_port_with_a_time_that_no_clock_shows_is_left_out(time_s: float) -> None:
+    counters = {"counterRefreshTime": time_s, "inOctets": 1}
+    good = {"hardware": "ethernet", "interfaceCounters": {"counterRefreshTime": 5.0}}
+    bad = {"hardware": "ethernet", "interfaceCounters": counters}
+    shown = eapi_show.interfaces({"interfaces": {"Ethernet1": bad, "Ethernet2": good}})
+    assert [each.port for each in shown.objects] == ["Ethernet2"]
+    assert shown.refreshed_ns == 5 * 10**9
+
+
 def test_jericho_counts_virtual_output_queues() -> None:
     counts = {"enqueuedBytes": 1, "enqueuedPackets": 2, "droppedPackets": 3, "droppedBytes": 4}
     shown = {"ingressVoqCounters": {"interfaces": {"Et1": {"trafficClasses": {"TC7": counts}}}}}
