@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from collectors import wire
+from collectors.catalog.kernel_log import PATTERNS
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Burst, Frame, Trace
@@ -38,6 +39,14 @@ HOSTILE: tuple[Any, ...] = (
     *(None, True, -1, 0, 0.5, 2**53, 2**63, 2**64 - 1, 2**64, 10**30, 1e300, -1e300, 1e-300),
     *("", "\u202e\x1b[31m", "a" * 500, "0" * 400, "\ud800", "../../x", "[", "%s", "=1+1"),
     *([], {}, [[]], {"": None}),
+)
+
+
+PIECES = ("²", "٣", "9" * 300, "-1", "_", "/", ":", ".", "[", "0x", "nan", "\\", "\u200b", " ")
+"""Put into texts: what a name is taken apart by, and digits that int() does not read."""
+KINDS = (
+    *(each.name for each in PATTERNS),
+    *(f"{family}_{each}" for family in ("xid", "sxid") for each in ("79", *PIECES)),
 )
 
 
@@ -91,7 +100,7 @@ def twisted(line: bytes, others: list[bytes], chance: random.Random) -> bytes:
     many = chance.choice((1, 1, 2, 300))  # Once: many of many would be a message of gigabytes.
     for _ in range(chance.choice((1, 1, 2, 5, 30))):
         holder, key = chance.choice(here)
-        what = chance.randrange(5)
+        what = chance.randrange(6)
         try:
             if what == 0:
                 holder[key] = chance.choice(HOSTILE)
@@ -104,6 +113,10 @@ def twisted(line: bytes, others: list[bytes], chance: random.Random) -> bytes:
                     holder[key] = json.loads(copied)
             elif what == 3:
                 del holder[key]
+            elif what == 4:
+                text = str(holder[key])[:400]
+                place = chance.randrange(len(text) + 1)
+                holder[key] = text[:place] + chance.choice(PIECES) + text[place:]
             elif isinstance(holder, list):
                 holder[key:key], many = [holder[key]] * many, 1
             else:
@@ -153,11 +166,12 @@ class Node:
 
 
 def answers(chance: random.Random) -> list[bytes]:
-    """Parts of a burst and of a trace."""
+    """Parts of a burst and of a trace, and a message of the kernel."""
     ports = [{"port": "eth0", "source": "netdev", "metrics": ["tx", "rx"]}]
     burst = {"id": 1, "hz": 10.0, "seconds": 1.0, "ports": ports, "samples": [[1, 2, 3]]}
     path = {"sport": 49152, "end": "silent", "hops": [[["10.0.0.1", 77]], []]}
-    lines = [wire.answer("burst", burst), wire.answer("trace", {"id": 1, "path": path})]
+    message = wire.notice(wire.LOGGED, "kernel_log", "a text", "eth0", chance.choice(KINDS))
+    lines = [wire.answer("burst", burst), wire.answer("trace", {"id": 1, "path": path}), message]
     return [twisted(line, lines, chance) for line in lines]
 
 
