@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 MOST_NAMES = 500
 """Folded names of one driver in a hello; the count is of all."""
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d{1,18}")
 _FOLDED_FROM = 3
 
 

@@ -1,6 +1,6 @@
 """What the fuzzers have in common: seeds, limits of time, and bytes that are nearly right.
 
-FABMON_FUZZ_S is how long to try in all (`make fuzz`), FABMON_FUZZ_SEED the seed of the first case.
+FABMON_FUZZ_S is how long to try (`make fuzz`), FABMON_FUZZ_SEED the seed of the first case.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 
 FUZZ_S = float(os.environ.get("FABMON_FUZZ_S", "12"))
-"""Seconds in all: a quarter each for recordings, what verify calls intact, the wire and logs."""
+"""A quarter of these seconds each for recordings, what verify calls intact, the wire, switches and
+managers that lie, and logs."""
 SEED = int(os.environ.get("FABMON_FUZZ_SEED", "1"))
 CASE_S = 10.0
 """CPU time in which a file of a few hundred kB has been read, or refused, ten times over."""

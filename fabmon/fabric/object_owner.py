@@ -11,14 +11,16 @@ from fabmon.fabric.wire.messages import Hello, ObjectInfo
 
 
 def owner_of(item: ObjectInfo, sender: Host, given: Mapping[str, Host]) -> str | None:
-    """The node that an object belongs to; None if `sender` may not report it.
+    """The node that an object belongs to; None if `sender` may not report it, or if it has no name.
 
     `given` are the nodes of the hosts file: only they report themselves, so a node with false
     reports costs only its own row. Names with and without domain are the same node.
     """
     if item.node is None or item.node == sender.name:
         return sender.name
-    if not sender.reports_other_nodes or _short(item.node) in _short_names(tuple(given)):
+    if not sender.reports_other_nodes or not item.node:
+        return None
+    if _short(item.node) in _short_names(tuple(given)):
         return None
     return item.node
 

@@ -229,3 +229,14 @@ def test_the_largest_hello_whose_cables_are_as_before_costs_no_new_cabling() -> 
 
     lines("0")
     assert lines("1") < 1_000_000
+
+
+def test_a_node_without_a_name_is_no_node() -> None:
+    """A manager reports one, in every hello with other facts: planned cables had that name."""
+    history = History([Host(name="ufm", via="ufm")])
+    for second in range(3):
+        ports = [port(f"p{n}", f"m{n}", firmware=second) for n in range(2)]
+        said = hello(ports[0]._replace(node=""), ports[1]._replace(node="leaf1"))
+        snapshot = history.accept(tick(second, {}, {"ufm": said}))
+    assert "" not in [node.name for node in snapshot.fabric.nodes]
+    assert "leaf1" in [node.name for node in snapshot.fabric.nodes]

@@ -40,8 +40,9 @@ T = TypeVar("T")
 _MAX_SHARE = 8
 """With more than one of so many nodes changed, all is computed again: it takes as long."""
 
-_PLAN = ""
-"""Planned cables are in the graph as ports of this node, named by their number."""
+_PLAN = "\0"
+"""Planned cables are in the graph as ports of this node, named by their number. No node has a name
+that is not printable."""
 
 
 class _NodeReports(NamedTuple):

@@ -18,7 +18,8 @@ from collectors.wire import Object
 from fabmon.fabric.names import mac_of
 from fabmon.feeds.transports.polled import port_layout, sum_known
 
-_CLASS = re.compile(r"(?:TC)?(\d)")
+_PRIORITIES = frozenset(map(str, PRIORITIES))
+_CLASS = re.compile(r"(?:TC)?([0-9])")
 _NO_TEXT = ("", "not available", "description not available")
 
 _PORT_COUNTERS: Mapping[str, tuple[str, ...]] = {
@@ -111,7 +112,7 @@ def pfc_priorities(result: Mapping[str, Any]) -> ShowResult:
     found: dict[str, Numbers] = {}
     for name, item in _items(result.get("interfaces") or result.get("interfaceCounters")):
         for priority, frames in _items(item.get("priorities")):
-            if priority.isdecimal() and int(priority) in PRIORITIES:
+            if priority in _PRIORITIES:
                 _add_pfc(found, name, frames, f"_prio{priority}")
     return _by_port(found)
 

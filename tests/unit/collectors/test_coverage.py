@@ -132,6 +132,7 @@ def test_names_that_differ_in_numbers_only_are_one() -> None:
     )
     many = [f"{chr(97 + n % 26)}{'x' * (n // 26)}" for n in range(MOST_NAMES + 20)]
     assert fold_names(many)[-1] == "and 20 more"
+    assert fold_names(f"rx{digit * 5000}" for digit in "123")
 
 
 def listed(root: Path) -> Dict[str, List[str]]:

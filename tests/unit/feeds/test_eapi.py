@@ -381,6 +381,16 @@ def test_values_of_the_wrong_type_are_no_data() -> None:
         assert not eapi_show.neighbours(told).objects
 
 
+@pytest.mark.parametrize("name", ["٣", "03", "²", "8", "9" * 5000])
+def test_a_priority_or_queue_that_no_switch_has_is_left_out(name: str) -> None:
+    frames = {"rxFrames": 1, "txFrames": 2}
+    pfc = {"interfaces": {"Ethernet1": {"priorities": {name: frames}}}}
+    assert not eapi_show.pfc_priorities(pfc).objects
+    classes = {"trafficClasses": {f"TC{name}": {"enqueuedBytes": 1}}}
+    queues = {"interfaces": {"Ethernet1": {"ucastQueues": classes}}}
+    assert not eapi_show.queues({"egressQueueCounters": queues}).objects
+
+
 @pytest.mark.parametrize("time_s", [1e308, -1.0, 1e12])
 def test_a_port_with_a_time_that_no_clock_shows_is_left_out(time_s: float) -> None:
     counters = {"counterRefreshTime": time_s, "inOctets": 1}

@@ -1,0 +1,116 @@
+"""Switches and managers that lie: what they answer is read or refused, and the watch goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fabmon.fabric.model import Host
+from fabmon.fabric.wire.hello_limits import HelloLimits
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, WireError, check, decode
+from fabmon.feeds.errors import NodeError
+from fabmon.feeds.http_client import ApiServer, HttpClient, HttpReply
+from fabmon.feeds.ticks import Inbox
+from fabmon.feeds.transports import ufm
+from fabmon.feeds.transports.eapi import EapiPoller
+from fabmon.feeds.transports.polled import PolledSession, Poller
+from fabmon.feeds.transports.ufm import TelemetryEndpoint, UfmPoller
+from tests.builders import new_pipeline, up
+from tests.fixtures.eos import Switch
+from tests.fixtures.ufm import Manager, rest
+from tests.fuzzing import PATIENCE_S, try_cases
+from tests.unit.feeds.test_wire_fuzz import HOSTILE, PIECES
+
+LINES = 8
+SERVER = ApiServer("http://127.0.0.1:1", True)
+
+
+def lie(value: Any, chance: random.Random, share: float) -> Any:
+    """A JSON value, a share of whose parts and names are others."""
+    if chance.random() < share:
+        return chance.choice((*HOSTILE, *PIECES, 1e308, "9" * 5000))
+    if isinstance(value, dict):
+        return {
+            key if chance.random() > share else key + chance.choice(PIECES): lie(it, chance, share)
+            for key, it in value.items()
+        }
+    return [lie(each, chance, share) for each in value] if isinstance(value, list) else value
+
+
+class Liar(HttpClient):
+    """Answers as a switch or a manager does, with some of it changed."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self._chance = chance
+        self._share = chance.choice((0.001, 0.01, 0.1, 0.5))
+        self._switch, self._manager = Switch(), Manager()
+        self._manager.described = chance.random() < 0.5
+
+    async def fetch(
+        self, server: ApiServer, path: str, timeout_s: float, *, json: Any = None, **_: Any
+    ) -> HttpReply:
+        """The changed answer."""
+        if path.endswith("csv"):
+            return HttpReply(self._csv().encode("utf-8", "replace"), "text/csv")
+        true = rest(path.strip("/")) if json is None else self._switch.reply(json)
+        return HttpReply(_document(lie(true, self._chance, self._share)), "application/json")
+
+    def _csv(self) -> str:
+        self._manager.sample += 1
+        rows = [line.split(",") for line in self._manager.csv().splitlines()]
+        return "\n".join(
+            ",".join(str(lie(cell, self._chance, self._share)) for cell in row) for row in rows
+        )
+
+
+def _document(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def eapi_of(client: HttpClient) -> Poller:
+    return EapiPoller(client, SERVER, 1.0)
+
+
+def ufm_of(client: HttpClient) -> Poller:
+    return UfmPoller(client, [TelemetryEndpoint(SERVER, "/csv", "9001/csv/metrics")], SERVER, 1.0)
+
+
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.parametrize("poller_of", [eapi_of, ufm_of])
+def test_what_a_switch_or_manager_answers_is_read_or_refused(
+    poller_of: Callable[[HttpClient], Poller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ufm, "MIN_POLL_S", 0.0)
+    monkeypatch.setattr("fabmon.feeds.transports.polled.PAUSE_FACTOR", 0)
+    host = Host(name="a", via="ufm")
+
+    async def watch(chance: random.Random) -> None:
+        session = PolledSession(poller_of(Liar(chance)), "a", 0.001)
+        limits, inbox, pipeline = HelloLimits(host), Inbox(1), new_pipeline([host])
+        inbox.add_status(*up("a"))
+        hello: Hello | None = None
+        for seq in range(LINES):
+            message = decode(await session.readline())
+            if isinstance(message, Hello):
+                limits.admit(message)
+                inbox.add_hello("a", hello := message, continues=False)
+            elif isinstance(message, Frame) and hello is not None:
+                check(message, hello)
+                inbox.add_frame("a", message)
+            elif isinstance(message, Notice):
+                inbox.add_notice("a", message)
+            pipeline.accept(inbox.take(seq, 10**18 + seq * 10**9))
+
+    def attempt(chance: random.Random) -> None:
+        try:
+            asyncio.run(watch(chance))
+        except (NodeError, WireError):
+            return  # Refused.
+
+    try_cases(attempt, share=1 / 8)
