@@ -20,12 +20,11 @@ from fabmon.fabric.jobs.collectives import Collective
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL
 from fabmon.fabric.pseudonyms import without_domain
-from fabmon.fabric.snapshot import WAYS, Floats, Snapshot
+from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.topology.leaves import NONE
 
 _MINUTE_S = 60.0
-_BUSIEST_S = 10.0
-"""Time of which the busiest tick of a link counts, as in the heatmap: iterations have phases."""
 _COMMUNICATES = 0.01
 """Share of line rate above which the bandwidth is that of a collective, and not of monitoring."""
 
@@ -37,7 +36,7 @@ class JobSummary:
     `nodes` are the watched ones, `pods` those of its nodes; empty where unknown. `tx_bps` is what
     all of its NICs sent, the mean of the last minute, `busbw_bps` the bus bandwidth in bits/s, each
     None where unknown. `worst_row` is the busiest port of its NICs and of the uplinks that it
-    crosses, at `worst_util` of line rate in the busiest tick of the last 10 s. `collectives` are
+    crosses, at `worst_util` of line rate over the window that is shown. `collectives` are
     what NCCL measured of it, `rails_bps` the line rates of the NICs of one node together (0
     unknown).
     """
@@ -56,8 +55,13 @@ class JobSummary:
     rails_bps: float = 0.0
 
 
-def job_summaries(scene: Scene, jobs: Iterable[Job] | None = None) -> tuple[JobSummary, ...]:
-    """Some jobs of a scene, all of them by default, by number: about 0.2 ms each."""
+def job_summaries(
+    scene: Scene, jobs: Iterable[Job] | None = None, seen: Snapshot | None = None
+) -> tuple[JobSummary, ...]:
+    """Some jobs of a scene, all of them by default, by number: about 0.2 ms each. `seen` is the
+    snapshot over the window that is shown; None: the maximum of 10 s, since iterations have phases.
+    """
+    seen = scene.seen(TimeWindow.MAX) if seen is None else seen
     places = Places(scene.snapshot)
     iterations = {each.job: each for each in scene.iteration_report.jobs if each.job is not None}
     findings: dict[str, list[Finding]] = {}
@@ -65,7 +69,7 @@ def job_summaries(scene: Scene, jobs: Iterable[Job] | None = None) -> tuple[JobS
         for label in finding.jobs:
             findings.setdefault(label, []).append(finding)
     return tuple(
-        _summary(scene, job, places, iterations.get(job), findings.get(job.label, ()))
+        _summary(scene, seen, job, places, iterations.get(job), findings.get(job.label, ()))
         for job in (scene.snapshot.jobs.jobs if jobs is None else jobs)
     )
 
@@ -80,6 +84,7 @@ def leaves_of(snapshot: Snapshot, nodes: Iterable[str]) -> int:
 
 def _summary(
     scene: Scene,
+    seen: Snapshot,
     job: Job,
     places: Places,
     iteration: JobIteration | None,
@@ -89,7 +94,8 @@ def _summary(
     nodes = snapshot.jobs.nodes_of(job)
     rails = places.rails(nodes)
     sent_bps = _sent(snapshot, rails)
-    worst, worst_util = _busiest(snapshot, [*rails, *places.uplinks(places.crossed_by[job.number])])
+    crossed = places.uplinks(places.crossed_by[job.number])
+    worst, worst_util = _busiest(seen, [*rails, *crossed])
     shape = snapshot.fabric.shape
     return JobSummary(
         job=job,
@@ -129,11 +135,7 @@ def _busiest(snapshot: Snapshot, rows: Iterable[int]) -> tuple[int | None, float
     every = list(rows)
     if not every:
         return None, 0.0
-    ticks = max(1, round(_BUSIEST_S / max(snapshot.interval_s, 1e-3)))
-    windows = [snapshot.window(f"{way}_bps", every, ticks) for way in WAYS]
-    most_bps = np.fmax.reduce(np.concatenate(windows, axis=1), axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        util = np.nan_to_num(most_bps / snapshot.line_rate_bps[every], nan=-1.0, posinf=-1.0)
+    util = np.nan_to_num(np.fmax(snapshot.tx_util, snapshot.rx_util)[every], nan=-1.0, posinf=-1.0)
     place = int(util.argmax())
     return (every[place], float(util[place])) if util[place] >= 0 else (None, 0.0)
 

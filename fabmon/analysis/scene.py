@@ -8,6 +8,7 @@ from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate, doubts_by_row
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
 from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_window import Span, TimeWindow, over, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,19 @@ class Scene:
     events: tuple[Event, ...]
     iteration_report: IterationReport = NO_ITERATIONS
     doubtful: tuple[DoubtfulRate, ...] = ()
+
+    @property
+    def step_s(self) -> float:
+        """The longest iteration of the jobs; 0 where none is known."""
+        return max((job.step_s for job in self.iteration_report.jobs), default=0.0)
+
+    def span(self, window: TimeWindow) -> Span:
+        """A window that ends with this tick."""
+        return span(window, self.snapshot, self.step_s)
+
+    def seen(self, window: TimeWindow) -> Snapshot:
+        """The snapshot over a window: the one place where what is shown of a port is computed."""
+        return over(self.snapshot, self.span(window))
 
     @property
     def doubts(self) -> dict[int, str]:

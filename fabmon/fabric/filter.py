@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.jobs.job import Job
-from fabmon.fabric.measures import NAMES, Measure, measure
+from fabmon.fabric.measures import NAMES, measure
 from fabmon.fabric.model import HOST, RAIL, SWITCH, UPLINK, Fabric
 from fabmon.fabric.redaction import Redactor
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.topology.leaves import NONE
 
@@ -125,19 +125,13 @@ def index(fabric: Fabric) -> Index:
     return Index(fabric, owner, nodes, ports)
 
 
-def match(
-    terms: tuple[Term, ...],
-    snapshot: Snapshot,
-    known: Index,
-    values: Callable[[Measure, Snapshot], Floats] = Measure.values,
-) -> Matched:
-    """The ports and nodes of a snapshot that match; `values` returns what terms are compared with,
-    [ports] as of Measure.values."""
+def match(terms: tuple[Term, ...], snapshot: Snapshot, known: Index) -> Matched:
+    """The ports and nodes of a snapshot that match."""
     fabric = snapshot.fabric
     ports = known.owner >= 0
     nodes = np.ones(len(fabric.nodes), dtype=np.bool_)
     for term in terms:
-        on_ports, on_nodes = _masks(term, snapshot, known, values)
+        on_ports, on_nodes = _masks(term, snapshot, known)
         ports &= ~on_ports if term.negated else on_ports
         nodes &= ~on_nodes if term.negated else on_nodes
     bare = np.array([not node.ports for node in fabric.nodes], dtype=np.bool_)
@@ -148,19 +142,14 @@ def match(
     return Matched(ports, names)
 
 
-def _masks(
-    term: Term,
-    snapshot: Snapshot,
-    known: Index,
-    values_of: Callable[[Measure, Snapshot], Floats],
-) -> tuple[Mask, Mask]:
+def _masks(term: Term, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
     """Where a term matches: [ports] and, for nodes that have no port yet, [nodes]."""
     fabric, value = snapshot.fabric, term.value
     nothing = np.zeros(len(fabric.nodes), dtype=np.bool_)
     if term.operator not in ("", ":"):
         compared = measure(term.field)
         number = term.number / 100 if compared.is_share else term.number
-        values = np.nan_to_num(values_of(compared, snapshot), nan=-1)
+        values = np.nan_to_num(compared.values(snapshot), nan=-1)
         return _OPERATORS[term.operator](values, number) & (values >= 0), nothing
     if term.field == "state":
         return _state(value, snapshot, known)

@@ -22,6 +22,7 @@ from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.input_files import read_input
 from fabmon.fabric.roles.rules import MANAGEMENT_PORTS, RoleRules, overrides
 from fabmon.fabric.routing_mode import ConfiguredMode
+from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.topology.plan import Topology, TopologyError
 from fabmon.fabric.topology.plan_files import load as load_plan
 from fabmon.fabric.topology.routing import check_pattern
@@ -36,6 +37,9 @@ ThemeName = Annotated[
     Literal["auto", "dark", "light"], msgspec.Meta(description="auto, dark or light, in quotes")
 ]
 UnitName = Annotated[Unit, msgspec.Meta(description='"Gb/s", "GB/s" or "%"')]
+WindowName = Annotated[
+    TimeWindow, msgspec.Meta(description="tick, max, mean, minute or step, in quotes")
+]
 Share = Annotated[int, msgspec.Meta(ge=0, le=70, description="0, or 20 to 70 percent")]
 KeyNames = str | list[str]
 Minutes = Annotated[float, msgspec.Meta(ge=0, le=1440, description="0 to 1440 minutes")]
@@ -76,7 +80,7 @@ class ScreenConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str | None = None
     units: UnitName | None = None
     digits: bool | None = None
-    peaks: bool | None = None
+    window: WindowName | None = None
     findings_share: Share | None = None
     remember: bool = True
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit
 from fabmon.session.config import Config, ScreenConfig
 from fabmon.session.kept_choices import keep, load_kept
@@ -73,7 +74,7 @@ class ScreenMemory:
             unit=Unit(values["units"]),
             metric=values["metric"],
             digits=values["digits"],
-            peaks=values["peaks"],
+            window=TimeWindow(values["window"]),
             ramp=values["palette"],
             findings_share=values["findings_share"],
             theme=None if values["theme"] == AUTO else Theme(values["theme"]),
@@ -110,6 +111,6 @@ def as_settings(choices: Choices) -> dict[str, Any]:
         "metric": choices.metric,
         "units": choices.unit.value,
         "digits": choices.digits,
-        "peaks": choices.peaks,
+        "window": choices.window.value,
         "findings_share": choices.findings_share,
     }

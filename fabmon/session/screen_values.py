@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 
+from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit
 from fabmon.session.errors import UsageError
 from fabmon.tui.choices import SHARES
@@ -21,7 +22,7 @@ VALUES: Mapping[str, Sequence[object]] = {
     "metric": METRIC_NAMES,
     "units": [unit.value for unit in Unit],
     "digits": (False, True),
-    "peaks": (False, True),
+    "window": [window.value for window in TimeWindow],
     "findings_share": (0, *SHARES),
 }
 """Name in the table [screen] -> its values."""

@@ -105,11 +105,11 @@ def _numbers(heat: HeatMetric) -> tuple[list[float], list[float], list[tuple[str
     Full percents; shares on a logarithmic scale have one digit below 1 %, events per second one
     significant digit. In narrow cells events are powers of ten.
     """
-    if heat.high == 1:
+    if heat.range.is_share:
         values = [percent / 100 for percent in range(1, 101)]
         edges = [IDLE, *((percent - 0.5) / 100 for percent in range(2, 101))]
         texts = [(str(p // 10), str(p), str(p)) for p in range(1, 100)] + [(FULL, FULL, "100")]
-        if heat.linear:
+        if heat.range.is_linear:
             return values, edges, texts
         tenths = [tenth / 1000 for tenth in range(1, 10)]
         few = [("0", f".{tenth}", f".{tenth}") for tenth in range(1, 10)]
@@ -141,21 +141,17 @@ def encode(
     flagged: Iterable[int],
     line_rate_bps: Floats,
     broken: Iterable[int] = (),
-    ticks: int = 1,
     doubtful: Iterable[int] = (),
     faded: Iterable[int] = (),
 ) -> Codes:
-    """[ports]: the code of every port, of the highest value in the last `ticks` ticks. `flagged`
-    are the rows of ports that findings name, `faded` those of findings that no longer hold,
-    `broken` those that are drawn as down because links of theirs are, `doubtful` those whose
-    traffic is not what they count.
+    """[ports]: the code of every port. `flagged` are the rows of ports that findings name, `faded`
+    those of findings that no longer hold, `broken` those that are drawn as down because links of
+    theirs are, `doubtful` those whose traffic is not what they count.
 
     `line_rate_bps` [ports] are the last known line rates: a stale port keeps its last colour.
     """
     stale = snapshot.stale
-    values = np.where(
-        stale, heat.last_values(snapshot, line_rate_bps), heat.peak_values(snapshot, ticks)
-    )
+    values = np.where(stale, heat.last_values(snapshot, line_rate_bps), heat.values(snapshot))
     absent = np.isnan(values)
     codes = levels.levels_of(values)
     rows = np.fromiter(flagged, dtype=np.intp)

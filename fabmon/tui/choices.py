@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fabmon.fabric.filter import Term, parse
 from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key
@@ -27,7 +28,7 @@ class Choices:
     unit: Unit = Unit.GBIT
     metric: str = "util"
     digits: bool = False
-    peaks: bool = True
+    window: TimeWindow = TimeWindow.MAX
     job_colours: bool = False
     ramp: str = RAMPS[0].name
     theme: Theme | None = None
@@ -65,9 +66,9 @@ class Choices:
         """Show or hide the digits in the cells."""
         return replace(self, digits=not self.digits)
 
-    def toggle_peaks(self) -> Choices:
-        """Show the highest value of the last seconds in the cells, or that of the tick."""
-        return replace(self, peaks=not self.peaks)
+    def next_window(self, has_steps: bool) -> Choices:
+        """Show all values over the next window; that of an iteration only where one is known."""
+        return replace(self, window=self.window.next(has_steps))
 
     def toggle_job_colours(self) -> Choices:
         """Show the names of hosts in the colours of their jobs, or in that of text."""

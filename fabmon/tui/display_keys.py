@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Theme
@@ -50,13 +52,14 @@ class DisplayKeys(ScreenApp):
         self.repaint()
 
     def action_display(self, what: str) -> None:
-        """Change the `unit`, the `digits`, the `peaks` of the cells, the `ramp` of colours, or
+        """Change the `unit`, the `digits`, the `window` of all values, the `ramp` of colours, or
         whether hosts have the colours of their `jobs`."""
-        choices = self.screen_state.choices
-        changes = {
+        choices, scene = self.screen_state.choices, self.screen_state.scene
+        has_steps = scene is not None and scene.step_s > 0
+        changes: dict[str, Callable[[], Choices]] = {
             "unit": choices.next_unit,
             "digits": choices.toggle_digits,
-            "peaks": choices.toggle_peaks,
+            "window": partial(choices.next_window, has_steps),
             "ramp": choices.next_ramp,
             "jobs": choices.toggle_job_colours,
         }
@@ -72,9 +75,8 @@ class DisplayKeys(ScreenApp):
         """Open the list of metrics."""
         state = self.screen_state
         if isinstance(self.screen, ViewScreen):
-            self.push_screen(
-                MetricMenu(state.scene, state.palette, state.metric), self._show_metric
-            )
+            seen = None if state.scene is None else state.seen(state.scene)
+            self.push_screen(MetricMenu(seen, state.palette, state.metric), self._show_metric)
 
     def _show_metric(self, name: str | None) -> None:
         if name is not None:

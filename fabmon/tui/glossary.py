@@ -24,7 +24,7 @@ busbw
     bus bandwidth as nccl-tests defines it: about what all NICs of a node send together. The highest
     of the last minute, the mean over the nodes of a job.
 busiest
-    the ports with the highest value of the current metric, now.
+    the ports with the highest value of the current metric.
 by chance ┊
     the result of a random hash: with this many flows on this many links, the busiest link has at
     most this many times the mean load in 19 of 20 cases. `┊` in the bars marks that load.
@@ -308,6 +308,9 @@ waterfall
     the links of a finding over the last minutes, or with `-` over hours and days of the recording:
     one row per link, one column per span of time, the busiest second of each. `w` on the page of
     the finding.
+window
+    the time that every value of the screen is over, which the header names: the highest or the mean
+    of 10 s, the mean of a minute or of an iteration, or this tick. `p` goes to the next.
 without RDMA
     the bytes of the port are those of the kernel's network stack, which RDMA bypasses: the wire
     carries more.

@@ -199,12 +199,12 @@ KEYS = (
         title="Digits in the cells",
     ),
     Key(
-        "display('peaks')",
+        "display('window')",
         "p",
         "p",
-        "cells: highest value of 10 s, or of an iteration; or this tick",
-        only_views=("overview",),
-        title="Peaks or this tick in the cells",
+        "all values: max of 10 s, mean of 10 s, of a minute or a step, or this tick",
+        label="window",
+        title="Window of all values",
     ),
     Key(
         "display('jobs')",

@@ -12,7 +12,6 @@ from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.measures import greatest, measure
 from fabmon.fabric.snapshot import (
     HEAT,
-    MOST_OF_LINE_RATE,
     Floats,
     Snapshot,
     believed,
@@ -22,9 +21,28 @@ from fabmon.fabric.wording import Unit, per_second, percent, rate
 
 IDLE = 0.005
 """Below this share of the scale a cell is drawn as idle."""
-PEAK_S = 10
-"""Cells show the highest value of this time, or of an iteration that is longer."""
 _TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """The values of a metric: shares from 0 to 1, or events per second. Colours go from `low` to
+    `high`, in logarithmic steps unless `is_linear`; `ends` are their labels."""
+
+    is_share: bool
+    is_linear: bool
+    low: float
+    high: float
+    ends: tuple[str, str]
+
+    def text(self, value: float) -> str:
+        """A value with its unit: `8.10 %`, `12.0 k/s`."""
+        return percent(value) if self.is_share else per_second(value)
+
+
+_OF_LINE = ValueRange(True, True, 0, 1, ("0", "100 %"))
+_OF_TIME = ValueRange(True, False, 0.001, 1, ("0", "100 %, log from 0.1 %"))
+_EVENTS = ValueRange(False, False, 1, 1e6, ("0", "1 M/s, log"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +50,15 @@ class HeatMetric:
     """One metric of the heatmap.
 
     `name` is the name of its measure (fabmon/fabric/measures.py), `columns` are the columns of a
-    snapshot that it is computed from. The scale is from `low` to `high`, logarithmic unless
-    `linear`; `ends` are its labels. `counted_by` is the counter of the metric that can be saturated
-    (empty: none can).
+    snapshot that it is computed from. `counted_by` is the counter of the metric that can be
+    saturated (empty: none can).
     """
 
     name: str
     title: str
     short: str
     columns: tuple[str, ...]
-    linear: bool
-    low: float
-    high: float
-    ends: tuple[str, str]
+    range: ValueRange
     counted_by: str = ""
 
     def __post_init__(self) -> None:
@@ -59,33 +73,6 @@ class HeatMetric:
     def values(self, snapshot: Snapshot) -> Floats:
         """[ports]: shares of line rate or of time (0 to 1), or events per second; NaN: absent."""
         return measure(self.name).values(snapshot)
-
-    def peak_values(self, snapshot: Snapshot, ticks: int) -> Floats:
-        """[ports]: the highest values of the last `ticks` ticks, where they are kept: right after a
-        jump in a recording only this tick is."""
-        values = self.values(snapshot)
-        if ticks <= 1 or self.columns[0] not in HEAT:
-            return values
-        ports = range(len(snapshot.up))
-        peaks = [
-            self._peaks(snapshot.window(name, ports, ticks), snapshot) for name in self.columns
-        ]
-        highest: Floats = np.fmax(self._shares(greatest(peaks), snapshot.line_rate_bps), values)
-        return highest
-
-    def _peaks(self, window: Floats, snapshot: Snapshot) -> Floats:
-        """[ports]: the highest values of a window [ports, ticks]. Traffic from before the line rate
-        changed, or that it does not allow, is no share of this rate."""
-        if self.traffic:
-            most_bps = MOST_OF_LINE_RATE * snapshot.line_rate_bps[:, None]
-            other = window > most_bps
-            ticks = window.shape[1]
-            first_seq = snapshot.seq - ticks + 1
-            if np.any(snapshot.rated_since >= first_seq):
-                other |= np.arange(first_seq, first_seq + ticks) <= snapshot.rated_since[:, None]
-            window = np.where(other, np.nan, window)
-        highest: Floats = np.fmax.reduce(window, axis=1)
-        return highest
 
     def last_values(self, snapshot: Snapshot, line_rate_bps: Floats) -> Floats:
         """[ports]: the values of the last sample of each port, where those are kept."""
@@ -102,11 +89,10 @@ class HeatMetric:
 
     def edges(self, steps: int) -> NDArray[np.float64]:
         """The lower bounds of levels 1 to `steps`; values below the first are idle."""
-        shares = np.arange(1, steps) / steps
-        if self.linear:
-            return np.concatenate(([IDLE * self.high], shares * self.high))
-        span = np.log10(self.high / self.low)
-        return np.concatenate(([_TINY], self.low * 10 ** (shares * span)))
+        low, high, shares = self.range.low, self.range.high, np.arange(1, steps) / steps
+        if self.range.is_linear:
+            return np.concatenate(([IDLE * high], shares * high))
+        return np.concatenate(([_TINY], low * 10 ** (shares * np.log10(high / low))))
 
     def say(self, snapshot: Snapshot, row: int, unit: Unit) -> str:
         """The value of a port with its unit: `8.10 % of time paused`."""
@@ -122,22 +108,22 @@ class HeatMetric:
         value = float(self.values(snapshot)[row])
         if np.isnan(value):
             return f"{self.name}: absent"
-        if self.high == 1:
-            return percent(value) + self.title.removeprefix("%")
-        return f"{self.title.removesuffix(' /s')} {per_second(value)}"
+        text = self.range.text(value)
+        if self.range.is_share:
+            return text.removesuffix("%") + self.title
+        return f"{self.title.removesuffix(' /s')} {text}"
 
 
 def _traffic(name: str, title: str, short: str) -> HeatMetric:
-    return HeatMetric(name, title, short, measure(name).columns, True, 0, 1, ("0", "100 %"))
+    return HeatMetric(name, title, short, measure(name).columns, _OF_LINE)
 
 
 def _share(name: str, title: str, counted_by: str = "") -> HeatMetric:
-    ends = ("0", "100 %, log from 0.1 %")
-    return HeatMetric(name, title, title, measure(name).columns, False, 0.001, 1, ends, counted_by)
+    return HeatMetric(name, title, title, measure(name).columns, _OF_TIME, counted_by)
 
 
 def _events(name: str, title: str, short: str) -> HeatMetric:
-    return HeatMetric(name, title, short, measure(name).columns, False, 1, 1e6, ("0", "1 M/s, log"))
+    return HeatMetric(name, title, short, measure(name).columns, _EVENTS)
 
 
 _TRAFFIC = (

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, index, match
-from fabmon.fabric.measures import Measure
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_window import Span, TimeWindow
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.choices import Choices
 from fabmon.tui.key_table import KEYS
@@ -32,9 +32,7 @@ from fabmon.tui.text.draw_context import (
     Selection,
     TimeContext,
     TimelineContext,
-    longest_peak_s,
     selection_of,
-    ticks_of,
 )
 from fabmon.tui.text.fabric_total import FabricTotal, fabric_total, sending_rows
 from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matching
@@ -121,6 +119,7 @@ class ScreenState:
     _cables: _Memo[int] = field(default_factory=_Memo)
     _index: _Memo[Index] = field(default_factory=_Memo)
     _matched: _Memo[Matched] = field(default_factory=_Memo)
+    _seen: _Memo[Snapshot] = field(default_factory=_Memo)
 
     @property
     def scene(self) -> Scene | None:
@@ -263,11 +262,28 @@ class ScreenState:
         """The number of watched cables; two watched ends are one cable."""
         return self._cables.get(fabric.watched_cables, fabric)
 
-    def total(self, snapshot: Snapshot) -> FabricTotal | None:
+    @property
+    def window(self) -> TimeWindow:
+        """The window of all values: this tick while those before it are read from a recording."""
+        is_reading = self.shown is not None and not self.cursor.is_settled
+        return TimeWindow.TICK if is_reading else self.choices.window
+
+    def span(self, scene: Scene) -> Span:
+        """The window of all values that are shown of a scene."""
+        return scene.span(self.window)
+
+    def seen(self, scene: Scene) -> Snapshot:
+        """The snapshot of a scene over the window of the screen."""
+        window = self.window
+        return self._seen.get(lambda: scene.seen(window), scene, window)
+
+    def total(self, scene: Scene) -> FabricTotal | None:
         """The traffic of the whole fabric."""
-        fabric = snapshot.fabric
+        fabric, window = scene.snapshot.fabric, self.window
         sending = self._sending.get(lambda: sending_rows(fabric), fabric)
-        return self._total.get(lambda: fabric_total(snapshot, sending), snapshot)
+        return self._total.get(
+            lambda: fabric_total(scene.snapshot, sending, self.span(scene)), scene, window
+        )
 
     def timeline_window(self) -> tuple[int, int] | None:
         """(from, until) in ns: the range of the timeline; None before the first scene."""
@@ -341,8 +357,9 @@ class ScreenState:
             alerts_fail=self.alerts_fail(),
             unit=self.choices.unit,
             metric_name=self.choices.metric,
+            window="" if self.scene is None else self.span(self.scene).text,
             cables=0 if self.scene is None else self.cables(self.scene.snapshot.fabric),
-            total=None if self.scene is None else self.total(self.scene.snapshot),
+            total=None if self.scene is None else self.total(self.scene),
             palette=self.palette,
             width=width,
             keys=self.keys,
@@ -373,13 +390,13 @@ class ScreenState:
         """What a page of a scene is drawn from."""
         return DrawContext(
             scene=scene,
+            snapshot=self.seen(scene),
             palette=self.palette,
             width=width,
             height=height,
             unit=self.choices.unit,
             metric=self.metric,
             digits=self.choices.digits,
-            peaks=self.choices.peaks,
             job_colours=self.choices.job_colours,
             terms=self.choices.terms,
             matched=self.matched(scene),
@@ -399,19 +416,13 @@ class ScreenState:
     def matched(self, scene: Scene) -> Matched | None:
         """The ports and nodes of a scene that match the filter; None without a filter.
 
-        `util>80` is compared with what the cells of the heatmap show: the highest value of some
-        time, unless that is switched off.
+        `util>80` is compared with what is shown: values over the window of the screen.
         """
-        terms, snapshot, peaks = self.choices.terms, scene.snapshot, self.choices.peaks
+        terms, seen = self.choices.terms, self.seen(scene)
         if not terms:
             return None
-        ticks = ticks_of(longest_peak_s(scene), snapshot) if peaks else 1
-
-        def shown(compared: Measure, snapshot: Snapshot) -> Floats:
-            return heat_metric(compared.name).peak_values(snapshot, ticks)
-
-        known = self._index.get(lambda: index(snapshot.fabric), snapshot.fabric)
-        return self._matched.get(lambda: match(terms, snapshot, known, shown), scene, terms, peaks)
+        known = self._index.get(lambda: index(seen.fabric), seen.fabric)
+        return self._matched.get(lambda: match(terms, seen, known), seen, terms)
 
 
 def _known_s(snapshot: Snapshot) -> float:

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from fabmon.analysis.iteration.results import IterationReport, JobIteration
 from fabmon.fabric.measures import Measure
-from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
@@ -26,7 +21,6 @@ from fabmon.tui.cells import (
 )
 from fabmon.tui.metrics import HEAT_METRICS, HeatMetric, heat_metric
 from fabmon.tui.palette import Depth, palette
-from fabmon.tui.screen_state import ScreenState
 from tests.tui.scenes import World, row_of
 from tests.tui.worlds import troubled
 
@@ -90,7 +84,7 @@ def test_levels_rise_with_the_value_and_fit_their_code(
     edges = np.array(levels.edges)
     assert (np.diff(edges) > 0).all()
     assert len(edges) <= LEVEL
-    top = np.searchsorted(edges, heat_metric(metric).high, "right")
+    top = np.searchsorted(edges, heat_metric(metric).range.high, "right")
     assert top == len(edges)
     assert len(levels.texts) == len(levels.drawn) == len(edges) + 1
     assert all(len(text) <= room for texts in levels.texts for room, text in enumerate(texts, 1))
@@ -219,78 +213,4 @@ def test_a_metric_with_a_misspelt_catalog_name_is_refused_at_import() -> None:
     with pytest.raises(KeyError, match="phy_rx_discard"):
         Measure("discards", ("phy_rx_discard",))
     with pytest.raises(KeyError, match="ib_tx_weight"):
-        HeatMetric("x", "x", "x", ("tx_bps",), True, 0, 1, ("0", "1"), counted_by="ib_tx_weight")
-
-
-def paused_after(world: World, seq: int) -> Snapshot:
-    """A snapshot in which all traffic pauses, after the ticks before it."""
-    snapshot = world.scene(seq).snapshot
-    silent = np.zeros_like(snapshot.tx_util)
-    return replace(
-        snapshot, tx_util=silent, rx_util=silent, heat=np.zeros_like(snapshot.heat), seq=seq + 1
-    )
-
-
-def test_cells_keep_the_highest_value_of_the_last_seconds() -> None:
-    world = World()
-    snapshot, row = paused_after(world, 70), row_of(world, "gpu001/mlx5_0")
-    levels = scale(UTIL, Depth.TRUECOLOR, True)
-    now, held = (
-        encode(snapshot, UTIL, levels, [], snapshot.line_rate_bps, ticks=ticks)[row]
-        for ticks in (1, 10)
-    )
-    before = world.scene(70).snapshot
-    window = before.window("tx_bps", [row], 9), before.window("rx_bps", [row], 9)
-    highest = np.nanmax(window) / before.line_rate_bps[row]
-    assert now == 0
-    assert held == np.searchsorted(levels.edges, highest, "right")
-
-
-def test_traffic_from_before_a_link_slowed_down_is_no_share_of_its_rate_now() -> None:
-    snapshot, row = paused_after(World(), 70), row_of(World(), "gpu001/mlx5_0")
-    assert UTIL.peak_values(snapshot, 10)[row] > 0.5
-    slower = replace(snapshot, line_rate_bps=snapshot.line_rate_bps / np.float32(4))
-    assert UTIL.peak_values(slower, 10)[row] == 0
-
-
-def test_a_rate_that_just_changed_is_not_divided_into_older_traffic() -> None:
-    """Also where the old traffic would fit: 60 Gb/s of 400 are not 60 % of 100."""
-    snapshot, row = paused_after(World(), 70), row_of(World(), "gpu001/mlx5_0")
-    since = np.zeros(len(snapshot.up), np.intp)
-    since[row] = snapshot.seq
-    changed = replace(snapshot, rated_since=since)
-    assert UTIL.peak_values(changed, 10)[row] == 0
-    assert UTIL.peak_values(changed, 10)[row + 1] > 0.5
-    later = replace(changed, rated_since=since - 30)
-    assert UTIL.peak_values(later, 10)[row] > 0.5
-
-
-class Unread:
-    """A past of which nothing has been read yet."""
-
-    def window(self, column: str, rows: Sequence[int], ticks: int, end_seq: int) -> Floats:
-        return np.full((len(rows), ticks), np.nan, np.float32)
-
-
-def test_right_after_a_jump_in_a_recording_cells_show_this_tick() -> None:
-    snapshot = World().scene(70).snapshot
-    jumped = replace(snapshot, past=cast("Any", Unread()))
-    levels = scale(UTIL, Depth.TRUECOLOR, True)
-    now, held = (
-        encode(jumped, UTIL, levels, [], jumped.line_rate_bps, ticks=ticks) for ticks in (1, 10)
-    )
-    assert now.tolist() == held.tolist()
-
-
-def test_the_title_names_the_time_of_the_highest_value() -> None:
-    scene = World().scene(70)
-    state = ScreenState("x", Depth.TRUECOLOR)
-    titles = []
-    for _ in range(2):
-        titles.append(state.draw_context(scene, 120).heat_title("% of line rate"))
-        state.choices = state.choices.toggle_peaks()
-    assert titles == ["% of line rate, max of 10 s", "% of line rate"]
-    job = cast("JobIteration", SimpleNamespace(step_s=14.2))
-    slow = replace(scene, iteration_report=IterationReport(3.0, 16, 200, (job,)))
-    title = replace(state.draw_context(scene, 120), scene=slow).heat_title("% of line rate")
-    assert title == "% of line rate, max of 14 s (an iteration)"
+        HeatMetric("x", "x", "x", ("tx_bps",), UTIL.range, counted_by="ib_tx_weight")

@@ -7,12 +7,14 @@ import pytest
 
 from fabmon.fabric.model import RAIL, STORAGE
 from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.time_window import TimeWindow, span
 from fabmon.tui.text.fabric_total import CURVE_COLUMNS, FabricTotal, fabric_total, sending_rows
 from tests.tui.scenes import World
 
 
 def _total(snapshot: Snapshot) -> FabricTotal | None:
-    return fabric_total(snapshot, sending_rows(snapshot.fabric))
+    tick = span(TimeWindow.TICK, snapshot)
+    return fabric_total(snapshot, sending_rows(snapshot.fabric), tick)
 
 
 def test_the_total_is_what_the_hosts_send_and_the_curve_ends_with_it() -> None:

@@ -75,7 +75,10 @@ async def test_every_metric_has_its_scale_and_title() -> None:
         for metric in METRICS:
             await run.press("m")
             assert f"m {metric} " in run.lines[0]
-            assert f"{heat_metric(metric).ends[1]} ── {heat_metric(metric).title}" in run.lines[1]
+            assert (
+                f"{heat_metric(metric).range.ends[1]} ── {heat_metric(metric).title}"
+                in run.lines[1]
+            )
 
 
 @pytest.mark.parametrize("metric", EACH_SCALE)

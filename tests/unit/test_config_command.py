@@ -132,7 +132,7 @@ def test_every_setting_is_in_the_example_with_its_default() -> None:
         "metric": Choices().metric,
         "units": Choices().unit.value,
         "digits": Choices().digits,
-        "peaks": Choices().peaks,
+        "window": Choices().window.value,
         "findings_share": Choices().findings_share,
     }
     said = tomllib.loads(_uncommented())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit
 from fabmon.session.config import Config, load
 from fabmon.session.kept_choices import keep, kept_path, load_kept
@@ -39,7 +40,7 @@ def test_choices_of_one_run_are_there_in_the_next(state: Path, tmp_path: Path) -
         metric="ecn",
         unit=Unit.PERCENT,
         digits=True,
-        peaks=False,
+        window=TimeWindow.MINUTE,
         theme=Theme.LIGHT,
         findings_share=45,
         filter="leaf1",
@@ -80,7 +81,7 @@ def test_options_and_the_file_win_over_what_was_kept(state: Path, tmp_path: Path
         "units": ("GB/s", "state"),
         "metric": ("util", "default"),
         "digits": (False, "default"),
-        "peaks": (True, "default"),
+        "window": ("max", "default"),
         "findings_share": (0, "default"),
     }
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import statistics
 from pathlib import Path
 
 import pytest
 
 from fabmon.fabric.time_wording import date_time, time_of_day, utc
-from fabmon.fabric.wording import percent
+from fabmon.fabric.wording import Unit, percent, rate
 from fabmon.tui.text.labels import port_state
 from tests.tui.recordings import Watching, replaying
 from tests.unit.test_cli import fabmon
 
+LINE_RATE_BPS = 400e9
 FULL_S = 40
 """A second of the collision on leaf1 up3."""
 
@@ -69,12 +72,58 @@ async def test_a_time_that_one_output_prints_is_the_same_tick_for_all_others(
         assert float(row["tx_bps"]) == tx_bps
         assert float(row["tx_util_ratio"]) == pytest.approx(share, rel=1e-5)
 
+
+async def test_all_views_show_one_value_of_a_link_over_the_window_of_the_header(
+    tmp_path: Path,
+) -> None:
+    """Over each window it is what the exported ticks say."""
+    path = tmp_path / "collision.fabrec"
+    scene = Watching().record(path, FULL_S + 20)[FULL_S]
+    second = time_of_day(scene.snapshot.time_ns)
+    exported = printed("export", str(path), "--to", second, "--format", "csv")
+    sent = [
+        float(row["tx_util_ratio"] or "nan")
+        for row in csv.DictReader(io.StringIO(exported))
+        if (row["node"], row["label"]) == ("leaf1", "up3")
+    ]
     async with replaying(path, from_s=FULL_S, speed=0.1) as run:
-        await run.press("space")
-        await run.press("colon", *"leaf1 up3", "enter")
-        await run.press("t", *second, "enter")
-        await run.until(lambda: second in run.header)
-        assert percent(share) in run.text
+        await run.press("space", "t", *second, "enter")
+        await run.until(lambda: second in run.header and "reading" not in run.header)
+        shown = run.app.screen_state.scene
+        assert shown is not None
+        over = {
+            "max of 10 s": max(sent[-10:]),
+            "mean of 10 s": statistics.fmean(sent[-10:]),
+            "mean of 60 s": statistics.fmean(each for each in sent if not math.isnan(each)),
+            f"mean of {shown.step_s:.0f} s, a step": statistics.fmean(
+                sent[-math.ceil(shown.step_s) :]
+            ),
+            "this tick": sent[-1],
+        }
+        for window, share in over.items():
+            await run.heads(f"p {window}")
+            bps = rate(share * LINE_RATE_BPS, LINE_RATE_BPS, Unit.GBIT)
+            await run.press("colon", *"leaf1 up3", "enter")
+            assert f"tx {bps:>9} {percent(share):>6}" in run.text, f"port, {window}"
+            await run.press("escape", "4", "escape")
+            line = next(line for line in run.lines if "leaf1 up3 → spine3" in line and "tx" in line)
+            assert f"tx {bps:>9} {percent(share):>6}" in line, f"status line, {window}"
+            await run.press("2")
+            numbers = next(line for line in run.lines if line.lstrip().startswith("Gb/s")).split()
+            assert numbers[3] == bps.split()[0], f"switches, {window}"
+            await run.press("5")
+            row = next(line for line in run.lines if line.lstrip().startswith("leaf1"))
+            assert f"{100 * share:.0f}" in row, f"matrix, {window}"
+            await run.press("1", "slash", *f"util>{100 * share - 0.5:.2f}", "enter")
+            state = run.app.screen_state
+            assert state.scene is not None
+            matched = state.matched(state.scene)
+            port = next(
+                p for p in state.scene.snapshot.fabric.ports if p.display_name == "leaf1 up3"
+            )
+            assert matched is not None
+            assert matched.ports[port.row], f"filter, {window}"
+            await run.press("escape", "p")
 
 
 def test_a_finding_of_a_cut_begins_when_it_was_recorded_to_whoever_is_asked(

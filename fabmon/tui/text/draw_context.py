@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.tui.cells import ABSENT, MUTED, READING, SELECTED, Codes, Scale, encode
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key, shown_key
-from fabmon.tui.metrics import PEAK_S, HeatMetric
+from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.fabric_total import FabricTotal
 from fabmon.tui.text.finding_groups import FindingGroup
@@ -30,16 +29,6 @@ from fabmon.tui.time.cursor import TimeCursor
 from fabmon.tui.time.past_reader import Curve
 
 _GONE_CAUSES = causes.causes_with(Trait.GONE)
-
-
-def longest_peak_s(scene: Scene) -> float:
-    """PEAK_S, or the longest iteration if that is longer."""
-    return max([PEAK_S, *(job.step_s for job in scene.iteration_report.jobs)])
-
-
-def ticks_of(span_s: float, snapshot: Snapshot) -> int:
-    """The ticks of a time up to a snapshot, at least 1."""
-    return max(1, math.ceil(span_s / snapshot.interval_s)) if snapshot.interval_s > 0 else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +97,8 @@ class TimeContext:
 class HeaderContext:
     """What the header is drawn from: the run's title, a mark that is always shown (`DEMO`), where
     in time the screen is, the recorder's state (None: nothing is recorded), how much of a replayed
-    recording is lost, whether alerts cannot be sent, the choices and the keys of the user.
+    recording is lost, whether alerts cannot be sent, the choices (`window` in words) and the keys
+    of the user.
     """
 
     title: str
@@ -119,6 +109,7 @@ class HeaderContext:
     alerts_fail: bool
     unit: Unit
     metric_name: str
+    window: str
     cables: int
     total: FabricTotal | None
     palette: Palette
@@ -149,10 +140,11 @@ class TimelineContext:
 class DrawContext:
     """A scene, the room for it, and the person's choices.
 
-    `width` and `height` are cells. `matched` is what the filter `terms` leave, None without a
-    filter. `groups` are the findings that match it, as lines of a list; `unfolded` are the keys of
-    those whose findings are listed. `selection` is the selected finding, or the first one of the
-    selected group, while it is open; `selected_key` is its key or that of the group.
+    `snapshot` is that of the scene over the window of the screen: every value that is shown is
+    from there. `width` and `height` are cells. `matched` is what the filter `terms` leave, None
+    without a filter. `groups` are the findings that match it, as lines of a list; `unfolded` are
+    the keys of those whose findings are listed. `selection` is the selected finding, or the first
+    one of the selected group, while it is open; `selected_key` is its key or that of the group.
     `line_rate_bps` is [ports]: the last known line rate of each. `events` are all known ones by
     time; `closed` the last findings that closed, the latest first. `no_nodes_reason` says why no
     node is there, empty where that is not known. `keys` are those of the user. `nodes_options` are
@@ -161,13 +153,13 @@ class DrawContext:
     """
 
     scene: Scene
+    snapshot: Snapshot
     palette: Palette
     width: int
     height: int
     unit: Unit
     metric: HeatMetric
     digits: bool
-    peaks: bool
     job_colours: bool
     terms: tuple[Term, ...]
     matched: Matched | None
@@ -186,11 +178,6 @@ class DrawContext:
     def key(self, name: str) -> str:
         """The key of the action with this name in fabmon.toml."""
         return shown_key(name, self.keys)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The counters and rates of the scene."""
-        return self.scene.snapshot
 
     @property
     def fabric(self) -> Fabric:
@@ -224,30 +211,12 @@ class DrawContext:
         bps = float(self.snapshot.column(f"{direction}_bps")[row])
         return rate(bps, float(self.snapshot.line_rate_bps[row]), unit or self.unit)
 
-    @cached_property
-    def peak_s(self) -> float:
-        """The time of which the cells of the heatmap show the highest value: PEAK_S, or the longest
-        iteration if that is longer; 0 where they show this tick, as while the ticks before it are
-        being read."""
-        if not self.peaks or self.metric.columns[0] not in HEAT or self.time.is_reading:
-            return 0.0
-        return longest_peak_s(self.scene)
-
-    @property
-    def peak_ticks(self) -> int:
-        """The ticks of which the cells of the heatmap show the highest value."""
-        return ticks_of(self.peak_s, self.snapshot)
-
     def heat_title(self, title: str) -> str:
-        """The title of the metric, and of which time the cells show the maximum."""
-        if not self.peak_s:
-            return f"{title}, this tick" if self.time.is_reading else title
-        is_step = self.peak_s > PEAK_S
-        return f"{title}, max of {self.peak_s:.0f} s" + (" (an iteration)" if is_step else "")
+        """The title of the metric; one that is not kept for more than a tick says so."""
+        return title if self.metric.columns[0] in HEAT else f"{title}, this tick"
 
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
-        """[ports]: the codes of the cells of the heatmap; those of `metric`, if given, at this tick
-        alone."""
+        """[ports]: the codes of the cells of the heatmap, of the chosen metric or of `metric`."""
         codes = encode(
             self.snapshot,
             metric or self.metric,
@@ -255,7 +224,6 @@ class DrawContext:
             self.flagged_rows,
             self.line_rate_bps,
             broken_gpu_rows(self.scene),
-            self.peak_ticks if metric is None else 1,
             self.scene.doubtful_rows,
             self.faded_rows,
         )

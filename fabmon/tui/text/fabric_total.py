@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.model import RAIL, STORAGE, SWITCH, UPLINK, Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_window import Span
 
 CURVE_COLUMNS = 8
 _COLUMN_S = 5
@@ -25,23 +26,25 @@ class FabricTotal:
     curve: Floats
 
 
-def fabric_total(snapshot: Snapshot, rows: NDArray[np.intp]) -> FabricTotal | None:
-    """The sum of what the ports `rows` send; None without any, or where nothing is known."""
+def fabric_total(snapshot: Snapshot, rows: NDArray[np.intp], over: Span) -> FabricTotal | None:
+    """The sum of what the ports `rows` send, over a window; None without any, or where nothing is
+    known."""
     if not len(rows):
         return None
     each = max(1, round(_COLUMN_S / max(snapshot.interval_s, 1e-3)))
     # Columns begin at fixed ticks, so that the curve moves only when one is complete.
     begun = snapshot.seq % each + 1
-    window = snapshot.window("tx_bps", rows, (CURVE_COLUMNS - 1) * each + begun)
+    ticks = (CURVE_COLUMNS - 1) * each + begun
+    window = snapshot.window("tx_bps", rows, max(ticks, over.ticks))
     known = np.isfinite(window)
     sums = np.where(known.any(axis=0), np.where(known, window, 0).sum(axis=0), np.nan)
     starts = np.arange(CURVE_COLUMNS) * each
-    curve = np.fmax.reduceat(sums, starts).astype(np.float32)
-    now = snapshot.column("tx_bps")[rows]
-    if not np.isfinite(now).any():
+    curve = np.fmax.reduceat(sums[-ticks:], starts).astype(np.float32)
+    if not np.isfinite(snapshot.column("tx_bps")[rows]).any():
         return None
+    bps = float(over.reduce(sums[None, -over.ticks :])[0])
     rates = snapshot.line_rate_bps[rows]
-    return FabricTotal(float(np.nansum(now)), float(np.nansum(rates)), curve)
+    return FabricTotal(bps, float(np.nansum(rates)), curve)
 
 
 def sending_rows(fabric: Fabric) -> NDArray[np.intp]:

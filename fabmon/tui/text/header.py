@@ -67,7 +67,8 @@ _HALF_A_DAY_S = 43_200
 
 
 def header(ctx: HeaderContext) -> Line:
-    """The header in `ctx.width` cells: title, time, recording, counts, unit, metric and help.
+    """The header in `ctx.width` cells: title, time, recording, counts, unit, metric, window
+    and help.
 
     When it is narrow, the least important parts are left out, and the title is cut before that.
     """
@@ -81,12 +82,14 @@ def header(ctx: HeaderContext) -> Line:
         *_recording(ctx),
         *([(0, [("✖ ALERTS", palette.gone)])] if ctx.alerts_fail else []),
     ]
-    units, metric, help_ = (f"{shown_key(each, ctx.keys)} " for each in ("units", "metric", "help"))
+    names = ("units", "metric", "window", "help")
+    units, metric, window, help_ = (f"{shown_key(each, ctx.keys)} " for each in names)
     if scene is not None:
         parts += _counts(scene, ctx.cables, palette)
         parts += _total(ctx, palette)
         parts.append((4, [(units, palette.key), (str(ctx.unit), palette.dim)]))
         parts.append((3, [(metric, palette.key), (ctx.metric_name, palette.dim)]))
+        parts.append((1, [(window, palette.key), (ctx.window, palette.dim)]))
     parts.append((9, [(help_, palette.key), ("help", palette.dim)]))
     while True:
         for gap in (4, 3, 2):
@@ -316,7 +319,7 @@ def panel_title(parts: list[list[Span]], width: int, palette: Palette, paused: b
 
 def colour_legend(heat: HeatMetric, digits: bool, palette: Palette, width: int = 2) -> list[Span]:
     """The colour scale of a metric: its ends with the colours between, or what the digits mean."""
-    low, high = heat.ends
+    low, high = heat.range.ends
     if digits or palette.depth is Depth.NONE:
         return [(_digits(heat, width), palette.dim)]
     steps = len(palette.levels)
@@ -327,7 +330,7 @@ def colour_legend(heat: HeatMetric, digits: bool, palette: Palette, width: int =
 
 def _digits(heat: HeatMetric, width: int) -> str:
     """What the digits in cells of this width mean."""
-    if heat.high != 1:
+    if not heat.range.is_share:
         return "events /s" if width >= NUMBERED else "digits 10ⁿ/s"
     if width >= NUMBERED:
         return "%"

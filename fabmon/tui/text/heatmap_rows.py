@@ -18,7 +18,6 @@ from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import SWITCH
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.wording import per_second, percent
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
@@ -253,8 +252,7 @@ class HeatmapRows:
         numbers, ports, starts = self._noted if ctx.matched is None else self._noted_in_full
         if not numbers:
             return {}
-        peaks = ctx.metric.peak_values(ctx.snapshot, ctx.peak_ticks)
-        values = np.where(ctx.snapshot.stale, np.nan, peaks)
+        values = np.where(ctx.snapshot.stale, np.nan, ctx.metric.values(ctx.snapshot))
         if ctx.matched is not None:
             values[~ctx.matched.ports] = np.nan
         own = np.nan_to_num(values[ports], nan=-1)
@@ -267,7 +265,7 @@ class HeatmapRows:
             numbers, highest.tolist(), ports[hits[first]].tolist(), strict=True
         ):
             if value >= 0:
-                text = percent(value) if ctx.metric.high == 1 else per_second(value)
+                text = ctx.metric.range.text(value)
                 made[number] = text, self._port_name(ctx, self._parts[number], row, value)
         return made
 

@@ -13,8 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from fabmon.analysis.scene import Scene
-from fabmon.fabric.wording import per_second, percent
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.containment import Contained
@@ -166,10 +165,10 @@ class MetricMenu(Contained, ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.METRICS)]
 
-    def __init__(self, scene: Scene | None, palette: Palette, current: HeatMetric) -> None:
-        """With the cursor on the current metric; with the highest values of a scene."""
+    def __init__(self, seen: Snapshot | None, palette: Palette, current: HeatMetric) -> None:
+        """With the cursor on the current metric; with the highest values of what is seen."""
         super().__init__()
-        self._scene, self._palette, self._current = scene, palette, current
+        self._seen, self._palette, self._current = seen, palette, current
         self._cut = False
 
     def compose(self) -> ComposeResult:
@@ -187,8 +186,7 @@ class MetricMenu(Contained, ModalScreen[str | None]):
     def on_resize(self) -> None:
         """Draw the list in the size of the terminal."""
         tone, width = self._palette, min(_METRICS_WIDTH, self.size.width) - FRAME
-        snapshot = None if self._scene is None else self._scene.snapshot
-        metrics = metrics_of(snapshot)
+        metrics = metrics_of(self._seen)
         box, view = self.query_one("#chooser"), self.query_one(LineView)
         box.styles.width = width + FRAME
         room = width - 1 - _BEFORE_MEANING
@@ -200,7 +198,7 @@ class MetricMenu(Contained, ModalScreen[str | None]):
         box.styles.margin = (min(2, max(0, self.size.height - 1 - height)), 0, 0, 0)
         meaning = self.query_one("#meaning", Painted)
         meaning.display, meaning.styles.height = self._cut, max(1, below)
-        head = f"  {fit('Metric', 13)}{fit('Unit', 16)}{right('Max now', 10)}  Meaning"
+        head = f"  {fit('Metric', 13)}{fit('Unit', 16)}{right('Highest', 10)}  Meaning"
         self.query_one("#title", Painted).show([line((fit(head, width), tone.strong))], tone.text)
         lines = [self._line(each, width - 1) for each in metrics]
         view.show(lines, tone.text, tone.cursor)
@@ -232,15 +230,15 @@ class MetricMenu(Contained, ModalScreen[str | None]):
         )
 
     def _highest(self, metric: HeatMetric) -> str:
-        """The highest value of all ports now; `absent` where no port has one."""
-        if self._scene is None:
+        """The highest value of all ports; `absent` where no port has one."""
+        if self._seen is None:
             return ""
-        values = metric.values(self._scene.snapshot)
+        values = metric.values(self._seen)
         known = values[np.isfinite(values)]
         if not len(known):
             return "absent"
         top = float(known.max())
-        return percent(top) if metric.high == 1 else per_second(top)
+        return metric.range.text(top)
 
     def on_open_requested(self, event: OpenRequested) -> None:
         """Return the chosen metric."""

@@ -17,8 +17,6 @@ from fabmon.fabric.snapshot import has_line_rates, unknown_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
 from fabmon.fabric.wording import (
     name_list,
-    per_second,
-    percent,
     plural,
 )
 from fabmon.recording.reading.recorded_findings import RecordedFindings
@@ -198,7 +196,7 @@ def _no_findings(ctx: DrawContext) -> list[Line]:
     up, total = nodes_up(ctx.scene)
     if not up:
         return [line((" ○ No findings", palette.dim), (": no node sends data", palette.gone))]
-    unknown, ports = int(unknown_ports(ctx.snapshot).sum()), len(ctx.fabric.ports)
+    unknown, ports = int(unknown_ports(ctx.scene.snapshot).sum()), len(ctx.fabric.ports)
     if unknown == ports:
         what = "no port has a rate" if ports else "no port was found"
         return [line((" ? Nothing is known", palette.gone), (f": {what}", palette.text))]
@@ -260,10 +258,10 @@ def busiest(ctx: DrawContext, count: int) -> list[Line]:
     order = _one_end(order, ctx.scene, count, (GPU, NVLINK) if metric.traffic else ())
     order = order[: max(0, count - 1)]
     lines = [line((f"   Busiest, {metric.name}", palette.dim))] if order else []
-    columns = min(max(0, ctx.width - _BUSY_TEXT), _MOST_BAR) if metric.high == 1 else 0
+    columns = min(max(0, ctx.width - _BUSY_TEXT), _MOST_BAR) if metric.range.is_share else 0
     for row in order:
         value = float(values[row])
-        text = percent(value) if metric.high == 1 else per_second(value)
+        text = metric.range.text(value)
         name = labels.link_name(ctx.fabric.ports[row], ctx.fabric)
         # Blanks after the bar in its colour would be a bar themselves under a cursor in reverse.
         bar = thin_bar(value, columns).rstrip()

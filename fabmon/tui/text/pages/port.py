@@ -180,9 +180,11 @@ def counters(ctx: DrawContext, port: Port) -> list[Line]:
     if snapshot.saturated[port.row]:
         text = "? A counter is at its maximum: its true value is unknown (perfquery -R resets it)"
         lines.append(line((f" {text}", palette.accent)))
+    of = "  this tick"
     for topic, title in _TOPICS:
         if topics[topic]:
-            lines.append(line((f" {title}", palette.strong)))
+            lines.append(line((f" {title}", palette.strong), (of, palette.dim)))
+            of = ""
         for name in sorted(topics[topic]):
             lines += _counter(ctx, name, float(snapshot.column(name)[port.row]))
     families = {_family(name) for names in topics.values() for name in names}

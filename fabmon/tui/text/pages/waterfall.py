@@ -26,7 +26,6 @@ from fabmon.fabric.measures import measure
 from fabmon.fabric.model import Port
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.fabric.time_wording import MINUS, SECOND_NS, duration, interval, time_of_day
-from fabmon.fabric.wording import per_second, percent
 from fabmon.recording.reading.rate_tiers import Tier
 from fabmon.tui.cells import ABSENT, READING, CellBlock, CellRow, Codes, Look, scale
 from fabmon.tui.line import Line, Span, fit, line, right
@@ -241,7 +240,7 @@ class Waterfall:
 
     def say(self, value: float) -> str:
         """A value with its unit."""
-        return percent(value) if self.metric.high == 1 else per_second(value)
+        return self.metric.range.text(value)
 
     @property
     def axis(self) -> Line:
