@@ -356,7 +356,7 @@ def line_rate_overrides(fabric: Fabric, hosts: Mapping[str, Host]) -> Floats:
     for node in fabric.nodes:
         host = hosts.get(node.name)
         for pattern, bps in host.speeds if host is not None else ():
-            if not 0 < bps < _MAX_LINE_RATE_BPS:
+            if not 1 <= bps < _MAX_LINE_RATE_BPS:
                 continue  # Of a damaged recording: the hosts file allows no such rate.
             for port in node.ports:
                 if matches(port.name, (pattern,)) or matches(port.label, (pattern,)):

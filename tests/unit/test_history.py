@@ -24,6 +24,7 @@ from tests.builders import (
     frame,
     hello,
     neighbour,
+    new_pipeline,
     port,
     tick,
     up,
@@ -479,3 +480,15 @@ def test_a_recorded_sum_of_pauses_is_not_added_to_its_parts() -> None:
     history.accept(tick(0, {"gpu001": frame(0, 0, 0, 0)}, {"gpu001": said}))
     snapshot = history.accept(tick(1, {"gpu001": frame(1, 50, 40, 10)}))
     assert snapshot.column("xoff").tolist() == [50]
+
+
+@pytest.mark.parametrize("bps", [0.0, -1.0, 1e-300, 1e300])
+def test_a_line_rate_of_a_damaged_recording_that_no_hosts_file_allows_is_unknown(
+    bps: float,
+) -> None:
+    pipeline = new_pipeline([Host(name="gpu001", speeds=(("*", bps),))])
+    known = hello(port("mlx5_0", "02:00:00:00:00:01"))
+    snapshot = pipeline.accept(
+        tick(0, {"gpu001": frame(0, 0, 0, 0, 0)}, {"gpu001": known}, up("gpu001"))
+    ).snapshot
+    assert np.isnan(snapshot.line_rate_bps).all()
