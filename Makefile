@@ -115,16 +115,9 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 	@$(BIN)/python -m tests.lab
 
 .PHONY: test
-test: setup system $(VENV39)/.ready ## every test: four modules at a time, which wait for half of their time, and beside them the lab
-	@$(MAKE) --no-print-directory -j 2 test-units test-lab
-
-.PHONY: test-units
-test-units: # behind the lab, whose times are those of its traffic
-	nice $(BIN)/pytest -n 4 $(BY_FILE) --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
-
-.PHONY: test-lab
-test-lab: # what it prints comes at its end
-	@out=$$(mktemp); $(BIN)/pytest -n 2 $(BY_FILE) tests/lab $(PYTEST_ARGS) > $$out 2>&1; code=$$?; cat $$out; rm -f $$out; exit $$code
+test: setup system $(VENV39)/.ready ## every test, four at a time on two cores: half of the time they wait; then the lab, whose times are those of its traffic
+	$(BIN)/pytest -n 4 $(BY_FILE) --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
+	$(BIN)/pytest tests/lab $(PYTEST_ARGS)
 
 .PHONY: test-packages
 test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)
