@@ -9,6 +9,7 @@ import numpy as np
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from fabmon.analysis.finding import holds
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import plural
 from fabmon.tui import keys
@@ -169,13 +170,10 @@ class OverviewScreen(OverviewPanels):
         if width < 4:
             return
         ctx = ctx.sized(width - 1, height)
-        count = len(findings.shown(ctx))
-        title: list[list[Span]] = [
-            [
-                self.panel_name("Findings", "#findings"),
-                (f" {count}" if count else "", tone.accent),
-            ]
-        ]
+        shown = findings.shown(ctx)
+        is_held = any(holds(each, ctx.scene.snapshot) for each in shown)
+        count = f" {len(shown)}" if shown else "", tone.accent if is_held else tone.dim
+        title: list[list[Span]] = [[self.panel_name("Findings", "#findings"), count]]
         if not self.query_one("#left").display:
             title += [*self.filter_part(), *self.selection_part()]
         self.put("#findings-title", [self.title_rule(title, width)])
