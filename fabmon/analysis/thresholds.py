@@ -67,6 +67,5 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nothing: Share
     ticks: Ticks
     storm: Share
-    storm_ticks: Ticks
     no_credits: Share
     scatter: float

@@ -14,7 +14,7 @@ CAUSE = Cause(
     meaning="a host pauses its switch nearly all the time (InfiniBand: gives it no credits)",
     severity=CRITICAL,
     rule=(
-        "As a slow receiver, but for more than model.storm of the time in model.storm_ticks seconds"
+        "As a slow receiver, but for more than model.storm of the time in model.ticks seconds"
         " running, or its NIC's storm guard counts an error."
     ),
     inputs="Pause counters at either end; on InfiniBand ib_tx_wait of the switch port",

@@ -244,7 +244,7 @@ class HostPauses:
         return len(others) < MIN_PORTS or own < t.scatter * median(others)
 
     def _is_storm(self, inputs: DetectorInput, row: int, share: Floats) -> bool:
-        if (share[-self._t.storm_ticks :] > self._t.storm).all():
+        if (share[-self._t.ticks :] > self._t.storm).all():
             return True
         return float(inputs.snapshot.column("pause_storm_errors")[row]) > 0
 
