@@ -13,7 +13,6 @@ from fabmon.analysis.scene import Scene
 from fabmon.tui.palette import Depth
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import iteration
-from tests.tui import golden
 from tests.tui.running import running
 from tests.tui.worlds import HEALTHY
 from tests.unit.iteration.recorded_jobs import Play
@@ -34,7 +33,7 @@ async def test_the_overview_has_the_steps_where_there_is_room(
     async with running(size=size) as run:
         await run.send(slowed)
         if size == (120, 40):
-            golden.check(f"iteration-{size[0]}x{size[1]}", run.text)
+            await run.looks_like(f"iteration-{size[0]}x{size[1]}")
         # On a small terminal the findings have the room.
         assert ("step " in run.text) is (size[1] > 24)
         if size[1] > 24:
@@ -46,7 +45,7 @@ async def test_the_view_of_findings_has_every_job(slowed: Scene) -> None:
     async with running(size=(80, 24)) as run:
         await run.send(slowed)
         await run.press("4")
-        golden.check("iteration-findings-80x24", run.text)
+        await run.looks_like("iteration-findings-80x24")
         assert run.text.count(" comm ") >= 3
 
 

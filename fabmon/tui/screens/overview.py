@@ -181,6 +181,10 @@ class OverviewScreen(OverviewPanels):
         view.show(findings.panel(ctx), tone.text, tone.cursor, first=first)
         self._draw_training(ctx.sized(width))
 
+    def on_line_view_resized(self) -> None:
+        """Draw the findings in the room that they have beside the iterations now."""
+        self.paint()
+
     def _draw_training(self, ctx: DrawContext) -> None:
         """Draw the iterations of jobs below the findings, if there is room for both."""
         height = self.query_one("#right").size.height

@@ -100,7 +100,7 @@ class Player:
     def load_timeline(self, columns: int) -> None:
         """Start to read the timeline from the recording, where it is not known."""
         if self.past is not None and (self._loading is None or self._loading.done()):
-            self._loading = asyncio.create_task(self._guarded(self._load_timeline(columns)))
+            self._loading = self._started(self._load_timeline(columns))
 
     async def _load_timeline(self, columns: int) -> None:
         window, cursor = self._state.timeline_window(), self._state.cursor
@@ -126,7 +126,7 @@ class Player:
 
     def _run(self, command: Coroutine[Any, Any, None]) -> None:
         self._stop()
-        self._command = asyncio.create_task(self._guarded(self._and_settle(command)))
+        self._command = self._started(self._and_settle(command), command)
 
     def _stop(self) -> None:
         self.moves.steps = 0
@@ -147,6 +147,15 @@ class Player:
         if self.past is not None and not self._state.cursor.is_settled:
             await asyncio.sleep(_SETTLE_AFTER_S)
             await self.moves.settle()
+
+    def _started(
+        self, doing: Coroutine[Any, Any, None], *awaited: Coroutine[Any, Any, None]
+    ) -> asyncio.Task[None]:
+        """Begin to do something that awaits others: what is cancelled before it began is closed, as
+        nobody awaits it."""
+        task = asyncio.create_task(self._guarded(doing))
+        task.add_done_callback(lambda _: [each.close() for each in (doing, *awaited)])
+        return task
 
     async def _guarded(self, doing: Coroutine[Any, Any, None]) -> None:
         try:

@@ -121,6 +121,9 @@ class LineView(Contained, ScrollView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.CURSOR)]
 
+    class Resized(Message):
+        """It has other room than its lines were made for."""
+
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         """No lines."""
         super().__init__(id=id, classes=classes)
@@ -131,6 +134,10 @@ class LineView(Contained, ScrollView, can_focus=True):
         self._is_moved = False
         self.always_shows_cursor = False
         """Whether the cursor is drawn without the focus too."""
+
+    def on_resize(self) -> None:
+        """Ask for lines that fit."""
+        self.post_message(self.Resized())
 
     def show(
         self,
