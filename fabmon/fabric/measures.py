@@ -6,8 +6,10 @@ Shares are of line rate or of time, 0 to 1; all others are events per second.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
@@ -48,6 +50,19 @@ def greatest(parts: list[Floats]) -> Floats:
     """The column itself, or the greater of two, port by port."""
     values: Floats = parts[0] if len(parts) == 1 else np.fmax(parts[0], parts[1])
     return values
+
+
+def known_mean(values: NDArray[np.floating[Any]], axis: int = -1) -> Floats:
+    """The mean of what is known along an axis, float32; NaN where nothing is."""
+    sums = values.sum(axis=axis, dtype=np.float64)
+    if np.isfinite(sums).all():
+        mean: Floats = (sums / values.shape[axis]).astype(np.float32)
+        return mean
+    known = np.isfinite(values)
+    count = known.sum(axis=axis)
+    sums = np.where(known, values, 0).sum(axis=axis, dtype=np.float64)
+    mean = (sums / np.where(count, count, np.nan)).astype(np.float32)
+    return mean
 
 
 _NAMED = (

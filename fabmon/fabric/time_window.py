@@ -8,12 +8,8 @@ from math import ceil
 
 import numpy as np
 
-from fabmon.fabric.snapshot import (
-    HEAT,
-    MOST_OF_LINE_RATE,
-    Floats,
-    Snapshot,
-)
+from fabmon.fabric.measures import known_mean
+from fabmon.fabric.snapshot import HEAT, MOST_OF_LINE_RATE, Floats, Snapshot
 
 _SHORT_S, _LONG_S = 10, 60
 
@@ -49,11 +45,7 @@ class Span:
         if self.is_max:
             highest: Floats = np.fmax.reduce(values, axis=1)
             return highest
-        known = ~np.isnan(values)
-        count = known.sum(axis=1)
-        sums = np.where(known, values, 0).sum(axis=1, dtype=np.float64)
-        mean: Floats = (sums / np.where(count, count, np.nan)).astype(np.float32)
-        return mean
+        return known_mean(values)
 
 
 def span(window: TimeWindow, snapshot: Snapshot, step_s: float = 0.0) -> Span:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Change, Finding, from_stored
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.moved_times import moved
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
@@ -267,10 +268,8 @@ def _in_parts(
     mean = highest.copy()
     for place in np.unique(places).tolist():
         of_part = values[..., places == place]
-        known = np.isfinite(of_part)
-        count = np.where(known.any(axis=-1), known.sum(axis=-1), np.nan)
         highest[..., place] = np.fmax.reduce(of_part, axis=-1)
-        mean[..., place] = np.where(known, of_part, 0).sum(axis=-1) / count
+        mean[..., place] = known_mean(of_part)
     return Series(from_ns, part_ns, highest, mean)
 
 

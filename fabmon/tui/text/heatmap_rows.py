@@ -15,6 +15,7 @@ from fabmon.analysis.causes import brief_loss
 from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
 from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import SWITCH
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
@@ -320,12 +321,8 @@ class HeatmapRows:
         at = 0
         for number, rows in parts:
             width = self._parts[number].curve[1]
-            own = share[at : at + len(rows), -width:]
-            known = np.isfinite(own)
-            count = known.sum(axis=0)
-            with np.errstate(invalid="ignore"):
-                mean = np.where(known, own, 0).sum(axis=0) / np.where(count, count, np.nan)
-            made[number] = chart.spark(mean.astype(np.float32), width, 1.0)
+            mean = known_mean(share[at : at + len(rows), -width:], axis=0)
+            made[number] = chart.spark(mean, width, 1.0)
             at += len(rows)
         return made
 

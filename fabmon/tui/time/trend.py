@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import Port
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import MINUS, SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import rounded_percent
 from fabmon.recording.format.minutes import MINUTE_NS
@@ -117,15 +118,8 @@ def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
         limit = np.where(np.isnan(most[at]), np.inf, most[at] * np.float32(1 + _ROUNDED))
         exact = np.minimum(part, np.where(is_new, np.inf, limit[..., None]))
         most[at] = np.fmax(most[at], np.fmax.reduce(exact, axis=-1))
-        mean[at] = np.where(np.isnan(mean[at]), _mean(part), mean[at])
+        mean[at] = np.where(np.isnan(mean[at]), known_mean(part), mean[at])
     return Tier(wanted, known.known_ns, most, mean)
-
-
-def _mean(values: Floats) -> Floats:
-    known = np.isfinite(values)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean: Floats = np.where(known, values, 0).sum(axis=-1) / known.sum(axis=-1)
-    return mean
 
 
 class TrendLoader:
