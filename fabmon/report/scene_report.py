@@ -199,7 +199,7 @@ def _summary(scene: Scene) -> Iterator[str]:
     up = f"{nodes_up(scene)}/{len(snapshot.fabric.nodes)} nodes up"
     yield (
         f"{date_time(snapshot.time_ns)}  {up}  {plural(ports, 'port')}  "
-        f"{found}  rates over {interval(snapshot.interval_s)}"
+        f"rates of the last {interval(snapshot.interval_s)}  {found}"
     )
 
 

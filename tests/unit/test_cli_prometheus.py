@@ -61,7 +61,7 @@ def test_one_report_has_rates_at_once(server: VictoriaMetrics) -> None:
     done = fabmon("--prometheus", server.url, "--once", "--match", '{instance!~"gpu003.*"}')
     assert done.returncode == 0, done.stderr
     assert "2/2 nodes up" in done.stdout
-    assert "rates over 10 s" in done.stdout
+    assert "rates of the last 10 s" in done.stdout
     assert done.stdout.count("80.0 Gb/s") == 2
     assert done.stderr == ""
 
