@@ -16,7 +16,6 @@ from fabmon.session.config import load
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import (
     RunOptions,
-    ScreenSetup,
     check_writable,
     is_screen,
     warn_of_simulation,
@@ -24,6 +23,7 @@ from fabmon.session.presentation import (
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.session.session import Session
 from fabmon.session.watched_feed import WatchedFeed
+from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from fabmon.feeds.demo.feed import DemoFeed
@@ -90,7 +90,7 @@ async def _watch_simulation(
     captions = [Tip(each.at, each.duration, each.text) for each in lines]
     color = options.color or session.settings.color
     starting = f"simulating {scenario.topology.hosts} hosts; the first tick takes some seconds"
-    setup = ScreenSetup(
+    facts = RunFacts(
         scenario.title,
         color,
         DEMO_MARK,
@@ -99,7 +99,7 @@ async def _watch_simulation(
         age_s=feed.age_s,
         nodes_options=None,
     )
-    shown = WatchedFeed(session, options, setup, feed, feed.hosts, 1.0, speed=speed)
+    shown = WatchedFeed(session, options, facts, feed, feed.hosts, 1.0, speed=speed)
     async with aclosing(feed):
         status = await shown.show()
     reached = feed.reached_speed()

@@ -11,7 +11,6 @@ from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit
 from fabmon.session.config import Config, ScreenConfig
 from fabmon.session.kept_choices import keep, load_kept
-from fabmon.session.presentation import ScreenSetup
 from fabmon.session.screen_values import AUTO, is_known, key_table
 from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.palette import Theme
@@ -92,15 +91,14 @@ class ScreenMemory:
 
 
 def start_screen(
-    setup: ScreenSetup, config: Config, theme: str | None, *, is_live: bool, is_kept: bool = True
-) -> ScreenSetup:
-    """The setup with the user's choices; without `is_kept` none are read and none are kept."""
+    config: Config, theme: str | None, *, is_live: bool, is_kept: bool = True
+) -> Preferences:
+    """The user's choices to begin with; without `is_kept` none are read and none are kept."""
     if not is_kept:
-        memory = ScreenMemory(config, is_live, {})
-        return replace(setup, preferences=memory.preferences(theme))
+        return ScreenMemory(config, is_live, {}).preferences(theme)
     memory = ScreenMemory.load(config, is_live)
     start = memory.preferences(theme)
-    return replace(setup, preferences=start, keep=partial(memory.keep, start.choices))
+    return replace(start, keep=partial(memory.keep, start.choices))
 
 
 def as_settings(choices: Choices) -> dict[str, Any]:

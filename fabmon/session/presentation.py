@@ -8,9 +8,9 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,16 +25,13 @@ from fabmon.session import printing
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
 from fabmon.session.recorder_setup import DEMO_MARK
+from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from fabmon.query.sources import WatchSource
-    from fabmon.tui.app import AskBurst, AskRetry, FabmonApp
-    from fabmon.tui.choices import Choices, Preferences
-    from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
-    from fabmon.tui.tips import Tip
-    from fabmon.tui.widgets.ras_question import AskRas
+    from fabmon.tui.app import FabmonApp
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
@@ -89,44 +86,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return shlex.join(words) if words and not self.redact else "--hosts FILE"
 
 
-@dataclass(frozen=True, slots=True)
-class ScreenSetup:
-    """What the screen shows besides scenes.
-
-    `mark` is a word that is always visible, as SIMULATED. `ask_burst` requests fast samples of
-    ports, `ask_ras` asks NCCL's RAS (None: no node can be asked). `nothing` returns why there are
-    no nodes, `alerts_fail` whether alerts cannot be sent. `recording` is the recording of the
-    scenes; with `start` the screen begins by playing it. `signals` are those that end the run, if
-    something besides the screen has to be closed then. `preferences` are the choices of the user
-    (None: the defaults); `keep` keeps those at the end and returns why it failed. `age_s` returns
-    the age of what the feed reported at a time (None: not known). `on_open` is called with the name
-    of a node of which a page is opened. `data_age_s` returns how old the samples of half of the
-    nodes are (None: a tick has them at once). `nodes_options` are the options that name the nodes,
-    for commands that the screen shows (None: no command reaches them). `watched` is the line that
-    `fabmon watch` prints once it watches.
-    """
-
-    title: str
-    color: str
-    mark: str = ""
-    captions: Sequence[Tip] = ()
-    ask_burst: AskBurst | None = None
-    ask_retry: AskRetry | None = None
-    ask_ras: AskRas | None = None
-    nothing: Callable[[], str] = str
-    alerts_fail: Callable[[], bool] = bool
-    recording: RecordingAccess | None = None
-    start: ReplayStart | None = None
-    signals: EndSignals | None = None
-    preferences: Preferences | None = None
-    keep: Callable[[Choices], str] | None = None
-    age_s: Callable[[int], float] | None = None
-    on_open: Callable[[str], None] | None = None
-    data_age_s: Callable[[], float] | None = None
-    nodes_options: str | None = "--hosts FILE"
-    watched: str = ""
-
-
 async def load_screen() -> None:
     """Import the screen in a thread: the nodes that were begun to connect to go on meanwhile."""
     await asyncio.to_thread(lambda: [importlib.import_module(each) for each in _SCREEN_MODULES])
@@ -138,30 +97,39 @@ def is_screen(options: RunOptions) -> bool:
     return is_wanted and not why_no_screen()
 
 
-async def show(scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenSetup) -> Exit:
-    """Show scenes until they end, the duration is over or the user exits."""
+async def show(
+    scenes: AsyncIterator[Scene],
+    options: RunOptions,
+    facts: RunFacts,
+    signals: EndSignals | None,
+) -> Exit:
+    """Show scenes until they end, the duration is over or the user exits.
+
+    `signals` are those that end the run, None where nothing but the screen is closed then.
+    """
     if options.style == "jsonl":
         printing.log_to_stderr()
         return await printing.print_lines(scenes, options.duration_s)
     if options.style == FINDINGS:
         printing.log_to_stderr()
-        return await _serve_findings(scenes, options, setup)
+        assert signals is not None, "a service has them from its start"
+        return await _serve_findings(scenes, options, facts, signals)
     if options.picture is None and (options.once or not can_draw()):
         printing.log_to_stderr(nodes=False)
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
     if options.picture is not None:
-        app = _app(scenes, replace(setup, color=options.color or _PICTURE_COLOR))
+        app = _app(scenes, replace(facts, color=options.color or _PICTURE_COLOR))
         return await _take_picture(app, options.picture, options.duration_s)
-    return await show_screen(scenes, setup, options.duration_s)
+    return await show_screen(scenes, facts, options.duration_s, signals)
 
 
 async def _serve_findings(
-    scenes: AsyncIterator[Scene], options: RunOptions, setup: ScreenSetup
+    scenes: AsyncIterator[Scene], options: RunOptions, facts: RunFacts, signals: EndSignals
 ) -> Exit:
     """Print findings; serve metrics and answer questions, as the options say."""
     from fabmon.query.sources import WatchSource
 
-    source = WatchSource(setup.title)
+    source = WatchSource(facts.title)
     takers: list[Callable[[Scene], None]] = [source.take]
     async with AsyncExitStack() as stack:
         if options.metrics is not None:
@@ -169,7 +137,7 @@ async def _serve_findings(
         if options.page is not None:
             from fabmon.session.live_page import LivePage
 
-            written = LivePage(options.page, setup.title)
+            written = LivePage(options.page, facts.title)
             stack.push_async_callback(written.close)
             takers.append(written.take)
         await _answer_questions(stack, source, options.socket)
@@ -178,10 +146,9 @@ async def _serve_findings(
             for taker in takers:
                 taker(scene)
 
-        assert setup.signals is not None, "a service has them from its start"
         # Not before: what is wrong with the options is said instead.
-        print(f"fabmon: {setup.watched}", file=sys.stderr, flush=True)
-        return await printing.print_findings(scenes, options.duration_s, take, setup.signals)
+        print(f"fabmon: {facts.watched}", file=sys.stderr, flush=True)
+        return await printing.print_findings(scenes, options.duration_s, take, signals)
 
 
 async def _metrics(stack: AsyncExitStack, host: str, port: int) -> Callable[[Scene], None]:
@@ -215,52 +182,38 @@ async def _answer_questions(
 
 
 async def show_screen(
-    scenes: AsyncIterator[Scene] | None, setup: ScreenSetup, duration_s: float | None = None
+    scenes: AsyncIterator[Scene] | None,
+    facts: RunFacts,
+    duration_s: float | None = None,
+    signals: EndSignals | None = None,
 ) -> Exit:
     """Run the screen until the user exits, a signal arrives or the duration is over."""
-    if setup.signals is None:
+    if signals is None:
         with EndSignals() as signals:
-            return await show_screen(scenes, replace(setup, signals=signals), duration_s)
+            return await show_screen(scenes, facts, duration_s, signals)
     reached = printing.NodesReached()
-    app = _app(None if scenes is None else reached.of(scenes), setup)
-    if setup.signals.status is not None:
-        return setup.signals.status
-    setup.signals.on_end(lambda status: app.exit(return_code=status))
+    app = _app(None if scenes is None else reached.of(scenes), facts)
+    if signals.status is not None:
+        return signals.status
+    signals.on_end(lambda status: app.exit(return_code=status))
     if duration_s is not None:
         asyncio.get_running_loop().call_later(duration_s, app.exit)
     with printing.screen_log_to(app.warn):
         await app.run_async()
-    problem = setup.keep(app.screen_state.choices) if setup.keep is not None else ""
+    preferences = facts.preferences
+    problem = "" if preferences is None else preferences.keep(app.screen_state.choices)
     if problem:
         print(f"fabmon: {problem}", file=sys.stderr)
-    status = setup.signals.status or app.return_code
+    status = signals.status or app.return_code
     if status or scenes is None:
         return Exit(status or Exit.OK)
-    return reached.status(setup.signals)
+    return reached.status(signals)
 
 
-def _app(scenes: AsyncIterator[Scene] | None, setup: ScreenSetup) -> FabmonApp:
+def _app(scenes: AsyncIterator[Scene] | None, facts: RunFacts) -> FabmonApp:
     from fabmon.tui.app import FabmonApp
 
-    return FabmonApp(
-        scenes,
-        title=setup.title,
-        color=setup.color,
-        mark=setup.mark,
-        captions=setup.captions,
-        ask_burst=setup.ask_burst,
-        ask_retry=setup.ask_retry,
-        ask_ras=setup.ask_ras,
-        nothing=setup.nothing,
-        alerts_fail=setup.alerts_fail,
-        recording=setup.recording,
-        start=setup.start,
-        preferences=setup.preferences,
-        age_s=setup.age_s,
-        on_open=setup.on_open,
-        data_age_s=setup.data_age_s,
-        nodes_options=setup.nodes_options,
-    )
+    return FabmonApp(scenes, facts)
 
 
 async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Exit:

@@ -19,10 +19,11 @@ from fabmon.feeds.inspector.reports import with_collectives
 from fabmon.session.config import PrometheusConfig
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.node_selection import inspector_of, selected_hosts
-from fabmon.session.presentation import RunOptions, ScreenSetup
+from fabmon.session.presentation import RunOptions
 from fabmon.session.printing import redacted_log
 from fabmon.session.session import Session
 from fabmon.session.watched_feed import REDACTED_TITLE, WatchedFeed, shown_hosts
+from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from fabmon.feeds.prometheus.feed import PrometheusFeed
@@ -74,7 +75,7 @@ async def _show_prometheus(
         print(f"fabmon: {shown(str(error))}", file=sys.stderr)
         return Exit.NO_NODE
     title = REDACTED_TITLE if redactor else feed.title
-    setup = ScreenSetup(
+    facts = RunFacts(
         f"every {interval(feed.interval_s)}: {title}",
         options.color or settings.color,
         nothing=lambda: shown(feed.why_empty),
@@ -88,7 +89,7 @@ async def _show_prometheus(
     return await WatchedFeed(
         session,
         options,
-        setup,
+        facts,
         redacted(ticks, redactor),
         shown_hosts(feed.hosts, redactor),
         feed.interval_s,

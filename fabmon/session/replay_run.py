@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabmon.analysis.fluctuation.links import port_filter
 from fabmon.analysis.fluctuation.study import Study
@@ -26,10 +27,14 @@ from fabmon.recording.writing.cut import redacted_hosts
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.config import RecordingConfig
 from fabmon.session.errors import Exit, UsageError
-from fabmon.session.presentation import ScreenSetup, can_draw, show_screen, warn_of_simulation
+from fabmon.session.presentation import can_draw, show_screen, warn_of_simulation
 from fabmon.session.printing import Progress, log_to_stderr, print_last, print_lines, progress
 from fabmon.session.recorder_setup import DEMO_MARK, last_ring
 from fabmon.session.session import Session
+from fabmon.tui.run_facts import RunFacts
+
+if TYPE_CHECKING:
+    from fabmon.tui.choices import Preferences
 
 _LEAD_NS = 120 * 10**9
 """Played before the tick of --at that is printed."""
@@ -79,17 +84,17 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
         try:
             if style is None:
                 title = "replay" if options.redact else f"replay of {timeline.files[0].path.name}"
-                setup = ScreenSetup(
+                start = start_screen(session.settings, options.theme, is_live=False)
+                facts = RunFacts(
                     title,
                     options.color or session.settings.color,
                     mark=DEMO_MARK if is_demo else "",
                     recording=ReplayedRecording(session, timeline, until_ns),
                     start=ReplayStart(from_ns, options.speed, options.follow),
+                    preferences=_with_notes(start, notes),
                     nodes_options=None if is_demo else "--hosts FILE",
                 )
-                settings, theme = session.settings, options.theme
-                setup = start_screen(setup, settings, theme, is_live=False)
-                running = show_screen(None, _with_notes(setup, notes))
+                running = show_screen(None, facts)
             else:
                 log_to_stderr()
                 speed = options.speed if style == "jsonl" else None
@@ -112,13 +117,10 @@ def is_simulated(timeline: Timeline) -> bool:
     return timeline.files[0].sessions[-1].title.startswith(DEMO_MARK)
 
 
-def _with_notes(setup: ScreenSetup, notes: Sequence[str]) -> ScreenSetup:
-    """The setup of a screen that shows these notes first: it hides standard error."""
-    preferences = setup.preferences
-    if preferences is None or not notes:
-        return setup
-    texts = [*notes, preferences.notice] if preferences.notice else notes
-    return replace(setup, preferences=replace(preferences, notice="; ".join(texts)))
+def _with_notes(preferences: Preferences, notes: Sequence[str]) -> Preferences:
+    """Preferences of a screen that shows these notes first: it hides standard error."""
+    texts = [each for each in (*notes, preferences.notice) if each]
+    return replace(preferences, notice="; ".join(texts))
 
 
 def _start_and_end(

@@ -26,7 +26,8 @@ from fabmon.session.ras_run import (
     version_notes,
 )
 from fabmon.session.session import Session
-from fabmon.tui.widgets.ras_question import MOST_TRIED, AskRas, RasNotAsked
+from fabmon.tui.run_facts import AskRas
+from fabmon.tui.widgets.ras_question import MOST_TRIED, RasNotAsked
 
 
 def screen_ras(

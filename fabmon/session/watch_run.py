@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.feeds.inspector.reports import with_collectives
@@ -20,7 +19,6 @@ from fabmon.session.node_queries import job_sources
 from fabmon.session.node_selection import Selection, inspector_of, select_nodes
 from fabmon.session.presentation import (
     RunOptions,
-    ScreenSetup,
     check_writable,
     is_screen,
     load_screen,
@@ -29,9 +27,7 @@ from fabmon.session.printing import NodesReached, redacted_log
 from fabmon.session.prometheus_run import watch_prometheus
 from fabmon.session.session import AnalysisTime, Session
 from fabmon.session.watched_feed import REDACTED_TITLE, WatchedFeed, shown_hosts
-
-if TYPE_CHECKING:
-    from fabmon.tui.app import AskBurst
+from fabmon.tui.run_facts import AskBurst, RunFacts
 
 
 def watch(options: RunOptions) -> Exit:
@@ -61,7 +57,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
     feed = session.live_feed(hosts, interval_s, options.sflow)
     redactor = Redactor(hosts) if options.redact else None
     title = REDACTED_TITLE if redactor else selection.title
-    setup = ScreenSetup(
+    facts = RunFacts(
         title,
         options.color or settings.color,
         ask_burst=_burst(feed, redactor),
@@ -81,7 +77,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
             return await WatchedFeed(
                 session.redacted(redactor),
                 options,
-                setup,
+                facts,
                 redacted(with_collectives(ticks, directory), redactor),
                 shown_hosts(hosts, redactor),
                 interval_s,

@@ -16,9 +16,10 @@ from fabmon.fabric.wording import plural
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
-from fabmon.session.presentation import FINDINGS, RunOptions, ScreenSetup, is_screen, show
+from fabmon.session.presentation import FINDINGS, RunOptions, is_screen, show
 from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
 from fabmon.session.session import AnalysisTime, Session
+from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from fabmon.alerts.delivery import Alerts
@@ -40,7 +41,7 @@ class WatchedFeed:
 
     session: Session
     options: RunOptions
-    setup: ScreenSetup
+    facts: RunFacts
     ticks: AsyncIterator[Tick]
     hosts: Sequence[Host]
     interval_s: float
@@ -57,40 +58,40 @@ class WatchedFeed:
         # The signals are handled until the recorder is closed: none of them cuts off its end.
         signals = EndSignals() if is_drawn or is_service else None
         with signals or nullcontext(), self._recorder() as recorder:
-            setup = replace(self.setup, signals=signals)
+            facts = self.facts
             if is_service:
-                setup = replace(setup, watched=self._what_is_watched())
+                facts = replace(facts, watched=self._what_is_watched())
             if is_drawn:
                 from fabmon.session.recording_access import LiveRecording
 
                 recording = LiveRecording(self.session, recorder, self.options.redact)
-                setup = replace(setup, recording=recording)
+                facts = replace(facts, recording=recording)
                 if self.ras_hosts:
                     from fabmon.session.screen_ras import screen_ras
 
                     asking = screen_ras(self.session, self.ras_hosts, recording.paths)
-                    setup = replace(setup, ask_ras=asking)
+                    facts = replace(facts, ask_ras=asking)
             if is_drawn or self.options.picture is not None:
                 from fabmon.session.preferences import start_screen
 
                 # A picture shows what options and fabmon.toml say, whoever makes it.
-                setup = start_screen(
-                    setup,
+                start = start_screen(
                     self.session.settings,
                     self.options.theme,
-                    is_live=setup.mark != DEMO_MARK,
+                    is_live=facts.mark != DEMO_MARK,
                     is_kept=is_drawn,
                 )
+                facts = replace(facts, preferences=start)
             made = recorder if isinstance(recorder, Recorder) else None
             limit = AnalysisTime(self.interval_s / self.speed)
             alerts, kept = self._alerts(), None
             if alerts is not None:
-                setup = replace(setup, alerts_fail=alerts.fail)
+                facts = replace(facts, alerts_fail=alerts.fail)
             if alerts is not None or is_service:
                 kept = self.session.kept_findings(self.known_from)
             pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit, alerts, kept)
             async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
-                return await show(scenes, self.options, setup)
+                return await show(scenes, self.options, facts, signals)
 
     def _what_is_watched(self) -> str:
         """One line: which nodes, how often, and where findings are sent."""
@@ -98,7 +99,7 @@ class WatchedFeed:
 
         metrics = self.options.metrics
         parts = [
-            f"watching {plural(len(self.hosts), 'node')} ({self.setup.title})"
+            f"watching {plural(len(self.hosts), 'node')} ({self.facts.title})"
             f" every {interval(self.interval_s)}",
             receivers_text(self.session.settings.alerts),
             *([] if metrics is None else [f"metrics at {metrics[0]}:{metrics[1]}"]),
@@ -108,7 +109,7 @@ class WatchedFeed:
     def _alerts(self) -> Alerts | None:
         """Alerts of real nodes, where somebody watches: not of single reports and pictures."""
         is_watched = is_screen(self.options) or self.options.style == FINDINGS
-        if self.setup.mark == DEMO_MARK or not is_watched:
+        if self.facts.mark == DEMO_MARK or not is_watched:
             return None
         return self.session.alerts(self.cluster, self.known_from)
 
@@ -121,9 +122,9 @@ class WatchedFeed:
         options, path = self.options, self.options.record
         recorder: Recorder | str = "nothing is recorded without a screen"
         console = "" if options.redact else None
-        title = self.setup.title
-        if self.setup.mark:
-            title = f"{self.setup.mark}: {title}"
+        title = self.facts.title
+        if self.facts.mark:
+            title = f"{self.facts.mark}: {title}"
         if options.redact and path is not None and path.exists():
             raise UsageError(f"--redact: {path} exists and may contain names: name a new file")
         if path is not None:

@@ -25,6 +25,7 @@ from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.choices import Preferences
 from fabmon.tui.display_keys import DisplayKeys
 from fabmon.tui.palette import Depth, detect
+from fabmon.tui.run_facts import AskRas, RunFacts
 from fabmon.tui.saving import CUT, save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
@@ -44,12 +45,12 @@ from fabmon.tui.terminal import TerminalDriver, console_of, widget_themes
 from fabmon.tui.terminal_background import theme_without_answer
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
-from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
+from fabmon.tui.time.past_reader import RecordingAccess
 from fabmon.tui.time.time_keys import TimeKeys
-from fabmon.tui.tips import Tip, Tips
+from fabmon.tui.tips import Tips
 from fabmon.tui.view_keys import SAVE, ViewKeys
 from fabmon.tui.widgets.prompts import SaveMenu
-from fabmon.tui.widgets.ras_question import YES, AskRas, RasNotAsked, RasQuestion
+from fabmon.tui.widgets.ras_question import YES, RasNotAsked, RasQuestion
 
 _TOAST_EVERY_S = 3
 """Between messages of new findings, in the time of the scenes."""
@@ -67,12 +68,6 @@ _LONG_S = 3600
 """For how long a message is shown that must not be missed: until the next one."""
 _SCENES = "scenes"
 _RAS = "ras"
-
-AskRetry = Callable[[], str]
-"""Connects to lost nodes; returns what it does."""
-
-AskBurst = Callable[[str, Sequence[str], float, float], str]
-"""Requests fast samples: node, ports, seconds, Hz. Returns why that is refused, or nothing."""
 
 
 class Toasts:
@@ -102,16 +97,8 @@ class Toasts:
 class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
     """The screen of one run.
 
-    `scenes` are the live scenes, None for a replay. `color` is `auto`, `truecolor`, `256`, `16` or
-    `none`. `mark` is a word that always stays in the header. `captions` are tips. `ask_burst`
-    requests fast samples, `ask_ras` asks NCCL's RAS; None where that is impossible. `nothing`
-    returns why there are no nodes, `alerts_fail` whether alerts cannot be sent. `recording` is the
-    access to the recording of what is shown; `start` says how to begin to play it. `clock` returns
-    seconds; it is only used to notice that ticks are missing. `age_s` returns the age of what a
-    feed reported at a time, None where that is not known. `on_open` is called with the name of a
-    node of which a page is opened. `data_age_s` returns how old the samples of half of the nodes
-    are, None where a tick has them at once. `preferences` are the choices of the user to begin
-    with. `nodes_options` are the options that name the nodes, None where no command reaches them.
+    `scenes` are the live scenes, None for a replay. `clock` returns seconds; it is only used to
+    notice that ticks are missing.
     """
 
     CSS_PATH = "screen.tcss"
@@ -122,58 +109,30 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
     def __init__(
         self,
         scenes: AsyncIterator[Scene] | None,
-        *,
-        title: str,
-        color: str = "auto",
-        mark: str = "",
-        captions: Sequence[Tip] = (),
-        ask_burst: AskBurst | None = None,
-        ask_retry: AskRetry | None = None,
-        ask_ras: AskRas | None = None,
-        nothing: Callable[[], str] = str,
-        alerts_fail: Callable[[], bool] = bool,
-        recording: RecordingAccess | None = None,
-        start: ReplayStart | None = None,
+        facts: RunFacts,
         clock: Callable[[], float] = time.monotonic,
-        age_s: Callable[[int], float] | None = None,
-        on_open: Callable[[str], None] | None = None,
-        data_age_s: Callable[[], float] | None = None,
-        preferences: Preferences | None = None,
-        nodes_options: str | None = "--hosts FILE",
     ) -> None:
         """Nothing is shown before `run_async`."""
-        depth = detect(os.environ) if color == "auto" else Depth(color)
-        asked = {"burst": ask_burst, "retry": ask_retry, "ras": ask_ras}
-        preferences = preferences or Preferences()
+        depth = detect(os.environ) if facts.color == "auto" else Depth(facts.color)
+        preferences = facts.preferences or Preferences()
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)
         self.console = console_of(depth)
         self.screen_state = ScreenState(
-            title,
+            facts,
             depth,
-            mark=mark,
-            captions=Tips(captions),
-            nothing=nothing,
-            alerts_fail=alerts_fail,
+            captions=Tips(facts.captions),
             choices=preferences.choices,
             keys=preferences.keys,
             terminal_theme=theme_without_answer(os.environ),
-            nodes_options=nodes_options,
-            impossible=frozenset(action for action, ask in asked.items() if ask is None),
         )
         self._scenes = scenes
-        self._ask_burst = ask_burst
-        self._ask_retry = ask_retry
-        self._ask_ras = ask_ras
+        self._facts = facts
         self._clock = clock
-        self._received_s = clock()
-        self._data_age_s = data_age_s
-        self._aged_s = clock()
+        self._received_s = self._aged_s = clock()
         self._drawn_s = -math.inf
-        self._age_s = age_s
-        self._on_open = on_open
         self._toasts = Toasts()
         self._notice = preferences.notice
-        self.set_up_time(recording or RecordingAccess(), start)
+        self.set_up_time(facts.recording or RecordingAccess(), facts.start)
 
     async def on_mount(self) -> None:
         """Set up the views, and start to receive scenes or to play."""
@@ -251,9 +210,9 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
 
         Until the next one a scene that came on time is at most an interval old.
         """
-        if self._age_s is None:
+        if self._facts.age_s is None:
             return 0.0
-        age_s = self._age_s(scene.snapshot.time_ns)
+        age_s = self._facts.age_s(scene.snapshot.time_ns)
         return age_s if age_s > scene.snapshot.interval_s + _USUAL_DELAY_S else 0.0
 
     async def show_scene(self, scene: Scene) -> None:
@@ -281,40 +240,40 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             state.delay_s = delay_s
             if self._is_time_to_draw():
                 self.repaint()
-        elif self._data_age_s is not None and self._clock() - self._aged_s >= _AGE_STEP_S:
+        elif self._facts.data_age_s is not None and self._clock() - self._aged_s >= _AGE_STEP_S:
             self._note_data_age()
             self.repaint()
 
     def _note_data_age(self) -> None:
         """Take the age of the data for the header."""
         self._aged_s = self._clock()
-        if self._data_age_s is not None:
-            self.screen_state.data_age_s = self._data_age_s()
+        if self._facts.data_age_s is not None:
+            self.screen_state.data_age_s = self._facts.data_age_s()
 
     def open_node(self, node: str) -> None:
         """Let the feed know of an opened node."""
-        if self._on_open is not None:
-            self._on_open(node)
+        if self._facts.on_open is not None:
+            self._facts.on_open(node)
 
     def on_burst_requested(self, event: BurstRequested) -> None:
         """Request fast samples from the node, and say so, or why not."""
         port, seconds, hz = event.port, port_charts.SECONDS, port_charts.HZ
         refused = "live only, these nodes are simulated or recorded"
-        if self._ask_burst is not None:
-            refused = self._ask_burst(port.node, (port.name,), seconds, hz)
+        if self._facts.ask_burst is not None:
+            refused = self._facts.ask_burst(port.node, (port.name,), seconds, hz)
         accepted = f"burst of {port.display_name}: {hz:g} Hz for {interval(seconds)}"
         self.say(f"no burst: {refused}" if refused else accepted)
 
     def on_retry_requested(self, _: RetryRequested) -> None:
         """Connect to lost nodes, and say to how many."""
-        if self._ask_retry is None:
+        if self._facts.ask_retry is None:
             self.say("not connected: these nodes are simulated or recorded")
         else:
-            self.say(self._ask_retry())
+            self.say(self._facts.ask_retry())
 
     def on_ras_requested(self, event: RasRequested) -> None:
         """Ask the user whether NCCL's RAS is to be asked; nothing is sent before."""
-        if self._ask_ras is None:
+        if self._facts.ask_ras is None:
             self.say("no RAS: these nodes are simulated, recorded or redacted; see fabmon ras")
         elif self.screen_state.shown is not None:
             self.say("no RAS: the screen shows the past")
@@ -324,7 +283,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
             self.say("no RAS: no node of this job is watched")
         else:
             question = RasQuestion(event.job, event.nodes, self.screen_state.palette)
-            self.push_screen(question, lambda answer: self._ask(self._ask_ras, event, answer))
+            self.push_screen(question, lambda answer: self._ask(self._facts.ask_ras, event, answer))
 
     def _ask(self, ask: AskRas | None, event: RasRequested, answer: str | None) -> None:
         if ask is not None and answer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fabmon.fabric.filter import Term, parse
@@ -83,9 +84,11 @@ class Choices:
 class Preferences:
     """How the screen starts: options, configuration and what was kept of the last run.
 
-    `keys` are those of the user. `notice` is shown once at the start; empty for nothing.
+    `keys` are those of the user. `notice` is shown once at the start; empty for nothing. `keep`
+    keeps the choices of the end, and returns why it failed, or nothing.
     """
 
     choices: Choices = field(default_factory=Choices)
     keys: tuple[Key, ...] = KEYS
     notice: str = ""
+    keep: Callable[[Choices], str] = lambda _: ""

@@ -45,12 +45,12 @@ async def save_file(
     try:
         if what == PICTURE:
             data = picture().encode()
-            path = _unused(screen_state.title, view, _time(snapshot.time_ns), "svg")
+            path = _unused(screen_state.run.title, view, _time(snapshot.time_ns), "svg")
             await asyncio.to_thread(write_new, path, data)
         elif what == TABLE:
             matched = screen_state.matched(scene)
             mask = matched.ports if matched is not None else None
-            path = _unused(screen_state.title, "links", _time(snapshot.time_ns), "csv")
+            path = _unused(screen_state.run.title, "links", _time(snapshot.time_ns), "csv")
             made = await asyncio.to_thread(recording.table, snapshot, mask)
             await asyncio.to_thread(write_new, path, made)
         else:
@@ -61,7 +61,7 @@ async def save_file(
                 recorded_ns = (await recording.reader.look()).start_ns
                 named_ns = min(max(begin_ns, recorded_ns), end_ns)
             span = f"{_time(named_ns)}-{_time(end_ns)[9:]}"
-            path = _unused(screen_state.title, "cut", span, "fabrec")
+            path = _unused(screen_state.run.title, "cut", span, "fabrec")
             await _cancellable(recording.cut, path, begin_ns, end_ns)
     except OSError as error:
         return f"not saved: {error.filename or Path.cwd()}: {error.strerror or error}"

@@ -26,6 +26,7 @@ from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key
 from fabmon.tui.metrics import HeatMetric, heat_metric
 from fabmon.tui.palette import Depth, Palette, Theme, palette
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.text.draw_context import (
     DrawContext,
     HeaderContext,
@@ -74,16 +75,12 @@ class ScreenState:
     screen follows the newest. `recording` is the access to its recording. `silent_s` is the time
     without a tick, `delay_s` the age of the newest scene, 0 while that is normal, `data_age_s` that
     of its samples, 0 where ticks are short. `ended`: no scene will follow; `reads`: the first scene
-    is being read from a recording. `mark` is always in the header. `captions` are tips. `nothing`
-    returns why there are no nodes, empty if that is not known, `alerts_fail` whether findings
-    cannot be sent to a receiver. `nodes_options` are the options that name the nodes, for commands
-    that texts show, None where no command reaches them. `impossible` are the actions that these
-    nodes cannot carry out, such as a burst where they are simulated or recorded. `follows_first`:
-    the first finding is selected, until the user moves. `unfolded` are the keys of the groups of
-    findings that are listed. `terminal_theme` fits the terminal's background.
+    is being read from a recording. `captions` are tips. `follows_first`: the first finding is
+    selected, until the user moves. `unfolded` are the keys of the groups of findings that are
+    listed. `terminal_theme` fits the terminal's background.
     """
 
-    title: str
+    run: RunFacts
     depth: Depth
     choices: Choices = field(default_factory=Choices)
     live: Scene | None = None
@@ -96,12 +93,7 @@ class ScreenState:
     data_age_s: float = 0.0
     ended: bool = False
     reads: bool = False
-    mark: str = ""
     captions: Tips = field(default_factory=Tips)
-    nothing: Callable[[], str] = str
-    alerts_fail: Callable[[], bool] = bool
-    nodes_options: str | None = "--hosts FILE"
-    impossible: frozenset[str] = frozenset()
     follows_first: bool = True
     _selected_key: str = ""
     unfolded: frozenset[str] = frozenset()
@@ -142,7 +134,7 @@ class ScreenState:
     def refused_actions(self) -> frozenset[str]:
         """The actions that this screen always refuses: no footer and no command offers them."""
         bookmark = {"bookmark"} if self.recording.bookmark_problem else set()
-        return self.impossible | bookmark
+        return self.run.impossible | bookmark
 
     @property
     def theme(self) -> Theme:
@@ -349,12 +341,10 @@ class ScreenState:
     def header_context(self, width: int) -> HeaderContext:
         """What the header is drawn from, with or without a scene."""
         return HeaderContext(
-            title=self.title,
-            mark=self.mark,
+            run=self.run,
             time=self.time_context(),
             recorder=self.recording.status,
             lost_bytes=self.recording.lost_bytes,
-            alerts_fail=self.alerts_fail(),
             unit=self.choices.unit,
             metric_name=self.choices.metric,
             window="" if self.scene is None else self.span(self.scene).text,
@@ -407,10 +397,9 @@ class ScreenState:
             line_rate_bps=self._line_rate_bps[: len(scene.snapshot.line_rate_bps)],
             events=self.events(),
             closed=tuple(self.closed(scene)),
-            no_nodes_reason=self.nothing(),
+            run=self.run,
             time=self.time_context(),
             keys=self.keys,
-            nodes_options=self.nodes_options,
         )
 
     def matched(self, scene: Scene) -> Matched | None:

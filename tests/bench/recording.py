@@ -27,6 +27,7 @@ from fabmon.session.config import load
 from fabmon.session.recording_access import ReplayedRecording
 from fabmon.session.session import Session
 from fabmon.tui.app import FabmonApp
+from fabmon.tui.run_facts import RunFacts
 from tests.bench.long_recording import make
 from tests.bench.measure import tell
 from tests.bench.traffic import METRICS, PORTS, Traffic
@@ -207,7 +208,7 @@ class _Drawn(FabmonApp):
 async def through_the_screen(timeline: Timeline) -> dict[str, object]:
     """Time seeks from the key to the drawn screen of 200 x 60, and to the whole history."""
     recording = ReplayedRecording(Session(load(None)), timeline)
-    app = _Drawn(None, title="bench", color="truecolor", recording=recording)
+    app = _Drawn(None, RunFacts("bench", "truecolor", recording=recording))
     chance = random.Random(2)
     walls: list[float] = []
     cpus: list[float] = []

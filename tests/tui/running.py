@@ -13,11 +13,11 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
-from fabmon.tui.app import AskBurst, FabmonApp
+from fabmon.tui.app import FabmonApp
 from fabmon.tui.choices import Preferences
+from fabmon.tui.run_facts import AskBurst, AskRas, RunFacts
 from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.tips import Tip
-from fabmon.tui.widgets.ras_question import AskRas
 from tests.tui import golden
 from tests.tui.scenes import World
 
@@ -170,16 +170,18 @@ async def running(
 
     app = FabmonApp(
         scenes() if live else None,
-        title="pod7",
-        color=color,
-        mark=mark,
-        captions=captions,
-        ask_burst=ask_burst,
-        ask_ras=ask_ras,
-        recording=recording,
-        start=start,
+        RunFacts(
+            "pod7",
+            color,
+            mark,
+            captions,
+            ask_burst=ask_burst,
+            ask_ras=ask_ras,
+            recording=recording,
+            start=start,
+            preferences=preferences,
+        ),
         clock=lambda: 0.0,
-        preferences=preferences,
     )
     async with app.run_test(size=size, notifications=toasts) as pilot:
         run = Running(app, pilot, queue)

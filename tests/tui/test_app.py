@@ -18,6 +18,7 @@ from fabmon.tui.app import FabmonApp
 from fabmon.tui.drawings import SIGNAL, Drawings
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.line import Line
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
@@ -104,7 +105,7 @@ async def test_a_failure_of_the_scenes_ends_the_app_and_is_kept() -> None:
         yield COLLISION.scene(1)
         raise ValueError("the feed broke")
 
-    app = FabmonApp(broken(), title="pod7", color="none")
+    app = FabmonApp(broken(), RunFacts("pod7", "none"))
     async with app.run_test() as pilot:
         await pilot.pause()
     assert isinstance(app.failure, ValueError)
@@ -122,7 +123,7 @@ async def test_silence_is_said(age_s: float) -> None:
         yield COLLISION.scene(50)
         await asyncio.Event().wait()
 
-    app = FabmonApp(scenes(), title="pod7", color="none", clock=clock, age_s=lambda _: age_s)
+    app = FabmonApp(scenes(), RunFacts("pod7", "none", age_s=lambda _: age_s), clock=clock)
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         now = 12.0
@@ -143,7 +144,7 @@ async def test_what_is_late_is_not_called_live() -> None:
         yield COLLISION.scene(50)
         await asyncio.Event().wait()
 
-    app = FabmonApp(scenes(), title="pod7", color="none", age_s=lambda _: late_s)
+    app = FabmonApp(scenes(), RunFacts("pod7", "none", age_s=lambda _: late_s))
 
     def header() -> str:
         return app.screen._compositor.render_strips()[0].text
@@ -168,9 +169,7 @@ async def test_the_age_of_data_from_a_server_is_beside_live() -> None:
         yield replace(scene, snapshot=replace(scene.snapshot, interval_s=15.0))
         await asyncio.Event().wait()
 
-    app = FabmonApp(
-        scenes(), title="pod7", color="none", clock=lambda: now, data_age_s=lambda: age_s
-    )
+    app = FabmonApp(scenes(), RunFacts("pod7", "none", data_age_s=lambda: age_s), clock=lambda: now)
 
     def header() -> str:
         return app.screen._compositor.render_strips()[0].text
@@ -187,7 +186,7 @@ async def test_the_age_of_data_from_a_server_is_beside_live() -> None:
 
 async def test_late_scenes_are_drawn_once_a_second() -> None:
     now = 0.0
-    app = FabmonApp(None, title="pod7", color="none", clock=lambda: now, age_s=lambda _: 9.0)
+    app = FabmonApp(None, RunFacts("pod7", "none", age_s=lambda _: 9.0), clock=lambda: now)
     drawn: list[Scene | None] = []
     async with app.run_test(size=(120, 40)):
         app.repaint = lambda: drawn.append(app.screen_state.live)  # type: ignore[method-assign]
@@ -201,7 +200,7 @@ async def test_late_scenes_are_drawn_once_a_second() -> None:
 
 async def test_the_check_of_a_late_screen_does_not_draw_more_often() -> None:
     now = 0.0
-    app = FabmonApp(None, title="pod7", color="none", clock=lambda: now, age_s=lambda _: 9.0)
+    app = FabmonApp(None, RunFacts("pod7", "none", age_s=lambda _: 9.0), clock=lambda: now)
     drawn: list[float] = []
     async with app.run_test(size=(120, 40)):
         app.repaint = lambda: drawn.append(now)  # type: ignore[method-assign]

@@ -23,6 +23,7 @@ from fabmon.report.page.findings import findings
 from fabmon.tui.cells import DOWN, scale
 from fabmon.tui.line import wrap
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.finding_groups import finding_groups
 from fabmon.tui.text.labels import event_text
@@ -50,7 +51,7 @@ SHOWN = {cause.picture: name for name, cause in reversed(CAUSES.items())}.values
 
 
 def lines_of(scene: Scene, finding: Finding, width: int, height: int) -> list[str]:
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(scene)
     return [
         line.text
@@ -67,7 +68,7 @@ def test_a_gpu_with_a_missing_link_is_drawn_as_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scene_of("missing_nvlinks", tmp_path, monkeypatch)
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(scene)
     ctx = screen_state.draw_context(scene, 100)
     codes = ctx.codes(scale(ctx.metric, Depth.TRUECOLOR, False))
@@ -101,7 +102,7 @@ def test_what_the_gpus_of_a_straggler_do_is_on_its_page_and_on_that_of_the_node(
     slow = "g3   busy 100 %, 410 of 1980 MHz, clock lowered: hardware slowdown, thermal, hardware"
     assert f"   {busy}" in text
     assert f" ▲ {slow}" in text
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(scene)
     ctx = screen_state.draw_context(scene, 100)
     shown = "\n".join(line.text for line in node_page(ctx, snapshot.fabric.node("gpu001")))
@@ -245,7 +246,7 @@ def test_a_finding_that_does_not_hold_any_more_says_so_wherever_it_is_read() -> 
     assert finding.seen_ns is not None
     later = replace(scene.snapshot, time_ns=finding.seen_ns + 9 * 10**9)
     scene = replace(scene, snapshot=later)
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(scene)
     for lines in (
         [line.text for line in finding_lines(screen_state.draw_context(scene, 60), finding)],
@@ -497,7 +498,7 @@ def test_an_mtu_is_shown_in_full() -> None:
     values = snapshot.values.copy()
     values[port.row, snapshot.columns["netdev_mtu"]] = 4200.0
     scene = replace(scene, snapshot=replace(snapshot, values=values))
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(scene)
     shown = [line.text for line in counters(screen_state.draw_context(scene, 120, 60), port)]
     (mtu,) = [each for each in shown if each.split()[:1] == ["netdev_mtu"]]

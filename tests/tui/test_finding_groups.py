@@ -11,6 +11,7 @@ from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import RAIL, UPLINK, Fabric, Port
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.finding_groups import finding_groups
 from fabmon.tui.text.header import header
@@ -47,7 +48,7 @@ def with_findings(found: Sequence[Finding], scene: Scene | None = None) -> Scene
 
 
 def panel(scene: Scene, width: int = 60) -> list[str]:
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     return [line.text.rstrip() for line in findings.panel(state.draw_context(scene, width, 12))]
 
@@ -87,7 +88,7 @@ def test_a_group_is_where_its_most_severe_finding_is() -> None:
 
 def test_the_title_counts_findings_not_lines() -> None:
     scene = with_findings([flapping(port) for port in UPLINKS])
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     assert len(findings.shown(state.draw_context(scene, 60, 12))) == 8
 
@@ -151,7 +152,7 @@ async def test_two_thousand_findings_do_not_slow_the_screen(size: tuple[int, int
 
 def test_the_list_is_bounded_whatever_is_found() -> None:
     scene = many(2_000)
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     for group in state.groups(scene):
         state.fold(group.key)
@@ -175,6 +176,6 @@ def test_the_header_counts_a_link_as_down_while_a_finding_says_so() -> None:
     port = FABRIC.node("gpu002").ports[3]
     scene = with_findings([flapping(port, cause="link_down")])
     assert scene.snapshot.up[port.row] == 1
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     assert "✖ 1 down" in header(state.header_context(160)).text

@@ -15,6 +15,7 @@ from fabmon.fabric.routing_mode import ADAPTIVE, STATIC, Routing
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.wire.messages import Notice
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import flows
 from fabmon.tui.text.pages.port import page as port_page
@@ -34,7 +35,7 @@ TALKING = replace(COLLISION, queue_pairs=reported_pairs(ring(HOSTS), HOSTS))
 def page(world: World, width: int, row: int | None = None) -> str:
     """The section of the collision, or of a port."""
     scene = world.scene(SEQ)
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     if row is None:
         lines = flows.of_finding(screen_state.draw_context(scene, width), scene.findings[0])
     else:
@@ -142,8 +143,8 @@ def test_of_what_may_be_on_a_link_the_likeliest_come_first_and_it_is_said_above_
 
 def test_what_to_run_next_has_the_names_of_two_hosts() -> None:
     def next_of(world: World, options: str | None = "--hosts FILE") -> str:
-        scene, screen_state = world.scene(SEQ), ScreenState("pod7", Depth.TRUECOLOR)
-        screen_state.nodes_options = options
+        scene, screen_state = world.scene(SEQ), ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
+        screen_state.run = replace(screen_state.run, nodes_options=options)
         lines = flows.next_step(screen_state.draw_context(scene, 79), scene.findings[0])
         return "".join(line.text for line in lines)
 
@@ -212,7 +213,7 @@ def test_without_tables_that_decide_flows_may_use_the_link(mode: str, words: str
 def test_a_port_of_a_switch_says_how_links_are_selected() -> None:
     world = replace(COLLISION, fabric=infiniband(COLLISION.fabric))
     uplink = next(port for port in world.fabric.node("leaf1").ports if port.role == UPLINK)
-    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(world.scene(SEQ), 119)
+    ctx = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR).draw_context(world.scene(SEQ), 119)
     said = " ".join(" ".join(line.text for line in port_page(ctx, uplink, 1)).split())
     assert "routing static (InfiniBand)" in said
 
@@ -226,7 +227,7 @@ def test_a_port_that_is_read_slowly_says_how_old_its_values_are() -> None:
 
     def said(snapshot: Snapshot) -> str:
         shown = replace(scene, snapshot=snapshot)
-        ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(shown, 119)
+        ctx = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR).draw_context(shown, 119)
         text = " ".join(line.text for line in port_page(ctx, snapshot.fabric.ports[port.row], 1))
         return " ".join(text.split())
 
@@ -247,7 +248,7 @@ def test_on_infiniband_the_pairs_of_hosts_are_known_without_queue_pairs() -> Non
     golden.check("flows-infiniband-pairs-80", said)
     assert "pairs of hosts share this link" in " ".join(said.split())
     assert "may use another of its paths" in said
-    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(
+    ctx = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR).draw_context(
         replace(COLLISION, fabric=fabric).scene(SEQ), 79
     )
     assert flows.next_step(ctx, ctx.scene.findings[0]) == [], "there is nothing to probe"

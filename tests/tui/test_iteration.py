@@ -11,6 +11,7 @@ from fabmon.analysis.iteration.model_arithmetic import ExpectedTraffic, JobHints
 from fabmon.analysis.iteration.results import IterationReport, JobIteration, best_step_s
 from fabmon.analysis.scene import Scene
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import iteration
 from tests.tui.running import running
@@ -108,6 +109,6 @@ def test_what_is_not_sure_is_said(slowed: Scene) -> None:
 
 def page(scene: Scene, report: IterationReport) -> str:
     """The text on a scene whose jobs are those of a report."""
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     scene = dataclasses.replace(scene, iteration_report=report)
     return "\n".join(line.text for line in iteration.page(screen_state.draw_context(scene, 100)))

@@ -10,6 +10,7 @@ import pytest
 from fabmon.fabric.tick import NodeState
 from fabmon.tui.line import PortTarget
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages.node import node_page
 from tests.tui.fabrics import fabric
@@ -23,7 +24,7 @@ LEAVES = World(fabric(leaves=2, spines=32, hosts=4), collides=30)
 
 def page(world: World, node: str, width: int, height: int) -> list[str]:
     scene = world.scene(70)
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     ctx = state.draw_context(scene, width - 1, height - 3)
     return [line.text.rstrip() for line in node_page(ctx, scene.snapshot.fabric.node(node))]
@@ -103,7 +104,7 @@ async def test_the_cursor_reaches_every_port_of_a_table_with_columns() -> None:
 
 def test_every_port_can_be_opened() -> None:
     scene = LEAVES.scene(70)
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     node = scene.snapshot.fabric.node("leaf1")
     lines = node_page(state.draw_context(scene, 119, 33), node)
@@ -121,7 +122,7 @@ def test_why_a_node_does_not_answer_is_told_whole() -> None:
     status = msgspec.structs.replace(known, state=NodeState.FAILED, reason=reason)
     statuses = {**scene.snapshot.statuses, "leaf1": status}
     scene = replace(scene, snapshot=replace(scene.snapshot, statuses=statuses))
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     ctx = state.draw_context(scene, 79, 21)
     shown = [line.text for line in node_page(ctx, scene.snapshot.fabric.node("leaf1"))]

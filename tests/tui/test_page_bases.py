@@ -10,6 +10,7 @@ import pytest
 
 from fabmon.fabric.wording import Unit, bit_rate
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.flows import Bundle, _bundles
@@ -25,7 +26,7 @@ from tests.tui.worlds import COLLISION
 
 def context(world: World = COLLISION, seq: int = 70) -> DrawContext:
     scene = world.scene(seq)
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     return state.draw_context(scene, 100, 30)
 
@@ -90,7 +91,7 @@ def test_what_a_slow_receiver_receives_is_of_the_second_in_which_it_pauses_most(
     received = world.window("rx_bps", [row], 5, 49)[0]
     assert received[-3] > 0 == received[-1]
     finding = msgspec.structs.replace(scene.findings[0], cause="slow_receiver", rows=(row,))
-    state = ScreenState("pod7", Depth.NONE)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
     state.take(scene)
     ctx = state.draw_context(scene, 100, 30)
     title, shown = (each.text for each in pause_tree(Canvas(ctx, finding))[:2])

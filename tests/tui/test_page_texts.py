@@ -26,6 +26,7 @@ from fabmon.report.scene_report import table
 from fabmon.tui.cells import scale
 from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth, palette
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
 from fabmon.tui.text.header import all_fit, header, panel_title, rare_mark_legend
@@ -41,7 +42,7 @@ from tests.tui.worlds import COLLISION, HEALTHY
 
 
 def _panel(scene: Scene, height: int = 12) -> str:
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     return "\n".join(
         line.text for line in findings.panel(screen_state.draw_context(scene, 60, height))
@@ -54,7 +55,7 @@ def test_a_port_of_unknown_line_rate_is_drawn_in_bits_where_others_are_in_percen
     rates = scene.snapshot.line_rate_bps.copy()
     rates[row] = np.nan
     scene = Scene(replace(scene.snapshot, line_rate_bps=rates), (), (), ())
-    screen_state = ScreenState("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE, Choices(unit=Unit.PERCENT))
     screen_state.take(scene)
     shown = scene.snapshot.fabric.ports[row]
     text = "\n".join(
@@ -77,7 +78,7 @@ def test_an_idle_port_of_unknown_line_rate_has_a_scale_that_makes_sense() -> Non
     rates = scene.snapshot.line_rate_bps.copy()
     rates[row] = np.nan
     snapshot = replace(scene.snapshot, line_rate_bps=rates)
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     scene = replace(scene, snapshot=snapshot)
     screen_state.take(scene)
     shown = snapshot.fabric.ports[row]
@@ -105,7 +106,7 @@ def test_a_link_that_a_finding_says_is_down_is_counted_in_the_header() -> None:
     made = msgspec.structs.replace(HEALTHY.fabric, ports=tuple(ports))
     scene = World(fabric=made, down=(row,)).scene(70)
     assert [finding.cause for finding in scene.findings] == ["link_down"]
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     for shown, count in ((scene, 1), (replace(scene, findings=()), 0)):
         screen_state.take(shown)
         assert f"✖ {count} down" in header(screen_state.header_context(120)).text
@@ -113,7 +114,7 @@ def test_a_link_that_a_finding_says_is_down_is_counted_in_the_header() -> None:
 
 def test_the_report_counts_links_as_the_header_does() -> None:
     scene = HEALTHY.scene(70)
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     links = re.search(r"(\d+) links", header(screen_state.header_context(160)).text)
     assert links is not None
@@ -128,7 +129,7 @@ def test_where_no_finding_is_open_the_last_one_that_ended_is_said_for_ten_minute
         (Change.CLOSE, msgspec.structs.replace(each, until_ns=scene.snapshot.time_ns))
         for each in scene.findings
     )
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(replace(scene, findings=(), changes=ended))
 
     def panel(ago_s: int) -> str:
@@ -184,7 +185,7 @@ def test_without_a_line_rate_full_links_are_not_judged_anywhere() -> None:
 
 def test_events_call_causes_as_findings_do() -> None:
     scene = COLLISION.scene(70)
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     text = "\n".join(line.text for line in findings.page(screen_state.draw_context(scene, 80)))
     assert "Opened: ECMP collision leaf1" in text
@@ -202,7 +203,7 @@ def test_an_engine_that_has_nothing_is_said_where_the_nodes_would_be() -> None:
     nobody = msgspec.structs.replace(scene.snapshot.fabric, nodes=())
     scene = replace(scene, snapshot=replace(scene.snapshot, statuses={}, fabric=nobody))
     why = "the engine has no metrics that fabmon knows"
-    screen_state = ScreenState("pod7", Depth.NONE, nothing=lambda: why)
+    screen_state = ScreenState(RunFacts("pod7", nothing=lambda: why), Depth.NONE)
     text = "\n".join(
         line.text for line in nodes.nodes_page(screen_state.draw_context(scene, 80), frozenset())
     )
@@ -211,7 +212,7 @@ def test_an_engine_that_has_nothing_is_said_where_the_nodes_would_be() -> None:
 
 def test_nodes_that_are_stale_alike_are_one_line() -> None:
     scene = World(quiet=(("gpu002", 68), ("gpu003", 68))).scene(70)
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     text = "\n".join(
         line.text for line in nodes.nodes_page(screen_state.draw_context(scene, 100), frozenset())
@@ -228,7 +229,7 @@ def _without_data(state: NodeState, reason: str) -> ScreenState:
         for node in nodes
     }
     two = msgspec.structs.replace(scene.snapshot.fabric, nodes=nodes)
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(
         replace(scene, snapshot=replace(scene.snapshot, statuses=statuses, fabric=two))
     )
@@ -269,7 +270,7 @@ def test_nodes_are_below_their_headings_whatever_their_names(
     statuses = {name: msgspec.structs.replace(known, node=name, reason="why") for name in names}
     nobody = msgspec.structs.replace(snapshot.fabric, nodes=())
     scene = replace(scene, snapshot=replace(snapshot, statuses=statuses, fabric=nobody))
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     page = nodes.nodes_page(screen_state.draw_context(scene, 100), frozenset())
     head, *rows = [line.text for line in page][-1 - len(names) :]
@@ -281,7 +282,7 @@ def test_nodes_are_below_their_headings_whatever_their_names(
 
 
 def test_a_long_title_is_cut_before_the_unit_and_the_metric_go() -> None:
-    screen_state = ScreenState("every 15 s: prometheus.example.org:9090", Depth.NONE)
+    screen_state = ScreenState(RunFacts("every 15 s: prometheus.example.org:9090"), Depth.NONE)
     screen_state.take(HEALTHY.scene(70))
     widths = range(40, 140)
     shown = [header(screen_state.header_context(width)).text for width in widths]
@@ -299,7 +300,7 @@ def test_whether_all_parts_fit_is_what_a_title_shows() -> None:
 
 
 def test_the_cursor_is_not_set_into_the_title_of_the_strip() -> None:
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(HEALTHY.scene(600))
     heads = 0
     for seq in range(1, 600, 7):
@@ -328,7 +329,7 @@ class _ImpossibleLoad(World):
     ],
 )
 def test_an_impossible_load_is_no_percentage(size: tuple[int, int], said: str) -> None:
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(_ImpossibleLoad().scene(70))
     ctx = screen_state.timeline_context(*size)
     assert ctx is not None
@@ -350,7 +351,7 @@ def test_a_short_recording_fills_the_strip() -> None:
 
 
 def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(COLLISION.scene(400))
     shown = COLLISION.scene(250)
     screen_state.show(shown)
@@ -379,7 +380,7 @@ def test_an_open_finding_lasts_as_far_as_what_is_shown() -> None:
     ],
 )
 def test_a_summary_of_a_port_leaves_out_whole_values(width: int, expected: str) -> None:
-    screen_state = ScreenState("pod7", Depth.NONE, Choices(metric="pause"))
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE, Choices(metric="pause"))
     screen_state.take(COLLISION.scene(70))
     ctx = screen_state.draw_context(COLLISION.scene(70), width)
     text = labels.port_summary(ctx, row_of(COLLISION, "leaf1/swp37")).text
@@ -394,7 +395,7 @@ def test_what_there_is_room_for_is_not_cut() -> None:
     since_ns = snapshot.time_ns - 3_599 * 10**9
     statuses = {**snapshot.statuses, "gpu001": msgspec.structs.replace(status, since_ns=since_ns)}
     scene = replace(scene, snapshot=replace(snapshot, statuses=statuses))
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     assert "59 min 59 s" in "".join(
         x.text for x in nodes.nodes_page(screen_state.draw_context(scene, 80), frozenset())
@@ -408,7 +409,7 @@ def test_next_to_nothing_has_room_under_its_bar() -> None:
     tiny = scene.snapshot.line_rate_bps.copy()
     tiny[row] = 1e16
     scene = replace(scene, snapshot=replace(scene.snapshot, line_rate_bps=tiny))
-    screen_state = ScreenState("pod7", Depth.NONE, Choices(unit=Unit.PERCENT))
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE, Choices(unit=Unit.PERCENT))
     screen_state.take(scene)
     said = "".join(line.text for line in switches.page(screen_state.draw_context(scene, 120)))
     assert "<.01" in said
@@ -418,7 +419,7 @@ def test_next_to_nothing_has_room_under_its_bar() -> None:
 def test_the_uplinks_of_a_switch_are_in_rows_of_the_same_length() -> None:
     """Else the last of 32 is alone in a row of its own."""
     scene = World(fabric(leaves=2, spines=16)).scene(70)
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     lines = [line.text for line in switches.page(screen_state.draw_context(scene, 102))]
     labels = [line.split() for line in lines if line.split()[:1] in (["up1"], ["up9"], ["up16"])]
@@ -434,7 +435,7 @@ def test_of_a_lost_node_no_loss_is_said() -> None:
     node = HEALTHY.fabric.nodes[0]
     lost = scenes.lost(node, HEALTHY.scene(40).snapshot.time_ns)
     scene = replace(HEALTHY.scene(70), findings=(lost,))
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     ctx = screen_state.draw_context(scene, 100, 40)
     for made in (finding.page(ctx, lost, open_now=True), findings.page(ctx)):
@@ -454,7 +455,7 @@ def test_a_cell_without_a_line_rate_is_explained_by_the_legend() -> None:
     for column in (unrated.tx_util, unrated.rx_util):
         column[row] = np.nan
     for scene, is_explained in ((plain, False), (replace(plain, snapshot=unrated), True)):
-        screen_state = ScreenState("pod7", Depth.NONE)
+        screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
         screen_state.take(scene)
         ctx = screen_state.draw_context(scene, 120, 40)
         cells = ctx.codes(scale(ctx.metric, Depth.NONE, False))
@@ -470,7 +471,7 @@ def test_the_page_of_a_finding_that_faded_has_the_evidence_of_its_worst_moment()
     evidence = (Evidence("lost bandwidth", 65.0, "%"),)
     worst = msgspec.structs.replace(known, lost=0.65, evidence=evidence, seen_ns=time_ns - 10**9)
     faded = msgspec.structs.replace(known, lost=0.1, evidence=(), seen_ns=time_ns, worst=worst)
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(replace(scene, findings=(faded,)))
     ctx = screen_state.draw_context(scene, 100, 40)
     for until_ns, said in ((None, "now 10 % lost"), (time_ns, "10 % lost at its end")):

@@ -14,7 +14,7 @@ from fabmon.session.config import load
 from fabmon.session.ras_run import RasOptions, send_query
 from fabmon.session.screen_ras import screen_ras
 from fabmon.session.session import Session
-from fabmon.tui.widgets.ras_question import AskRas
+from fabmon.tui.run_facts import AskRas
 from tests.tui.running import Running, running
 from tests.unit.jobs.worlds import scene_of_jobs
 from tests.unit.ras.ras_server import RasServer, rank, status

@@ -14,6 +14,7 @@ from fabmon.tui.cells import FLAGGED, SELECTED, scale
 from fabmon.tui.line import FindingTarget, PortTarget
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, TimelineView
@@ -165,7 +166,7 @@ async def _choose_the_first(run: Running) -> None:
 
 
 def test_choosing_and_marking_cost_little_at_8192_rails() -> None:
-    scene, screen_state = _wide(BIG.scene(70)), ScreenState("pod7", Depth.TRUECOLOR)
+    scene, screen_state = _wide(BIG.scene(70)), ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(scene)
     levels = scale(heat_metric("util"), Depth.TRUECOLOR, False)
     screen_state.draw_context(scene, 120).codes(levels)  # makes what is kept
@@ -222,7 +223,7 @@ def test_of_two_closures_the_last_is_shown_after_a_look_at_the_first() -> None:
         ended = msgspec.structs.replace(finding, until_ns=scene.snapshot.time_ns)
         return replace(scene, findings=(), changes=((Change.CLOSE, ended),))
 
-    screen_state, now = ScreenState("pod7", Depth.NONE), closes(80)
+    screen_state, now = ScreenState(RunFacts("pod7"), Depth.NONE), closes(80)
     screen_state.take(closes(61))
     screen_state.take(now)
     screen_state.show(closes(61))

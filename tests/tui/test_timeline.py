@@ -16,6 +16,7 @@ from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.recording_access import LiveRecording
 from fabmon.session.session import finding_notes
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.header import header
 from fabmon.tui.text.timeline import _label_times
@@ -233,7 +234,7 @@ async def test_how_far_back_is_recorded_is_in_the_header(
 def test_counts_keep_their_words_longer_than_the_recording_its_width(
     width: int, wanted: str
 ) -> None:
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.recording = Status(RecorderStatus(Path("ring"), kept_s=25))
     screen_state.take(HEALTHY.scene(70))
     screen_state.show(HEALTHY.scene(45))
@@ -243,7 +244,7 @@ def test_counts_keep_their_words_longer_than_the_recording_its_width(
 
 
 def test_a_delay_and_the_time_stay_apart_however_narrow_the_header_is() -> None:
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.recording = Status(RecorderStatus(Path("ring"), kept_s=25))
     screen_state.take(HEALTHY.scene(70))
     screen_state.delay_s = 59.0
@@ -253,7 +254,7 @@ def test_a_delay_and_the_time_stay_apart_however_narrow_the_header_is() -> None:
 
 
 def test_a_header_that_is_too_narrow_leaves_whole_parts_out() -> None:
-    screen_state = ScreenState("pod7", Depth.NONE, mark="SIMULATED")
+    screen_state = ScreenState(RunFacts("pod7", mark="SIMULATED"), Depth.NONE)
     screen_state.recording = Status(RecorderStatus(Path("ring"), kept_s=25))
     screen_state.take(HEALTHY.scene(70))
     whole = header(screen_state.header_context(200)).text.split()
@@ -266,7 +267,7 @@ def test_a_header_that_is_too_narrow_leaves_whole_parts_out() -> None:
 
 
 def test_the_span_of_the_timeline_stays_while_the_past_is_shown() -> None:
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(HEALTHY.scene(50))
     before = screen_state.cursor.live_s
     screen_state.freeze()

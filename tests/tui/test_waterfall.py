@@ -12,6 +12,7 @@ from fabmon.fabric.time_wording import MINUS
 from fabmon.tui.cells import ABSENT, READING, SELECTED, scale
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import RAMPS, Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages.finding import page
 from fabmon.tui.text.pages.node import node_page
@@ -101,7 +102,7 @@ async def test_other_metrics_say_how_long_they_are_kept() -> None:
 
 
 def fall(world: World, seq: int, minutes: int = 2, width: int = 119) -> Waterfall:
-    scene, screen_state = world.scene(seq), ScreenState("pod7", Depth.TRUECOLOR)
+    scene, screen_state = world.scene(seq), ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(scene)
     return Waterfall(screen_state.draw_context(scene, width), scene.findings[0], minutes)
 
@@ -122,7 +123,7 @@ def test_a_time_is_in_the_column_that_began_before_it() -> None:
 
 def test_before_the_finding_began_its_links_are_shown() -> None:
     """As when a user goes back in time from the page of a finding."""
-    screen_state = ScreenState("pod7", Depth.TRUECOLOR)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(COLLISION.scene(5))
     (finding,) = COLLISION.scene(70).findings
     made = Waterfall(screen_state.draw_context(COLLISION.scene(5), 119), finding, 2)
@@ -143,7 +144,10 @@ def test_what_is_not_known_is_absent() -> None:
 
 def test_what_is_being_read_is_not_absent() -> None:
     """After a seek only the tick itself is there, until the minutes before it are analysed."""
-    scene, screen_state = World(collides=30).scene(40), ScreenState("pod7", Depth.TRUECOLOR)
+    scene, screen_state = (
+        World(collides=30).scene(40),
+        ScreenState(RunFacts("pod7"), Depth.TRUECOLOR),
+    )
     screen_state.take(scene)
     screen_state.show(scene)
     screen_state.cursor.is_settled = False
@@ -159,7 +163,10 @@ def test_what_is_being_read_is_not_absent() -> None:
 
 def test_on_pages_and_cells_what_is_being_read_is_not_absent() -> None:
     """No counter, bar or cell is said to be absent before the minutes before it are read."""
-    scene, screen_state = World(collides=30).scene(40), ScreenState("pod7", Depth.TRUECOLOR)
+    scene, screen_state = (
+        World(collides=30).scene(40),
+        ScreenState(RunFacts("pod7"), Depth.TRUECOLOR),
+    )
     unknown = np.full_like(scene.snapshot.heat, np.nan)
     past = replace(scene.snapshot, seq=-1000, heat=unknown, last_heat=unknown)
     scene = replace(scene, snapshot=past)
@@ -184,7 +191,7 @@ BIG = big()
 
 def test_it_costs_little() -> None:
     """For a tree of 512 ports."""
-    scene, screen_state = BIG.scene(70), ScreenState("pod7", Depth.TRUECOLOR)
+    scene, screen_state = BIG.scene(70), ScreenState(RunFacts("pod7"), Depth.TRUECOLOR)
     screen_state.take(scene)
     finding = msgspec.structs.replace(
         scene.findings[0], cause="slow_receiver", rows=tuple(range(512))

@@ -15,6 +15,7 @@ from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.format.records import EventsRecord, decode_sanitised
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import flows
 from fabmon.tui.text.pages.finding import page as finding_page
@@ -100,7 +101,7 @@ UPLINK = samples(SampledFlow(17, "tx", ROCE, 900, 10**11), SampledFlow(17, "tx",
 def shown(snapshot: Snapshot, name: str, width: int = 119) -> str:
     pipeline = new_pipeline(HOSTS)
     scene = [pipeline.accept(each) for each in ticks(UPLINK)][-1]
-    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(scene, width)
+    ctx = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR).draw_context(scene, width)
     port = ctx.fabric.ports[row(scene.snapshot, name)]
     return "\n".join(line.text for line in flows.of_port(ctx, port))
 
@@ -143,7 +144,7 @@ def test_an_agent_that_is_no_watched_node_is_named_on_the_page_of_nodes() -> Non
     scene = [pipeline.accept(each) for each in ticks(samples(agent="10.77.0.1"))][-1]
     assert scene.snapshot.sampled
     assert scene.snapshot.sampled.unmatched == ("10.77.0.1",)
-    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(scene, 119)
+    ctx = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR).draw_context(scene, 119)
     text = "\n".join(line.text for line in nodes_page(ctx, frozenset()))
     assert "sFlow of 10.77.0.1: no watched node has this address" in text
 
@@ -176,7 +177,7 @@ def test_the_page_of_a_hot_uplink_shows_them_too() -> None:
         confidence=1.0,
         since_ns=START_NS,
     )
-    ctx = ScreenState("pod7", Depth.TRUECOLOR).draw_context(scene, 119)
+    ctx = ScreenState(RunFacts("pod7"), Depth.TRUECOLOR).draw_context(scene, 119)
     text = "\n".join(line.text for line in finding_page(ctx, finding, open_now=True))
     assert "RoCE QP 0x1a2b" in text
     assert "80.0 Gb/s ± 7 %" in text

@@ -28,6 +28,7 @@ from fabmon.report.watch_metrics import OPENMETRICS, watch_metrics
 from fabmon.tui.cells import DOUBTFUL, scale
 from fabmon.tui.metrics import traffic_text
 from fabmon.tui.palette import Depth
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.pages import port as port_page
 from tests.builders import LeafSpine, Watched, frame, hello, tick, up
@@ -257,7 +258,7 @@ def test_doctor_says_it() -> None:
 @pytest.mark.parametrize("end", [HOST, LEAF])
 def test_the_page_of_a_port_says_it_and_its_cell_has_no_share(end: str) -> None:
     scene = after(70, counts(40e9, 20e9, leaf=0.25))
-    screen_state = ScreenState("pod7", Depth.NONE)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
     screen_state.take(scene)
     ctx = screen_state.draw_context(scene, 100, 40)
     port = next(each for each in scene.snapshot.fabric.ports if each.id == end)

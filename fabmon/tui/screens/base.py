@@ -328,7 +328,7 @@ class LineScreen(ViewScreen):
         """The lines before the first scene."""
         state = self.screen_state
         usual = "reading the recording" if state.reads else "nothing has been received yet"
-        return self.message(state.nothing() or usual)
+        return self.message(state.run.nothing() or usual)
 
     def title_parts(self) -> list[list[Span]]:
         """The parts of the title: the path of views to this one."""

@@ -23,6 +23,7 @@ from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key, shown_key
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
+from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.text.fabric_total import FabricTotal
 from fabmon.tui.text.finding_groups import FindingGroup
 from fabmon.tui.time.cursor import TimeCursor
@@ -95,18 +96,15 @@ class TimeContext:
 
 @dataclass(frozen=True)
 class HeaderContext:
-    """What the header is drawn from: the run's title, a mark that is always shown (`DEMO`), where
-    in time the screen is, the recorder's state (None: nothing is recorded), how much of a replayed
-    recording is lost, whether alerts cannot be sent, the choices (`window` in words) and the keys
-    of the user.
+    """What the header is drawn from: where in time the screen is, the recorder's state (None:
+    nothing is recorded), how much of a replayed recording is lost, the choices (`window` in words)
+    and the keys of the user.
     """
 
-    title: str
-    mark: str
+    run: RunFacts
     time: TimeContext
     recorder: RecorderStatus | None
     lost_bytes: int
-    alerts_fail: bool
     unit: Unit
     metric_name: str
     window: str
@@ -146,10 +144,7 @@ class DrawContext:
     the keys of those whose findings are listed. `selection` is the selected finding, or the first
     one of the selected group, while it is open; `selected_key` is its key or that of the group.
     `line_rate_bps` is [ports]: the last known line rate of each. `events` are all known ones by
-    time; `closed` the last findings that closed, the latest first. `no_nodes_reason` says why no
-    node is there, empty where that is not known. `keys` are those of the user. `nodes_options` are
-    the options of a command that name the nodes, None where no command reaches them, as in the
-    demo.
+    time; `closed` the last findings that closed, the latest first. `keys` are those of the user.
     """
 
     scene: Scene
@@ -170,10 +165,9 @@ class DrawContext:
     line_rate_bps: Floats
     events: tuple[Event, ...]
     closed: tuple[Finding, ...]
-    no_nodes_reason: str
+    run: RunFacts
     time: TimeContext
     keys: tuple[Key, ...] = KEYS
-    nodes_options: str | None = ""
 
     def key(self, name: str) -> str:
         """The key of the action with this name in fabmon.toml."""

@@ -109,7 +109,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     """
     place = link_of(ctx.fabric, finding)
     is_hashing = finding.cause in causes_with(Trait.OF_HASHING)
-    if not is_hashing or place is None or ctx.nodes_options is None:
+    if not is_hashing or place is None or ctx.run.nodes_options is None:
         return []
     if ctx.fabric.ports[place.rows[0]].kind == "infiniband" and ctx.fabric.forwarding is None:
         return _next(ctx, _READ_TABLES)
@@ -119,7 +119,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     pair = _likely_pair(ctx.scene, found, finding)
     if pair is None:
         return []
-    command = f"fabmon trace {pair[0]} {pair[1]} {ctx.nodes_options}".strip()
+    command = f"fabmon trace {pair[0]} {pair[1]} {ctx.run.nodes_options}".strip()
     return _next(ctx, f"`{command}` shows the link of each flow.")
 
 

@@ -75,12 +75,12 @@ def header(ctx: HeaderContext) -> Line:
     palette, width, scene = ctx.palette, ctx.width, ctx.time.scene
     parts: list[_Part] = [
         (7, [("fabmon", palette.strong)]),
-        (_TITLE, [(fit(ctx.title, min(len(ctx.title), 24)), palette.text)]),
-        *([(0, [(f" {ctx.mark} ", palette.paused)])] if ctx.mark else []),
+        (_TITLE, [(fit(ctx.run.title, min(len(ctx.run.title), 24)), palette.text)]),
+        *([(0, [(f" {ctx.run.mark} ", palette.paused)])] if ctx.run.mark else []),
         (0, time_state(ctx.time, palette)),
         *_damage(ctx),
         *_recording(ctx),
-        *([(0, [("✖ ALERTS", palette.gone)])] if ctx.alerts_fail else []),
+        *([(0, [("✖ ALERTS", palette.gone)])] if ctx.run.alerts_fail() else []),
     ]
     names = ("units", "metric", "window", "help")
     units, metric, window, help_ = (f"{shown_key(each, ctx.keys)} " for each in names)
@@ -98,7 +98,7 @@ def header(ctx: HeaderContext) -> Line:
         least = max(importance for importance, _ in parts)
         if not least:
             return _with_least(parts, width, palette.text)
-        if least == _TITLE and (shorter := _with_short_title(parts, ctx.title, width)):
+        if least == _TITLE and (shorter := _with_short_title(parts, ctx.run.title, width)):
             return _join(shorter, 2, palette.text)
         parts = [part for part in parts if part[0] != least]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
@@ -18,11 +18,6 @@ YES = "yes"
 
 MOST_TRIED = 4
 """Nodes of a job that are connected to until one accepts: each may take seconds."""
-
-AskRas = Callable[[Sequence[str], str], list[str]]
-"""Sends one query to a job, on the first node that accepts a connection; the version of its
-NCCL is empty where the libraries of its processes have to say it. Returns the status in words, with
-the node. It takes seconds: not for an event loop. Raises RasNotAsked."""
 
 
 class RasNotAsked(Exception):

@@ -27,10 +27,10 @@ from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.writer import Writer
 from fabmon.session import replay_run
 from fabmon.session.errors import Exit
-from fabmon.session.presentation import ScreenSetup
 from fabmon.session.recorder_setup import parse_size
 from fabmon.session.replay_run import time_range, whole_range
 from fabmon.session.session import Session
+from fabmon.tui.run_facts import RunFacts
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 from tests.requirements import heeding_signals
 from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
@@ -436,9 +436,9 @@ def test_the_screen_says_what_of_its_range_is_not_recorded(
     write(tmp_path / "a.fabrec", quiet_ticks(40))
     notices: list[str] = []
 
-    async def show(_: None, setup: ScreenSetup) -> Exit:
-        assert setup.preferences is not None
-        notices.append(setup.preferences.notice)
+    async def show(_: None, facts: RunFacts) -> Exit:
+        assert facts.preferences is not None
+        notices.append(facts.preferences.notice)
         return Exit.OK
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))

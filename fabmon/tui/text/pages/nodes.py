@@ -58,7 +58,7 @@ def nodes_page(ctx: DrawContext, unfolded: frozenset[FoldTarget]) -> list[Line]:
     lines += _unmatched_agents(ctx)
     lines.append(line(("", palette.text)))
     if not ctx.snapshot.statuses:
-        return lines + paragraph(ctx.no_nodes_reason, ctx.width, palette.accent, indent=1)
+        return lines + paragraph(ctx.run.nothing(), ctx.width, palette.accent, indent=1)
     name = min(max([len("node"), *(len(status.node) for status in statuses)]), 24)
     head = f"   {'node':<{name}}  {'state':<10}  {'for':>{_FOR}}  {'probe CPU':>9}  reason"
     lines.append(line((fit(head, ctx.width), palette.dim)))
