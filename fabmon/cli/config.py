@@ -38,7 +38,7 @@ def config(
     is_init: bool,
     style: str,
     config: Path | None,
-    interval: float | None,
+    interval_s: float | None,
     ssh_config: Path | None,
     color: str | None,
     theme: str | None,
@@ -55,7 +55,7 @@ def config(
         click.echo(f"wrote {write_example(config)}")
         return
     options = {
-        "interval_s": interval,
+        "interval_s": interval_s,
         "ssh_config": None if ssh_config is None else str(ssh_config),
         "color": color,
         "screen.theme": theme,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -22,9 +22,6 @@ from fabmon.cli.options import (
     theme_option,
 )
 from fabmon.session.errors import UsageError
-
-if TYPE_CHECKING:
-    from fabmon.analysis.iteration.model_arithmetic import JobHints
 
 
 @click.command()
@@ -65,36 +62,18 @@ def demo(
     scenario: Path | None,
     seed: int | None,
     speed: float,
-    style: str | None,
-    once: bool,
-    duration: float | None,
-    config: Path | None,
-    color: str | None,
-    theme: str | None,
-    picture: Path | None,
-    record: Path | None,
-    hints: JobHints | None,
+    **given: Any,
 ) -> None:
     """Try fabmon on a simulated fabric: jobs train, and faults are injected.
 
     No node is reached. The header says SIMULATED. The first minute explains the screen. Faults
     continue for 12 hours, each announced when it begins; esc hides the explanations.
     """
-    check_style(style, once)
     if scenario is not None and topology is not None:
         raise UsageError("--scenario contains a topology: remove --topology")
     from fabmon.session.demo_run import watch_demo
     from fabmon.session.presentation import RunOptions
 
-    options = RunOptions(
-        style=style,
-        once=once,
-        duration_s=duration,
-        config=config,
-        color=color,
-        theme=theme,
-        picture=picture,
-        record=record,
-        hints=hints,
-    )
+    options = RunOptions(**given)
+    check_style(options.style, options.once)
     sys.exit(watch_demo(options, scenario, topology, hosts, seed, speed))

@@ -44,7 +44,7 @@ def doctor(
     matches: tuple[str, ...],
     token_file: Path | None,
     style: str,
-    duration: float,
+    duration_s: float,
     topologies: tuple[Path, ...],
     config: Path | None,
     ssh_config: Path | None,
@@ -79,7 +79,7 @@ def doctor(
         record = found
     else:
         watched = selected_hosts(hosts, nodesets)
-        record = asyncio.run(examine_nodes(session, watched, duration))
+        record = asyncio.run(examine_nodes(session, watched, duration_s))
     if style == "json":
         write(as_json(record))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -46,6 +47,7 @@ _PATIENCE_S = 20.0
 )
 @click.option(
     "--line-rate",
+    "line_rate_bps",
     type=LineRate(),
     metavar="RATE",
     help="For nccl-tests: line rate of a NIC, as in 400G.  [default: that of the nodes]",
@@ -57,19 +59,12 @@ _PATIENCE_S = 20.0
 @config_option
 @ssh_config_option
 def explain(
-    logs: tuple[Path, ...],
-    recordings: tuple[Path, ...],
     tz: str | None,
-    hosts: Path | None,
-    nodesets: tuple[str, ...],
-    rails: int | None,
-    line_rate: float | None,
-    duration: float,
     topologies: tuple[Path, ...],
     style: str,
-    redact: bool,
     config: Path | None,
     ssh_config: Path | None,
+    **given: Any,
 ) -> None:
     """Explain logs of NCCL, PyTorch and nccl-tests: which ranks, NICs and links failed.
 
@@ -96,17 +91,7 @@ def explain(
     zone = None if tz is None else parse_zone(tz)
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
-    options = ExplainOptions(
-        logs=logs,
-        hosts=hosts,
-        nodesets=nodesets,
-        recordings=recordings,
-        zone=zone,
-        duration_s=duration,
-        redact=redact,
-        rails=rails,
-        line_rate_bps=line_rate,
-    )
+    options = ExplainOptions(**given, zone=zone)
     record = explain_logs(session, options)
     if style == "json":
         write(as_json(record))

@@ -36,7 +36,7 @@ def flows(
     nodesets: tuple[str, ...],
     sflow: str | None,
     style: str,
-    duration: float,
+    duration_s: float,
     topologies: tuple[Path, ...],
     config: Path | None,
     ssh_config: Path | None,
@@ -60,7 +60,7 @@ def flows(
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr(nodes=False)
     watched = selected_hosts(hosts, nodesets)
-    snapshot = asyncio.run(collect_queue_pairs(session, watched, duration, sflow))
+    snapshot = asyncio.run(collect_queue_pairs(session, watched, duration_s, sflow))
     record = flows_record(snapshot, receives_sflow=receives_sflow(watched, sflow))
     if style == "json":
         write(as_json(record))

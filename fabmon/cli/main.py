@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -37,10 +36,6 @@ from fabmon.cli.options import (
     topology_option,
 )
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
-
-if TYPE_CHECKING:
-    from fabmon.analysis.iteration.model_arithmetic import JobHints
-    from fabmon.fabric.jobs.job import JobFilter
 
 _EPILOG = """\b
 Exit status:
@@ -153,30 +148,7 @@ class Commands(click.Group):
 @redact_option
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context
-def cli(
-    context: click.Context,
-    hosts: Path | None,
-    nodesets: tuple[str, ...],
-    jobs: JobFilter,
-    sflow: str | None,
-    nccl_inspector: str | None,
-    prometheus: str | None,
-    matches: tuple[str, ...],
-    token_file: Path | None,
-    style: str | None,
-    once: bool,
-    duration: float | None,
-    interval: float | None,
-    topologies: tuple[Path, ...],
-    config: Path | None,
-    ssh_config: Path | None,
-    color: str | None,
-    theme: str | None,
-    picture: Path | None,
-    hints: JobHints | None,
-    record: Path | None,
-    redact: bool,
-) -> None:
+def cli(context: click.Context, /, **given: Any) -> None:
     """Watch the fabric of a GPU cluster: every link, live, and why it is hot.
 
     Nodes are reached over SSH and read with their own python3; nothing is installed or written on
@@ -186,34 +158,12 @@ def cli(
     if context.invoked_subcommand is not None:
         _refuse_misplaced(context, context.invoked_subcommand)
         return
-    check_style(style, once)
-    check_feeds(prometheus, matches, token_file, sflow)
     from fabmon.session.presentation import RunOptions
     from fabmon.session.watch_run import watch
 
-    options = RunOptions(
-        hosts=hosts,
-        nodesets=nodesets,
-        jobs=jobs,
-        sflow=sflow,
-        nccl_inspector=nccl_inspector,
-        prometheus=prometheus,
-        matches=matches,
-        token_file=token_file,
-        style=style,
-        once=once,
-        duration_s=duration,
-        interval_s=interval,
-        config=config,
-        topologies=topologies,
-        ssh_config=ssh_config,
-        color=color,
-        theme=theme,
-        picture=picture,
-        hints=hints,
-        record=record,
-        redact=redact,
-    )
+    options = RunOptions(**given)
+    check_style(options.style, options.once)
+    check_feeds(options.prometheus, options.matches, options.token_file, options.sflow)
     sys.exit(watch(options))
 
 

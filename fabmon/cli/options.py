@@ -172,6 +172,7 @@ topology_option = click.option(
 )
 interval_option = click.option(
     "--interval",
+    "interval_s",
     type=click.FloatRange(min=0.1, max=3600),
     metavar="SECONDS",
     help="Time between two ticks.  [default: 1]",
@@ -194,7 +195,11 @@ once_option = click.option(
     "--once", is_flag=True, help="Print one report (a table, or --format json) and exit."
 )
 duration_option = click.option(
-    "--duration", type=Duration(), metavar="TIME", help="Exit after this time (90s, 1h)."
+    "--duration",
+    "duration_s",
+    type=Duration(),
+    metavar="TIME",
+    help="Exit after this time (90s, 1h).",
 )
 color_option = click.option(
     "--color",
@@ -251,6 +256,7 @@ def patience_option(seconds: float) -> Callable[[_Command], _Command]:
     """--duration of a command that waits for nodes, with its default."""
     return click.option(
         "--duration",
+        "duration_s",
         type=Duration(),
         default=f"{seconds:g}s",
         show_default=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,6 +49,7 @@ _PATIENCE_S = 20.0
 )
 @click.option(
     "--timeout",
+    "timeout_s",
     type=click.IntRange(1, 60),
     default=5,
     show_default=True,
@@ -75,23 +77,12 @@ _PATIENCE_S = 20.0
 @config_option
 @ssh_config_option
 def ras(
-    answers: tuple[Path, ...],
-    host: str | None,
-    direct: bool,
-    nccl_version: str | None,
-    logs: tuple[Path, ...],
-    save: Path | None,
-    timeout: int,
-    recordings: tuple[Path, ...],
-    screen: bool,
     tz: str | None,
-    hosts: Path | None,
-    duration: float,
     topologies: tuple[Path, ...],
     style: str,
-    redact: bool,
     config: Path | None,
     ssh_config: Path | None,
+    **given: Any,
 ) -> None:
     """Show which ranks of a job are late or dead, by NCCL's RAS.
 
@@ -118,21 +109,7 @@ def ras(
     zone = None if tz is None else parse_zone(tz)
     session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
-    options = RasOptions(
-        answers=answers,
-        host=host,
-        direct=direct,
-        nccl_version=nccl_version,
-        logs=logs,
-        hosts=hosts,
-        recordings=recordings,
-        screen=screen,
-        zone=zone,
-        timeout_s=timeout,
-        duration_s=duration,
-        save=save,
-        redact=redact,
-    )
+    options = RasOptions(**given, zone=zone)
     try:
         record, code = ask_ras(session, options)
     except RasUnreachable as error:

@@ -58,10 +58,10 @@ def record(
     sflow: str | None,
     nccl_inspector: str | None,
     output: Path,
-    duration: float | None,
+    duration_s: float | None,
     rotate: str | None,
     keep: str | None,
-    interval: float | None,
+    interval_s: float | None,
     topologies: tuple[Path, ...],
     config: Path | None,
     ssh_config: Path | None,
@@ -81,13 +81,15 @@ def record(
 
     session = Session.load(config, topologies, ssh_config)
     selection = select_nodes(hosts, nodesets, jobs, job_sources(session))
-    interval_s = interval or session.settings.interval_s
+    interval_s = interval_s or session.settings.interval_s
     log_to_stderr()
     rotation = rotation_of(rotate, keep)
     recorder = recorder_for(output, selection.hosts, interval_s, selection.title, rotation)
     try:
         ended = asyncio.run(
-            record_nodes(session, selection, interval_s, recorder, duration, sflow, nccl_inspector)
+            record_nodes(
+                session, selection, interval_s, recorder, duration_s, sflow, nccl_inspector
+            )
         )
     finally:
         status = recorder.close()

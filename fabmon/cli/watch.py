@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -25,9 +25,6 @@ from fabmon.cli.options import (
     token_option,
     topology_option,
 )
-
-if TYPE_CHECKING:
-    from fabmon.fabric.jobs.job import JobFilter
 
 
 class ListenOn(click.ParamType[tuple[str, int]]):
@@ -75,51 +72,16 @@ class ListenOn(click.ParamType[tuple[str, int]]):
     type=FILE,
     help="Answer `fabmon query` here.  [default: in the user's runtime directory]",
 )
-def watch(
-    hosts: Path | None,
-    nodesets: tuple[str, ...],
-    jobs: JobFilter,
-    sflow: str | None,
-    prometheus: str | None,
-    matches: tuple[str, ...],
-    token_file: Path | None,
-    duration: float | None,
-    interval: float | None,
-    topologies: tuple[Path, ...],
-    config: Path | None,
-    ssh_config: Path | None,
-    redact: bool,
-    metrics: tuple[str, int] | None,
-    page: Path | None,
-    socket: Path | None,
-) -> None:
+def watch(**given: Any) -> None:
     """Watch without a screen: findings only.
 
     Prints a line when a finding opens, changes or closes, and sends alerts to the receivers that
     fabmon.toml has in [alerts]; `fabmon config --init` writes one that explains them. Made to run
     as a service. Problems are printed to standard error. SIGTERM and ctrl+c end it.
     """
-    check_feeds(prometheus, matches, token_file, sflow)
     from fabmon.session.presentation import FINDINGS, RunOptions
     from fabmon.session.watch_run import watch as watch_nodes
 
-    options = RunOptions(
-        hosts=hosts,
-        nodesets=nodesets,
-        jobs=jobs,
-        sflow=sflow,
-        prometheus=prometheus,
-        matches=matches,
-        token_file=token_file,
-        style=FINDINGS,
-        duration_s=duration,
-        interval_s=interval,
-        config=config,
-        topologies=topologies,
-        ssh_config=ssh_config,
-        redact=redact,
-        metrics=metrics,
-        page=page,
-        socket=socket,
-    )
+    options = RunOptions(**given, style=FINDINGS)
+    check_feeds(options.prometheus, options.matches, options.token_file, options.sflow)
     sys.exit(watch_nodes(options))
