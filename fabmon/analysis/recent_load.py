@@ -10,6 +10,7 @@ from fabmon.analysis.causes import causes_with
 from fabmon.analysis.detectors import incast
 from fabmon.analysis.fabric_structure import Mask
 from fabmon.analysis.finding import Finding, Trait
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
 
@@ -52,11 +53,7 @@ class RecentLoad:
         if not self._counts.any():
             last: Floats = values[:, -1]
             return last
-        known = np.isfinite(values) & self._counts
-        sums = np.where(known, values, 0).sum(axis=1)
-        with np.errstate(invalid="ignore"):
-            mean: Floats = sums / known.sum(axis=1)
-        return mean
+        return known_mean(values[:, self._counts])
 
     def _window(self, column: str) -> Floats:
         return recent(self._snapshot, column, self._rows, self._before_s)

@@ -52,16 +52,23 @@ def greatest(parts: list[Floats]) -> Floats:
     return values
 
 
+def known_sum(values: NDArray[np.floating[Any]], axis: int = -1) -> Floats:
+    """The sum of what is known along an axis, float32; NaN where nothing is."""
+    known = np.isfinite(values)
+    sums = np.where(known, values, 0).sum(axis=axis, dtype=np.float64)
+    return np.where(known.any(axis=axis), sums, np.nan).astype(np.float32)
+
+
 def known_mean(values: NDArray[np.floating[Any]], axis: int = -1) -> Floats:
     """The mean of what is known along an axis, float32; NaN where nothing is."""
-    sums = values.sum(axis=axis, dtype=np.float64)
-    if np.isfinite(sums).all():
-        mean: Floats = (sums / values.shape[axis]).astype(np.float32)
+    sums, count = values.sum(axis=axis, dtype=np.float64), values.shape[axis]
+    if count and np.isfinite(sums).all():
+        mean: Floats = (sums / count).astype(np.float32)
         return mean
     known = np.isfinite(values)
-    count = known.sum(axis=axis)
+    number = known.sum(axis=axis)
     sums = np.where(known, values, 0).sum(axis=axis, dtype=np.float64)
-    mean = (sums / np.where(count, count, np.nan)).astype(np.float32)
+    mean = (sums / np.where(number, number, np.nan)).astype(np.float32)
     return mean
 
 

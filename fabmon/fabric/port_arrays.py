@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from fabmon.fabric.pcie import pcie_payload_bps
 
 NONE = -1
 """No such node, port, index or cable."""
+
+_T = TypeVar("_T", bound=np.generic)
 
 _ROLE_NUMBERS = {role: number for number, role in enumerate(ROLE_ORDER)}
 
@@ -51,6 +53,14 @@ class PortArrays:
         )
 
 
+def grown(values: NDArray[_T], size: int, absent: float = 0) -> NDArray[_T]:
+    """The values with room for at least `size` along the last axis, as for ports that are new;
+    those that are added are `absent`."""
+    more = max(0, size - values.shape[-1])
+    room = [(0, 0)] * (values.ndim - 1) + [(0, more)]
+    return np.pad(values, room, constant_values=absent) if more else values
+
+
 def port_arrays(fabric: Fabric, before: PortArrays | None = None) -> PortArrays:
     """The arrays of a fabric. `before` are those of an earlier one: only the ports of nodes that
     have other ones now are read."""
@@ -69,7 +79,7 @@ def port_arrays(fabric: Fabric, before: PortArrays | None = None) -> PortArrays:
     for name, column in zip(_ARRAYS, columns, strict=True):
         array: NDArray[Any] = getattr(before, name)
         absent = array.dtype.type(np.nan if array.dtype.kind == "f" else NONE)
-        array = np.append(array, np.full(len(fabric.ports) - len(array), absent))
+        array = grown(array, len(fabric.ports), absent).copy()
         array[old_rows] = absent
         array[rows] = column
         arrays[name] = array

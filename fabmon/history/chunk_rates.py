@@ -17,6 +17,7 @@ from fabmon.fabric.flows.queue_pairs import QueuePairs, queue_pairs_of
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.model import HOST, Fabric, Host
 from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import Floats
@@ -211,9 +212,7 @@ class _OpenChunk:
 
     def widen(self, ports: int) -> None:
         """Make room for as many ports."""
-        new = max(0, ports - self.bps.shape[2])
-        if new:
-            self.bps = np.pad(self.bps, ((0, 0), (0, 0), (0, new)), constant_values=np.nan)
+        self.bps = grown(self.bps, ports, np.nan)
 
 
 class _Block:

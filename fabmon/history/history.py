@@ -17,7 +17,7 @@ from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import FABRIC, HOST, NVLINK, Host
-from fabmon.fabric.port_arrays import port_arrays
+from fabmon.fabric.port_arrays import grown, port_arrays
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
@@ -390,14 +390,12 @@ class History:
         """Note at which tick the line rate of each port changed last, and its highest."""
         if np.array_equal(line_rate, self._last_line_rate, equal_nan=True):
             return
-        missing = len(line_rate) - len(self._last_line_rate)
-        before = np.pad(self._last_line_rate, (0, missing), constant_values=np.nan)
-        since = np.pad(self._rated_since, (0, missing))
+        ports = len(line_rate)
+        before = grown(self._last_line_rate, ports, np.nan)
         changed = (line_rate != before) & np.isfinite(line_rate) & np.isfinite(before)
-        self._rated_since = np.where(changed, seq, since)
+        self._rated_since = np.where(changed, seq, grown(self._rated_since, ports))
         self._last_line_rate = np.where(np.isnan(line_rate), before, line_rate)
-        best = np.pad(self._best_line_rate, (0, missing), constant_values=np.nan)
-        self._best_line_rate = np.fmax(best, line_rate)
+        self._best_line_rate = np.fmax(grown(self._best_line_rate, ports, np.nan), line_rate)
 
     def _reported_statuses(self) -> dict[str, NodeStatus]:
         """States of nodes that are reported by others: up while the sender is up, else stale."""

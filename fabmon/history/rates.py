@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.catalog import WRAP32, WRAP64, require
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.tick import STALE_READS
 from fabmon.fabric.wire.messages import Hello
 
@@ -197,9 +198,7 @@ class BestSources:
         # [sources, rows]
         self._had_rate = np.zeros((len(_SOURCES), ports), np.bool_)
         if before is not None:
-            new = max(0, before._had_rate.shape[1] - ports)
-            self._had_rate = np.pad(self._had_rate, ((0, 0), (0, new)))
-            self._had_rate[:, : before._had_rate.shape[1]] = before._had_rate
+            self._had_rate = grown(before._had_rate, ports).copy()
         self._choose()
 
     def rates_bps(self, rates: Floating) -> Mapping[int, tuple[Indices, NDArray[np.float32]]]:

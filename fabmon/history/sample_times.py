@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.wire.messages import Frame, Hello
 from fabmon.history.live_rates import FrameSlots, LiveRates
 from fabmon.history.rates import Float64s, Indices
@@ -90,13 +91,10 @@ class NodeTimelines:
         self._usual_lag_s = 0.0
 
     def _make_room(self, nodes: int) -> None:
-        missing = nodes - len(self._mono_s)
-        if missing > 0:
-            new = np.full(missing, np.nan)
-            self._of_wall = np.append(self._of_wall, new)
-            self._last_seen = np.append(self._last_seen, new)
-            self._of_arrival = np.append(self._of_arrival, new)
-            self._mono_s = np.append(self._mono_s, new)
+        self._of_wall, self._last_seen, self._of_arrival, self._mono_s = (
+            grown(each, nodes, np.nan)
+            for each in (self._of_wall, self._last_seen, self._of_arrival, self._mono_s)
+        )
 
 
 class SampleTimes:
@@ -118,12 +116,10 @@ class SampleTimes:
         groups = np.array(
             [self._groups.setdefault(key, len(self._groups)) for key in keys], np.intp
         )
-        new = len(self._groups) - len(self._clocks)
-        if new > 0:
-            room = max(new, len(self._clocks))
-            self._clocks = np.append(self._clocks, np.full(room, -1, np.intp))
-            self._nodes = np.append(self._nodes, np.zeros(room, np.intp))
-            self.is_slow = np.append(self.is_slow, np.zeros(room, np.bool_))
+        if len(self._groups) > len(self._clocks):
+            room = max(len(self._groups), 2 * len(self._clocks))
+            self._clocks = grown(self._clocks, room, -1)
+            self._nodes, self.is_slow = grown(self._nodes, room), grown(self.is_slow, room)
         self._clocks[groups] = slots.starts
         self._nodes[groups] = number
         self.is_slow[groups] = [

@@ -12,8 +12,9 @@ from fabmon.analysis.fluctuation.links import port_filter
 from fabmon.analysis.job_summary import JobSummary, job_summaries
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.measures import known_mean, known_sum
 from fabmon.fabric.model import RAIL, UPLINK, Port
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, utc
 from fabmon.fabric.wording import name_list, plural
@@ -354,15 +355,10 @@ async def _sent(
     begin_ns = from_ns - (to_ns - from_ns)
     series = await source.series(rails, ("tx_bps",), (begin_ns, to_ns), _JOB_PARTS)
     starts_ns = series.from_ns + np.arange(series.mean.shape[-1]) * series.part_ns
-    is_known = np.isfinite(series.mean[0]).any(axis=0)
-    together = np.where(is_known, np.nansum(series.mean[0], axis=0), np.nan)
+    together = known_sum(series.mean[0], axis=0)
     is_after, is_before = starts_ns >= from_ns, starts_ns + series.part_ns <= from_ns
-    return _mean(together[is_after & (starts_ns < to_ns)]), _mean(together[is_before])
-
-
-def _mean(values: Floats) -> float | None:
-    known = values[np.isfinite(values)]
-    return rounded_or_none(known.mean()) if len(known) else None
+    after, before = together[is_after & (starts_ns < to_ns)], together[is_before]
+    return rounded_or_none(float(known_mean(after))), rounded_or_none(float(known_mean(before)))
 
 
 def _port(snapshot: Snapshot, text: str) -> Port:

@@ -11,6 +11,7 @@ from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.nccl_ras.wire_state import PortLoad
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import RAIL, Fabric
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Floats, Snapshot
@@ -68,17 +69,17 @@ class PlayedPart:
             self._findings[finding.key, finding.since_ns] = finding
         snapshot = scene.snapshot
         size = len(snapshot.up)
-        self._down_s = _grown(self._down_s, size, 0.0)
+        self._down_s = grown(self._down_s, size)
         self._down_s[:size] += np.where(snapshot.up == 0, snapshot.interval_s, 0.0)
         for name, values in _columns(snapshot):
-            known = _grown(self._highest.get(name, np.zeros(0, np.float32)), size, np.nan)
+            known = grown(self._highest.get(name, np.zeros(0, np.float32)), size, np.nan)
             known[:size] = np.fmax(known[:size], values)
             self._highest[name] = known
             for sums, more in (
                 (self._sums, np.nan_to_num(values)),
                 (self._ticks, np.isfinite(values)),
             ):
-                total = _grown(sums.get(name, np.zeros(0, np.float32)), size, 0.0)
+                total = grown(sums.get(name, np.zeros(0, np.float32)), size)
                 total[:size] += more
                 sums[name] = total
 
@@ -188,11 +189,3 @@ def _columns(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
     yield "rx", snapshot.rx_util
     for name in ("pause_rx", "pause_tx", "damage", "drops"):
         yield name, snapshot.column(name)
-
-
-def _grown(values: Floats, size: int, fill: float) -> Floats:
-    """An array that is at least as long, for ports that are new."""
-    if len(values) >= size:
-        return values
-    more = np.full(size - len(values), fill, np.float32)
-    return np.concatenate((values, more))

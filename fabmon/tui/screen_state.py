@@ -18,6 +18,7 @@ from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, index, match
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_window import Span, TimeWindow
 from fabmon.fabric.time_wording import SECOND_NS
@@ -187,8 +188,7 @@ class ScreenState:
                 if len(self._closed) > _MOST_KEPT_CLOSED:
                     del self._closed[next(iter(self._closed))]
         rates = scene.snapshot.line_rate_bps
-        new = len(rates) - len(self._line_rate_bps)
-        before = np.pad(self._line_rate_bps, (0, max(0, new)), constant_values=np.nan)
+        before = grown(self._line_rate_bps, len(rates), np.nan)
         self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
 
     @property

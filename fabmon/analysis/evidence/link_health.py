@@ -18,6 +18,7 @@ from fabmon.analysis.finding import Cause, Condition, Evidence
 from fabmon.analysis.thresholds import Share, Ticks
 from fabmon.fabric.model import RAIL, Port
 from fabmon.fabric.names import natural
+from fabmon.fabric.port_arrays import grown
 from fabmon.history.derived_metrics import DAMAGE
 
 _CHECK_CABLE = "Clean or change the cable or the optics; look at its power levels ({command})."
@@ -243,9 +244,9 @@ class LinkDamage:
         ):
             # By name: the table gets wider when a node brings a metric that no other node has.
             saturated = np.stack([snapshot.is_stuck(name) for name in _DAMAGE_COUNTERS])
-            more = saturated.shape[1] - self._saturated.shape[1]
-            before = np.pad(self._saturated, ((0, 0), (0, more)))
-            self._saturated_at = np.pad(self._saturated_at, (0, more), constant_values=-TICKS)
+            ports = saturated.shape[1]
+            before = grown(self._saturated, ports)
+            self._saturated_at = grown(self._saturated_at, ports, -TICKS)
             new = (saturated & ~before).any(axis=0)
             if new.any():
                 new &= np.isfinite(inputs.window("damage")[:, 0])

@@ -14,6 +14,7 @@ from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.thresholds import Seconds, Share
 from fabmon.fabric.jobs.job_table import NO_JOBS
 from fabmon.fabric.model import SWITCH, Fabric
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.snapshot import Floats
 
 
@@ -54,8 +55,7 @@ class RailsInUse:
         """Take a tick."""
         ports = len(inputs.structure.peer)
         self._used_ticks, self._idle_s = (
-            np.append(each, np.zeros(max(0, ports - len(each)), np.float32))[:ports]
-            for each in (self._used_ticks, self._idle_s)
+            grown(each, ports)[:ports] for each in (self._used_ticks, self._idle_s)
         )
         rates, busy = exchanged_bps(inputs), inputs.peak_sent > self._busy_util
         for _, rows in inputs.structure.rail_tables:

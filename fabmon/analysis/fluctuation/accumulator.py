@@ -19,10 +19,11 @@ from fabmon.analysis.fluctuation.samples import (
     cell_ticks,
     communication_mask,
     inside_phases,
-    nanmean,
 )
 from fabmon.analysis.iteration.measurement import iteration_lengths
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import Fabric
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.snapshot import Floats
 from fabmon.history.chunk_rates import RateChunk
 
@@ -112,7 +113,7 @@ class Accumulator:
             totals.add(rates, selected, links, per_cell)
             for job in jobs:
                 theirs, counts = rates[:, job.links], selected[:, job.links] & job.runs
-                means = nanmean(cell_means(theirs, counts, per_cell))
+                means = known_mean(cell_means(theirs, counts, per_cell))
                 totals.job_cells.setdefault(job.number, []).append((len(self.times), means))
                 samples = theirs[counts]
                 totals.jobs.add(np.full(len(samples), job.number), samples)
@@ -133,9 +134,9 @@ class Accumulator:
         for link in self._links_now:
             index = self._indices.setdefault(link.key, len(self._indices))
             self.links[index : index + 1] = [link]
-        new = len(self.links) - len(self.busy)
-        self.busy, self.known = (np.pad(each, (0, new)) for each in (self.busy, self.known))
-        self.rate = np.pad(self.rate, (0, new), constant_values=np.nan)
+        links = len(self.links)
+        self.busy, self.known = grown(self.busy, links), grown(self.known, links)
+        self.rate = grown(self.rate, links, np.nan)
 
     def _count_time(self, rate_chunk: RateChunk, ticks: Indices) -> None:
         """Add the time in which something is known; `ticks` are those with a sample."""
@@ -161,14 +162,14 @@ class Accumulator:
             return [], rates
         signal = rates.copy()
         names = list(rails)
-        sent = np.stack([nanmean(rates[:, rails[name]]) for name in names], axis=1)
+        sent = np.stack([known_mean(rates[:, rails[name]]) for name in names], axis=1)
         parts = self.registry.accept(rate_chunk, names, sent)
         jobs = [_samples_of(part, [rails[name] for name in names]) for part in parts]
         for job in jobs:
             tracked = self.registry.jobs[job.number]
             if tracked.kind != JOB:
                 continue
-            mean_rail = nanmean(np.where(job.runs, rates[:, job.links], np.float32(np.nan)))
+            mean_rail = known_mean(np.where(job.runs, rates[:, job.links], np.float32(np.nan)))
             signal[:, job.links] = np.where(job.runs, mean_rail[:, None], signal[:, job.links])
             ticks = np.flatnonzero(job.runs.any(axis=1))
             known = line_rates[job.links][np.isfinite(line_rates[job.links])]

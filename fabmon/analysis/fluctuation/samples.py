@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.snapshot import Floats
 
 COMMUNICATES = 0.3
@@ -102,11 +103,11 @@ class SampleSums:
             return
         last = int(subject.max())
         if last >= len(self.hist):
-            new = max(last + 1, 2 * len(self.hist)) - len(self.hist)
-            self.hist = np.pad(self.hist, ((0, new), (0, 0)))
-            self._number = np.pad(self._number, (0, new))
+            room = max(last + 1, 2 * len(self.hist))
+            self.hist = grown(self.hist.T, room).T
+            self._number = grown(self._number, room)
             self.total, self.squares, self.lowest = (
-                np.pad(each, (0, new)) for each in (self.total, self.squares, self.lowest)
+                grown(each, room) for each in (self.total, self.squares, self.lowest)
             )
         is_low = values < _LOWEST_BPS
         steps = np.log(np.maximum(values, _LOWEST_BPS) / _LOWEST_BPS) / HISTOGRAM_STEP
@@ -128,7 +129,7 @@ class SampleSums:
     def counts(self, subjects: int) -> NDArray[np.float64]:
         """[subjects] number of samples."""
         counts = self._number[:subjects].astype(np.float64)
-        return np.pad(counts, (0, subjects - len(counts)))
+        return grown(counts, subjects)
 
     def count(self, subject: int) -> int:
         """The number of samples of one subject."""
@@ -147,13 +148,4 @@ def cell_means(values: Floats, counts: Bools, ticks: int) -> Floats:
     number = np.add.reduceat(counts, starts, dtype=np.intp)
     with np.errstate(invalid="ignore"):
         mean: Floats = (total / number).astype(np.float32)
-    return mean
-
-
-def nanmean(values: Floats) -> Floats:
-    """[rows]: the mean of the known values of each row; NaN where none is known."""
-    known = np.isfinite(values)
-    total = np.where(known, values, np.float32(0)).sum(axis=1, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        mean: Floats = (total / known.sum(axis=1)).astype(np.float32)
     return mean

@@ -26,10 +26,12 @@ from fabmon.analysis.fluctuation.results import (
     Spread,
     Subject,
 )
-from fabmon.analysis.fluctuation.samples import Bools, PooledSamples, nanmean
+from fabmon.analysis.fluctuation.samples import Bools, PooledSamples
 from fabmon.analysis.fluctuation.trends import CellSeries, cell_series, hours, weekdays
 from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import FABRIC
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
@@ -259,14 +261,12 @@ class Study:
 
 def _mean_of_links(cells: Floats) -> Floats:
     """[cells]: the mean over links."""
-    return cells[:, 0] if cells.shape[1] == 1 else nanmean(cells)
+    return cells[:, 0] if cells.shape[1] == 1 else known_mean(cells)
 
 
 def _joined(parts: Sequence[Floats], links: int) -> Floats:
     """[cells, links] of all chunks; an earlier chunk may have fewer links."""
-    wide = [
-        np.pad(part, ((0, 0), (0, links - part.shape[1])), constant_values=np.nan) for part in parts
-    ]
+    wide = [grown(part, links, np.nan) for part in parts]
     return np.concatenate(wide) if wide else np.empty((0, links), np.float32)
 
 

@@ -34,6 +34,7 @@ from fabmon.analysis.iteration.results import (
 )
 from fabmon.analysis.iteration.signal_analysis import SHORTEST_INTERVALS
 from fabmon.analysis.median import median
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.snapshot import Floats, Snapshot
 
 _GROUP_EVERY_TICKS = 10
@@ -330,12 +331,7 @@ def _named(iteration: JobIteration, snapshot: Snapshot) -> JobIteration:
 def _mean_rail(sent: Floats, members: NDArray[np.bool_], rails: int) -> Floats:
     """[ticks] bits/s of a rail, the mean over a job's hosts; a silent host counts as the others."""
     ours = sent[:, members]
-    known = np.isfinite(ours)
-    number = known.sum(axis=1)
-    total = np.where(known, ours, np.float32(0.0)).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean: Floats = np.where(number > 0, total / number, np.nan) * (ours.shape[1] / rails)
-    return mean
+    return known_mean(ours) * np.float32(ours.shape[1] / rails)
 
 
 def _mean_known(values: Floats) -> float | None:

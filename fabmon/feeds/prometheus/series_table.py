@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from collectors import wire
 from collectors.coverage import Coverage, summary
 from fabmon.fabric.names import natural
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.wire.messages import Hello, clean, decode
 from fabmon.feeds.learned_refresh import LearnedRefresh
 from fabmon.feeds.prometheus.metric_names import (
@@ -397,13 +398,15 @@ class SeriesTable:
         slot = self._size
         self._size += 1
         if self._size > len(self._values):
-            more = len(self._values) + _GROWTH
-            self._values = np.concatenate([self._values, np.full(more, np.nan)])
-            self._times_s = np.concatenate([self._times_s, np.full(more, -np.inf)])
-            self._block_of = np.concatenate([self._block_of, np.zeros(more, np.intp)])
-            self._metric_of = np.concatenate([self._metric_of, np.zeros(more, np.uint16)])
-            self._is_recorded = np.concatenate([self._is_recorded, np.zeros(more, np.bool_)])
-            self._misses = np.concatenate([self._misses, np.zeros(more, np.uint8)])
+            room = 2 * len(self._values) + _GROWTH
+            self._values = grown(self._values, room, np.nan)
+            self._times_s = grown(self._times_s, room, -np.inf)
+            self._block_of, self._metric_of = (
+                grown(self._block_of, room),
+                grown(self._metric_of, room),
+            )
+            self._is_recorded = grown(self._is_recorded, room)
+            self._misses = grown(self._misses, room)
         key = (target, name)
         number = self._block_numbers.get(key)
         if number is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.recording.format.errors import Damaged
 from fabmon.recording.format.sections import (
@@ -110,17 +111,11 @@ class MinuteBuilder:
         if not self._bin:
             return
         ports = self._bin[-1].shape[1]
-        heat = [_widened(each, ports) for each in self._bin]
-        self._bins = {
-            n: (_widened(a, ports), _widened(b, ports)) for n, (a, b) in self._bins.items()
-        }
+        heat = [grown(each, ports, np.nan) for each in self._bin]
+        for number, (high, mean) in self._bins.items():
+            self._bins[number] = grown(high, ports, np.nan), grown(mean, ports, np.nan)
         self._bins[self._bin_number] = _highest(heat), _mean(heat)
         self._bin = []
-
-
-def _widened(heat: Floats, ports: int) -> Floats:
-    new = ports - heat.shape[1]
-    return np.pad(heat, ((0, 0), (0, new)), constant_values=np.nan) if new else heat
 
 
 def _highest(heat: Sequence[Floats]) -> Floats:

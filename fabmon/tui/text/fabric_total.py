@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.measures import known_sum
 from fabmon.fabric.model import RAIL, STORAGE, SWITCH, UPLINK, Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_window import Span
@@ -36,8 +37,7 @@ def fabric_total(snapshot: Snapshot, rows: NDArray[np.intp], over: Span) -> Fabr
     begun = snapshot.seq % each + 1
     ticks = (CURVE_COLUMNS - 1) * each + begun
     window = snapshot.window("tx_bps", rows, max(ticks, over.ticks))
-    known = np.isfinite(window)
-    sums = np.where(known.any(axis=0), np.where(known, window, 0).sum(axis=0), np.nan)
+    sums = known_sum(window, axis=0)
     starts = np.arange(CURVE_COLUMNS) * each
     curve = np.fmax.reduceat(sums[-ticks:], starts).astype(np.float32)
     if not np.isfinite(snapshot.column("tx_bps")[rows]).any():

@@ -19,6 +19,7 @@ from fabmon.analysis.recent_load import (
     recent,
     recent_ticks,
 )
+from fabmon.fabric.measures import known_sum
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS, time_of_day
@@ -203,9 +204,7 @@ class Canvas:
         later = round(self.before_s / self.snapshot.interval_s)
         values = self.window(column, [port.row for port in ports], seconds + self.before_s)
         values = values[:, : values.shape[1] - later]
-        known = np.isfinite(values)
-        sums = np.where(known, values, 0).sum(axis=0)
-        return np.where(known.any(axis=0), sums, np.nan).astype(np.float32)
+        return known_sum(values, axis=0)
 
 
 class Loads:

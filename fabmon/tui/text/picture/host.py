@@ -8,6 +8,7 @@ import numpy as np
 
 from collectors.catalog.kernel_log import FATAL
 from fabmon.fabric.kernel_log import message_text, pattern_of
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
@@ -242,9 +243,7 @@ def resending_ports(canvas: Canvas) -> list[Line]:
     """The ports whose packets are lost, with how many a second are answered with a NAK."""
     ports = canvas.ports[: max(1, canvas.ctx.height - 1)]
     naks = canvas.recent("naks", [port.row for port in ports])
-    known = np.isfinite(naks)
-    with np.errstate(invalid="ignore"):
-        per_s = np.where(known, naks, 0).sum(axis=1) / known.sum(axis=1)
+    per_s = known_mean(naks)
     top = float(np.nan_to_num(per_s).max(initial=0)) or 1.0
     return canvas.title(f"NAKs received: packets that are lost; {canvas.basis}") + [
         line(

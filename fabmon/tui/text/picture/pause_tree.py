@@ -11,6 +11,7 @@ import numpy as np
 from fabmon.analysis.detectors import incast
 from fabmon.analysis.evidence.pause_graph import SHARE_TICKS
 from fabmon.analysis.recent_load import recent_ticks
+from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Floats
@@ -194,9 +195,6 @@ def _waiting(canvas: Canvas, text: str, port: Port, width: int) -> Line:
 
 def _shares(canvas: Canvas, rows: Sequence[int], *columns: str) -> Floats:
     """[rows]: mean share of time over the last seconds, the highest of the columns."""
-    windows = np.stack([canvas.recent(column, rows) for column in columns])
-    known = np.isfinite(windows)
-    with np.errstate(invalid="ignore"):
-        means = np.where(known, windows, 0).sum(axis=2) / known.sum(axis=2)
+    means = [known_mean(canvas.recent(column, rows)) for column in columns]
     highest: Floats = np.fmax.reduce(means, axis=0)
     return highest
