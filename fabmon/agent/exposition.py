@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from collectors.catalog import CATALOG
 from fabmon.agent.streams import ProbeState
 from fabmon.fabric.openmetrics import (
     EXPOSED,
+    OPENMETRICS,
     PREFIX,
+    PROMETHEUS,
     SamplePosition,
     head,
     labels,
@@ -18,9 +19,6 @@ from fabmon.fabric.openmetrics import (
     sample_positions,
 )
 from fabmon.fabric.wire.messages import Hello
-
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 _FACTS = (
     "netdev",
@@ -61,7 +59,7 @@ class _Family(NamedTuple):
 
 
 class Exposition:
-    """The text of the values that follow one hello. `content_type` is one of the two above."""
+    """The text of the values that follow one hello. `content_type` is OPENMETRICS or PROMETHEUS."""
 
     def __init__(self, hello: Hello) -> None:
         self._sources = [block.source for block in hello.blocks]
@@ -99,19 +97,14 @@ class Exposition:
                 yield family.heads[content_type]
                 yield from lines
         if saturated:
-            yield _head(content_type, _SATURATED, "gauge", "", _SATURATED_HELP)
+            yield head(_SATURATED, "gauge", "", _SATURATED_HELP, content_type)
             yield from saturated
 
     def _state(
         self, state: ProbeState, content_type: str, now_ns: int, *, is_fresh: bool
     ) -> Iterator[str]:
-        yield _head(
-            content_type,
-            f"{PREFIX}source_up",
-            "gauge",
-            "",
-            "1 when the source is read; 0 with the reason when not",
-        )
+        help_ = "1 when the source is read; 0 with the reason when not"
+        yield head(f"{PREFIX}source_up", "gauge", "", help_, content_type)
         for source in sorted({*self._sources, *state.lost}):
             notice = state.lost.get(source)
             reason = notice.reason if notice is not None else "" if is_fresh else "late"
@@ -123,35 +116,11 @@ class Exposition:
             if source in self._sources
         }
         if ages:
-            yield _head(
-                content_type,
-                f"{PREFIX}source_age_seconds",
-                "gauge",
-                "seconds",
-                "time since the source was read",
-            )
+            help_ = "time since the source was read"
+            yield head(f"{PREFIX}source_age_seconds", "gauge", "seconds", help_, content_type)
         for source, age_s in ages.items():
             named = labels({"source": source})
             yield f"{PREFIX}source_age_seconds{named} {max(0.0, age_s):.3f}\n"
-
-
-def choose_content_type(accept: str) -> str:
-    """The content type for an `Accept` header: OpenMetrics only where it is preferred."""
-    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
-    for part in accept.split(","):
-        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        if kind in weights:
-            weights[kind] = max(weights[kind], _weight(parameters))
-    openmetrics, plain = weights.values()
-    return OPENMETRICS if openmetrics > 0 and openmetrics >= plain else PROMETHEUS
-
-
-def _weight(parameters: Iterable[str]) -> float:
-    for parameter in parameters:
-        match = re.fullmatch(r"q=(\d(?:\.\d{0,3})?)", parameter)
-        if match is not None:
-            return float(match[1])
-    return 1.0
 
 
 def _families(hello: Hello) -> Iterator[_Family]:
@@ -161,8 +130,8 @@ def _families(hello: Hello) -> Iterator[_Family]:
         if name in places:
             shown = EXPOSED[name]
             heads = {
-                OPENMETRICS: _head(OPENMETRICS, shown.family, shown.type, shown.unit, row.meaning),
-                PROMETHEUS: _head(PROMETHEUS, shown.sample, shown.type, "", row.meaning),
+                style: head(shown.family, shown.type, shown.unit, row.meaning, style)
+                for style in (OPENMETRICS, PROMETHEUS)
             }
             yield _Family(heads, shown.sample, name, shown.factor, maximum(row.kind), places[name])
 
@@ -176,21 +145,13 @@ def _infos(hello: Hello, style: str) -> str:
             if item.port is not None:
                 facts = ports.setdefault((item.node, item.port), {"kind": item.kind})
                 facts.update({key: item.info[key] for key in _FACTS if key in item.info})
-    lines = [_info_head(style, f"{PREFIX}node", "the node, and the probe that reads it")]
+    help_ = "the node, and the probe that reads it"
+    lines = [head(f"{PREFIX}node", "info", "", help_, style)]
     lines.append(f"{PREFIX}node_info{labels(node)} 1\n")
     if ports:
-        lines.append(_info_head(style, f"{PREFIX}port", "a port, and the known facts about it"))
+        help_ = "a port, and the known facts about it"
+        lines.append(head(f"{PREFIX}port", "info", "", help_, style))
     for (other, port), facts in ports.items():
         names = {"port": port} if other is None else {"node": other, "port": port}
         lines.append(f"{PREFIX}port_info{labels({**names, **facts})} 1\n")
     return "".join(lines)
-
-
-def _info_head(style: str, family: str, help_: str) -> str:
-    if style == OPENMETRICS:
-        return _head(style, family, "info", "", help_)
-    return _head(style, f"{family}_info", "gauge", "", help_)
-
-
-def _head(style: str, name: str, type_: str, unit: str, help_: str) -> str:
-    return head(name, type_, unit if style == OPENMETRICS else "", help_)

@@ -14,9 +14,9 @@ from aiohttp.typedefs import Handler
 
 from collectors import wire
 from fabmon import __version__
-from fabmon.agent import exposition
 from fabmon.agent.exposition import Exposition
 from fabmon.agent.streams import ProbeState, Streams, TooManyReaders
+from fabmon.fabric.openmetrics import choose_content_type
 from fabmon.fabric.wire.messages import Hello
 from fabmon.feeds.access import AGENT_STREAM_TYPE
 
@@ -30,9 +30,8 @@ class Server:
     """Answers from `state`; `token` is required everywhere but on /healthz.
 
     `asked` are the connections that have sent a request, `holders` those that sent one with the
-    token. Connections without the token, and those
-    that request /healthz, are closed after their answer. `last_line_s` is how long a reader that is
-    dropped may take to read the reason.
+    token. Connections without the token, and those that request /healthz, are closed after their
+    answer. `last_line_s` is how long a reader that is dropped may take to read the reason.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Server:
             return web.Response(status=503, text="no frame has arrived yet\n")
         if self._exposition is None or self._exposition[0] is not hello:
             self._exposition = (hello, Exposition(hello))
-        content_type = exposition.choose_content_type(request.headers.get("Accept", ""))
+        content_type = choose_content_type(request.headers.get("Accept", ""))
         text = self._exposition[1].text(
             self._state, content_type, time.monotonic_ns(), is_fresh=self._is_fresh()
         )

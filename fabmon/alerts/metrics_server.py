@@ -11,8 +11,9 @@ from weakref import WeakSet
 from aiohttp import web
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.openmetrics import choose_content_type
 from fabmon.http_server import http_server
-from fabmon.report.watch_metrics import OPENMETRICS, PROMETHEUS, watch_metrics
+from fabmon.report.watch_metrics import watch_metrics
 
 Publish = Callable[[Scene], None]
 
@@ -35,8 +36,7 @@ async def metrics_server(host: str, port: int) -> AsyncIterator[Publish]:
     async def answer(request: web.Request) -> web.Response:
         if request.transport is not None:
             asked.add(request.transport)
-        accept = request.headers.get("Accept", "")
-        kind = OPENMETRICS if "application/openmetrics-text" in accept else PROMETHEUS
+        kind = choose_content_type(request.headers.get("Accept", ""))
         body = watch_metrics(last, time.process_time(), kind).encode()
         return web.Response(body=body, headers={"Content-Type": kind})
 

@@ -19,13 +19,17 @@ other units of data. Bits corrected by FEC are events, not data: their suffix is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from collectors.catalog import CATALOG, GAUGE, Metric
 from fabmon.fabric.wire.messages import Hello, ObjectInfo
 
 PREFIX = "fabmon_"
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+"""The two content types of a page, which are the styles of its text."""
 
 _UNITS: dict[str, tuple[str, float]] = {
     "bytes": ("bytes", 1),
@@ -95,12 +99,36 @@ def meant(sample: str) -> MetricMapping | None:
     return _MEANT.get(sample)
 
 
-def head(family: str, type_: str, unit: str, help_: str) -> str:
-    """The TYPE, UNIT and HELP lines of a family; no UNIT where `unit` is empty."""
+def head(family: str, type_: str, unit: str, help_: str, style: str = OPENMETRICS) -> str:
+    """The TYPE, UNIT and HELP lines of a family, in OPENMETRICS or PROMETHEUS; no UNIT where `unit`
+    is empty. The older style has no units and no info metrics, and names families as samples."""
+    if style == PROMETHEUS:
+        name = f"{family}_total" if type_ == "counter" else family
+        name, type_ = (f"{family}_info", "gauge") if type_ == "info" else (name, type_)
+        return f"# TYPE {name} {type_}\n# HELP {name} {help_}\n"
     said = f"# TYPE {family} {type_}\n"
     if unit:
         said += f"# UNIT {family} {unit}\n"
     return f"{said}# HELP {family} {help_}\n"
+
+
+def choose_content_type(accept: str) -> str:
+    """The content type for an `Accept` header: OpenMetrics only where it is preferred."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for part in accept.split(","):
+        kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if kind in weights:
+            weights[kind] = max(weights[kind], _weight(parameters))
+    openmetrics, plain = weights.values()
+    return OPENMETRICS if openmetrics > 0 and openmetrics >= plain else PROMETHEUS
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    for parameter in parameters:
+        match = re.fullmatch(r"q=(\d(?:\.\d{0,3})?)", parameter)
+        if match is not None:
+            return float(match[1])
+    return 1.0
 
 
 class SamplePosition(NamedTuple):

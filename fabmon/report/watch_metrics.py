@@ -8,42 +8,31 @@ from collections.abc import Iterator
 from fabmon import __version__
 from fabmon.analysis.causes import CAUSES, lost_bandwidth
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.openmetrics import PREFIX, head, labels
+from fabmon.fabric.openmetrics import OPENMETRICS, PREFIX, head, labels
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
-_INFO, _CPU = "the fabmon that watches", "CPU time of fabmon itself"
-
-
-def watch_metrics(scene: Scene | None, cpu_s: float, content_type: str) -> str:
+def watch_metrics(scene: Scene | None, cpu_s: float, style: str) -> str:
     """The page; before the first scene only what is known of fabmon itself.
 
-    `cpu_s` is the CPU time of this process; `content_type` is one of the two above.
+    `cpu_s` is the CPU time of this process; `style` is OPENMETRICS or PROMETHEUS.
     """
-    is_openmetrics = content_type == OPENMETRICS
-    parts = [*_own(cpu_s, is_openmetrics), *(_fabric(scene) if scene is not None else ())]
-    return "".join([*parts, "# EOF\n"] if is_openmetrics else parts)
+    parts = [*_own(cpu_s, style), *(_fabric(scene) if scene is not None else ())]
+    return "".join([*parts, "# EOF\n"] if style == OPENMETRICS else parts)
 
 
-def _own(cpu_s: float, is_openmetrics: bool) -> Iterator[str]:
-    """Info metrics and counters have other heads in the older format."""
-    info, counter = f"{PREFIX}watch_info", f"{PREFIX}watch_cpu_seconds_total"
-    if is_openmetrics:
-        yield head(info.removesuffix("_info"), "info", "", _INFO)
-    else:
-        yield head(info, "gauge", "", _INFO)
-    yield f"{info}{labels({'version': __version__})} 1\n"
-    if is_openmetrics:
-        yield head(counter.removesuffix("_total"), "counter", "seconds", _CPU)
-    else:
-        yield head(counter, "counter", "", _CPU)
-    yield f"{counter} {cpu_s:.3f}\n"
+def _own(cpu_s: float, style: str) -> Iterator[str]:
+    name = f"{PREFIX}watch"
+    yield head(name, "info", "", "the fabmon that watches", style)
+    yield f"{name}_info{labels({'version': __version__})} 1\n"
+    name = f"{PREFIX}watch_cpu_seconds"
+    yield head(name, "counter", "seconds", "CPU time of fabmon itself", style)
+    yield f"{name}_total {cpu_s:.3f}\n"
 
 
 def _fabric(scene: Scene) -> Iterator[str]:
+    """Gauges: older readers take the UNIT lines of them as comments."""
     snapshot = scene.snapshot
     name = f"{PREFIX}watch_tick_timestamp_seconds"
     yield head(name, "gauge", "seconds", "wall clock of the last tick")

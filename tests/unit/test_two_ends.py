@@ -19,12 +19,13 @@ from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.measures import measure
 from fabmon.fabric.model import Host
+from fabmon.fabric.openmetrics import OPENMETRICS
 from fabmon.fabric.wording import Unit
 from fabmon.history.history import History
 from fabmon.query.items import link_items
 from fabmon.report.rates import CsvRates
 from fabmon.report.scene_report import report_json
-from fabmon.report.watch_metrics import OPENMETRICS, watch_metrics
+from fabmon.report.watch_metrics import watch_metrics
 from fabmon.tui.cells import DOUBTFUL, scale
 from fabmon.tui.metrics import traffic_text
 from fabmon.tui.palette import Depth

@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from collectors import wire
 from collectors.catalog import CATALOG
-from fabmon.agent.exposition import OPENMETRICS, PROMETHEUS, choose_content_type
 from fabmon.agent.streams import ProbeState
-from fabmon.fabric.openmetrics import EXPOSED, meant
+from fabmon.fabric.openmetrics import EXPOSED, OPENMETRICS, PROMETHEUS, choose_content_type, meant
 from tests.fixtures import hosts, nvml
 from tests.goldens import check_golden
 from tests.requirements import need_command

@@ -22,8 +22,9 @@ from fabmon.analysis.iteration.results import IterationReport, JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.cli.main import cli
 from fabmon.connection_limits import MAX_CONNECTIONS
+from fabmon.fabric.openmetrics import OPENMETRICS, PROMETHEUS
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.report.watch_metrics import OPENMETRICS, PROMETHEUS, watch_metrics
+from fabmon.report.watch_metrics import watch_metrics
 from fabmon.session.errors import UsageError
 from tests.builders import START_NS, LeafSpine, new_pipeline, tick
 from tests.requirements import need_command
@@ -106,10 +107,10 @@ def test_promtool_accepts_the_page_and_the_rules(scene: Scene) -> None:
 
 
 async def test_it_is_served_as_openmetrics(scene: Scene) -> None:
-    port = free_port()
+    port, accepted = free_port(), "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
 
     def fetch() -> tuple[str, str]:
-        headers = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+        headers = {"Accept": accepted}
         request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
         with urllib.request.urlopen(request, timeout=240) as reply:
             return reply.headers["Content-Type"], reply.read().decode()
@@ -124,6 +125,10 @@ async def test_it_is_served_as_openmetrics(scene: Scene) -> None:
         assert "fabmon_watch_nodes" in page
         # An independent parser reads it.
         assert list(text_string_to_metric_families(page))  # type: ignore[no-untyped-call]
+        accepted = "application/openmetrics-text;q=0.2,text/plain"
+        kind, page = await asyncio.to_thread(fetch)
+        assert kind == PROMETHEUS
+        assert "# EOF" not in page
 
 
 async def test_half_requests_do_not_keep_prometheus_out(caplog: pytest.LogCaptureFixture) -> None:
