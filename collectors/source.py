@@ -20,6 +20,9 @@ from collectors.coverage import Coverage
 from collectors.hostfs import HostFS, readable_by, selinux_text
 from collectors.wire import Object
 
+MASK32, MASK64 = 2**32 - 1, 2**64 - 1
+"""The largest values of counters, at which those that do not wrap stay."""
+
 
 class SourceError(Exception):
     """A source, or one value of it, cannot be read; `reason` is the word used on the wire."""

@@ -18,7 +18,16 @@ import subprocess
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from collectors.hostfs import HostFS, readable_by
-from collectors.source import Denied, Failed, Faults, NoData, SourceError, Unsupported
+from collectors.source import (
+    MASK32,
+    MASK64,
+    Denied,
+    Failed,
+    Faults,
+    NoData,
+    SourceError,
+    Unsupported,
+)
 
 _DEVICES = "dev/infiniband"
 _PATH = "/usr/sbin:/sbin:/usr/local/sbin:/opt/ufm/opensm/sbin"
@@ -197,13 +206,11 @@ def _kill(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-_OCTETS_PER_WORD = 4
-_MASK64 = 2**64 - 1
-_STUCK32 = 2**32 - 1
+OCTETS_PER_WORD = 4
 
 _DATA: Dict[str, Tuple[str, int]] = {
-    "ib_tx_bytes": ("PortXmitData", _OCTETS_PER_WORD),
-    "ib_rx_bytes": ("PortRcvData", _OCTETS_PER_WORD),
+    "ib_tx_bytes": ("PortXmitData", OCTETS_PER_WORD),
+    "ib_rx_bytes": ("PortRcvData", OCTETS_PER_WORD),
     "ib_tx_packets": ("PortXmitPkts", 1),
     "ib_rx_packets": ("PortRcvPkts", 1),
     "ib_tx_unicast_packets": ("PortUnicastXmitPkts", 1),
@@ -259,11 +266,11 @@ class PortCounters:
             value = self.extended.get(name)
             if value is None:
                 value = self.classic.get(name)
-                if value == _STUCK32:
+                if value == MASK32:
                     faults[place] = "saturated"
                     return None
             if value is not None:
-                return value * factor & _MASK64
+                return value * factor & MASK64
         elif metric.startswith("ib_ext_"):
             value = self.extended.get(_ERRORS[metric[len("ib_ext_") :]])
         else:

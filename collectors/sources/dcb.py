@@ -28,6 +28,7 @@ import struct
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from collectors.catalog.ethernet import PRIORITIES
 from collectors.hostfs import File, HostFS
 from collectors.readers import ports
 from collectors.readers.ethtool_names import RULES
@@ -51,8 +52,6 @@ _ATTRIBUTE = struct.Struct("=HH")
 _IEEE_PFC_STRUCT = struct.Struct("=BBBxHxx8Q8Q")
 """struct ieee_pfc: capability, bits of the priorities, MACsec bypass, delay, requests sent and
 indications received by priority."""
-
-PRIORITIES = range(8)
 
 
 class Pfc(NamedTuple):

@@ -20,12 +20,10 @@ from collectors.coverage import Coverage, CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.counter_files import FileSource, Parse
-from collectors.source import NoData, Saturated
+from collectors.readers.ib_tools import OCTETS_PER_WORD
+from collectors.source import MASK32, MASK64, NoData, Saturated
 from collectors.wire import Object
 
-_MASK64 = 2**64 - 1
-_STUCK32 = 2**32 - 1
-_OCTETS_PER_WORD = 4
 _OCTETS_PER_FLIT = 8
 _FLIT_DRIVERS = ("hfi1",)
 
@@ -207,20 +205,20 @@ def _leading_number(data: bytes) -> int:
 def _not_stuck(data: bytes) -> int:
     """A counter of 64 bits, or one of 32 that sticks at its maximum."""
     value = int(data)
-    if value == _STUCK32:
+    if value == MASK32:
         raise Saturated("a 32-bit counter at its maximum")
     return value
 
 
 def _octets(port: ports.DevicePort) -> int:
     """Octets that one count of the data counters stands for."""
-    return _OCTETS_PER_FLIT if port.info.get("driver") in _FLIT_DRIVERS else _OCTETS_PER_WORD
+    return _OCTETS_PER_FLIT if port.info.get("driver") in _FLIT_DRIVERS else OCTETS_PER_WORD
 
 
 def _words_of(octets: int) -> Parse:
     """Words of that many octets -> bytes, wrapped at 64 bits as a byte counter would be."""
 
     def parse(data: bytes) -> int:
-        return _not_stuck(data) * octets & _MASK64
+        return _not_stuck(data) * octets & MASK64
 
     return parse

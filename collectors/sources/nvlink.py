@@ -26,10 +26,9 @@ from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import gpm, nvml, ports
 from collectors.readers.nvml import WHOLE_GPU, FieldQuery, FieldValue, Gpu, Nvml
-from collectors.source import Faults, NoData, Source, SourceError, Unsupported
+from collectors.source import MASK64, Faults, NoData, Source, SourceError, Unsupported
 from collectors.wire import Object
 
-_MASK64 = 2**64 - 1
 _BYTES = ("nvlink_tx_bytes", "nvlink_rx_bytes")
 _RATES = ("nvlink_tx_bps", "nvlink_rx_bps")
 
@@ -101,7 +100,7 @@ _READ_FIELDS = {
 count bytes in another unit."""
 _SPEEDS = (164, 90)
 """NVLINK_GET_SPEED of a link, NVLINK_SPEED_MBPS_COMMON of all: MB/s, one direction."""
-_BPS_OF_MB = 8_000_000
+BPS_OF_MB = 8_000_000
 _PAYLOAD_STEP_MB = 25_000
 """The payload of a link is a multiple of this, MB/s, from NVLink 2 on: 25 GB/s for the 25,781 MB/s
 (NVLink 2, 3) and 26,562 MB/s (NVLink 4) that NVML reports with the line code, 50 GB/s for 53,125
@@ -210,7 +209,7 @@ class _CountedBytes(_GpuReader):
         answers = self._gpu.fields(self._queries)
         unit = self._unit_bytes
         values: List[Optional[int]] = [
-            value * unit & _MASK64 if code == 0 else None for code, value in answers
+            value * unit & MASK64 if code == 0 else None for code, value in answers
         ]
         totals = [self._total(values, direction) for direction in range(len(_BYTES))]
         last = list(values)
@@ -239,7 +238,7 @@ class _CountedBytes(_GpuReader):
             for value, last in zip(now, self._last[direction::2])
             if value is not None and last is not None
         )
-        self._totals[direction] = self._totals[direction] + moved & _MASK64
+        self._totals[direction] = self._totals[direction] + moved & MASK64
         return self._totals[direction]
 
 
@@ -368,5 +367,5 @@ def _speed(answers: Sequence[FieldValue]) -> Tuple[int, int]:
     for code, value in answers:
         if code == 0 and value:
             payload = value - value % _PAYLOAD_STEP_MB if value > _PAYLOAD_STEP_MB else value
-            return 0, payload * _BPS_OF_MB
+            return 0, payload * BPS_OF_MB
     return answers[0].code or nvml.NOT_SUPPORTED, 0

@@ -15,7 +15,7 @@ from collectors.hostfs import HostFS
 from collectors.readers import nvml
 from collectors.readers.nvml import WHOLE_GPU, FieldQuery, Gpu, Nvml
 from collectors.source import Faults, NoData, Source, SourceError, Unsupported
-from collectors.sources.nvlink import gpu_object, link_object, supported_fields
+from collectors.sources.nvlink import BPS_OF_MB, gpu_object, link_object, supported_fields
 from collectors.wire import Object
 
 _FABRIC = ("gpu_fabric_state", "gpu_fabric_status", "gpu_fabric_clique", "gpu_fabric_health")
@@ -24,7 +24,6 @@ _C2C_COUNT, _C2C_STATUS, _C2C_SPEED = 170, 171, 172
 """NVML_FI_DEV_C2C_LINK_COUNT, _GET_STATUS, _GET_MAX_BW (MB/s)."""
 _C2C_ERRORS = {"c2c_crc_errors": 231, "c2c_replays": 232, "c2c_repeated_replays": 233}
 _MOST_C2C_LINKS = 32
-_BPS_OF_MB = 8_000_000
 
 FEC_BINS = 16
 _LINK_FIELDS: Dict[str, int] = {
@@ -156,7 +155,7 @@ class _GpuFabric:
                 values.append(None)
             else:
                 total = sum(value for _, value in row)
-                values.append(total * _BPS_OF_MB if number == 1 else total)
+                values.append(total * BPS_OF_MB if number == 1 else total)
         return values
 
     def _read_links(self, first: int, faults: Faults) -> List[Optional[int]]:

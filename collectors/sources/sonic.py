@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from collectors.catalog.ethernet import FEC_BINS
+from collectors.catalog.ethernet import FEC_BINS, PRIORITIES
 from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import ports
@@ -38,8 +38,6 @@ from collectors.readers.sonic_db import (
 )
 from collectors.source import Faults, NoData, NoNews, Source
 from collectors.wire import Object
-
-PRIORITIES = range(8)
 
 _PORT = "SAI_PORT_STAT_"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from collectors.catalog.ethernet import QUEUES
 from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import ports
@@ -27,8 +28,6 @@ from collectors.readers.sonic_db import (
 from collectors.source import Faults, NoData
 from collectors.sources.sonic import SonicSource, append_hash
 from collectors.wire import Object
-
-QUEUES = range(8)
 
 _QUEUE = "SAI_QUEUE_STAT_"
 _WATCHDOG = "PFC_WD_QUEUE_STATS_"

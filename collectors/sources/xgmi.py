@@ -21,6 +21,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from collectors.hostfs import File, HostFS
 from collectors.readers import device_facts, ports
 from collectors.source import (
+    MASK64,
     Failed,
     Faults,
     NoData,
@@ -167,7 +168,6 @@ def _bytes(values: Sequence[int]) -> Tuple[Optional[int], ...]:
 
 _DRM = "sys/class/drm"
 _CARD = re.compile(r"card\d+")
-_MASK64 = 2**64 - 1
 _BYTES = ("xgmi_tx_bytes", "xgmi_rx_bytes")
 _SPEED_METRIC = "xgmi_speed_bps"
 _STATE = "xgmi_state"
@@ -329,4 +329,4 @@ def _values(gpu: _Gpu, now: Xgmi) -> List[Optional[int]]:
 def _sum(parts: List[Optional[int]]) -> Optional[int]:
     """The sum of all parts; None when one is not known."""
     known = [part for part in parts if part is not None]
-    return sum(known) & _MASK64 if len(known) == len(parts) else None
+    return sum(known) & MASK64 if len(known) == len(parts) else None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from fabmon.analysis.causes import causes_with
-from fabmon.analysis.finding import Condition, Trait
+from fabmon.analysis.finding import Condition
+from fabmon.analysis.recent_load import OF_FULL_LINKS
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, Fabric, Port
 from fabmon.fabric.names import natural
 
-_OF_GROUPS = causes_with(Trait.FULL_LINK_OF_GROUP) | causes_with(Trait.FULL_GROUP)
 """Causes whose victims feed a group of links: of a switch's port, the host behind it is slowed. Of
 the other causes the victims are ports that wait themselves."""
 
@@ -69,7 +68,7 @@ def _slowed_nic(
 ) -> Port | None:
     """The NIC of a host at the other end of a victim's cable; None where the victim is itself what
     is slowed, or its far end is not watched."""
-    if port is None or port.role != DOWNLINK or finding.cause not in _OF_GROUPS:
+    if port is None or port.role != DOWNLINK or finding.cause not in OF_FULL_LINKS:
         return None
     if port.peer is None or not 0 <= port.peer < len(fabric.ports):
         return None

@@ -19,9 +19,9 @@ from fabmon.fabric.model import (
     Node,
     Port,
 )
+from fabmon.fabric.port_arrays import NONE as NONE
 from fabmon.fabric.port_arrays import PortArrays, port_arrays
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.topology.leaves import NONE as NONE
 from fabmon.fabric.topology.leaves import Mask as Mask
 from fabmon.fabric.topology.leaves import Rows as Rows
 from fabmon.fabric.wording import name_list

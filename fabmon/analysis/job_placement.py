@@ -9,8 +9,8 @@ from typing import NamedTuple
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL, SWITCH, UPLINK
 from fabmon.fabric.names import natural
+from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.topology.leaves import NONE
 
 
 class Placement(NamedTuple):

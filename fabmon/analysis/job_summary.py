@@ -19,10 +19,10 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.collectives import Collective
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import RAIL
+from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_window import TimeWindow
-from fabmon.fabric.topology.leaves import NONE
 
 _MINUTE_S = 60.0
 _COMMUNICATES = 0.01

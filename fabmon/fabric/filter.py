@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.measures import NAMES, measure
 from fabmon.fabric.model import HOST, RAIL, SWITCH, UPLINK, Fabric
+from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.topology.leaves import NONE
 
 Mask = NDArray[np.bool_]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from fabmon.fabric.hosts.nodesets import fold
+from fabmon.fabric.hosts.nodesets import BRACKETS, fold
 
 _MAX_CHARS = 60
 """A longer list of what differs says less than its absence."""
@@ -17,7 +17,6 @@ _MANY_HOSTS = "ssh-keyscan"
 _ONE_HOST = ("ssh", "ssh-keygen", "ssh-copy-id")
 _OMITTED = "…"
 _NUMBER = re.compile(r"\d+(\.\d+)?")
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
 def common_reason(reasons: Iterable[str], cause: str) -> str:
@@ -69,7 +68,7 @@ def _one_word(column: Sequence[str], before: Sequence[str]) -> str | None:
 def _for_shell(nodes: str) -> str:
     """A node set as words that bash and zsh expand: `gpu{01..40} login`."""
     parts = re.split(r",(?![^\[]*\])", nodes)
-    return " ".join(_BRACKETS.sub(_braces, part) for part in parts)
+    return " ".join(BRACKETS.sub(_braces, part) for part in parts)
 
 
 def _braces(found: re.Match[str]) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""Connections of a GPU and a NIC, as NCCL and `nvidia-smi topo` name them."""
+
 _GEN_2_GTPS, _GEN_5_GTPS = 5.0, 32.0
 """Greatest speeds of PCIe 2 and PCIe 5, GT/s a lane."""
 

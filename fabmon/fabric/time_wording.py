@@ -11,6 +11,8 @@ from fabmon.fabric.wording import number, trimmed
 
 SECOND_NS = 1_000_000_000
 DAY_NS = 86_400 * SECOND_NS
+LATEST_NS = (1 << 63) - 1
+"""The latest time that 64 bits hold, of the year 2262; the default end of a range of time."""
 MINUS = "\N{MINUS SIGN}"
 
 _LARGER = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))

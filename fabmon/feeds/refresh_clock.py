@@ -24,6 +24,7 @@ from typing import NamedTuple
 from collectors.catalog import CATALOG
 from collectors.catalog.metric import GAUGE
 from collectors.wire import Object
+from fabmon.fabric.time_wording import SECOND_NS
 
 _KEPT = 16
 """Changes from which the period is computed."""
@@ -44,10 +45,9 @@ _IDLE_POLLS = 2.5
 _EXACT = 0.1
 """Share of a period within which it must be known: its middle is wrong by half of that at most."""
 
-_SECOND_NS = 1_000_000_000
-_COARSE_NS = 2 * _SECOND_NS
+_COARSE_NS = 2 * SECOND_NS
 """Between polls that are farther apart the periods 1, 2, 3, 5, 10, 15 and 30 s do not show."""
-_COMMON_NS = 30 * _SECOND_NS
+_COMMON_NS = 30 * SECOND_NS
 """A multiple of these periods."""
 _FEW_NS = 4 * _COMMON_NS
 """After so long the error of the age is small enough."""
@@ -154,7 +154,7 @@ class RefreshClock:
     def _is_between_common(self, passed_ns: int) -> bool:
         """Whether the time since the last sample is no multiple of the usual periods."""
         multiple = max(1, round(passed_ns / _COMMON_NS))
-        is_near = abs(passed_ns - multiple * _COMMON_NS) <= _SECOND_NS
+        is_near = abs(passed_ns - multiple * _COMMON_NS) <= SECOND_NS
         is_coarse = self._may_repeat and self._between_ns > _COARSE_NS
         return is_coarse and not is_near and passed_ns < _FEW_NS
 
@@ -190,8 +190,8 @@ class RefreshClock:
             shortest, longest = _periods_ns(self._changes)
         # Periods are configured as whole seconds, long ones as multiples of five.
         middle = (shortest + longest) / 2
-        is_coarse = self._between_ns > _COARSE_NS and middle >= 10 * _SECOND_NS
-        unit_ns = 5 * _SECOND_NS if is_coarse else _SECOND_NS
+        is_coarse = self._between_ns > _COARSE_NS and middle >= 10 * SECOND_NS
+        unit_ns = 5 * SECOND_NS if is_coarse else SECOND_NS
         whole = round(middle / unit_ns) * unit_ns
         self._period_ns = int(min(max(whole, shortest), longest))
         is_only_one = whole - shortest <= unit_ns and longest - whole <= unit_ns

@@ -9,8 +9,8 @@ from typing import Self
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.feeds.ticks import Clock, RealClock, wait_for_any
-from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.reading.timeline import Timeline
 
 _POLL_S = 0.25

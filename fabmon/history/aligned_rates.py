@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.history.rates import Bools, Float64s, Indices
-from fabmon.history.ring import RateRing
+from fabmon.history.ring import SPARE_SHARE, TRAFFIC, RateRing
 
 COINCIDENT_S = 0.02
 """Samples within this time of each other are compared as they are: nodes that read at the multiples
@@ -23,14 +23,11 @@ of the interval differ by a few milliseconds."""
 _NOT_ALIGNED = ("flaps", "bus")
 """Columns that are no means over an interval, or count single events that must not be divided."""
 
-_TRAFFIC = 2
 _TRAFFIC_SLOTS, _SLOTS = 48, 16
 """Samples kept of the traffic columns of HEAT, and of the others: those of the longest windows that
 detectors read of them (40 and 10 ticks), and some for samples that are early or late."""
 
 _SPARE_SLOTS = 6
-_SPARE_SHARE = 16
-"""One port in so many that exist is free for a new one."""
 
 _BANDS = (-2, -1, 0, 1, 2)
 """A sample is in the slot of the interval in which it was taken, or a neighbour (see `_slots`), and
@@ -62,7 +59,7 @@ class AlignedRates:
         self._raw = raw
         # By column of HEAT: [slots, ports or more].
         self._tables: list[Floats] = [
-            np.zeros((_TRAFFIC_SLOTS if place < _TRAFFIC else _SLOTS, 0), np.float32)
+            np.zeros((_TRAFFIC_SLOTS if place < TRAFFIC else _SLOTS, 0), np.float32)
             for place in range(len(HEAT))
         ]
         # A column that no port has is not written, so that it takes no memory.
@@ -118,7 +115,7 @@ class AlignedRates:
         self._of_port = np.where(of_port >= 0, np.searchsorted(used, of_port), -1)
         room = self._tables[0].shape[1]
         if len(of_port) > room:
-            more = len(of_port) + len(of_port) // _SPARE_SHARE
+            more = len(of_port) + len(of_port) // SPARE_SHARE
             for place, before in enumerate(self._tables):
                 self._tables[place] = np.zeros((len(before), more), np.float32)
                 if self._is_used[place]:

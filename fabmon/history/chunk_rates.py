@@ -22,6 +22,7 @@ from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeFrames, RawChunk
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Hello
 from fabmon.history.derived_metrics import line_rate_overrides, line_rates
@@ -43,7 +44,6 @@ from fabmon.history.rates import (
 CHUNK_S = 300
 """Seconds of a rate chunk: many iterations of a job, and little enough to hold in memory."""
 
-_LATEST_NS = (1 << 63) - 1
 
 Times = NDArray[np.int64]
 PortRates = Mapping[int, tuple[Indices, Floats]]
@@ -85,7 +85,7 @@ class RateChunkBuilder:
         self.fabric: Fabric = self._builder.build([], {}, 0)
 
     def of(
-        self, raw_chunks: Iterable[RawChunk], from_ns: int = 0, until_ns: int = _LATEST_NS
+        self, raw_chunks: Iterable[RawChunk], from_ns: int = 0, until_ns: int = LATEST_NS
     ) -> Iterator[RateChunk]:
         """All rate chunks between two times, in order of time, as the raw chunks have to be."""
         for raw_chunk in raw_chunks:
@@ -96,7 +96,7 @@ class RateChunkBuilder:
                 times_ns, rates = self._node(frames).accept(frames)
                 inside = (times_ns >= from_ns) & (times_ns <= until_ns)
                 self._put(raw_chunk.interval_s, times_ns[inside], inside, rates)
-        yield from self._complete(_LATEST_NS)
+        yield from self._complete(LATEST_NS)
 
     def _update_fabric(self, raw_chunk: RawChunk) -> bool:
         """Build the fabric again when a node has reported something new; returns whether it is."""

@@ -101,7 +101,7 @@ require(
     )
 )
 
-_US_PER_S = 1e6
+US_PER_S = 1e6
 _IB_ACTIVE = 4
 
 _SLOWEST_BPS, _FASTEST_BPS = 1e6, 1e14
@@ -334,7 +334,7 @@ class MetricDeriver:
         per_priority, whole_link = _PAUSE
         names = [per_priority.format(direction, priority) for priority in range(8)]
         worst = self._max(values, (*names, whole_link.format(direction)))
-        share: Floats = np.minimum(worst / np.float32(_US_PER_S), np.float32(1.0))
+        share: Floats = np.minimum(worst / np.float32(US_PER_S), np.float32(1.0))
         return share
 
 

@@ -26,7 +26,7 @@ from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Frame, Notice
 from fabmon.history.aligned_rates import AlignedRates
 from fabmon.history.bursts import BurstAssembler
-from fabmon.history.derived_metrics import MetricDeriver, line_rate_overrides
+from fabmon.history.derived_metrics import US_PER_S, MetricDeriver, line_rate_overrides
 from fabmon.history.live_rates import LiveRates
 from fabmon.history.ring import RateRing
 from fabmon.history.sample_times import SampleTimes
@@ -39,8 +39,6 @@ Indices = NDArray[np.intp]
 
 _MAX_EARLY_FRAMES = 10
 """Frames of a node in one tick that are samples of their own: more than detectors look back."""
-
-_US_PER_S = 1e6
 
 
 class History:
@@ -413,4 +411,4 @@ class History:
         """By node, the share of a core that the probe uses, 0 to 1."""
         slots = {name: node.cpu for name, node in self._nodes.items() if node.cpu is not None}
         rates = self._rates.rate[list(slots.values())].tolist()
-        return {name: rate / _US_PER_S for name, rate in zip(slots, rates, strict=True)}
+        return {name: rate / US_PER_S for name, rate in zip(slots, rates, strict=True)}

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from fabmon.fabric.snapshot import HEAT, Floats
 
 _FIRST_ROWS = 64
-_SPARE_SHARE = 16
+SPARE_SHARE = 16
 """One port in so many that exist is free for a new one."""
 
-_TRAFFIC = 2
+TRAFFIC = 2
 """The first columns of HEAT, traffic in both directions, are kept for the whole length."""
 
 _BRIEF_TICKS = 120
@@ -33,11 +33,11 @@ class RateRing:
 
     def __init__(self, ticks: int) -> None:
         self.ticks = ticks
-        self._traffic = _Table(_TRAFFIC, ticks)
-        self._brief_traffic = _Table(_TRAFFIC, min(ticks, _BRIEF_TICKS))
+        self._traffic = _Table(TRAFFIC, ticks)
+        self._brief_traffic = _Table(TRAFFIC, min(ticks, _BRIEF_TICKS))
         self._is_brief: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._slots: _Slots = np.empty(0, np.intp)
-        self._rest = _Table(len(HEAT) - _TRAFFIC, min(ticks, _BRIEF_TICKS))
+        self._rest = _Table(len(HEAT) - TRAFFIC, min(ticks, _BRIEF_TICKS))
         self._worst = np.full(ticks, np.nan, np.float32)
         self._last = -1
         self._first = 0
@@ -71,17 +71,17 @@ class RateRing:
             self._worst[missing % self.ticks] = np.nan
         self.add_ports(np.zeros(heat.shape[1], np.bool_))
         # A port's slot is its position among the ports of its kind; the masks keep that order.
-        self._traffic.put(seq, heat[:_TRAFFIC, ~self._is_brief])
-        self._brief_traffic.put(seq, heat[:_TRAFFIC, self._is_brief])
-        self._rest.put(seq, heat[_TRAFFIC:])
+        self._traffic.put(seq, heat[:TRAFFIC, ~self._is_brief])
+        self._brief_traffic.put(seq, heat[:TRAFFIC, self._is_brief])
+        self._rest.put(seq, heat[TRAFFIC:])
         self._worst[seq % self.ticks] = worst
         self._last = seq
 
     def window(self, column: str, rows: Sequence[int] | _Slots, ticks: int, end_seq: int) -> Floats:
         """[len(rows), ticks] up to and including `end_seq`; NaN where nothing is kept."""
         place, seqs = HEAT.index(column), self._seqs(ticks, end_seq)
-        if place >= _TRAFFIC:
-            return self._rest.window(place - _TRAFFIC, rows, seqs, *self._kept)
+        if place >= TRAFFIC:
+            return self._rest.window(place - TRAFFIC, rows, seqs, *self._kept)
         if not self._is_brief.any():
             return self._traffic.window(place, rows, seqs, *self._kept)
         wanted = np.asarray(rows, np.intp)
@@ -189,7 +189,7 @@ class _Table:
         if rows > have:
             # For some more ports: to copy 15 minutes of 12,288 of them takes a second. The room
             # that no port has yet is not written to, so that it takes no memory.
-            values = np.empty((columns, ticks, rows + rows // _SPARE_SHARE), np.float32)
+            values = np.empty((columns, ticks, rows + rows // SPARE_SHARE), np.float32)
         for column in np.flatnonzero(self._is_used).tolist():
             for slot in written:
                 if rows > have:

@@ -13,11 +13,11 @@ from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.flows.sampled import SampledTraffic
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import HOST, RAIL
+from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.routing_mode import STATIC
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
-from fabmon.fabric.topology.leaves import NONE
 from fabmon.report.output import aligned
 from fabmon.report.sampled_flows import SampledPortRecord, sampled_ports, sampled_table
 

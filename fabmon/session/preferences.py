@@ -11,8 +11,8 @@ from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit
 from fabmon.session.config import Config, ScreenConfig
 from fabmon.session.kept_choices import keep, load_kept
-from fabmon.session.screen_values import AUTO, is_known, key_table
-from fabmon.tui.choices import Choices, Preferences
+from fabmon.session.screen_values import is_known, key_table
+from fabmon.tui.choices import AUTO, Choices, Preferences
 from fabmon.tui.palette import Theme
 
 

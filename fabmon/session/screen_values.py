@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit
 from fabmon.session.errors import UsageError
-from fabmon.tui.choices import SHARES
+from fabmon.tui.choices import AUTO, SHARES
 from fabmon.tui.key_map import KeyMapError, mapped
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key
 from fabmon.tui.metrics import METRIC_NAMES
 from fabmon.tui.palette import RAMPS, Theme
 
-AUTO = "auto"
 VALUES: Mapping[str, Sequence[object]] = {
     "theme": (AUTO, *(theme.value for theme in Theme)),
     "palette": [ramp.name for ramp in RAMPS],

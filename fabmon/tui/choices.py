@@ -14,6 +14,9 @@ from fabmon.tui.keys import Key
 from fabmon.tui.metrics import heat_metric, next_metric_name
 from fabmon.tui.palette import RAMPS, Theme
 
+AUTO = "auto"
+"""The theme of the terminal's background, as an option and a setting name it."""
+
 SHARES = range(20, 71)
 """The parts of the overview, in %, that a user can give to the findings."""
 

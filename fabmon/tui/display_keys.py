@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from fabmon.tui.choices import Choices
+from fabmon.tui.choices import AUTO, Choices
 from fabmon.tui.palette import Theme
 from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.base import ViewScreen
@@ -16,7 +16,6 @@ from fabmon.tui.widgets.choosers import MetricMenu
 
 _FLASH_S = 0.1
 """The first picture waits so long for the terminal to report its background."""
-_AUTO = "auto"
 
 
 class DisplayKeys(ScreenApp):
@@ -100,7 +99,7 @@ class DisplayKeys(ScreenApp):
     async def action_theme(self, name: str) -> None:
         """Use the `dark` or the `light` theme, or that of the terminal (`auto`)."""
         state = self.screen_state
-        theme = None if name == _AUTO else Theme(name)
+        theme = None if name == AUTO else Theme(name)
         state.choices = state.choices.with_theme(theme)
         await self.ask_background()
         self.apply_theme()

@@ -12,7 +12,7 @@ from fabmon.fabric.flows.flow_table import Connections, LeafPair
 from fabmon.fabric.flows.queue_pairs import queue_pairs_of
 from fabmon.fabric.flows.udp_source_port import roce_source_port
 from fabmon.fabric.model import Host
-from fabmon.fabric.topology.leaves import NONE
+from fabmon.fabric.port_arrays import NONE
 from tests import work
 from tests.builders import hello, neighbour, port
 from tests.connections import Wires

@@ -12,9 +12,9 @@ import pytest
 
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.model import Host
+from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Hello, WireError, decode
 from fabmon.feeds.replay import ReplayFeed

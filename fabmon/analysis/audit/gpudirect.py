@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey
 from fabmon.fabric.model import GPU, RAIL, Node, Port
+from fabmon.fabric.pcie import NEAREST_FIRST
 from fabmon.fabric.wording import name_list
 
-_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _SAME_SWITCH = ("PIX", "PXB")
 _TRANSLATED = ("DMA", "DMA-FQ")
 """Types of an IOMMU group in which addresses are translated; `identity` is pass-through."""
@@ -76,9 +76,9 @@ def gpus_without_own_nic(survey: Survey) -> Iterator[Problem]:
     for _, gpus, nics in _nodes(survey):
         nearest = {}
         for gpu in gpus:
-            kinds = [kind for nic in nics if (kind := _between(gpu, nic)) in _NEAREST_FIRST]
+            kinds = [kind for nic in nics if (kind := _between(gpu, nic)) in NEAREST_FIRST]
             if kinds:
-                nearest[gpu.name] = min(kinds, key=_NEAREST_FIRST.index)
+                nearest[gpu.name] = min(kinds, key=NEAREST_FIRST.index)
         far = [gpu for gpu in gpus if nearest.get(gpu.name) in ("PHB", "NODE")]
         close = sum(kind in _SAME_SWITCH for kind in nearest.values())
         if close:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.fabric.model import GPU, RAIL, Node, Port
+from fabmon.fabric.pcie import NEAREST_FIRST
 
 CAUSE = Cause(
     name="gpu_nic_numa",
@@ -25,8 +26,7 @@ CAUSE = Cause(
     ),
 )
 
-_FAR = "SYS"
-_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", _FAR)
+_FAR = NEAREST_FIRST[-1]
 
 
 def distant_gpus(inputs: DetectorInput) -> tuple[Condition, ...]:
@@ -45,8 +45,8 @@ def _nearest(gpu: Port, rails: set[str]) -> str | None:
     known = gpu.info.get("affinity")
     if not isinstance(known, dict):
         return None
-    between = [kind for name, kind in known.items() if name in rails and kind in _NEAREST_FIRST]
-    return min(between, key=_NEAREST_FIRST.index, default=None)
+    between = [kind for name, kind in known.items() if name in rails and kind in NEAREST_FIRST]
+    return min(between, key=NEAREST_FIRST.index, default=None)
 
 
 def _conditions(of_nodes: list[Condition | None]) -> tuple[Condition, ...]:

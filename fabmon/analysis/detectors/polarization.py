@@ -22,8 +22,9 @@ from fabmon.analysis.model.ends import sent_and_received
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.flows.possible_ends import possible_ends
 from fabmon.fabric.names import natural
+from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.topology.leaves import NONE, Rows
+from fabmon.fabric.topology.leaves import Rows
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(

@@ -13,12 +13,13 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
 
+from fabmon.fabric.time_wording import SECOND_NS
+
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|[+-]\d\d:?\d\d)?"
 )
 _GLOG = re.compile(r"\b[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 _LEAP_YEAR = 2000
-_SECOND_NS = 1_000_000_000
 _OFFSETS_H = (
     *(0, 1, 2, -4, -5, -7, -8, 8, 9, -6, 3, 5.5, 10, -3, 4, 5, 6, 7, 11, 12),
     *(-1, -2, -9, -10, 5.75, 9.5, 3.5, 13),
@@ -93,7 +94,7 @@ class Clock(msgspec.Struct, frozen=True):
             except ValueError:
                 return None
         shift_s = 0.0 if time.has_zone else self.offset_s
-        return int((at.timestamp() - shift_s) * _SECOND_NS)
+        return int((at.timestamp() - shift_s) * SECOND_NS)
 
 
 def clock_of(
@@ -104,8 +105,8 @@ def clock_of(
     `zone` is what the user says of the log's clock. Without it, and without a zone in the log, UTC
     is preferred, then this machine's zone, then any other.
     """
-    first = datetime.fromtimestamp(from_ns / _SECOND_NS, UTC)
-    last = datetime.fromtimestamp(until_ns / _SECOND_NS, UTC)
+    first = datetime.fromtimestamp(from_ns / SECOND_NS, UTC)
+    last = datetime.fromtimestamp(until_ns / SECOND_NS, UTC)
     local = datetime.now().astimezone().utcoffset() or timedelta()
     given = zone.utcoffset(first.replace(tzinfo=None)) if zone is not None else None
     hours = [given] if given is not None else [timedelta(), local]

@@ -11,12 +11,10 @@ import msgspec
 from fabmon.fabric.flows.addresses import Addresses, parse_address
 from fabmon.fabric.flows.endpoints import names_of
 from fabmon.fabric.model import GPU, RAIL, Fabric, Host, Port
+from fabmon.fabric.pcie import NEAREST_FIRST
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.topology.plan import End, Topology
 from fabmon.fabric.wire.messages import Hello
-
-_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""Connections of a GPU and a NIC, as NCCL and `nvidia-smi topo` name them."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -96,7 +94,7 @@ class FabricPlaces:
         affinity = known.info.get("affinity") if known is not None else None
         if isinstance(affinity, dict):
             kinds = {port.row: affinity.get(port.name) for port in rails}
-            nearest = next((kind for kind in _NEAREST_FIRST if kind in kinds.values()), None)
+            nearest = next((kind for kind in NEAREST_FIRST if kind in kinds.values()), None)
             if nearest is not None:
                 rails = [port for port in rails if kinds[port.row] == nearest]
         return [self._place(port) for port in rails]

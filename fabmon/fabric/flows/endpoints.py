@@ -12,7 +12,7 @@ import numpy as np
 from fabmon.fabric.flows.addresses import Addresses, OwnedAddress
 from fabmon.fabric.flows.flow_table import FlowTable
 from fabmon.fabric.model import RAIL, Fabric, Node, Port
-from fabmon.fabric.topology.leaves import NONE
+from fabmon.fabric.port_arrays import NONE
 
 
 class Endpoint(msgspec.Struct, frozen=True):

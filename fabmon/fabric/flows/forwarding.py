@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.forwarding_tables import NO_PORT
 from fabmon.fabric.model import RAIL, Fabric
+from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.routing_mode import STATIC
-from fabmon.fabric.topology.leaves import NONE, Rows
+from fabmon.fabric.topology.leaves import Rows
 
 _MAX_HOPS = 16
 """Switches on a path; more are a loop."""

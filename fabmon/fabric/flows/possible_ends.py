@@ -9,7 +9,8 @@ import numpy as np
 
 from fabmon.fabric.flows.flow_table import Connections, FlowTable
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK
-from fabmon.fabric.topology.leaves import NONE, Mask, Rows, far_node, is_uplink_to
+from fabmon.fabric.port_arrays import NONE
+from fabmon.fabric.topology.leaves import Mask, Rows, far_node, is_uplink_to
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,17 @@ is used later.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable
 
 from fabmon.fabric.hosts.host_line import Bad, Word
+from fabmon.fabric.names import is_address
 
 MAX_NODES = 65536
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}")
 _SET = re.compile(r"[A-Za-z0-9_.:,!&^/\[\]-]+")
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _EXAMPLE = "as in gpu[001-128] or rack[1-2]node[1-3]"
 
 
@@ -43,7 +43,7 @@ def addresses(word: Word, names: list[str]) -> list[str]:
     """
     text = word.text
     bare = text.removeprefix("[").removesuffix("]")
-    if _is_ip(bare):
+    if is_address(bare):
         text = bare
     elif "[" in text or "," in text:
         folded = Word(text.replace("{node}", "0node0"), word.column)
@@ -78,7 +78,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def _address(text: str, word: Word) -> str:
-    if _NAME.fullmatch(text) or _is_ip(text):
+    if _NAME.fullmatch(text) or is_address(text):
         return text
     raise Bad(
         word.column, f"{text[:60]!r} is not an address", "write a name or an IP address, no port"
@@ -113,7 +113,7 @@ def _size(text: str) -> int:
     total = 0
     for part in re.split(r"[,!&^](?![^\[]*\])", text):
         product = 1
-        for inside in _BRACKETS.findall(part):
+        for inside in BRACKETS.findall(part):
             product *= max(1, sum(_range_size(item) for item in inside.split(",")))
         total += product
     return total
@@ -126,11 +126,3 @@ def _range_size(item: str) -> int:
     if len(low) > 9 or len(high) > 9:
         return MAX_NODES + 1
     return max(1, int(high) - int(low) + 1)
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -6,11 +6,10 @@ import itertools
 import re
 
 from fabmon.fabric.hosts.host_line import Bad, Word
-from fabmon.fabric.hosts.nodesets import expand
+from fabmon.fabric.hosts.nodesets import BRACKETS, expand
 from fabmon.fabric.topology.plan import End
 
 MOST_CABLES = 262_144
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _PORT = re.compile(r"[A-Za-z0-9_.:/\[\],@+ -]{1,200}")
 EXAMPLE = "as in `leaf1/swp49 spine1/swp1` or `gpu[001-016]/mlx5_0 leaf1/swp[1-16]`"
@@ -52,7 +51,7 @@ def port_names(text: str) -> list[str]:
     """`swp[1-4,7]` or `Ethernet1/[1-2]/1`, expanded in the order written. Raises Bad."""
     if not _PORT.fullmatch(text):
         raise Bad(1, f"{text[:60]!r} is not a port name", f"write {EXAMPLE}")
-    pieces = _BRACKETS.split(text)
+    pieces = BRACKETS.split(text)
     choices = [
         _numbers(piece, text) if place % 2 else [piece] for place, piece in enumerate(pieces)
     ]

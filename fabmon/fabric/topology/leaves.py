@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.model import RAIL, SWITCH, UPLINK, Fabric, Port
+from fabmon.fabric.port_arrays import NONE
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-NONE = -1
-"""No such leaf, or port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from collectors.inspector_records import Measured, Operation
 from fabmon.fabric.jobs.collectives import Collective
+from fabmon.fabric.time_wording import SECOND_NS
 
-_WINDOW_NS = 60 * 1_000_000_000
-_SECOND_NS = 1_000_000_000
+_WINDOW_NS = 60 * SECOND_NS
 _MOST_KEPT = 1024
 _MOST_HOSTS = 8
 MOST_REPORTED = 64
@@ -68,13 +68,13 @@ class _Means:
 
     def add(self, host: str, written_ns: int, added: tuple[float, float, float]) -> None:
         self.latest_ns = max(self.latest_ns, written_ns)
-        sums = self._sums.setdefault((written_ns // _SECOND_NS, host), [0.0, 0.0, 0.0])
+        sums = self._sums.setdefault((written_ns // SECOND_NS, host), [0.0, 0.0, 0.0])
         for place, value in enumerate(added):
             sums[place] += value
 
     def collective(self, operation: Operation) -> Collective:
         """The means, weighted by time: bytes over seconds."""
-        oldest_s = (self.latest_ns - _WINDOW_NS) // _SECOND_NS
+        oldest_s = (self.latest_ns - _WINDOW_NS) // SECOND_NS
         self._sums = {key: sums for key, sums in self._sums.items() if key[0] > oldest_s}
         by_host: dict[str, list[float]] = {}
         for (_, host), (calls, time_s, weighted) in self._sums.items():

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import msgspec
 
+from fabmon.fabric.time_wording import LATEST_NS, SECOND_NS
 from fabmon.fabric.wire.messages import clean
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.http_client import Connector, basic_authorization, bounded_body, http_error
@@ -43,8 +44,6 @@ _TOKEN_HINT = "--prometheus-token-file (token_file) is a file with the bearer to
 _PASSWORD_HINT = "password_file is a file with user:password"
 
 _MAX_BODY_BYTES = 512 * 1024 * 1024
-_LAST_S = 2**63 / 1e9
-"""The last second that fits into nanoseconds of 64 bits: the year 2262."""
 _MAX_SKEW_S = 2.0
 """A smaller clock difference is ignored: VictoriaMetrics reports whole seconds only."""
 
@@ -178,7 +177,7 @@ class PrometheusClient:
         vector = await self._instant({"query": "vector(time())"})
         after_s = time.time()
         server_s = float(vector.values[0]) if vector.values.size else math.nan
-        if not 0 < server_s < _LAST_S:
+        if not 0 < server_s < LATEST_NS / SECOND_NS:
             raise NotPrometheus(f"{self.url}: the server does not report its time")
         # The reported time may be truncated to whole seconds.
         behind_s, ahead_s = before_s - (server_s + 1.0), server_s - after_s

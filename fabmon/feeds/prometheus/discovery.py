@@ -41,7 +41,7 @@ _LARGE_NODES = 2000
 _USUAL_INTERVAL_S = 60.0
 """Prometheus' own default, where no interval could be measured."""
 
-_SAME_READ_S = 0.05
+SAME_READ_S = 0.05
 """Two scrapes may report the same read, with times that differ by some milliseconds."""
 
 _INTERVAL_CHANGE = 1.5
@@ -198,4 +198,4 @@ def _facts(labels: Mapping[str, str], node: str) -> dict[str, object]:
 def _gaps_s(times_s: Floats) -> list[float]:
     """Seconds from one read to the next."""
     gaps_s = np.diff(np.sort(times_s))
-    return [float(gap_s) for gap_s in gaps_s if gap_s > _SAME_READ_S]
+    return [float(gap_s) for gap_s in gaps_s if gap_s > SAME_READ_S]

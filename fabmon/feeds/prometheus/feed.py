@@ -19,7 +19,7 @@ from fabmon.fabric.wire.messages import Frame, Hello, Notice
 from fabmon.feeds.prometheus.backfill import Backfill
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.collectives import PrometheusCollectives
-from fabmon.feeds.prometheus.discovery import Discovery
+from fabmon.feeds.prometheus.discovery import SAME_READ_S, Discovery
 from fabmon.feeds.prometheus.export_rounds import ExportRunner
 from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
 from fabmon.feeds.prometheus.node_states import NodeStates
@@ -45,9 +45,6 @@ _MAX_DELAY_S = 15.0
 _DELAY_GROWTH = 1.5
 _MAX_OPENED = 4
 """Nodes of which all metrics are queried: the last ones that were opened."""
-
-_SAME_READ_S = 0.05
-"""Read times that differ by less belong to the same read."""
 
 
 FrameValues = Sequence[Sequence[int | None] | None]
@@ -78,7 +75,7 @@ class TickBuilder:
         """The hellos and frames for what is new in the table since the last round."""
         read_ns = {}
         for key, read_s in result.read_s.items():
-            if read_s > self._last_s.get(key, 0.0) + _SAME_READ_S:
+            if read_s > self._last_s.get(key, 0.0) + SAME_READ_S:
                 self._last_s[key] = read_s
                 read_ns[key] = round(read_s * 1e3) * 1_000_000
         self._table.settle()

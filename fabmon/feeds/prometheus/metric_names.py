@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from collectors.catalog import CATALOG
+from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.openmetrics import EXPOSED, PREFIX, meant
 from fabmon.feeds.scrape.exporter_tables import ExporterTables, MetricGroup, exporter_tables
 
@@ -34,7 +35,6 @@ _AGENT = "fabmon"
 _AGENT_LABELS = ("port", "object", "kind", "source", NODE_LABEL, EXPORTED_NODE_LABEL)
 
 
-_PRIORITIES = range(8)
 _ERRORS = (
     *("phy_rx_crc_errors", "phy_rx_symbol_errors", "phy_rx_fec_uncorrectable_blocks"),
     *("phy_rx_errors", "ib_symbol_errors", "ib_link_error_recovery"),
@@ -63,7 +63,7 @@ RECORDED: Mapping[str, RecordedSum] = {
             f"pause_{way}_{metric}",
             (
                 f"pause_{way}_{metric}",
-                *(f"pfc_{way}_{pfc}_prio{prio}" for prio in _PRIORITIES),
+                *(f"pfc_{way}_{pfc}_prio{prio}" for prio in PRIORITIES),
             ),
         )
         for way in ("rx", "tx")

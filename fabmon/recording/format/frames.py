@@ -29,8 +29,6 @@ _HEADER = struct.Struct("<4scBHIIqqQ")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CRC.size
 MAX_PAYLOAD_BYTES = 1 << 30
-LATEST_NS = (1 << 63) - 1
-"""The latest time that a frame's header can hold; the default end of a range of time."""
 
 
 class FrameKind(StrEnum):

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fabmon.fabric.model import Host
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.format.errors import NotARecording, TooNew
-from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
+from fabmon.recording.format.frames import FrameEntry, FrameKind
 from fabmon.recording.format.records import (
     FORMAT,
     EventsRecord,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeFrames, RawChunk
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.format.block import HEAD_COLUMNS, Block
-from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline, merge_begun
 

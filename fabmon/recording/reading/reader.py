@@ -12,9 +12,10 @@ from fabmon.fabric.garbage_collection import without_garbage_collection
 from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.recording.format.block import Block
 from fabmon.recording.format.errors import FrameMoved, NotARecording, TooNew
-from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
+from fabmon.recording.format.frames import FrameEntry, FrameKind
 from fabmon.recording.format.minutes import MINUTE_NS, Minute
 from fabmon.recording.format.records import (
     EventsRecord,

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from fabmon.fabric.redaction import Redactor
-from fabmon.recording.format.frames import LATEST_NS
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.recording.format.records import Note
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import numpy as np
 from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.recording.format.errors import NotARecording, RecordingError
-from fabmon.recording.format.frames import LATEST_NS
 from fabmon.recording.format.minutes import Minute
 from fabmon.recording.format.records import SUFFIX, Note, lost_statuses, with_opening_state
 from fabmon.recording.reading.frame_reader import Loss, ProgressCallback, ignore_progress

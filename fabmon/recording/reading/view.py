@@ -11,8 +11,9 @@ import numpy as np
 
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeStatus, Tick
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.recording.format.block import Block
-from fabmon.recording.format.frames import LATEST_NS, FrameEntry, FrameKind
+from fabmon.recording.format.frames import FrameEntry, FrameKind
 from fabmon.recording.format.minutes import Minute, decode_minute
 from fabmon.recording.format.records import (
     EventsRecord,

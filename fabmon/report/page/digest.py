@@ -25,9 +25,9 @@ from fabmon.fabric.snapshot import (
     has_line_rates,
     unknown_ports,
 )
+from fabmon.fabric.time_wording import DAY_NS
 
 MOST_BINS = 240
-_DAY_NS = 86_400 * 10**9
 _MOST_EVENTS = 1000
 _MOST_FINDINGS = 200
 _MOST_BARS = 32
@@ -47,7 +47,7 @@ class Bins:
         ticks = max(1, round((until_ns - from_ns) / self._tick_ns) + 1)
         each = max(1, -(-ticks // MOST_BINS), round(least_s / interval_s))
         self.count = -(-ticks // each)
-        self.is_dated = until_ns - from_ns > _DAY_NS
+        self.is_dated = until_ns - from_ns > DAY_NS
         self.width_ns = each * self._tick_ns
 
     def covered(self, time_ns: int) -> Iterator[int]:

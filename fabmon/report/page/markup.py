@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from fabmon.fabric.time_wording import utc
+from fabmon.fabric.time_wording import DAY_NS, SECOND_NS, utc
 from fabmon.fabric.wording import attach_units
 
 _VOID = frozenset({"meta", "br", "hr", "circle", "line", "path", "polyline", "rect"})
@@ -78,13 +78,13 @@ def time_position(time_ns: int, from_ns: int, until_ns: int) -> float:
 
 def time_grid(from_ns: int, until_ns: int, top: float, bottom: float) -> Markup:
     """Vertical lines at round times, with labels below; with dates where it is more than a day."""
-    is_dated = until_ns - from_ns > 86_400 * 10**9
+    is_dated = until_ns - from_ns > DAY_NS
     step_s = next(
         (s for s in _STEPS_S if (until_ns - from_ns) / 1e9 / s <= _MOST_LABELS), _STEPS_S[-1]
     )
     style = "%H:%M:%S" if step_s < 60 else "%H:%M" if step_s < 86_400 else "%m-%d"
     style = f"%m-%d {style}" if is_dated and step_s < 86_400 else style
-    step_ns = step_s * 1_000_000_000
+    step_ns = step_s * SECOND_NS
     at_ns = -(-from_ns // step_ns) * step_ns
     parts = []
     while at_ns <= until_ns:

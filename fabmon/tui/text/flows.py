@@ -21,8 +21,8 @@ from fabmon.fabric.flows.flow_table import FlowTable, ForwardedFlows
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import RAIL, Fabric, Port
+from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
-from fabmon.fabric.topology.leaves import NONE
 from fabmon.fabric.wording import RATE, plural
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text.draw_context import DrawContext

@@ -6,7 +6,7 @@ from functools import partial
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.time_wording import SECOND_NS, date_time, duration, time_of_day
+from fabmon.fabric.time_wording import DAY_NS, SECOND_NS, date_time, duration, time_of_day
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
 from fabmon.tui.keys import shown_key
@@ -18,8 +18,6 @@ from fabmon.tui.time.past_reader import RecordingAccess, RecordingContents, Repl
 from fabmon.tui.time.player import Player
 from fabmon.tui.widgets.lines import LineView, SeekRequested
 from fabmon.tui.widgets.prompts import Prompt
-
-_DAY_NS = 86_400 * SECOND_NS
 
 
 class TimeKeys(ScreenApp):
@@ -152,7 +150,7 @@ class TimeKeys(ScreenApp):
 
     def _parse_time(self, at_ns: int, recorded: RecordingContents, text: str) -> int | None:
         until_ns = self._newest_ns(recorded)
-        start_ns = recorded.start_ns or at_ns - _DAY_NS
+        start_ns = recorded.start_ns or at_ns - DAY_NS
         found = parse_time_near(text, at_ns, start_ns, until_ns, recorded.marks_ns())
         return found and found.end_ns
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK, UPLINK, Port
+from fabmon.fabric.pcie import NEAREST_FIRST
 from fabmon.fabric.wording import NO_BREAK_SPACE, per_second, percent
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import pcie_text
+from fabmon.tui.text.picture.canvas import SHARES
 
 _EVENTS = (
     ("errors", "errors"),
@@ -19,19 +21,17 @@ _EVENTS = (
     ("CNP", "cnp"),
     ("XOFF", "xoff"),
 )
-_SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall"))
 _SHOWN_ELSEWHERE = (
     *("kind", "line_rate_bps", "gid_prefix"),
     *("pcie_speed_gtps", "pcie_width", "pcie_max_speed_gtps", "pcie_max_width"),
 )
 """Facts that other columns and facts contain."""
-_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
 def congestion(ctx: DrawContext, row: int) -> list[tuple[str, str, float]]:
     """(name, value as text, value) of a port's errors, congestion and pause."""
     found = []
-    for names, formatted in ((_EVENTS, per_second), (_SHARES, percent)):
+    for names, formatted in ((_EVENTS, per_second), (SHARES, percent)):
         for name, column in names:
             value = float(ctx.snapshot.column(column)[row])
             found.append((name, formatted(value), value))
@@ -110,7 +110,7 @@ def _nearest(affinity: object) -> str:
     distances = {str(name): each for name, each in affinity.items() if isinstance(each, str)}
     if not distances:
         return ""
-    places = {each: place for place, each in enumerate(_NEAREST_FIRST)}
+    places = {each: place for place, each in enumerate(NEAREST_FIRST)}
     nearest = min(distances.values(), key=lambda each: places.get(each, len(places)))
     names = [name for name, each in distances.items() if each == nearest]
     return f"nearest NIC {' '.join(names)} ({nearest})"

@@ -32,7 +32,7 @@ from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.labels import port_state
 
 _EVENTS = (("ECN", "ecn"), ("CNP", "cnp"), ("errors", "errors"), ("drops", "drops"))
-_SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall"))
+SHARES = (("paused", "pause_rx"), ("pausing", "pause_tx"), ("stalled", "stall"))
 _IDLE = 0.02
 """Below this share of line rate a port is marked as idle."""
 _MOST_COLUMNS = 4
@@ -232,7 +232,7 @@ class Loads:
         `ECN 12.3 k/s  paused 8.10 %`.
         """
         notes: dict[int, list[str]] = {row: [] for row in self._rows}
-        for names, formatted in ((_EVENTS, per_second), (_SHARES, percent)):
+        for names, formatted in ((_EVENTS, per_second), (SHARES, percent)):
             for name, column in names:
                 for row, value in self._means(column).items():
                     if value > 0:
