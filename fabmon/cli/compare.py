@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.completion import complete_files
-from fabmon.cli.options import config_option, links_option, report_option
+from fabmon.cli.options import links_option, plain_session, report_option
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _SAME_RUN_NS = 60 * 1_000_000_000
 @click.argument("b", shell_complete=complete_files)
 @links_option
 @report_option
-@config_option
-def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | None) -> None:
+@plain_session
+def compare(a: str, b: str, links: tuple[str, ...], style: str, session: Session) -> None:
     """Test whether B differs from A by more than the noise: bandwidth and iterations.
 
     A and B are recordings. Each may also be a directory or a quoted pattern of several recordings:
@@ -35,18 +35,13 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, config: Path | N
     """
     from fabmon.analysis.fluctuation.comparison import compare as compare_runs
     from fabmon.report.comparison import comparison_table
-    from fabmon.session.printing import print_json, write_text
-    from fabmon.session.session import Session
+    from fabmon.session.printing import print_report
 
-    session = Session.load(config)
     runs = [_runs(session, text, links) for text in (a, b)]
     if links and not all(run.series for side in runs for run in side):
         raise UsageError(f"--links {' '.join(links)}: no rail and no switch port has such a name")
     found = compare_runs(*runs)
-    if style == "json":
-        print_json(found)
-    else:
-        write_text(comparison_table(found) + "\n")
+    print_report(style, found, lambda each: comparison_table(each) + "\n")
 
 
 def _runs(session: Session, text: str, links: Sequence[str]) -> list[StudiedRun]:

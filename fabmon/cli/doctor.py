@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fabmon.cli.options import (
     check_feeds,
-    config_option,
     host_option,
     hosts_option,
     match_option,
+    node_session,
     patience_option,
     prometheus_option,
     report_option,
-    ssh_config_option,
     token_option,
-    topology_option,
 )
 from fabmon.session.errors import Exit
+
+if TYPE_CHECKING:
+    from fabmon.session.session import Session
+
 
 _PATIENCE_S = 15.0
 
@@ -34,9 +37,7 @@ _PATIENCE_S = 15.0
 @token_option
 @report_option
 @patience_option(_PATIENCE_S)
-@topology_option
-@config_option
-@ssh_config_option
+@node_session
 def doctor(
     hosts: Path | None,
     nodesets: tuple[str, ...],
@@ -45,9 +46,7 @@ def doctor(
     token_file: Path | None,
     style: str,
     duration_s: float,
-    topologies: tuple[Path, ...],
-    config: Path | None,
-    ssh_config: Path | None,
+    session: Session,
 ) -> None:
     """Check what can be read on each node, and what is configured wrongly.
 
@@ -58,13 +57,10 @@ def doctor(
     """
     check_feeds(prometheus, matches, token_file)
     from fabmon.report.doctor import doctor_table
-    from fabmon.report.output import as_json
     from fabmon.session.node_queries import examine_nodes, examine_prometheus
     from fabmon.session.node_selection import selected_hosts
-    from fabmon.session.printing import log_to_stderr, status_of, write, write_text
-    from fabmon.session.session import Session
+    from fabmon.session.printing import log_to_stderr, print_report, status_of
 
-    session = Session.load(config, topologies, ssh_config)
     log_to_stderr(nodes=False)
     if prometheus is not None:
         from fabmon.session.presentation import RunOptions
@@ -80,10 +76,7 @@ def doctor(
     else:
         watched = selected_hosts(hosts, nodesets)
         record = asyncio.run(examine_nodes(session, watched, duration_s))
-    if style == "json":
-        write(as_json(record))
-    else:
-        write_text(doctor_table(record))
+    print_report(style, record, doctor_table)
     if record.nodes_up and record.to_fix:
         sys.exit(Exit.FIX_NEEDED)
     sys.exit(status_of(record.nodes_up, record.nodes_total))

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabmon.cli.options import (
     LineRate,
-    config_option,
     host_option,
+    node_session,
     parse_zone,
     patience_option,
     recording_option,
     redact_option,
     report_option,
-    ssh_config_option,
-    topology_option,
 )
+
+if TYPE_CHECKING:
+    from fabmon.session.session import Session
+
 
 _PATIENCE_S = 20.0
 
@@ -53,17 +55,13 @@ _PATIENCE_S = 20.0
     help="For nccl-tests: line rate of a NIC, as in 400G.  [default: that of the nodes]",
 )
 @patience_option(_PATIENCE_S)
-@topology_option
+@node_session
 @report_option
 @redact_option
-@config_option
-@ssh_config_option
 def explain(
     tz: str | None,
-    topologies: tuple[Path, ...],
     style: str,
-    config: Path | None,
-    ssh_config: Path | None,
+    session: Session,
     **given: Any,
 ) -> None:
     """Explain logs of NCCL, PyTorch and nccl-tests: which ranks, NICs and links failed.
@@ -81,20 +79,14 @@ def explain(
     """
     from fabmon.report.explain_conclusions import NOT_UNDERSTOOD, WRONG
     from fabmon.report.explain_table import explain_table
-    from fabmon.report.output import as_json
     from fabmon.session.errors import Exit
     from fabmon.session.explain_run import ExplainOptions
     from fabmon.session.explain_run import explain as explain_logs
-    from fabmon.session.printing import log_to_stderr, write, write_text
-    from fabmon.session.session import Session
+    from fabmon.session.printing import log_to_stderr, print_report
 
     zone = None if tz is None else parse_zone(tz)
-    session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
     options = ExplainOptions(**given, zone=zone)
     record = explain_logs(session, options)
-    if style == "json":
-        write(as_json(record))
-    else:
-        write_text(explain_table(record))
+    print_report(style, record, explain_table)
     sys.exit({WRONG: Exit.FIX_NEEDED, NOT_UNDERSTOOD: Exit.NOT_UNDERSTOOD}.get(record.result, 0))

@@ -10,9 +10,9 @@ from typing import IO, TYPE_CHECKING, Protocol
 import click
 
 from fabmon.cli.options import (
-    config_option,
     from_option,
     output_option,
+    plain_session,
     recordings_argument,
     redact_option,
     to_option,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fabmon.fabric.filter import LinkSelection, Mask
     from fabmon.fabric.snapshot import Snapshot
     from fabmon.session.replay_run import PlayedRange
+    from fabmon.session.session import Session
 
 _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
 
@@ -49,7 +50,7 @@ _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
     " that matches any filter is exported.",
 )
 @redact_option
-@config_option
+@plain_session
 def export(
     files: tuple[Path, ...],
     style: str,
@@ -58,7 +59,7 @@ def export(
     to: str | None,
     filters: tuple[str, ...],
     redact: bool,
-    config: Path | None,
+    session: Session,
 ) -> None:
     """Convert recordings for other tools.
 
@@ -72,15 +73,13 @@ def export(
         open_recordings,
         whole_range,
     )
-    from fabmon.session.session import Session
 
-    loaded = Session.load(config)
     if style == "parquet":
         _need_pyarrow()
         if path is None:
             raise UsageError("--format parquet: name a file with -o")
     with open_recordings(files) as timeline:
-        session = loaded.for_recording(timeline, redact)
+        session = session.for_recording(timeline, redact)
         try:
             links = LinkSelection(filters, session.redactor)
             if style == "openmetrics":

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fabmon.cli.options import (
-    config_option,
     host_option,
     hosts_option,
+    node_session,
     patience_option,
     report_option,
     sflow_option,
-    ssh_config_option,
-    topology_option,
 )
+
+if TYPE_CHECKING:
+    from fabmon.session.session import Session
+
 
 _PATIENCE_S = 20.0
 
@@ -28,18 +31,14 @@ _PATIENCE_S = 20.0
 @sflow_option
 @report_option
 @patience_option(_PATIENCE_S)
-@topology_option
-@config_option
-@ssh_config_option
+@node_session
 def flows(
     hosts: Path | None,
     nodesets: tuple[str, ...],
     sflow: str | None,
     style: str,
     duration_s: float,
-    topologies: tuple[Path, ...],
-    config: Path | None,
-    ssh_config: Path | None,
+    session: Session,
 ) -> None:
     """List RDMA connections: every connected queue pair and its remote queue pair.
 
@@ -51,20 +50,14 @@ def flows(
     """
     from fabmon.fabric.tick import NodeState
     from fabmon.report.flows import flows_record, flows_table
-    from fabmon.report.output import as_json
     from fabmon.session.node_queries import collect_queue_pairs, receives_sflow
     from fabmon.session.node_selection import selected_hosts
-    from fabmon.session.printing import log_to_stderr, status_of, write, write_text
-    from fabmon.session.session import Session
+    from fabmon.session.printing import log_to_stderr, print_report, status_of
 
-    session = Session.load(config, topologies, ssh_config)
     log_to_stderr(nodes=False)
     watched = selected_hosts(hosts, nodesets)
     snapshot = asyncio.run(collect_queue_pairs(session, watched, duration_s, sflow))
     record = flows_record(snapshot, receives_sflow=receives_sflow(watched, sflow))
-    if style == "json":
-        write(as_json(record))
-    else:
-        write_text(flows_table(record))
+    print_report(style, record, flows_table)
     up = sum(status.state is NodeState.UP for status in snapshot.statuses.values())
     sys.exit(status_of(up, len(snapshot.statuses)))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fabmon.cli.options import (
-    config_option,
     from_option,
     links_option,
     parse_zone,
+    plain_session,
     recordings_argument,
     report_option,
     to_option,
 )
 from fabmon.session.errors import UsageError
+
+if TYPE_CHECKING:
+    from fabmon.session.session import Session
 
 
 @click.command()
@@ -41,7 +45,7 @@ from fabmon.session.errors import UsageError
     help="Time zone of the hours: Europe/Berlin or +2.",
 )
 @report_option
-@config_option
+@plain_session
 def fluctuate(
     files: tuple[Path, ...],
     from_: str | None,
@@ -51,7 +55,7 @@ def fluctuate(
     mine: str | None,
     tz: str,
     style: str,
-    config: Path | None,
+    session: Session,
 ) -> None:
     """Show how steady bandwidth was: median, 5th and 95th percentile, variation, steps and drift.
 
@@ -59,16 +63,14 @@ def fluctuate(
     timeline. Every sample is read: a day of 64 nodes takes about a minute. Times are as for replay.
     """
     from fabmon.report.fluctuation import fluctuation_table, stepped_kinds
-    from fabmon.session.printing import print_json, write_text
+    from fabmon.session.printing import print_report
     from fabmon.session.replay_run import (
         open_recordings,
         study_progress,
         study_range,
         whole_range,
     )
-    from fabmon.session.session import Session
 
-    session = Session.load(config)
     ours = None if mine is None else _hosts(mine)
     with open_recordings(files) as timeline:
         begin, end = whole_range(timeline, from_, to)
@@ -82,10 +84,7 @@ def fluctuate(
             found = study.result(on_progress=report)
         else:
             found = study.result(stepped_kinds(by), report)
-    if style == "json":
-        print_json(found)
-    else:
-        write_text(fluctuation_table(found, by) + "\n")
+    print_report(style, found, lambda each: fluctuation_table(each, by) + "\n")
 
 
 def _hosts(text: str) -> frozenset[str]:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fabmon.cli.options import config_option, redact_option, topology_option
+from fabmon.cli.options import recording_session, redact_option
 from fabmon.cli.query import socket_option
+
+if TYPE_CHECKING:
+    from fabmon.session.session import Session
 
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
 @socket_option
 @redact_option
-@topology_option
-@config_option
+@recording_session
 def mcp(
     files: tuple[Path, ...],
     socket: Path | None,
     redact: bool,
-    topologies: tuple[Path, ...],
-    config: Path | None,
+    session: Session,
 ) -> None:
     """Answer an assistant's questions: an MCP server on standard input and output.
 
@@ -32,7 +34,6 @@ def mcp(
     """
     from fabmon.session.printing import log_to_stderr
     from fabmon.session.query_run import serve_mcp
-    from fabmon.session.session import Session
 
     log_to_stderr()
-    asyncio.run(serve_mcp(Session.load(config, topologies), files, socket, redact))
+    asyncio.run(serve_mcp(session, files, socket, redact))

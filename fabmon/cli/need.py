@@ -79,9 +79,8 @@ def need(
     no node.
     """
     from fabmon.analysis.iteration.model_arithmetic import expected_traffic
-    from fabmon.report.output import as_json
     from fabmon.report.requirement import requirement_record, requirement_table
-    from fabmon.session.printing import write, write_text
+    from fabmon.session.printing import print_report
 
     if hints is None:
         raise UsageError("need: describe the model with --params and --dp, as in --params 70e9")
@@ -94,10 +93,7 @@ def need(
     job = _recorded(recordings, hints, config) if recordings else None
     computing = _computing(due, compute_s, mfu, job)
     record = requirement_record(hints, rails, line_rate, computing, job)
-    if style == "json":
-        write(as_json(record))
-    else:
-        write_text(requirement_table(record))
+    print_report(style, record, requirement_table)
 
 
 def _computing(

@@ -170,6 +170,34 @@ topology_option = click.option(
     help="How the fabric is cabled: TOML, CSV, Slurm topology.conf, ibnetdiscover output or NCCL"
     " XML. May be repeated.",
 )
+
+
+def session_options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., None]], Any]:
+    """Some of the options above, in the help's order, as one argument `session`."""
+
+    def decorated(command: Callable[..., None]) -> Any:
+        @functools.wraps(command)
+        def with_session(
+            config: Path | None,
+            topologies: tuple[Path, ...] = (),
+            ssh_config: Path | None = None,
+            **rest: Any,
+        ) -> None:
+            from fabmon.session.session import Session
+
+            command(session=Session.load(config, topologies, ssh_config), **rest)
+
+        made: Any = with_session
+        for option in reversed(options):
+            made = option(made)
+        return made
+
+    return decorated
+
+
+node_session = session_options(topology_option, config_option, ssh_config_option)
+recording_session = session_options(topology_option, config_option)
+plain_session = session_options(config_option)
 interval_option = click.option(
     "--interval",
     "interval_s",

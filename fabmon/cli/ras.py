@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabmon.cli.options import (
-    config_option,
+    node_session,
     parse_zone,
     patience_option,
     recording_option,
     redact_option,
     report_option,
-    ssh_config_option,
-    topology_option,
 )
 from fabmon.session.errors import Exit
+
+if TYPE_CHECKING:
+    from fabmon.session.session import Session
+
 
 _PATIENCE_S = 20.0
 
@@ -71,17 +73,13 @@ _PATIENCE_S = 20.0
     help="Hosts file: how HOST is reached; the nodes are asked for ports, addresses and cables.",
 )
 @patience_option(_PATIENCE_S)
-@topology_option
+@node_session
 @report_option
 @redact_option
-@config_option
-@ssh_config_option
 def ras(
     tz: str | None,
-    topologies: tuple[Path, ...],
     style: str,
-    config: Path | None,
-    ssh_config: Path | None,
+    session: Session,
     **given: Any,
 ) -> None:
     """Show which ranks of a job are late or dead, by NCCL's RAS.
@@ -99,15 +97,12 @@ def ras(
     compared with the one before. Exit status 5: a rank is dead, does not answer or has failed, or
     nothing moves.
     """
-    from fabmon.report.output import as_json
     from fabmon.report.ras_table import ras_table
-    from fabmon.session.printing import log_to_stderr, write, write_text
+    from fabmon.session.printing import log_to_stderr, print_report
     from fabmon.session.ras_run import RasOptions, RasUnreachable
     from fabmon.session.ras_run import ras as ask_ras
-    from fabmon.session.session import Session
 
     zone = None if tz is None else parse_zone(tz)
-    session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
     options = RasOptions(**given, zone=zone)
     try:
@@ -115,8 +110,5 @@ def ras(
     except RasUnreachable as error:
         click.echo(f"fabmon: {error}", err=True)
         sys.exit(Exit.NO_NODE)
-    if style == "json":
-        write(as_json(record))
-    else:
-        write_text(ras_table(record))
+    print_report(style, record, ras_table)
     sys.exit(code)

@@ -11,21 +11,20 @@ import click
 
 from fabmon.cli.options import (
     NEW_FILE,
-    config_option,
     duration_option,
     host_option,
     hosts_option,
     inspector_option,
     interval_option,
     job_options,
+    node_session,
     sflow_option,
-    ssh_config_option,
-    topology_option,
 )
 from fabmon.session.errors import Exit
 
 if TYPE_CHECKING:
     from fabmon.fabric.jobs.job import JobFilter
+    from fabmon.session.session import Session
 
 
 @click.command()
@@ -48,9 +47,7 @@ if TYPE_CHECKING:
     " total size (50GB).",
 )
 @interval_option
-@topology_option
-@config_option
-@ssh_config_option
+@node_session
 def record(
     hosts: Path | None,
     nodesets: tuple[str, ...],
@@ -62,9 +59,7 @@ def record(
     rotate: str | None,
     keep: str | None,
     interval_s: float | None,
-    topologies: tuple[Path, ...],
-    config: Path | None,
-    ssh_config: Path | None,
+    session: Session,
 ) -> None:
     """Record without a screen.
 
@@ -76,10 +71,8 @@ def record(
     from fabmon.session.node_selection import select_nodes
     from fabmon.session.printing import log_to_stderr
     from fabmon.session.recorder_setup import describe_status, recorder_for, rotation_of
-    from fabmon.session.session import Session
     from fabmon.session.watch_run import record_nodes
 
-    session = Session.load(config, topologies, ssh_config)
     selection = select_nodes(hosts, nodesets, jobs, job_sources(session))
     interval_s = interval_s or session.settings.interval_s
     log_to_stderr()

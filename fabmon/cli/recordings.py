@@ -10,8 +10,8 @@ import click
 
 from fabmon.cli.options import (
     NEW_FILE,
-    config_option,
     from_option,
+    plain_session,
     recordings_argument,
     redact_option,
     to_option,
@@ -22,6 +22,7 @@ from fabmon.session.errors import Exit, UsageError, cannot_write
 
 if TYPE_CHECKING:
     from fabmon.recording.reading.reader import Recording
+    from fabmon.session.session import Session
 
 
 @click.command()
@@ -37,13 +38,14 @@ if TYPE_CHECKING:
 def info(files: tuple[Path, ...], style: str) -> None:
     """Show what recordings contain: times, nodes, size, findings and bookmarks."""
     from fabmon.recording.reading.summary import summarise
-    from fabmon.session.printing import print_json
+    from fabmon.report.output import as_json
+    from fabmon.session.printing import write
     from fabmon.session.replay_run import open_recordings
 
     with open_recordings(files) as timeline:
         found = [summarise(each) for each in timeline.files]
     if style == "json":
-        print_json(found)
+        write(as_json(found))
     else:
         print("\n\n".join(each.text() for each in found))
 
@@ -74,26 +76,24 @@ def verify(files: tuple[Path, ...]) -> None:
 @to_option
 @redact_option
 @click.option("-o", "--output", type=NEW_FILE, required=True, help="The file to create.")
-@config_option
+@plain_session
 def cut(
     files: tuple[Path, ...],
     from_: str | None,
     to: str | None,
     redact: bool,
     output: Path,
-    config: Path | None,
+    session: Session,
 ) -> None:
     """Copy a part of some recordings to a new recording."""
     from fabmon.recording.reading.reader import Recording
     from fabmon.recording.writing.cut import copy_range
     from fabmon.session.printing import print_written, progress
     from fabmon.session.replay_run import open_recordings, whole_range
-    from fabmon.session.session import Session
 
-    loaded = Session.load(config)
     with open_recordings(files) as timeline:
         begin, end = whole_range(timeline, from_, to)
-        session = loaded.for_recording(timeline, redact)
+        session = session.for_recording(timeline, redact)
         snapshot_of = session.recorded_history(timeline).accept
         copying = copy_range(timeline, output, begin, end, snapshot_of, session.redactor)
         try:

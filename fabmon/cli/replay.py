@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fabmon.cli.options import (
     check_style,
     color_option,
-    config_option,
     from_option,
     once_option,
     optional_recordings_argument,
+    recording_session,
     redact_option,
     theme_option,
     to_option,
-    topology_option,
 )
 from fabmon.session.errors import UsageError
+
+if TYPE_CHECKING:
+    from fabmon.session.session import Session
 
 
 @click.command()
@@ -55,8 +58,7 @@ from fabmon.session.errors import UsageError
 @color_option
 @theme_option
 @redact_option
-@topology_option
-@config_option
+@recording_session
 def replay(
     files: tuple[Path, ...],
     at: str | None,
@@ -70,8 +72,7 @@ def replay(
     color: str | None,
     theme: str | None,
     redact: bool,
-    topologies: tuple[Path, ...],
-    config: Path | None,
+    session: Session,
 ) -> None:
     """Replay recordings. Several files, or a directory of them, are one timeline.
 
@@ -94,9 +95,7 @@ def replay(
     pace = _speed(speed)
     from fabmon.session.replay_run import ReplayOptions
     from fabmon.session.replay_run import replay as run_replay
-    from fabmon.session.session import Session
 
-    session = Session.load(config, topologies)
     if model_at is not None:
         from fabmon.session.model_run import print_model
 

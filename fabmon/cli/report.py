@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
-    config_option,
     from_option,
     output_option,
+    recording_session,
     recordings_argument,
     redact_option,
     to_option,
-    topology_option,
 )
 
 if TYPE_CHECKING:
     from fabmon.recording.reading.timeline import Timeline
     from fabmon.report.page.page import ReportSource
+    from fabmon.session.session import Session
 
 _LEAD_S = 120.0
 """Played before --from, so that findings that began earlier are detected."""
@@ -31,16 +31,14 @@ _LEAD_S = 120.0
 @from_option
 @to_option
 @redact_option
-@topology_option
-@config_option
+@recording_session
 def report(
     files: tuple[Path, ...],
     path: Path | None,
     from_: str | None,
     to: str | None,
     redact: bool,
-    topologies: tuple[Path, ...],
-    config: Path | None,
+    session: Session,
 ) -> None:
     """Make an HTML page of recordings: findings and their causes, links over time, the fabric.
 
@@ -56,12 +54,10 @@ def report(
         study_range,
         whole_range,
     )
-    from fabmon.session.session import Session
 
-    loaded = Session.load(config, topologies)
     with open_recordings(files) as timeline:
         begin, end = whole_range(timeline, from_, to)
-        session = loaded.for_recording(timeline, redact)
+        session = session.for_recording(timeline, redact)
         with output(path) as stream:
             study = study_range(session, timeline, begin, end)
             with study_progress(timeline.files[0].path.name) as studied:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fabmon.cli.completion import complete_nodes
-from fabmon.cli.options import (
-    config_option,
-    host_option,
-    hosts_option,
-    report_option,
-    ssh_config_option,
-    topology_option,
-)
+from fabmon.cli.options import host_option, hosts_option, node_session, report_option
 from fabmon.session.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from fabmon.session.session import Session
 
 
 @click.command()
@@ -61,9 +58,7 @@ from fabmon.session.errors import Exit, UsageError
     help="Maximum number of hops.",
 )
 @report_option
-@topology_option
-@config_option
-@ssh_config_option
+@node_session
 def trace(
     src: str,
     dst: str,
@@ -76,9 +71,7 @@ def trace(
     probes: int,
     max_hops: int,
     style: str,
-    topologies: tuple[Path, ...],
-    config: Path | None,
-    ssh_config: Path | None,
+    session: Session,
 ) -> None:
     """Show which switches and links flows cross from host A to host B.
 
@@ -101,9 +94,7 @@ def trace(
         traced_hosts,
     )
     from fabmon.session.printing import log_to_stderr, write, write_text
-    from fabmon.session.session import Session
 
-    session = Session.load(config, topologies, ssh_config)
     log_to_stderr()
     watched = traced_hosts(selected_hosts(hosts, nodesets), src, dst)
     if len(set(sports)) > MAX_SPORTS:

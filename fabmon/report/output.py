@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 
-def as_json(record: msgspec.Struct) -> bytes:
-    """A record as indented JSON with a last newline."""
+def as_json(record: object) -> bytes:
+    """A record, or several, as indented JSON with a last newline."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 
 

@@ -13,9 +13,8 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from traceback import extract_tb
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-import msgspec
 import numpy as np
 
 from fabmon.alerts.errors import ALERTS_LOG
@@ -27,10 +26,12 @@ from fabmon.fabric.time_wording import date_time, duration
 from fabmon.fabric.wording import byte_count, file_error
 from fabmon.feeds.log_digest import NODES_LOG, SSH_LOG
 from fabmon.private_files import new_file
-from fabmon.report.output import folded
+from fabmon.report.output import as_json, folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
+
+_Record = TypeVar("_Record")
 
 _ONCE_S = 15.0
 """How long `--once` waits for the last node without --duration."""
@@ -251,9 +252,12 @@ def redacted_log(redactor: Redactor | None) -> Iterator[None]:
         logging.setLogRecordFactory(make_record)
 
 
-def print_json(value: object) -> None:
-    """Print a struct as indented JSON."""
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+def print_report(style: str, record: _Record, table: Callable[[_Record], str]) -> None:
+    """Print a record: as indented JSON for programs (`json`), else as its table for people."""
+    if style == "json":
+        write(as_json(record))
+    else:
+        write_text(table(record))
 
 
 def write(data: bytes) -> bool:
