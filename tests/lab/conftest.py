@@ -10,6 +10,8 @@ from tests.lab import Lab
 from tests.requirements import need_command, need_path, need_root
 
 SEED = "/proc/sys/net/ipv4/fib_multipath_hash_seed"
+_RATE_MBPS = 20
+"""Every packet costs CPU time at each of its hops, and several labs run beside each other."""
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +32,8 @@ def lab_parts() -> None:
 
 @pytest.fixture(scope="session")
 def shared_lab(lab_parts: None) -> Iterator[Lab]:
-    """The lab of the session: 4 spines, 2 leaves, 4 hosts a leaf, 100 Mb/s."""
-    with Lab(spines=4, leaves=2, hosts_per_leaf=4, rate_mbps=100) as built:
+    """The lab of the session: 4 spines, 2 leaves, 4 hosts a leaf."""
+    with Lab(spines=4, leaves=2, hosts_per_leaf=4, rate_mbps=_RATE_MBPS) as built:
         yield built
 
 

@@ -198,18 +198,20 @@ class Lab(Nodes):
         return flow
 
     def collide(
-        self, leaf: str = "leaf1", uplink: str = "up3", mbps: float = 80, count: int = 2
+        self, leaf: str = "leaf1", uplink: str = "up3", share: float = 0.8, count: int = 2
     ) -> list[Flow]:
-        """`count` elephants of `mbps` each, from different hosts of `leaf`, on one uplink."""
-        return patterns.collide(self, leaf, uplink, mbps, count)
+        """`count` elephants from different hosts of `leaf` on one uplink, each with this `share` of
+        line rate."""
+        return patterns.collide(self, leaf, uplink, share * self.rate_mbps, count)
 
-    def spread(self, mbps: float = 50, leaf: str = "leaf1") -> list[Flow]:
-        """One elephant of `mbps` on each uplink of `leaf`, each from a host of its own."""
-        return patterns.spread(self, leaf, mbps)
+    def spread(self, share: float = 0.5, leaf: str = "leaf1") -> list[Flow]:
+        """One elephant of this `share` of line rate on each uplink of `leaf`, each from a host of
+        its own."""
+        return patterns.spread(self, leaf, share * self.rate_mbps)
 
-    def incast(self, dst: str = "gpu001", mbps: float = 60, count: int = 3) -> list[Flow]:
-        """`count` elephants of `mbps` from different hosts into one."""
-        return patterns.incast(self, dst, mbps, count)
+    def incast(self, dst: str = "gpu001", share: float = 0.6, count: int = 3) -> list[Flow]:
+        """`count` elephants of this `share` of line rate from different hosts into one."""
+        return patterns.incast(self, dst, share * self.rate_mbps, count)
 
     def stop_traffic(self) -> None:
         """Stop every flow this lab started."""

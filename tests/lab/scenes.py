@@ -16,8 +16,8 @@ from tests.lab.traffic import Flow
 if TYPE_CHECKING:
     from tests.lab.fabric import Lab
 
-TRAINING_MBPS = 55
-"""Rate of one training flow: two of them on one 100 Mb/s uplink are too many."""
+TRAINING_SHARE = 0.55
+"""Of line rate, that a training flow sends: two of them on one uplink are too many."""
 
 ON_S = 3.0
 OFF_S = 1.0
@@ -44,7 +44,7 @@ class Training:
         if len(forward) > 1:
             moved = forward[1]
             target = forward[2 % len(forward)].uplink
-            detour = lab.plan_flow(moved.src, moved.dst, target, TRAINING_MBPS)
+            detour = lab.plan_flow(moved.src, moved.dst, target, TRAINING_SHARE * lab.rate_mbps)
             self.uneven = [detour if flow is moved else flow for flow in self.even]
         self.problems: list[str] = []
 
@@ -71,7 +71,8 @@ class Training:
 def _one_each(lab: Lab, leaf: str) -> list[Flow]:
     """A planned flow for each host of `leaf` that can have an uplink of its own."""
     ends = zip(patterns.pairs(lab, leaf), lab.layout.uplinks(leaf), strict=False)
-    return [lab.plan_flow(src, dst, uplink, TRAINING_MBPS) for (src, dst), uplink in ends]
+    mbps = TRAINING_SHARE * lab.rate_mbps
+    return [lab.plan_flow(src, dst, uplink, mbps) for (src, dst), uplink in ends]
 
 
 @contextmanager
@@ -107,7 +108,7 @@ def scene(lab: Lab, name: str) -> Iterator[None]:
     """Have the traffic called `name` (one of `SCENES`) go on inside the block."""
     beginnings: dict[str, Callable[[], object]] = {
         "collision": lambda: lab.collide("leaf1", lab.layout.uplinks("leaf1")[:3][-1]),
-        "spread": lambda: lab.spread(TRAINING_MBPS),
+        "spread": lambda: lab.spread(TRAINING_SHARE),
         "none": lambda: None,
     }
     with _mixed(lab) if name == "mixed" else _steady(lab, beginnings[name]):

@@ -14,9 +14,10 @@ _PATIENCE_S = 240.0
 """For a notification, which comes 5 s after the beginning of a collision, and 25 s after its end,
 where nothing else runs."""
 
-_FLOW_MBPS = 70
-"""Of each of the two flows on a link of 100 Mb/s. A sender that had no CPU for a while sends faster
-after it: one that reaches its line rate shows no loss before the link is full for ten seconds."""
+_SHARE = 0.7
+"""Of line rate, that each of the two flows on a link sends. A sender that had no CPU for a while
+sends faster after it: one that reaches its line rate shows no loss before the link is full for ten
+seconds."""
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -33,10 +34,10 @@ def test_a_collision_is_notified_once_through_restarts_of_both_sides(lab: Lab) -
     need_command("prometheus-alertmanager", "prometheus-alertmanager")
     with Alerting(lab) as alerting:
         alerting.until(lambda event: "all_up" in event, _PATIENCE_S)
-        lab.spread(20, "leaf2")
+        lab.spread(0.2, "leaf2")
         time.sleep(5)
         begun_s = time.monotonic()
-        flows = lab.collide("leaf1", "up3", mbps=_FLOW_MBPS)
+        flows = lab.collide("leaf1", "up3", _SHARE)
         fired = alerting.until(lambda event: event.get("status") == "firing", _PATIENCE_S)
         for command in ("kill-watch", "kill-watch", "restart-alertmanager"):
             alerting.carry_out(command)

@@ -30,7 +30,9 @@ def watch(lab: Lab) -> Iterator[Watch]:
         yield running
 
 
-def test_every_node_and_port_is_seen_with_its_role_and_its_cable_order(watch: Watch) -> None:
+def test_every_node_and_port_is_seen_with_its_role_and_its_cable_order(
+    lab: Lab, watch: Watch
+) -> None:
     tick = watch.until_all_up()
     assert tick["nodes_total"] == NODES
     roles = [link["role"] for link in tick["links"]]
@@ -40,14 +42,14 @@ def test_every_node_and_port_is_seen_with_its_role_and_its_cable_order(watch: Wa
     assert roles.count("uplink") == 8
     nodes = list(dict.fromkeys(link["node"] for link in tick["links"]))
     assert nodes[:6] == ["leaf1", "gpu001", "gpu002", "gpu003", "gpu004", "leaf2"]
-    assert {link["speed_bps"] for link in tick["links"]} == {100e6}
+    assert {link["speed_bps"] for link in tick["links"]} == {lab.rate_mbps * 1e6}
 
 
 def test_rates_agree_with_the_kernel_over_ten_seconds(lab: Lab, watch: Watch) -> None:
     """On every fabric port that carries traffic, in both directions. A busy machine delays senders,
     and the ten seconds of fabmon are not quite those of the counters."""
-    lab.spread(mbps=40)
-    lab.elephant("gpu005", "gpu002", "up2", 55)
+    lab.spread(0.4)
+    lab.elephant("gpu005", "gpu002", "up2", 0.55 * lab.rate_mbps)
     time.sleep(2)
     nodes = sorted({link["node"] for link in watch.ticks()[-1]["links"]})
     ports = [
@@ -83,7 +85,7 @@ def test_rates_agree_with_the_kernel_over_ten_seconds(lab: Lab, watch: Watch) ->
 
 def test_a_collision_is_flagged_rightly(lab: Lab, watch: Watch) -> None:
     """After how many ticks, is in tests/scenario/goldens."""
-    lab.collide("leaf1", "up3", mbps=80)
+    lab.collide("leaf1", "up3")
     finding = watch.until(lambda line: line["type"] == "finding")
     assert (finding["change"], finding["cause"]) == ("open", "ecmp_collision")
     assert finding["subject"] == "leaf1/up3"
@@ -95,7 +97,7 @@ def test_a_collision_is_flagged_rightly(lab: Lab, watch: Watch) -> None:
 def test_a_collision_on_a_leaf_with_plain_multipath_routes_is_seen_too(
     lab: Lab, watch: Watch
 ) -> None:
-    lab.collide("leaf2", "up1", mbps=70)
+    lab.collide("leaf2", "up1", 0.7)
     finding = watch.until(lambda line: line["type"] == "finding")
     assert (finding["cause"], finding["subject"]) == ("ecmp_collision", "leaf2/up1")
 

@@ -70,8 +70,8 @@ def test_ssh_by_address_passes_known_hosts_without_the_config(lab: Lab) -> None:
 def test_hosts_file_has_a_line_for_every_node(lab: Lab) -> None:
     lines = lab.hosts_file.read_text().splitlines()[1:]
     assert [line.split()[0] for line in lines] == list(lab.layout.nodes)
-    assert f"gpu001 address=10.99.0.11 user={lab.user} speed=100M" in lines
-    assert f"leaf1 address=10.99.0.19 user={lab.user} role=switch speed=100M" in lines
+    assert f"gpu001 address=10.99.0.11 user={lab.user} speed={lab.rate_mbps:g}M" in lines
+    assert f"leaf1 address=10.99.0.19 user={lab.user} role=switch speed={lab.rate_mbps:g}M" in lines
 
 
 def test_ssh_does_not_cross_the_fabric(lab: Lab) -> None:
@@ -140,25 +140,29 @@ def test_collide_fills_one_uplink_and_nothing_else(lab: Lab, leaf: str, uplink: 
     flows = lab.collide(leaf, uplink)
     assert {flow.uplink for flow in flows} == {uplink}
     assert len({flow.src for flow in flows}) == len({flow.dst for flow in flows}) == 2
-    until_near(lambda: uplink_rates(lab, leaf, 2.0)[uplink], 100.0)
+    until_near(lambda: uplink_rates(lab, leaf, 2.0)[uplink], lab.rate_mbps)
     rates = uplink_rates(lab, leaf, 2.0)
     rates.pop(uplink)
     assert max(rates.values()) < QUIET_MBPS
     deadline_s = time.monotonic() + PATIENCE_S
-    while min(received := [lab.measure(flow.dst, 0.5)["eth0"][1] for flow in flows]) <= 20:
+    while (
+        min(received := [lab.measure(flow.dst, 0.5)["eth0"][1] for flow in flows])
+        <= lab.rate_mbps / 5
+    ):
         assert time.monotonic() < deadline_s, received
 
 
 @pytest.mark.parametrize("leaf", ["leaf1", "leaf2"])
 def test_spread_is_even(lab: Lab, leaf: str) -> None:
-    flows = lab.spread(50, leaf)
+    flows = lab.spread(0.5, leaf)
     assert len(flows) == 4
-    until_near(lambda: uplink_rates(lab, leaf, 2.0), dict.fromkeys(lab.layout.uplinks(leaf), 50.0))
+    wanted = dict.fromkeys(lab.layout.uplinks(leaf), 0.5 * lab.rate_mbps)
+    until_near(lambda: uplink_rates(lab, leaf, 2.0), wanted)
 
 
 def test_both_directions_at_once(lab: Lab) -> None:
-    lab.spread(40, "leaf1")
-    lab.spread(30, "leaf2")
+    lab.spread(0.4, "leaf1")
+    lab.spread(0.3, "leaf2")
     uplinks = lab.layout.uplinks("leaf1")
 
     def measure() -> list[float]:
@@ -168,31 +172,33 @@ def test_both_directions_at_once(lab: Lab) -> None:
             *(rates[uplink][1] for uplink in uplinks),
         ]
 
-    until_near(measure, [40.0] * len(uplinks) + [30.0] * len(uplinks))
+    wanted = [0.4 * lab.rate_mbps] * len(uplinks) + [0.3 * lab.rate_mbps] * len(uplinks)
+    until_near(measure, wanted)
 
 
 def test_incast_fills_the_last_hop(lab: Lab) -> None:
-    lab.incast("gpu002", mbps=60, count=3)
-    until_near(lambda: lab.measure("gpu002", 2.0)["eth0"][1], 100.0)
-    until(lambda: max(uplink_rates(lab, "leaf2", 1.0).values()) < 70, PATIENCE_S)
+    lab.incast("gpu002")
+    until_near(lambda: lab.measure("gpu002", 2.0)["eth0"][1], lab.rate_mbps)
+    most_mbps = 0.7 * lab.rate_mbps
+    until(lambda: max(uplink_rates(lab, "leaf2", 1.0).values()) < most_mbps, PATIENCE_S)
 
 
 def test_the_shaper_holds_the_line_rate(lab: Lab) -> None:
-    lab.elephant("gpu001", "gpu005", "up2", 150)
+    lab.elephant("gpu001", "gpu005", "up2", 1.5 * lab.rate_mbps)
     for node, port in (("gpu001", "eth0"), ("leaf1", "up2"), ("leaf2", "down1")):
-        until_near(partial(sent_mbps, lab, node, port), 100.0)
+        until_near(partial(sent_mbps, lab, node, port), lab.rate_mbps)
         rates = [sent_mbps(lab, node, port) for _ in range(3)]
         # A busy machine reads a counter some milliseconds later than it says.
-        assert min(rates) <= 100.2, (node, port)
-        assert max(rates) <= 103, (node, port)
+        assert min(rates) <= 1.002 * lab.rate_mbps, (node, port)
+        assert max(rates) <= 1.03 * lab.rate_mbps, (node, port)
 
 
 def test_a_port_can_be_slower(lab: Lab) -> None:
-    lab.elephant("gpu001", "gpu005", "up1", 50)
-    lab.set_rate("leaf1", "up1", 20)
+    lab.elephant("gpu001", "gpu005", "up1", 0.5 * lab.rate_mbps)
+    lab.set_rate("leaf1", "up1", 0.2 * lab.rate_mbps)
     try:
         lab.measure("leaf1", 0.5)  # The queue of before drains at the new rate.
-        until_near(lambda: uplink_rates(lab, "leaf1", 2.0)["up1"], 20.0)
+        until_near(lambda: uplink_rates(lab, "leaf1", 2.0)["up1"], 0.2 * lab.rate_mbps)
     finally:
         lab.set_rate("leaf1", "up1", lab.rate_mbps)
 
@@ -206,7 +212,7 @@ def test_routes_go_around_a_dead_link(lab: Lab, node: str, port: str) -> None:
             paths = lab.probe_uplinks(src, dst, sports, 7300)
             assert len(paths) == len(sports)
             assert set(paths.values()) == {"up1", "up3", "up4"}
-        flow = lab.elephant("gpu001", "gpu005", "up3", 20)
+        flow = lab.elephant("gpu001", "gpu005", "up3", 0.2 * lab.rate_mbps)
         assert flow.running
         with pytest.raises(LabError, match="up2"):
             lab.find_sport("gpu001", "gpu005", 7300, "up2")
@@ -218,11 +224,11 @@ def test_routes_go_around_a_dead_link(lab: Lab, node: str, port: str) -> None:
 
 
 def test_a_stopped_flow_is_silent_and_can_resume_if_paused(lab: Lab) -> None:
-    flow = lab.elephant("gpu003", "gpu007", "up4", 50)
+    flow = lab.elephant("gpu003", "gpu007", "up4", 0.5 * lab.rate_mbps)
     flow.pause()
     assert lab.measure("gpu003", 0.5)["eth0"][0] < QUIET_MBPS
     flow.start()
-    until_near(lambda: uplink_rates(lab, "leaf1", 1.0)["up4"], 50.0)
+    until_near(lambda: uplink_rates(lab, "leaf1", 1.0)["up4"], 0.5 * lab.rate_mbps)
     flow.stop()
     assert not flow.running
 

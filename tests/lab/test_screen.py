@@ -33,7 +33,7 @@ def terminal(lab: Lab) -> Iterator[Tmux]:
 
 def test_a_collision_appears_with_its_link_and_is_explained(lab: Lab, terminal: Tmux) -> None:
     terminal.until(r"14/14 nodes")
-    lab.collide("leaf1", "up3", mbps=80)
+    lab.collide("leaf1", "up3")
     overview = terminal.until(r"▲ ECMP collision")
     assert "▲ 1 finding" in overview
     assert "leaf1 up3" in overview
@@ -55,7 +55,7 @@ def test_a_frozen_screen_says_so_and_lets_go(terminal: Tmux) -> None:
 def test_the_screen_goes_back_while_recording_goes_on(lab: Lab, terminal: Tmux) -> None:
     terminal.until(r"14/14 nodes")
     before = terminal.until(r"● LIVE [\d:]+Z +● REC")
-    lab.collide("leaf1", "up3", mbps=80)
+    lab.collide("leaf1", "up3")
     terminal.until(r"▲ 1 finding")
     live = re.search(r"LIVE ([\d:]+)Z", before)
     assert live is not None
