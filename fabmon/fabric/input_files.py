@@ -7,11 +7,20 @@ import os
 import select
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _WAIT_S = 10.0
 _CHUNK_BYTES = 1 << 20
+_MOST_SHOWN = 100
+"""Problems that a message has: a file of another kind has one in every line."""
+
+
+def problem_lines(filename: str, problems: Sequence[str]) -> str:
+    """The problems of a file, a line each: the first ones, and how many more there are."""
+    more = len(problems) - _MOST_SHOWN
+    rest = [f"{filename}: {more} more problems"] if more > 0 else []
+    return "\n".join([*problems[:_MOST_SHOWN], *rest])
 
 
 def read_input(

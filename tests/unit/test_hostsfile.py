@@ -245,6 +245,16 @@ def test_a_huge_range_is_refused_before_it_is_folded_out() -> None:
     assert "more than 65536 nodes" in complaint("a[1-1000]b[1-1000]")
 
 
+def test_a_file_that_is_wrong_in_every_line_is_no_flood() -> None:
+    lines = complaint("gpu1 nothing=1\n" * 100_000).splitlines()
+    assert len(lines) == 101
+    assert lines[-1] == "hosts.txt: 99900 more problems"
+
+
+def test_a_line_that_would_take_hours_is_refused() -> None:
+    assert "a line of more than 131072 characters" in complaint("gpu1," * 1_000_000 + "gpu1")
+
+
 @given(st.text(max_size=200))
 @settings(max_examples=300)
 def test_any_text_is_hosts_or_problems_that_lie_inside_it(text: str) -> None:

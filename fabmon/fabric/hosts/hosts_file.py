@@ -20,13 +20,15 @@ from typing import Any
 
 from fabmon.fabric.hosts import host_line, nodesets
 from fabmon.fabric.hosts.host_line import Bad, LineProblem, Speed, Word
-from fabmon.fabric.input_files import read_input
+from fabmon.fabric.input_files import problem_lines, read_input
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.names import is_loopback
 from fabmon.fabric.wire.messages import clean
 from fabmon.fabric.wording import file_error
 
 _MAX_BYTES = 16 * 1024 * 1024
+_MAX_LINE = 128 * 1024
+"""Characters of a line: 10,000 names. ClusterShell takes quadratic time, here up to 7 s."""
 
 _WITH_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<place>[^:]+)):(?P<port>\d{1,5})")
 
@@ -38,7 +40,7 @@ _SWITCHES = {
 
 
 class HostsFileError(Exception):
-    """The problems of a hosts file, in order; as text `file:line:column: what: fix`.
+    """The problems of a hosts file, in order; as text `file:line:column: what: fix`, a line each.
 
     A problem of the whole file, at line 0, has no line and column: `file: what: fix`.
     """
@@ -46,7 +48,7 @@ class HostsFileError(Exception):
     def __init__(self, filename: str, problems: Sequence[LineProblem]) -> None:
         self.filename = filename
         self.problems = tuple(sorted(problems))
-        super().__init__("\n".join(map(self._render, self.problems)))
+        super().__init__(problem_lines(filename, [*map(self._render, self.problems)]))
 
     def _render(self, problem: LineProblem) -> str:
         where = f":{problem.line}:{problem.column}" if problem.line else ""
@@ -123,6 +125,8 @@ def _entry(
         problems.append(LineProblem(number, bad.column, bad.text, bad.fix))
 
     try:
+        if len(line) > _MAX_LINE:
+            raise Bad(1, f"a line of more than {_MAX_LINE} characters", "write several lines")
         found = host_line.words(line)
     except Bad as bad:
         note(bad)

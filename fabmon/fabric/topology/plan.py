@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fabmon.fabric.input_files import problem_lines
 from fabmon.fabric.wire.messages import clean
 
 CONFIG = "config"
@@ -29,7 +30,8 @@ class TopologyError(Exception):
 
     def __init__(self, filename: str, problems: Sequence[PlanProblem]) -> None:
         self.problems = tuple(sorted(problems))
-        super().__init__("\n".join(self._render(clean(filename), each) for each in self.problems))
+        name = clean(filename)
+        super().__init__(problem_lines(name, [self._render(name, each) for each in self.problems]))
 
     @staticmethod
     def _render(filename: str, problem: PlanProblem) -> str:
