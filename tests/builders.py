@@ -20,8 +20,9 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import HOST, SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import WORD, Frame, Hello, Values, decode
+from fabmon.scenes.pipeline import Pipeline
 from fabmon.session.config import load
-from fabmon.session.session import Pipeline, Session
+from fabmon.session.session import Session
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_763_700_000 * SECOND_NS

@@ -86,7 +86,8 @@ class Duration(click.ParamType[float]):
 hosts_option = click.option(
     "--hosts",
     type=FILE,
-    help="Hosts file, with lines `NODESET [key=value ...]`.  [default: the nodes of this Slurm job, or this machine]",
+    help="Hosts file, with lines `NODESET [key=value ...]`.  [default: the nodes of this Slurm job,"
+    " or this machine]",
 )
 host_option = click.option(
     "--host",

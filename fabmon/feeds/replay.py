@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterator
 from typing import Self
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
-from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.feeds.ticks import Clock, RealClock, wait_for_any
+from fabmon.recording.reading.played_ticks import PlayedTicks
 from fabmon.recording.reading.timeline import Timeline
 
 _POLL_S = 0.25
@@ -21,9 +19,9 @@ class ReplayFeed:
 
     `speed` is recorded seconds per second and may be changed during replay; None is as fast as
     possible. A gap in the recording is shortened to `longest_wait_s`. A replay that starts within
-    the timeline begins with `primed` ticks that bring the history to its state at that time, so
-    that rates and states are known from the start. With `follow` the feed waits for more at the end
-    of a growing file, and ends only when the file has reached `until_ns`.
+    the timeline begins with the ticks that bring the history to its state at that time. With
+    `follow` the feed waits for more at the end of a growing file, and ends only when the file has
+    reached `until_ns`.
     """
 
     def __init__(
@@ -39,18 +37,14 @@ class ReplayFeed:
     ) -> None:
         self.speed = speed
         self._timeline = timeline
-        self._until_ns = LATEST_NS if until_ns is None else until_ns
+        self._ticks = PlayedTicks(timeline, from_ns, until_ns)
         self._longest_wait_s = longest_wait_s
         self._follow = follow
         self._clock = clock or RealClock()
         self._closed = asyncio.Event()
         self._last_ns = (from_ns or 0) - 1
         self._due_s: float | None = None
-        first = timeline.prime(from_ns) if from_ns is not None else []
-        self._unpaced = self.primed = len(first)
-        self._ticks: Iterator[Tick] = itertools.chain(
-            first, timeline.ticks(from_ns or 0, self._until_ns)
-        )
+        self._unpaced = self._ticks.primed
 
     @property
     def hosts(self) -> list[Host]:
@@ -78,17 +72,6 @@ class ReplayFeed:
             raise StopAsyncIteration
         return tick
 
-    def refresh(self) -> bool:
-        """Read what was written since; returns whether there was anything.
-
-        While a file grows its last ticks are replaced: they must be looked up again before more of
-        them are read.
-        """
-        if not self._timeline.refresh():
-            return False
-        self._ticks = self._timeline.ticks(self._last_ns + 1, self._until_ns)
-        return True
-
     async def aclose(self) -> None:
         """End the iteration."""
         self._closed.set()
@@ -98,12 +81,12 @@ class ReplayFeed:
             tick = next(self._ticks, None)
             if tick is not None or not self._follow:
                 return tick
-            if self._timeline.until_ns >= self._until_ns:
+            if self._timeline.until_ns >= self._ticks.until_ns:
                 return None
             await wait_for_any(self._clock, _POLL_S, self._closed)
             if self._closed.is_set():
                 return None
-            self.refresh()
+            self._ticks.refresh()
 
     async def _wait(self, time_ns: int) -> None:
         """Wait until a recorded time is due, counted from the tick before."""

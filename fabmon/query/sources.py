@@ -21,7 +21,8 @@ from fabmon.history.history import RING_TICKS
 from fabmon.query.questions import QueryError
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.rate_tiers import TierQuery, choose_bins
-from fabmon.tui.time.past_reader import PastError, PastReader, RecordingContents
+from fabmon.scenes.recorded_past import RecordedPast
+from fabmon.scenes.recording_contents import PastError, RecordingContents
 
 _MOST_CLOSED = 1000
 """Closed findings that a watch keeps."""
@@ -171,9 +172,9 @@ class WatchSource:
 
 
 class RecordedSource:
-    """A recording, read by a PastReader."""
+    """A recording, read by a RecordedPast."""
 
-    def __init__(self, name: str, past: PastReader) -> None:
+    def __init__(self, name: str, past: RecordedPast) -> None:
         self._name = name
         self._past = past
 

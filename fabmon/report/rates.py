@@ -109,6 +109,13 @@ class CsvRates:
         self._stream.write(text.getvalue().encode())
 
 
+def csv_of(snapshot: Snapshot, wanted: Mask | None) -> bytes:
+    """The rows of one tick as CSV, with the columns' names; `wanted` None: all ports."""
+    text = io.BytesIO()
+    CsvRates(text).accept(snapshot, wanted)
+    return text.getvalue()
+
+
 def _rows(rates: Rates) -> Iterator[Sequence[object]]:
     time = utc(rates.time_ns).isoformat().replace("+00:00", "Z")
     rows = zip(rates.names, rates.states, rates.doubts, strict=True)

@@ -12,6 +12,7 @@ from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.model_table import ModelTick, model_table, model_tick
+from fabmon.scenes.pipeline import Pipeline
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import warn_of_simulation
 from fabmon.session.printing import log_to_stderr, write_text
@@ -22,7 +23,7 @@ from fabmon.session.replay_run import (
     open_recordings,
     time_at,
 )
-from fabmon.session.session import Pipeline, Session
+from fabmon.session.session import Session
 
 _LEAD_S = 300.0
 _LEAD_TICKS = 60

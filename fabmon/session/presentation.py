@@ -37,7 +37,7 @@ _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
 """A file shows every colour, whatever the terminal supports in which it is made."""
 _PICTURE_AFTER_S = 10.0
-_SCREEN_MODULES = ("fabmon.session.recording_access", "fabmon.tui.app")
+_SCREEN_MODULES = ("fabmon.scenes.recording_access", "fabmon.tui.app")
 
 
 FINDINGS = "findings"

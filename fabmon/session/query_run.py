@@ -13,8 +13,8 @@ from fabmon.query.answers import Answer
 from fabmon.query.questions import QueryError, Question
 from fabmon.query.sources import RecordedSource
 from fabmon.query.watch_socket import Ask, NoWatch, ask_watch, the_watch
+from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.session.errors import UsageError
-from fabmon.session.recorded_past import RecordedPast
 from fabmon.session.replay_run import open_recordings
 from fabmon.session.session import Session
 

@@ -165,12 +165,6 @@ def ring_directories(home: Path) -> list[Path]:
     return sorted(found, key=_changed_s, reverse=True)
 
 
-def recorded_files(recorder: Recorder) -> list[Path]:
-    """What a recorder has written: its file, or the directory of its rotation."""
-    path = recorder.status.path
-    return [path.parent] if recorder.rotates else [path]
-
-
 def ring_home(config: RecordingConfig) -> Path:
     """The directory of rings: as configured, else `$XDG_RUNTIME_DIR/fabmon`, else in /tmp."""
     if config.directory:

@@ -30,7 +30,7 @@ from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import can_draw, show_screen, warn_of_simulation
 from fabmon.session.printing import Progress, log_to_stderr, print_last, print_lines, progress
 from fabmon.session.recorder_setup import DEMO_MARK, last_ring
-from fabmon.session.session import Session
+from fabmon.session.session import Session, scenes_of
 from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ class ReplayOptions:
 
 def replay(session: Session, options: ReplayOptions) -> Exit:
     """Replay recordings; without files, what the last screen recorded. Raises UsageError."""
+    from fabmon.scenes.recording_access import ReplayedRecording, ReplayStart
     from fabmon.session.preferences import start_screen
-    from fabmon.session.recording_access import ReplayedRecording
-    from fabmon.tui.time.past_reader import ReplayStart
 
     files = options.files or (last_screen(session.settings.recording),)
     with open_recordings(files) as timeline:
@@ -139,7 +138,7 @@ def _start_and_end(
 
 async def _print_replay(session: Session, timeline: Timeline, feed: ReplayFeed, style: str) -> Exit:
     pipeline = session.recorded_pipeline(timeline)
-    scenes = pipeline.scenes(redacted(feed, session.redactor))
+    scenes = scenes_of(pipeline, redacted(feed, session.redactor))
     async with aclosing(feed), aclosing(scenes):
         if style == "jsonl":
             return await print_lines(scenes, None)

@@ -12,6 +12,7 @@ from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.feeds.inspector.reports import with_collectives
 from fabmon.feeds.live import LiveFeed
 from fabmon.recording.writing.recorder import Recorder
+from fabmon.scenes.analysis_time import AnalysisTime
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.garbage import set_for_a_run
@@ -25,7 +26,7 @@ from fabmon.session.presentation import (
 )
 from fabmon.session.printing import NodesReached, redacted_log
 from fabmon.session.prometheus_run import watch_prometheus
-from fabmon.session.session import AnalysisTime, Session
+from fabmon.session.session import Session, scenes_of
 from fabmon.session.watched_feed import REDACTED_TITLE, WatchedFeed, shown_hosts
 from fabmon.tui.run_facts import AskBurst, RunFacts
 
@@ -106,7 +107,7 @@ async def record_nodes(
         alerts = session.alerts(selection.title, selection.known_from)
         kept = None if alerts is None else session.kept_findings(selection.known_from)
         limit = AnalysisTime(interval_s)
-        pipeline = session.pipeline(hosts, interval_s, recorder, limit, alerts, kept)
+        pipeline = session.pipeline(hosts, interval_s, recorder, limit, kept)
         closing: list[asyncio.Task[None]] = []
 
         def stop(status: Exit = Exit.OK) -> None:
@@ -119,7 +120,9 @@ async def record_nodes(
         async with (
             aclosing(feed),
             session.with_jobs(feed, selection.jobs) as ticks,
-            aclosing(pipeline.scenes(with_collectives(ticks, directory))) as scenes,
+            aclosing(
+                scenes_of(pipeline, with_collectives(ticks, directory), None, alerts, kept)
+            ) as scenes,
         ):
             async for scene in scenes:
                 reached.accept(scene)

@@ -14,11 +14,12 @@ from fabmon.fabric.tick import Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
 from fabmon.recording.writing.recorder import Recorder
+from fabmon.scenes.analysis_time import AnalysisTime
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import FINDINGS, RunOptions, is_screen, show
 from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
-from fabmon.session.session import AnalysisTime, Session
+from fabmon.session.session import Session, scenes_of
 from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class WatchedFeed:
             if is_service:
                 facts = replace(facts, watched=self._what_is_watched())
             if is_drawn:
-                from fabmon.session.recording_access import LiveRecording
+                from fabmon.scenes.recording_access import LiveRecording
 
                 recording = LiveRecording(self.session, recorder, self.options.redact)
                 facts = replace(facts, recording=recording)
@@ -89,8 +90,9 @@ class WatchedFeed:
                 facts = replace(facts, alerts_fail=alerts.fail)
             if alerts is not None or is_service:
                 kept = self.session.kept_findings(self.known_from)
-            pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit, alerts, kept)
-            async with aclosing(pipeline.scenes(self.ticks, self.past)) as scenes:
+            pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit, kept)
+            made_scenes = scenes_of(pipeline, self.ticks, self.past, alerts, kept)
+            async with aclosing(made_scenes) as scenes:
                 return await show(scenes, self.options, facts, signals)
 
     def _what_is_watched(self) -> str:

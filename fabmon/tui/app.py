@@ -20,6 +20,7 @@ from textual.worker import Worker, WorkerState
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, interval
+from fabmon.scenes.recording_access import RecordingAccess
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.choices import Preferences
@@ -45,7 +46,6 @@ from fabmon.tui.terminal import TerminalDriver, console_of, widget_themes
 from fabmon.tui.terminal_background import theme_without_answer
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
-from fabmon.tui.time.past_reader import RecordingAccess
 from fabmon.tui.time.time_keys import TimeKeys
 from fabmon.tui.tips import Tips
 from fabmon.tui.view_keys import SAVE, ViewKeys

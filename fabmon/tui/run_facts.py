@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fabmon.scenes.recording_access import RecordingAccess, ReplayStart
     from fabmon.tui.choices import Preferences
-    from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
     from fabmon.tui.tips import Tip
 
 AskRetry = Callable[[], str]

@@ -11,8 +11,9 @@ from pathlib import Path
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import utc
 from fabmon.private_files import write_new
+from fabmon.report.rates import csv_of
+from fabmon.scenes.recording_access import RecordingAccess, SaveError
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time.past_reader import RecordingAccess, SaveError
 
 PICTURE, TABLE, CUT = "picture", "table", "cut"
 
@@ -51,7 +52,7 @@ async def save_file(
             matched = screen_state.matched(scene)
             mask = matched.ports if matched is not None else None
             path = _unused(screen_state.run.title, "links", _time(snapshot.time_ns), "csv")
-            made = await asyncio.to_thread(recording.table, snapshot, mask)
+            made = await asyncio.to_thread(csv_of, snapshot, mask)
             await asyncio.to_thread(write_new, path, made)
         else:
             begin_ns, end_ns = range_of(screen_state, snapshot)

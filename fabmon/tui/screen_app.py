@@ -12,12 +12,12 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input
 
+from fabmon.scenes.recording_access import RecordingAccess
 from fabmon.tui.containment import ContainingApp
 from fabmon.tui.drawings import is_leaving
 from fabmon.tui.line import fit
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
-from fabmon.tui.time.past_reader import RecordingAccess
 from fabmon.tui.time.player import Player
 
 _LONGEST_KEY_S = 2.0

@@ -22,6 +22,9 @@ from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_window import Span, TimeWindow
 from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.scenes.findings_at_the_time import findings_closed_before, note_events
+from fabmon.scenes.recording_access import RecordingAccess
+from fabmon.scenes.recording_contents import Curve
 from fabmon.tui.choices import Choices
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key
@@ -39,8 +42,6 @@ from fabmon.tui.text.draw_context import (
 from fabmon.tui.text.fabric_total import FabricTotal, fabric_total, sending_rows
 from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matching
 from fabmon.tui.time.cursor import USUAL_S, TimeCursor
-from fabmon.tui.time.findings_at_the_time import findings_closed_before, note_events
-from fabmon.tui.time.past_reader import Curve, RecordingAccess
 from fabmon.tui.tips import Tips
 
 _MOST_SHOWN_CLOSED = 5

@@ -23,9 +23,9 @@ from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
+from fabmon.scenes.recording_access import ReplayedRecording
 from fabmon.session.config import load
-from fabmon.session.recording_access import ReplayedRecording
-from fabmon.session.session import Session
+from fabmon.session.session import Session, scenes_of
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.run_facts import RunFacts
 from tests.bench.long_recording import make
@@ -133,7 +133,7 @@ def replay(home: Path) -> None:
         with Timeline([path]) as timeline:
             feed = ReplayFeed(timeline, speed=None)
             pipeline = Session(load(None)).recorded_pipeline(timeline)
-            return sum([1 async for _ in pipeline.scenes(feed)])
+            return sum([1 async for _ in scenes_of(pipeline, feed)])
 
     start = time.perf_counter()
     ticks = asyncio.run(play())

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from fabmon.feeds.demo.feed import START_NS
 from fabmon.recording.reading.timeline import Timeline
+from fabmon.scenes.recording_access import ReplayedRecording, ReplayStart
 from fabmon.session.recorder_setup import DEMO_MARK
-from fabmon.session.recording_access import ReplayedRecording
 from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.palette import Theme
-from fabmon.tui.time.past_reader import ReplayStart
 from tests.pictures.cast import cast
 from tests.pictures.frame import Frame, frame_of
 from tests.pictures.report import report_picture

@@ -15,9 +15,10 @@ from fabmon.feeds.demo import scenario as scenarios
 from fabmon.feeds.demo.feed import START_NS, DemoFeed
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.writing.writer import Writer
+from fabmon.scenes.pipeline import Pipeline, finding_notes
 from fabmon.session.config import load
 from fabmon.session.recorder_setup import DEMO_MARK
-from fabmon.session.session import Pipeline, Session, finding_notes
+from fabmon.session.session import Session
 from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.palette import Theme
 from fabmon.tui.tips import Tip

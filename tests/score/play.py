@@ -10,7 +10,7 @@ from statistics import median
 from fabmon.analysis.finding import CRITICAL, Change, Finding
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
-from fabmon.session.session import Pipeline
+from fabmon.scenes.pipeline import Pipeline
 from tests.builders import new_pipeline
 from tests.world.plans import Plan
 from tests.world.runs import build, truths

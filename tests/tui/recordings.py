@@ -14,11 +14,11 @@ from fabmon.feeds.demo.scenario import parse
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
+from fabmon.scenes.pipeline import finding_notes
+from fabmon.scenes.recorded_past import RecordedPast
+from fabmon.scenes.recording_access import ReplayedRecording, ReplayStart, RunRecording
 from fabmon.session.config import load
-from fabmon.session.recorded_past import RecordedPast
-from fabmon.session.recording_access import ReplayedRecording, RunRecording
-from fabmon.session.session import Session, finding_notes
-from fabmon.tui.time.past_reader import ReplayStart
+from fabmon.session.session import Session
 from tests.tui.running import Running, running
 
 COLLISION = """

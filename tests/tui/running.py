@@ -13,10 +13,10 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from fabmon.analysis.scene import Scene
+from fabmon.scenes.recording_access import RecordingAccess, ReplayStart
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.choices import Preferences
 from fabmon.tui.run_facts import AskBurst, AskRas, RunFacts
-from fabmon.tui.time.past_reader import RecordingAccess, ReplayStart
 from fabmon.tui.tips import Tip
 from tests.tui import golden
 from tests.tui.scenes import World

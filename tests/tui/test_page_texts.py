@@ -23,6 +23,7 @@ from fabmon.report.page.digest import Bins, digest
 from fabmon.report.page.findings import findings as report_findings
 from fabmon.report.page.page import cards
 from fabmon.report.scene_report import table
+from fabmon.scenes.recording_contents import RecordingContents
 from fabmon.tui.cells import scale
 from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth, palette
@@ -33,7 +34,6 @@ from fabmon.tui.text.header import all_fit, header, panel_title, rare_mark_legen
 from fabmon.tui.text.pages import finding, findings, nodes, port, switches
 from fabmon.tui.text.timeline import column_of, timeline, with_finding_span
 from fabmon.tui.time.cursor import TimeCursor
-from fabmon.tui.time.past_reader import RecordingContents
 from tests.tui import scenes
 from tests.tui.fabrics import fabric
 from tests.tui.recordings import at

@@ -13,7 +13,7 @@ from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
-from fabmon.session.recorded_past import RecordedPast
+from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui.screen_app import KeyHandled
 from tests.tui.recordings import BEGAN_S, Watching, at, replaying
 from tests.tui.running import Running

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from fabmon.recording.reading.reader import Recording
-from fabmon.session.recording_access import RunRecording
-from fabmon.tui.time.past_reader import RecordingAccess
+from fabmon.scenes.recording_access import RecordingAccess, RunRecording
 from tests.requirements import need_path
 from tests.tui.recordings import session
 from tests.tui.running import Running, running

@@ -13,14 +13,13 @@ from fabmon.fabric.time_wording import axis_label, utc
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
 from fabmon.recording.writing.segments import Rotation, Segments
-from fabmon.session.recording_access import LiveRecording
-from fabmon.session.session import finding_notes
+from fabmon.scenes.pipeline import finding_notes
+from fabmon.scenes.recording_access import LiveRecording, RecordingAccess
 from fabmon.tui.palette import Depth
 from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.header import header
 from fabmon.tui.text.timeline import _label_times
-from fabmon.tui.time.past_reader import RecordingAccess
 from tests.tui.recordings import Watching, at, session
 from tests.tui.running import Running, running
 from tests.tui.worlds import HEALTHY

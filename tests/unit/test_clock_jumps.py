@@ -14,8 +14,9 @@ from fabmon.history.history import History
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.recording.writing.segments import Rotation, Segments
+from fabmon.scenes.pipeline import Pipeline
 from fabmon.session.config import load
-from fabmon.session.session import Pipeline, Session
+from fabmon.session.session import Session
 from fabmon.tui.app import Toasts
 from tests.builders import SECOND_NS, LeafSpine
 from tests.tui.recordings import Watching

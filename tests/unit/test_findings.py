@@ -17,7 +17,7 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.report.json_records import finding_record
 from fabmon.report.scene_report import table
-from fabmon.tui.time.findings_at_the_time import with_recorded_worst
+from fabmon.scenes.findings_at_the_time import with_recorded_worst
 from tests.builders import (
     SECOND_NS,
     START_NS,

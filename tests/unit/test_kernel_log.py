@@ -15,7 +15,7 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Notice, decode
 from fabmon.recording.format.records import EventsRecord, RecordedState, SessionRecord
-from fabmon.session.session import Pipeline
+from fabmon.scenes.pipeline import Pipeline
 from tests.builders import START_NS, frame, hello, new_pipeline, port, tick, up
 
 NIC = "0000:41:00.0"

@@ -12,8 +12,9 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import Condition
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Host
+from fabmon.scenes.pipeline import Pipeline
 from fabmon.session.config import load
-from fabmon.session.session import Pipeline, Session
+from fabmon.session.session import Session
 from fabmon.tui.text.finding_groups import finding_groups
 from tests import work
 from tests.builders import LeafSpine, frame, hello, new_pipeline, port, up

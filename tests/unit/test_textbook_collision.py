@@ -13,8 +13,9 @@ import pytest
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.recording.reading.timeline import Timeline
+from fabmon.scenes.pipeline import Pipeline
 from fabmon.session.config import load
-from fabmon.session.session import Pipeline, Session
+from fabmon.session.session import Session
 from tests.score.play import reported_by
 
 CASES = Path(__file__).parents[3] / "shared/cases/kernel-collision"

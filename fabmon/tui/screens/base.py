@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from fabmon.fabric.filter import FilterError
 from fabmon.fabric.wording import plural
+from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui import keys
 from fabmon.tui.containment import Contained, ContainingApp, view_of
 from fabmon.tui.drawings import DrawingEnded
@@ -25,7 +26,6 @@ from fabmon.tui.text.header import header, panel_title
 from fabmon.tui.text.key_help import footer, menu_footer
 from fabmon.tui.text.pages.port_charts import SPANS
 from fabmon.tui.time.cursor import Zoom
-from fabmon.tui.time.past_reader import PastReader
 from fabmon.tui.time.trend import Trend, TrendLoader, trend
 from fabmon.tui.widgets.lines import LineView, Painted
 from fabmon.tui.widgets.prompts import FilterBar
@@ -362,7 +362,7 @@ class ZoomableScreen(ViewScreen):
     """A view over a variable span of time: minutes from memory, more from a recording."""
 
     def __init__(
-        self, screen_state: ScreenState, usual_minutes: int, past: PastReader | None
+        self, screen_state: ScreenState, usual_minutes: int, past: RecordedPast | None
     ) -> None:
         """Show `usual_minutes` at first. `past` reads the recording, None without one."""
         super().__init__(screen_state)

@@ -9,6 +9,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 
 from fabmon.analysis.finding import Finding
+from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import Look, scale
@@ -21,7 +22,6 @@ from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import colour_legend
 from fabmon.tui.text.pages import finding
 from fabmon.tui.text.pages.waterfall import KEPT_MIN, LongWaterfall, Waterfall
-from fabmon.tui.time.past_reader import PastReader
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted
 
@@ -37,7 +37,7 @@ class FindingScreen(LineScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.FINDING)]
 
     def __init__(
-        self, screen_state: ScreenState, shown: Finding, past: PastReader | None = None
+        self, screen_state: ScreenState, shown: Finding, past: RecordedPast | None = None
     ) -> None:
         """Of a finding, which is kept when it closes. `past` reads the recording."""
         super().__init__(screen_state)
@@ -78,7 +78,7 @@ class WaterfallScreen(ZoomableScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.WATERFALL)]
 
     def __init__(
-        self, screen_state: ScreenState, shown: Finding, past: PastReader | None = None
+        self, screen_state: ScreenState, shown: Finding, past: RecordedPast | None = None
     ) -> None:
         """Of a finding, which is kept when it closes. `past` reads the recording."""
         super().__init__(screen_state, _USUAL_MINUTES, past)

@@ -17,6 +17,8 @@ from fabmon.analysis.fluctuation.study import recent_traffic
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import rounded_percent
+from fabmon.scenes.recorded_past import RecordedPast
+from fabmon.scenes.recording_contents import PastError
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.line import Line, Span, SubjectTarget
@@ -25,7 +27,6 @@ from fabmon.tui.screens.base import LineScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.pages import fluctuation
 from fabmon.tui.text.pages.fluctuation import hours
-from fabmon.tui.time.past_reader import PastError, PastReader
 from fabmon.tui.widgets.lines import LineView, Painted
 
 _EVERY_S = 10.0
@@ -77,7 +78,7 @@ class FluctuationScreen(LineScreen):
     VIEW = "fluctuation"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.FLUCTUATION)]
 
-    def __init__(self, screen_state: ScreenState, past: PastReader | None = None) -> None:
+    def __init__(self, screen_state: ScreenState, past: RecordedPast | None = None) -> None:
         """Nothing has been studied. `past` reads the recording, None without one."""
         super().__init__(screen_state)
         self._past = past

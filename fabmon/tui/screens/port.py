@@ -9,6 +9,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from fabmon.fabric.model import Port
+from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.line import Line, Span
@@ -16,7 +17,6 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ZoomableScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.pages import port
-from fabmon.tui.time.past_reader import PastReader
 
 _USUAL_MINUTES = 5
 
@@ -35,7 +35,7 @@ class PortScreen(ZoomableScreen, LineScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.PORT)]
 
     def __init__(
-        self, screen_state: ScreenState, shown: Port, past: PastReader | None = None
+        self, screen_state: ScreenState, shown: Port, past: RecordedPast | None = None
     ) -> None:
         """Of a port: a row is never given to another port. `past` reads the recording."""
         super().__init__(screen_state, _USUAL_MINUTES, past)

@@ -18,6 +18,7 @@ from fabmon.fabric.model import GPU, NVLINK, Fabric
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
+from fabmon.scenes.recording_contents import Curve
 from fabmon.tui.cells import ABSENT, MUTED, READING, SELECTED, Codes, Scale, encode
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key, shown_key
@@ -27,7 +28,6 @@ from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.text.fabric_total import FabricTotal
 from fabmon.tui.text.finding_groups import FindingGroup
 from fabmon.tui.time.cursor import TimeCursor
-from fabmon.tui.time.past_reader import Curve
 
 _GONE_CAUSES = causes.causes_with(Trait.GONE)
 

@@ -13,12 +13,12 @@ from fabmon.analysis.scene import Event
 from fabmon.fabric.snapshot import MOST_OF_LINE_RATE, Floats
 from fabmon.fabric.time_wording import MINUTES_FROM_S, SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import percent
+from fabmon.scenes.recording_contents import Curve
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text import chart
 from fabmon.tui.text.draw_context import TimelineContext
 from fabmon.tui.text.header import panel_title
-from fabmon.tui.time.past_reader import Curve
 
 _GONE = ("lost", "down", "failed")
 _WEIGHT = {"│": 1, "◆": 2, "▲": 3, "✖": 4}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from fabmon.fabric.time_wording import SECOND_NS
-from fabmon.tui.time.past_reader import Curve, RecordingContents
+from fabmon.scenes.recording_contents import Curve, RecordingContents
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 SPANS_S = (

@@ -14,11 +14,12 @@ from typing import Protocol
 
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Event, Scene
-from fabmon.analysis.scene_cache import SceneCache
 from fabmon.fabric.time_wording import SECOND_NS, date_time, time_of_day
+from fabmon.scenes.recording_access import RecordingAccess
+from fabmon.scenes.recording_contents import PastError, RecordingContents
+from fabmon.scenes.scene_cache import SceneCache
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text import labels
-from fabmon.tui.time.past_reader import PastError, RecordingAccess, RecordingContents
 
 _LONGEST_WAIT_S = 5.0
 """Playback crosses a gap in the recording in at most this time."""

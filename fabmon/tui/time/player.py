@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.scenes.recording_access import RecordingAccess
+from fabmon.scenes.recording_contents import PastError
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.time.navigation import Playback, TimeView
-from fabmon.tui.time.past_reader import PastError, RecordingAccess
 
 _RELOAD_S = 10.0
 """The timeline of a recording is loaded again after this time."""

@@ -9,12 +9,13 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import DAY_NS, SECOND_NS, date_time, duration, time_of_day
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.time_parsing import TIME_FORMATS, parse_time_near
+from fabmon.scenes.recording_access import RecordingAccess, ReplayStart
+from fabmon.scenes.recording_contents import RecordingContents
 from fabmon.tui.keys import shown_key
 from fabmon.tui.line import FindingTarget
 from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.time.cursor import speed_text
-from fabmon.tui.time.past_reader import RecordingAccess, RecordingContents, ReplayStart
 from fabmon.tui.time.player import Player
 from fabmon.tui.widgets.lines import LineView, SeekRequested
 from fabmon.tui.widgets.prompts import Prompt

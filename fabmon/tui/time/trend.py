@@ -15,8 +15,9 @@ from fabmon.fabric.time_wording import MINUS, SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import rounded_percent
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.reading.rate_tiers import Tier, TierQuery, choose_bins, empty_bins
+from fabmon.scenes.recorded_past import RecordedPast
+from fabmon.scenes.recording_contents import PastError
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.time.past_reader import PastError, PastReader
 
 _MEMORY_TICKS = 900
 _EVERY_NS = 10 * SECOND_NS
@@ -131,7 +132,7 @@ class TrendLoader:
 
     def __init__(
         self,
-        past: PastReader,
+        past: RecordedPast,
         run: Callable[[Coroutine[Any, Any, None]], object],
         repaint: Callable[[], None],
     ) -> None:

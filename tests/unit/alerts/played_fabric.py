@@ -16,7 +16,7 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.report.scene_report import finding_lines
 from fabmon.session.config import load
 from fabmon.session.printing import log_to_stderr
-from fabmon.session.session import Session
+from fabmon.session.session import Session, scenes_of
 
 
 async def play(config: Path, scenario: Path, speed: float, seconds: float) -> None:
@@ -25,8 +25,8 @@ async def play(config: Path, scenario: Path, speed: float, seconds: float) -> No
     start_ns = time.time_ns() - int(seconds * 1e9)
     feed = DemoFeed(scenarios.read(scenario), speed=speed, start_ns=start_ns)
     alerts, kept = session.alerts("lab", "lab"), session.kept_findings("lab")
-    pipeline = session.pipeline(feed.hosts, alerts=alerts, kept=kept)
-    async with aclosing(pipeline.scenes(feed)) as scenes:
+    pipeline = session.pipeline(feed.hosts, kept=kept)
+    async with aclosing(scenes_of(pipeline, feed, alerts=alerts, kept=kept)) as scenes:
         async for scene in scenes:
             print("".join(finding_lines(scene)), end="", flush=True)
             if scene.snapshot.time_ns >= start_ns + seconds * 1e9:

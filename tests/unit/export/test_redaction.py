@@ -28,11 +28,11 @@ from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
+from fabmon.scenes.findings_at_the_time import findings_open_at
+from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.session.config import load
 from fabmon.session.printing import redacted_log
-from fabmon.session.recorded_past import RecordedPast
 from fabmon.session.session import Session
-from fabmon.tui.time.findings_at_the_time import findings_open_at
 from tests.builders import SECOND_NS, START_NS, frame, hello, neighbour, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.export.test_report import reported

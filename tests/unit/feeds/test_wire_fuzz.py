@@ -27,7 +27,7 @@ from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
 from fabmon.report.scene_report import JsonLines, finding_lines, report_json, table
-from fabmon.session.session import finding_notes
+from fabmon.scenes.pipeline import finding_notes
 from tests.builders import new_pipeline
 from tests.fuzzing import PATIENCE_S, changed, try_cases
 from tests.unit.feeds.fakes import FakeClock, FakeSession

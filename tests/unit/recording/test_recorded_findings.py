@@ -15,7 +15,7 @@ from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.writer import Writer, resume
-from fabmon.session.recorded_past import RecordedPast
+from fabmon.scenes.recorded_past import RecordedPast
 from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
 from tests.tui.recordings import past_of, session
 

@@ -14,10 +14,12 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.played_ticks import PlayedTicks
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from fabmon.report.scene_report import JsonLines
+from fabmon.session.session import scenes_of
 from tests.builders import SECOND_NS, START_NS, LeafSpine, new_pipeline
 from tests.unit.recording.builders import eventful_ticks, long_ticks, quiet_ticks, session, write
 
@@ -30,7 +32,7 @@ async def feed_of(ticks: Sequence[Tick]) -> AsyncIterator[Tick]:
 async def lines_of(ticks: AsyncIterator[Tick], hosts: Sequence[Host]) -> list[bytes]:
     lines = JsonLines()
     output: list[bytes] = []
-    async for scene in new_pipeline(hosts).scenes(ticks):
+    async for scene in scenes_of(new_pipeline(hosts), ticks):
         output += lines.lines(scene)
     return output
 
@@ -53,9 +55,9 @@ def collision_ticks() -> list[Tick]:
 
 async def test_the_past_is_in_the_history_of_the_first_scene_and_is_not_shown() -> None:
     ticks, pipeline = quiet_ticks(20), new_pipeline(LeafSpine().hosts)
-    scenes = [each async for each in pipeline.scenes(feed_of(ticks[15:]), feed_of(ticks[:15]))]
+    scenes = [each async for each in scenes_of(pipeline, feed_of(ticks[15:]), feed_of(ticks[:15]))]
     whole = new_pipeline(LeafSpine().hosts)
-    expected = [each async for each in whole.scenes(feed_of(ticks))][15:]
+    expected = [each async for each in scenes_of(whole, feed_of(ticks))][15:]
     assert [each.snapshot.seq for each in scenes] == [each.snapshot.seq for each in expected]
     assert np.array_equal(scenes[0].snapshot.heat, expected[0].snapshot.heat, equal_nan=True)
     assert not np.isnan(scenes[0].snapshot.heat).all()
@@ -165,7 +167,7 @@ async def test_several_files_are_one_timeline(tmp_path: Path) -> None:
         assert (timeline.start_ns, timeline.until_ns) == (START_NS, later_ns + 19 * SECOND_NS)
 
 
-async def test_ticks_of_a_directory_keep_their_numbers_as_it_grows(tmp_path: Path) -> None:
+def test_ticks_of_a_directory_keep_their_numbers_as_it_grows(tmp_path: Path) -> None:
     """Also where the first ticks of a run follow each other faster than later ones, and where a
     run begins right after another: a reader that follows and one that seeks get the same numbers.
     """
@@ -178,8 +180,8 @@ async def test_ticks_of_a_directory_keep_their_numbers_as_it_grows(tmp_path: Pat
     again = [msgspec.structs.replace(t, time_ns=t.time_ns + again_ns) for t in ticks]
     writer = write(tmp_path / "a.fabrec", ticks[:30], close=False)
     with Timeline([tmp_path]) as timeline:
-        feed = ReplayFeed(timeline, speed=None)
-        seen = [(await anext(feed)).seq for _ in range(30)]
+        played = PlayedTicks(timeline)
+        seen = [next(played).seq for _ in range(30)]
         for tick in ticks[30:]:
             writer.write(tick)
         writer.close()
@@ -187,12 +189,12 @@ async def test_ticks_of_a_directory_keep_their_numbers_as_it_grows(tmp_path: Pat
         writer = Writer.create(tmp_path / "b.fabrec", record)
         for tick in again[:20]:
             writer.write(tick)
-        assert feed.refresh()
-        seen += [(await anext(feed)).seq for _ in range(50)]
+        assert played.refresh()
+        seen += [next(played).seq for _ in range(50)]
         for tick in again[20:]:
             writer.write(tick)
-        assert feed.refresh()
-        seen += [tick.seq async for tick in feed]
+        assert played.refresh()
+        seen += [tick.seq for tick in played]
         assert seen == list(range(120))
         for place in (30, 50, 70, 110):
             at_ns = [*ticks, *again][place].time_ns

@@ -18,7 +18,7 @@ from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.rate_tiers import Tier, TierQuery, choose_bins
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer, resume
-from fabmon.session.background_readers import TierReader
+from fabmon.scenes.background_readers import TierReader
 from fabmon.session.config import load
 from fabmon.session.session import Session
 from tests.builders import SECOND_NS, START_NS, LeafSpine

@@ -20,6 +20,7 @@ from fabmon.fabric.wording import (
     plural,
 )
 from fabmon.recording.reading.recorded_findings import RecordedFindings
+from fabmon.scenes.findings_at_the_time import findings_open_at, only_recorded
 from fabmon.tui.line import (
     EventTarget,
     FindingTarget,
@@ -36,7 +37,6 @@ from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.finding_groups import FindingGroup
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import event_mark
-from fabmon.tui.time.findings_at_the_time import findings_open_at, only_recorded
 
 _MOST_EVENTS = 500
 _MOST_BAR = 40

@@ -17,7 +17,7 @@ from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.reading.rate_tiers import Tier, TierBuilder, TierQuery
 from fabmon.recording.reading.raw_chunks import raw_chunks
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.session.session import Session
+from fabmon.scenes.builder import SceneBuilder
 
 Paths = Callable[[], Sequence[Path]]
 """The recordings, as of now: those of a rotation change."""
@@ -56,13 +56,13 @@ class _BackgroundReader:
 class StudyReader(_BackgroundReader):
     """Bandwidth variability in a part of some recordings.
 
-    With a redactor in the session, ports are selected and named by their redacted names.
+    With a redactor, ports are selected and named by their redacted names.
     """
 
-    def __init__(self, recordings: Paths, session: Session) -> None:
+    def __init__(self, recordings: Paths, scenes: SceneBuilder) -> None:
         super().__init__("fabmon-study")
         self._recordings = recordings
-        self._session = session
+        self._scenes = scenes
 
     async def of(
         self,
@@ -91,12 +91,12 @@ class StudyReader(_BackgroundReader):
         ports: Collection[str] | None,
         report: Callable[[float], bool],
     ) -> Fluctuation:
-        redactor = self._session.redactor
+        redactor = self._scenes.redactor
         study = Study(self._port_filter(ports))
         if report(0.0):
             with Timeline(self._recordings()) as timeline:
                 parts = raw_chunks(timeline, from_ns, until_ns)
-                for chunk in self._session.chunk_builder().of(parts, from_ns, until_ns):
+                for chunk in self._scenes.chunk_builder().of(parts, from_ns, until_ns):
                     study.accept(chunk)
                     share = (chunk.start_ns - from_ns) / max(1, until_ns - from_ns)
                     if not report(min(max(share, 0.0), 1.0)):
@@ -112,7 +112,7 @@ class StudyReader(_BackgroundReader):
     def _port_filter(self, ports: Collection[str] | None) -> PortFilter:
         if ports is None:
             return all_ports
-        redactor = self._session.redactor
+        redactor = self._scenes.redactor
 
         def is_selected(port: Port) -> bool:
             return (port.id if redactor is None else redactor.port(port.id)) in ports
@@ -123,15 +123,17 @@ class StudyReader(_BackgroundReader):
 class TierReader(_BackgroundReader):
     """Highest and mean values of ports over hours or days, from the minutes of some recordings.
 
-    Nothing after `until_ns` is read. With a redactor in the session, ports are selected by their
+    Nothing after `until_ns` is read. With a redactor, ports are selected by their
     redacted names.
     """
 
-    def __init__(self, recordings: Paths, session: Session, until_ns: int | None = None) -> None:
+    def __init__(
+        self, recordings: Paths, scenes: SceneBuilder, until_ns: int | None = None
+    ) -> None:
         super().__init__("fabmon-tiers")
         self._recordings = recordings
         self._until_ns = until_ns
-        self._port_name = str if session.redactor is None else session.redactor.port
+        self._port_name = str if scenes.redactor is None else scenes.redactor.port
         self._opened: tuple[list[Path], Timeline] | None = None
         self._last: TierBuilder | None = None
 

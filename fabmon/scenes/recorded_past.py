@@ -1,4 +1,4 @@
-"""Reads recordings for the screen: ticks become scenes again, in a thread."""
+"""Reads recordings: ticks become scenes again, in a thread, so that no screen waits for a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import bisect
 import gc
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,13 +17,12 @@ import numpy as np
 
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
-from fabmon.analysis.scene_cache import SceneCache
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.fabric.tick import Tick
-from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import RING_TICKS, History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind
+from fabmon.recording.reading.played_ticks import PlayedTicks
 from fabmon.recording.reading.rate_tiers import Tier, TierQuery
 from fabmon.recording.reading.recorded_findings import (
     RecordedBegins,
@@ -31,10 +30,12 @@ from fabmon.recording.reading.recorded_findings import (
     redacted_notes,
 )
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.session.background_readers import StudyReader, TierReader
-from fabmon.session.session import Pipeline, Session
-from fabmon.tui.time.findings_at_the_time import findings_open_at, note_events, with_recorded_worst
-from fabmon.tui.time.past_reader import Curve, PastError, RecordingContents
+from fabmon.scenes.background_readers import StudyReader, TierReader
+from fabmon.scenes.builder import SceneBuilder
+from fabmon.scenes.findings_at_the_time import findings_open_at, note_events, with_recorded_worst
+from fabmon.scenes.pipeline import Pipeline
+from fabmon.scenes.recording_contents import Curve, PastError, RecordingContents
+from fabmon.scenes.scene_cache import SceneCache
 
 _SETTLE_S = 1.5
 """How long the analysis of the minutes before a tick may take."""
@@ -48,31 +49,30 @@ T = TypeVar("T")
 
 
 class RecordedPast:
-    """PastReader of some recordings.
+    """Reads some recordings. All methods raise PastError if they cannot be read.
 
     `recordings` returns their paths, which are opened at the first read; or it is a timeline, which
-    the caller closes. Nothing after `until_ns` is returned. With a redactor in the session no
-    original name is returned.
+    the caller closes. Nothing after `until_ns` is returned. With a redactor no original name is
+    returned.
     """
 
     def __init__(
         self,
         recordings: Callable[[], Sequence[Path]] | Timeline,
-        session: Session,
+        scenes: SceneBuilder,
         until_ns: int | None = None,
     ) -> None:
-        self._session = session
-        self._redactor = session.redactor
-        self._studies = StudyReader(self._paths, session)
-        self._tiers = TierReader(self._paths, session, until_ns)
+        self._scenes = scenes
+        self._redactor = scenes.redactor
+        self._studies = StudyReader(self._paths, scenes)
+        self._tiers = TierReader(self._paths, scenes, until_ns)
         self._recordings = recordings
         self._until_ns = until_ns
         self._thread = ThreadPoolExecutor(1, "fabmon-past")
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._timeline = recordings if isinstance(recordings, Timeline) else None
         self._history: History | None = None
         self._pipeline: Pipeline | None = None
-        self._feed: ReplayFeed | None = None
+        self._ticks: PlayedTicks | None = None
         self._kept = SceneCache()
         self._begun_ns = self._position_ns = self._at_ns = 0
         self._requests = 0
@@ -86,7 +86,10 @@ class RecordedPast:
         return await self._read(self._look)
 
     async def seek(self, at_ns: int) -> Scene | None:
-        """The last tick up to a time, quickly: without what the minutes before it would add."""
+        """The last tick up to a time, with the rates and states of then; None if there is none.
+
+        Its findings are those that were recorded: the minutes before it are not analysed yet.
+        """
         self._requests += 1
         return await self._read(lambda: self._seek(at_ns))
 
@@ -96,13 +99,19 @@ class RecordedPast:
         return self._at_ns > self._begun_ns
 
     async def settle(self, at_ns: int) -> Scene | None:
-        """The tick of a time after the analysis of the minutes before it; None if cancelled."""
+        """The tick of a time again, after the analysis of the minutes before it.
+
+        None if another tick is asked for in the meantime.
+        """
         self._requests += 1
         request = self._requests
         return await self._read(lambda: self._settle(at_ns, lambda: self._requests == request))
 
     async def step(self, at_ns: int, by: int) -> Scene | None:
-        """The tick `by` ticks after (or before) that of a time."""
+        """The tick `by` ticks after that of a time (before it if negative).
+
+        The last or first tick if there are fewer; None if there is none at all.
+        """
         self._requests += 1
         return await self._read(lambda: self._step(at_ns, by))
 
@@ -121,20 +130,30 @@ class RecordedPast:
         ports: Collection[str] | None,
         on_progress: Callable[[float], None],
     ) -> Fluctuation:
-        """Bandwidth variability between two times on some ports (None: all ports)."""
+        """Bandwidth variability between two times on some ports, by id (None: on all ports).
+
+        May take minutes, in a thread of its own; `on_progress` gets the share done, 0 to 1.
+        """
         last_ns = min(until_ns, self._until_ns or until_ns)
         with _readable():
             return await self._studies.of(from_ns, last_ns, ports, on_progress)
 
     async def tier(self, query: TierQuery, on_progress: Callable[[float], None]) -> Tier:
-        """Highest and mean values over hours or days."""
+        """Highest and mean values of ports over hours or days, as far as minutes are recorded.
+
+        May take seconds, in a thread of its own; `on_progress` gets the share done, 0 to 1.
+        """
         with _readable():
             return await self._tiers.of(query, on_progress)
 
     async def values(
         self, ports: Sequence[str], columns: Sequence[str], from_ns: int, until_ns: int
     ) -> tuple[list[int], Floats]:
-        """What columns of HEAT of some ports were at each tick between two times."""
+        """The times (ns) of the ticks between two times, both included, and what columns of HEAT of
+        some ports (ids) were then: [columns, ports, ticks], NaN where nothing is known.
+
+        Reads all nodes of every tick.
+        """
         return await self._read(lambda: self._values(ports, columns, from_ns, until_ns))
 
     async def close(self) -> None:
@@ -151,16 +170,9 @@ class RecordedPast:
         with _readable():
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _run(self, doing: Awaitable[T]) -> T:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(doing)
-
     def _close(self) -> None:
         if self._timeline is not None and self._timeline is not self._recordings:
             self._timeline.close()
-        if self._loop is not None:
-            self._loop.close()
 
     def _paths(self) -> Sequence[Path]:
         if isinstance(self._recordings, Timeline):
@@ -173,8 +185,8 @@ class RecordedPast:
             assert not isinstance(self._recordings, Timeline)
             self._timeline = Timeline(self._recordings())
             self._timeline.warm()
-        elif self._feed is not None:
-            self._feed.refresh()
+        elif self._ticks is not None:
+            self._ticks.refresh()
         else:
             self._timeline.refresh()
         return self._timeline
@@ -215,25 +227,25 @@ class RecordedPast:
             values[round((end - from_ns) / (until_ns - from_ns) * parts) :] = float("nan")
         return Curve(from_ns, until_ns, values)
 
-    def _begin(self, timeline: Timeline, from_ns: int) -> tuple[ReplayFeed, Pipeline]:
-        """A new feed, history and analyst that begin at a time."""
-        self._feed = ReplayFeed(timeline, from_ns=from_ns, until_ns=self._until_ns, speed=None)
+    def _begin(self, timeline: Timeline, from_ns: int) -> tuple[PlayedTicks, Pipeline]:
+        """Ticks, history and analyst that begin at a time."""
+        self._ticks = PlayedTicks(timeline, from_ns, self._until_ns)
         if self._history is None:
-            self._history = self._session.recorded_history(timeline)
+            self._history = self._scenes.recorded_history(timeline)
         self._history.restart()
         begins = RecordedBegins(self._all_findings(timeline), timeline.run_starts_ns)
-        self._pipeline = Pipeline(self._history, self._session.analyst(begins))
+        self._pipeline = Pipeline(self._history, self._scenes.analyst(begins))
         self._kept.clear()
         self._begun_ns = from_ns
-        return self._feed, self._pipeline
+        return self._ticks, self._pipeline
 
     def _seek(self, at_ns: int) -> Scene | None:
         timeline, is_first = self._open(), self._history is None
         last_ns = min(at_ns, self._until_ns or at_ns)
-        feed, pipeline = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
-        if not feed.primed:
+        ticks, pipeline = self._begin(timeline, max(last_ns, timeline.start_ns) + 1)
+        if not ticks.primed:
             return None
-        *before, last = (self._tick(feed) for _ in range(feed.primed))
+        *before, last = (self._tick(ticks) for _ in range(ticks.primed))
         for tick in before:
             if tick is not None:
                 pipeline.history.take(tick)
@@ -299,11 +311,11 @@ class RecordedPast:
     def _values(
         self, ports: Sequence[str], columns: Sequence[str], from_ns: int, until_ns: int
     ) -> tuple[list[int], Floats]:
-        feed, pipeline = self._begin(self._open(), from_ns)
+        ticks, pipeline = self._begin(self._open(), from_ns)
         self._position_ns = 0
         places = [HEAT.index(column) for column in columns]
         times_ns, found = list[int](), list[Floats]()
-        while (tick := self._tick(feed)) is not None and tick.time_ns <= until_ns:
+        while (tick := self._tick(ticks)) is not None and tick.time_ns <= until_ns:
             snapshot = pipeline.history.accept(tick)
             if tick.time_ns < from_ns:
                 continue
@@ -330,16 +342,16 @@ class RecordedPast:
         count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each.time_ns)
         return with_recorded_worst(scene, open_then, tuple(self._events[:count]))
 
-    def _tick(self, feed: ReplayFeed) -> Tick | None:
-        """The next tick of a feed, redacted if names are hidden; None at the end."""
-        tick = self._run(_following(feed))
+    def _tick(self, ticks: PlayedTicks) -> Tick | None:
+        """The next tick, redacted if names are hidden; None at the end."""
+        tick = next(ticks, None)
         return tick if tick is None or self._redactor is None else self._redactor.tick(tick)
 
     def _next(self) -> Scene | None:
         """The scene of the next tick; None at the end."""
-        assert self._feed is not None
+        assert self._ticks is not None
         assert self._pipeline is not None
-        tick = self._tick(self._feed)
+        tick = self._tick(self._ticks)
         if tick is None:
             return None
         scene = self._pipeline.accept(tick)
@@ -361,7 +373,3 @@ def _count(timeline: Timeline) -> int:
     """Number of notes in all files."""
     entries = (entry for file in timeline.files for entry in file.entries())
     return sum(entry.header.kind == FrameKind.NOTE for entry in entries)
-
-
-async def _following(feed: ReplayFeed) -> Tick | None:
-    return await anext(feed, None)

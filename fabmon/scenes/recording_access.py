@@ -1,26 +1,86 @@
-"""The recording of a run, as the screen uses it: read it, bookmark, save tables and cuts."""
+"""The recording of a run, as the screen uses it: read it, bookmark, save cuts."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from fabmon.fabric.filter import Mask
-from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.recorder import Recorder, RecorderStatus
-from fabmon.report.rates import CsvRates
-from fabmon.session.recorded_past import RecordedPast
-from fabmon.session.recorder_setup import recorded_files
-from fabmon.session.session import Session
-from fabmon.tui.time.past_reader import PastReader, RecordingAccess, SaveError
+from fabmon.scenes.builder import SceneBuilder
+from fabmon.scenes.recorded_past import RecordedPast
+
+
+class SaveError(Exception):
+    """A file cannot be saved; the message says which and why."""
+
+
+class RecordingAccess:
+    """What the screen can do with the recording of what it shows, and with its links.
+
+    This base class is that of a screen without a recording; `problem` says why there is none.
+    `cut` runs in a thread of the caller and raises OSError or SaveError.
+    """
+
+    def __init__(self, problem: str = "nothing is recorded") -> None:
+        """Without a recording."""
+        self._problem = problem
+
+    @property
+    def reader(self) -> RecordedPast | None:
+        """Reads the recorded ticks; None if nothing is recorded."""
+        return None
+
+    @property
+    def status(self) -> RecorderStatus | None:
+        """State of the recorder; None if none is running, as in a replay."""
+        return None
+
+    @property
+    def lost_bytes(self) -> int:
+        """How much of a replayed recording could not be read so far; 0 for an intact one."""
+        return 0
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is recorded, or nothing any more; empty if there is no problem."""
+        return self._problem
+
+    @property
+    def bookmark_problem(self) -> str:
+        """Why bookmarks cannot be set here; empty where they can."""
+        return "nothing is recorded: a bookmark cannot be kept"
+
+    def bookmark(self, note: Note) -> str:
+        """Record a bookmark. Returns why that failed, else an empty string."""
+        return self.bookmark_problem
+
+    def cut(self, path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
+        """Copy what was recorded between two times into a new file, while it is wanted.
+
+        A copy that is not finished leaves no file.
+        """
+        raise SaveError("nothing is recorded: there is nothing to cut out")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayStart:
+    """How the screen begins to play a recording.
+
+    From `from_ns` (None: its first tick), at `speed` recorded seconds a second (None: as fast as
+    possible); with `follow` it waits at the end for what is still being recorded.
+    """
+
+    from_ns: int | None = None
+    speed: float | None = 1.0
+    follow: bool = False
 
 
 class RunRecording(RecordingAccess):
@@ -28,13 +88,13 @@ class RunRecording(RecordingAccess):
 
     def __init__(
         self,
-        session: Session,
+        scenes: SceneBuilder,
         paths: Callable[[], Sequence[Path]],
         past: RecordedPast | None,
         problem: str = "",
     ) -> None:
         super().__init__(problem)
-        self._session = session
+        self._scenes = scenes
         self._paths = paths
         self._past = past
 
@@ -43,29 +103,23 @@ class RunRecording(RecordingAccess):
         return self._paths()
 
     @property
-    def reader(self) -> PastReader | None:
+    def reader(self) -> RecordedPast | None:
         """Reads the recorded ticks; None if nothing is recorded."""
         return self._past
-
-    def table(self, snapshot: Snapshot, ports: Mask | None) -> bytes:
-        """CSV of the selected ports, in the format of `fabmon export`."""
-        text = io.BytesIO()
-        CsvRates(text).accept(snapshot, ports)
-        return text.getvalue()
 
     def cut(self, path: Path, from_ns: int, until_ns: int, is_wanted: Callable[[], bool]) -> None:
         """Copy what was recorded between two times into a new file."""
         recordings = self._paths()
         if not recordings:
             super().cut(path, from_ns, until_ns, is_wanted)
-        session = self._session
+        scenes = self._scenes
         try:
             with Timeline(recordings) as timeline:
                 begin_ns = max(from_ns, timeline.start_ns)
                 # A thread of its own runs this: the history shares nothing with that of the screen.
-                snapshot_of = session.detached().recorded_history(timeline).accept
+                snapshot_of = scenes.detached().recorded_history(timeline).accept
                 copying = copy_range(
-                    timeline, path, begin_ns, until_ns, snapshot_of, session.redactor
+                    timeline, path, begin_ns, until_ns, snapshot_of, scenes.redactor
                 )
                 with closing(copying):  # A copy that is closed before its end removes its file.
                     for _ in copying:
@@ -83,17 +137,18 @@ class LiveRecording(RunRecording):
     """
 
     def __init__(
-        self, session: Session, recorder: Recorder | str, hides_notes: bool = False
+        self, scenes: SceneBuilder, recorder: Recorder | str, hides_notes: bool = False
     ) -> None:
         if isinstance(recorder, str):
-            super().__init__(session, list, None, recorder)
+            super().__init__(scenes, list, None, recorder)
             self._recorder = None
         else:
 
             def paths() -> Sequence[Path]:
-                return recorded_files(recorder)
+                path = recorder.status.path
+                return [path.parent] if recorder.rotates else [path]
 
-            super().__init__(session, paths, RecordedPast(paths, session))
+            super().__init__(scenes, paths, RecordedPast(paths, scenes))
             self._recorder = recorder
         self._hides_notes = hides_notes
 
@@ -126,12 +181,14 @@ class LiveRecording(RunRecording):
 class ReplayedRecording(RunRecording):
     """RecordingAccess to a timeline that the caller has opened and closes.
 
-    Nothing after `until_ns` is shown. With a redactor in the session, no original name is shown.
+    Nothing after `until_ns` is shown. With a redactor, no original name is shown.
     """
 
-    def __init__(self, session: Session, timeline: Timeline, until_ns: int | None = None) -> None:
-        past = RecordedPast(timeline, session, until_ns)
-        super().__init__(session, lambda: [file.path for file in timeline.files], past)
+    def __init__(
+        self, scenes: SceneBuilder, timeline: Timeline, until_ns: int | None = None
+    ) -> None:
+        past = RecordedPast(timeline, scenes, until_ns)
+        super().__init__(scenes, lambda: [file.path for file in timeline.files], past)
         self._timeline = timeline
 
     @property

@@ -1,0 +1,1 @@
+"""Ticks become scenes: of a running fabric, and of any moment of a recording."""
