@@ -306,11 +306,6 @@ _Compiled = Tuple[Tuple["re.Pattern[str]", str], ...]
 _compiled: Dict[str, _Compiled] = {}
 
 
-def catalog_name(driver: str, name: str) -> Optional[str]:
-    """The catalog name of a driver's counter; None when no rule matches."""
-    return metric_of(driver, name)[0]
-
-
 def metric_of(driver: str, name: str) -> Tuple[Optional[str], bool]:
     """The catalog name of a driver's counter, and whether all that match are added up."""
     rules = _compiled.get(driver)

@@ -216,7 +216,6 @@ class Streams:
         self._streams: set[Stream] = set()
 
     def __len__(self) -> int:
-        """The number of readers."""
         return len(self._streams)
 
     @property

@@ -236,7 +236,6 @@ class Alerts:
             delivery.accept(scene)
 
     async def __aenter__(self) -> Self:
-        """Start sending."""
         self._tasks = [asyncio.create_task(each.run()) for each in self.deliveries]
         return self
 

@@ -109,7 +109,6 @@ class TableLayout:
     """
 
     def __init__(self, slots: Mapping[str, NodeSlots], columns: Columns, fabric: Fabric) -> None:
-        """The layout of nodes by name."""
         self._fabric = fabric
         nodes = list(slots.values())
         rows = _joined([node.rows for node in nodes])

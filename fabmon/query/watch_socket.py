@@ -58,12 +58,8 @@ def socket_directories() -> list[Path]:
     return [Path(f"{_TEMPORARY}/fabmon-{os.getuid()}"), Path(f"{_RUNTIME}/{os.getuid()}/fabmon")]
 
 
-def running_watches() -> list[Path]:
-    """The sockets of watches in the user's directories."""
-    return [path for each in socket_directories() for path in _sockets_in(each)]
-
-
-def _sockets_in(directory: Path) -> list[Path]:
+def sockets_in(directory: Path) -> list[Path]:
+    """The sockets of watches in a directory, also of those that are gone."""
     with suppress(OSError):
         return sorted(directory.glob(f"{_PREFIX}*{_SUFFIX}"))
     return []
@@ -232,7 +228,7 @@ async def the_watch() -> Path:
         except OSError as error:
             refused.append(f"{error.filename}: {error.strerror}")
         else:
-            found += [path for path in _sockets_in(directory) if await _answers(path)]
+            found += [path for path in sockets_in(directory) if await _answers(path)]
     if not found:
         none = "no `fabmon watch` of this user runs on this machine: name a recording"
         raise NoWatch("; ".join([*refused, none]))

@@ -22,7 +22,6 @@ class EndSignals:
     """
 
     def __init__(self, numbers: Sequence[signal.Signals] = _SIGNALS) -> None:
-        """Nothing is handled before the object is entered."""
         self._numbers = numbers
         self.status: Exit | None = None
         self._end: Callable[[Exit], None] | None = None

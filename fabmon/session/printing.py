@@ -108,7 +108,6 @@ class NodesReached:
     """Whether any node was reached in the scenes of a run."""
 
     def __init__(self) -> None:
-        """None so far."""
         self._is_any_up = False
         self._have_all_failed = False
 

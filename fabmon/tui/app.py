@@ -74,7 +74,6 @@ class Toasts:
     """Messages of findings that opened: one line for all of the last seconds."""
 
     def __init__(self) -> None:
-        """No finding has opened."""
         self._opened: list[Finding] = []
         self._last_ns: int | None = None
 
@@ -112,7 +111,6 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         facts: RunFacts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is shown before `run_async`."""
         depth = detect(os.environ) if facts.color == "auto" else Depth(facts.color)
         preferences = facts.preferences or Preferences()
         super().__init__(ansi_color=not depth.rgb, driver_class=TerminalDriver)

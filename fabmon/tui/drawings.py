@@ -41,7 +41,6 @@ class Drawings:
     """
 
     def __init__(self) -> None:
-        """Nothing is drawn, no key waits."""
         self._began_s: float | None = None
         self._pressed_s: float | None = None
 

@@ -42,7 +42,6 @@ class KeyHandled(Message):
     """
 
     def __init__(self, key: events.Key) -> None:
-        """Of this key."""
         super().__init__()
         self.key = key
 
@@ -60,7 +59,6 @@ class ScreenApp(ContainingApp):
     player: Player
 
     def __init__(self, **options: Any) -> None:
-        """An app without keys yet; the options are Textual's."""
         super().__init__(**options)
         self._waiting_keys: deque[events.Key] = deque()
         self._key: events.Key | None = None

@@ -173,7 +173,6 @@ class InputDecoder:
     """
 
     def __init__(self) -> None:
-        """With empty buffers."""
         self._decode = getincrementaldecoder("utf-8")(errors="ignore").decode
         self._rest = b""
         self._answers: list[str] = []
@@ -347,7 +346,6 @@ class TerminalDriver(LinuxDriver):
         mouse: bool = True,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """As Textual constructs its drivers."""
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         assert sys.__stderr__ is not None
         self._file = _Output(sys.__stderr__)  # type: ignore[assignment]

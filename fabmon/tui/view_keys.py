@@ -39,7 +39,6 @@ class ViewKeys(ScreenApp):
     """The part of the app that decides which view or page is open."""
 
     def __init__(self, **options: Any) -> None:
-        """No view is open yet."""
         super().__init__(**options)
         self._has_left_nodes = False
         self._views_before: list[str] = []

@@ -68,16 +68,11 @@ class JobTable:
         ordered = sorted(known.values(), key=lambda job: natural(job.number))
         self.jobs: tuple[Job, ...] = tuple(ordered)
         self._nodes_of = {key: tuple(nodes) for key, nodes in nodes_of.items()}
-        self._by_id = known
         self.moved: tuple[Job, ...] = tuple(moved)
 
     def nodes_of(self, job: Job) -> tuple[str, ...]:
         """The watched nodes of a job, in the order of its nodes."""
         return self._nodes_of.get(job.id or job.name, ())
-
-    def with_id(self, number: str) -> Job | None:
-        """The job with this number; None if none is known."""
-        return self._by_id.get(number)
 
     @cached_property
     def on_node(self) -> dict[str, tuple[Job, ...]]:

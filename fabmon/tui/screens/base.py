@@ -48,7 +48,6 @@ class ViewScreen(Contained, Screen[None]):
     AUTO_FOCUS = "LineView, HeatGrid"
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """Nothing is drawn yet."""
         super().__init__()
         self.screen_state = screen_state
         self._caption_lines = 0

@@ -30,7 +30,6 @@ class SwitchesScreen(LineScreen):
     VIEW = "switches"
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """With no finding shown yet."""
         super().__init__(screen_state)
         self._shown_key = ""
 
@@ -61,7 +60,6 @@ class NodesScreen(LineScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.NODES)]
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """With all groups of failed nodes collapsed."""
         super().__init__(screen_state)
         self._expanded: frozenset[FoldTarget] = frozenset()
 
@@ -111,7 +109,6 @@ class NodeScreen(LineScreen):
     VIEW = "node"
 
     def __init__(self, screen_state: ScreenState, target: NodeTarget) -> None:
-        """Of a node, with the cursor on the port of the target."""
         super().__init__(screen_state)
         self._node = target.node
         self._start = target.row
@@ -143,7 +140,6 @@ class HelpScreen(LineScreen):
     SEARCHES_WORDS = True
 
     def __init__(self, screen_state: ScreenState, view: str) -> None:
-        """Help for a view."""
         super().__init__(screen_state)
         self._view = view
         self._search = ""
@@ -205,7 +201,6 @@ class JobsScreen(LineScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.JOBS)]
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """With no job known."""
         super().__init__(screen_state)
         self._jobs: dict[str, JobSummary] = {}
         self._answering: frozenset[str] = frozenset()

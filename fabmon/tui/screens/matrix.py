@@ -22,7 +22,6 @@ class MatrixScreen(LineScreen):
     VIEW = "matrix"
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """With no fabric known."""
         super().__init__(screen_state)
         self._fabric: Fabric | None = None
         self._tables: tuple[TierMatrix, ...] = ()
@@ -71,7 +70,6 @@ class PairScreen(LineScreen):
     VIEW = "pair"
 
     def __init__(self, screen_state: ScreenState, target: PairTarget) -> None:
-        """Of a pair."""
         super().__init__(screen_state)
         self._pair = target
 

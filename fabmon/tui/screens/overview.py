@@ -48,7 +48,6 @@ class OverviewScreen(OverviewPanels):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.OVERVIEW)]
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """Nothing is drawn yet."""
         super().__init__(screen_state)
         self._heatmap = HeatmapState()
         self._rows: HeatmapRows | None = None

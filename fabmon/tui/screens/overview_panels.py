@@ -29,7 +29,6 @@ class OverviewPanels(ViewScreen):
     """The arrangement of heatmap, findings, training and timeline; a subclass draws them."""
 
     def __init__(self, screen_state: ScreenState) -> None:
-        """Nothing is arranged yet."""
         super().__init__(screen_state)
         self._is_focus_moved = False
         self._share = (0, False)

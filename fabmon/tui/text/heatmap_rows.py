@@ -83,7 +83,6 @@ class HeatmapRows:
     """The rows of a grid; a row whose texts have not changed is the same object as before."""
 
     def __init__(self, grid: HeatmapGrid, palette: Palette) -> None:
-        """For this grid, in these colours."""
         self._grid = grid
         self._palette = palette
         self._made: dict[int, tuple[list[PartTexts], CellRow]] = {}

@@ -42,7 +42,6 @@ class JumpPrompt(TypingScreen[Entry | None]):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.JUMP)]
 
     def __init__(self, names: NameIndex, palette: Palette) -> None:
-        """Search these names."""
         super().__init__()
         self._names, self._palette = names, palette
         self._found: list[Entry] = []

@@ -59,7 +59,6 @@ class HeatGrid(Contained, ScrollView, can_focus=True):
         node: str
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:
-        """No cells."""
         super().__init__(id=id)
         self._painter = RowPainter(look)
         self._codes: Codes = np.zeros((0, 0), dtype=np.uint16)

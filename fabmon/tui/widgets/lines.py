@@ -55,7 +55,6 @@ class Painted(Contained, Widget):
     """Fixed lines from the top of the widget, cut to its size: header, footer, titles."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        """No lines."""
         super().__init__(id=id, classes=classes)
         self._lines: Sequence[Line] = ()
         self._base = Style()
@@ -125,7 +124,6 @@ class LineView(Contained, ScrollView, can_focus=True):
         """It has other room than its lines were made for."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        """No lines."""
         super().__init__(id=id, classes=classes)
         self._lines: Sequence[Line] = ()
         self._base = self._cursor = self._bracket = Style()

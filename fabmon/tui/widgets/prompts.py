@@ -109,7 +109,6 @@ class FilterBar(Contained, Vertical):
         """The line was closed."""
 
     def __init__(self, *, id: str | None = None, is_words: bool = False) -> None:
-        """Closed."""
         super().__init__(id=id)
         self._is_words = is_words
         self._focus_before: Widget | None = None
@@ -259,7 +258,6 @@ class SaveMenu(Contained, ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.SAVE)]
 
     def __init__(self, palette: Palette) -> None:
-        """In the colours of the view below."""
         super().__init__()
         self._palette = palette
         self._choices = [key for key in KEYS if key.scope == keys.SAVE]

@@ -102,7 +102,6 @@ class RowPainter:
     """Renders rows in one look."""
 
     def __init__(self, look: Look) -> None:
-        """With an empty cache."""
         self.look = look
         self._runs: dict[tuple[int, int], _Runs] = {}
 

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.catalog import CATALOG
 from collectors.hostfs import HostFS
-from collectors.readers.ethtool_names import catalog_name
+from collectors.readers.ethtool_names import metric_of
 from collectors.readers.ethtool_stats import TextStats
 from collectors.sources.rdma import SPELLINGS
 from tests.fixtures import parts
@@ -102,11 +102,11 @@ def test_every_wanted_counter_is_found_in_a_real_dump(driver: str) -> None:
     stats = TextStats(HostFS(str(CAPTURES)), "ethtool", DUMPS[driver])
     names = stats.names()
     assert len(names) > 100
-    found = {catalog_name(driver, name): name for name in names}
+    found = {metric_of(driver, name)[0]: name for name in names}
     found.pop(None, None)
     assert {name for name in found if name is not None} <= set(CATALOG)
     assert set(found) >= WANTED[driver]
-    positions = [position for position, name in enumerate(names) if catalog_name(driver, name)]
+    positions = [position for position, name in enumerate(names) if metric_of(driver, name)[0]]
     assert len(positions) == len(found), "no two counters of a driver are one metric"
     stats.choose(positions, len(names))
     values = stats.read()

@@ -6,7 +6,7 @@ import pytest
 
 from collectors.catalog import CATALOG, GAUGE, ROWS, WRAP32, WRAP64, require, saturating
 from collectors.loop.source_loader import load_source
-from collectors.readers.ethtool_names import RULES, USUAL, catalog_name
+from collectors.readers.ethtool_names import RULES, USUAL, metric_of
 from collectors.registry import SOURCES
 from collectors.source import Source
 from collectors.sources.rdma import SPELLINGS
@@ -115,7 +115,7 @@ def test_every_rule_of_every_driver_leads_into_the_catalog() -> None:
             example = pattern.replace("([rt]x)", "rx").replace(r"(\d)", "3").replace("\\.", ".")
             example = example.replace("(?:_[rt]x)?", "")
             example = re.sub(r"\((\w+)\|\w+\)", r"\1", example)
-            name = catalog_name(driver, example)
+            name = metric_of(driver, example)[0]
             assert name in CATALOG, (driver, pattern, example, name)
 
 
@@ -128,8 +128,8 @@ def test_the_usual_names_lead_into_the_catalog() -> None:
 def test_what_no_rule_names_is_left_alone() -> None:
     for driver in RULES:
         for name in ("rx0_bytes", "[0]: rx_ucast_bytes", "tx_queue_3_bytes", "ch0_arm", ""):
-            assert catalog_name(driver, name) is None, (driver, name)
-    assert catalog_name("e1000e", "rx_bytes") is None
+            assert metric_of(driver, name)[0] is None, (driver, name)
+    assert metric_of("e1000e", "rx_bytes")[0] is None
 
 
 def test_a_misspelt_name_is_refused() -> None:

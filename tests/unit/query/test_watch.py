@@ -34,13 +34,18 @@ from fabmon.query.watch_socket import (
     answering_socket,
     ask_watch,
     default_path,
-    running_watches,
+    socket_directories,
+    sockets_in,
     the_watch,
 )
 from tests.requirements import heeding_signals
 from tests.tui.recordings import Watching
 from tests.unit.alerts.test_alertmanager import until
 from tests.unit.test_cli import fabmon
+
+
+def running_watches() -> list[Path]:
+    return [path for each in socket_directories() for path in sockets_in(each)]
 
 
 @pytest.fixture(scope="module")

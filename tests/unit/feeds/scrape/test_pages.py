@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collectors.catalog import CATALOG, GAUGE, WRAP64
-from collectors.readers.ethtool_names import RULES, SWITCHD, USUAL, catalog_name
+from collectors.readers.ethtool_names import RULES, SWITCHD, USUAL, metric_of
 from fabmon.fabric.openmetrics import EXPOSED
 from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.scrape.exporter_tables import TableError, exporter_tables, load_table
@@ -480,7 +480,7 @@ def test_the_ethtool_collector_gives_the_drivers_metrics_of_the_probe(
         pytest.skip("no captures of hardware beside the repository (../shared/hardware)")
     find = of_driver(driver)
     names = re.findall(r"^\s*([^:\n]+): \d+\s*$", path.read_text(), re.MULTILINE)
-    wanted = {name: catalog_name(driver, name) for name in names}
+    wanted = {name: metric_of(driver, name)[0] for name in names}
     found = {name: metric for name, metric in wanted.items() if metric in CATALOG}
     assert len(found) > 10
     assert {name: find(exporters_name(name)) for name in found} == found
