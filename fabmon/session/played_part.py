@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 
 import numpy as np
@@ -17,6 +18,7 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import Hello
+from fabmon.history.bins import PortBins
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.explain_records import FindingAtTime, PortAtTime, RecordingAtTime
 from fabmon.session.replay_run import PlayedRange
@@ -45,9 +47,7 @@ class PlayedPart:
         self.hellos: dict[str, Hello] = {}
         self.rail_rates: dict[str, list[float]] = {}
         self._findings: dict[tuple[str, int], Finding] = {}
-        self._highest: dict[str, Floats] = {}
-        self._sums: dict[str, Floats] = {}
-        self._ticks: dict[str, Floats] = {}
+        self._seen: defaultdict[str, PortBins] = defaultdict(PortBins)
         self._down_s: Floats = np.zeros(0, np.float32)
 
     def rails_of(self, hosts: Set[str]) -> list[int]:
@@ -72,16 +72,7 @@ class PlayedPart:
         self._down_s = grown(self._down_s, size)
         self._down_s[:size] += np.where(snapshot.up == 0, snapshot.interval_s, 0.0)
         for name, values in _columns(snapshot):
-            known = grown(self._highest.get(name, np.zeros(0, np.float32)), size, np.nan)
-            known[:size] = np.fmax(known[:size], values)
-            self._highest[name] = known
-            for sums, more in (
-                (self._sums, np.nan_to_num(values)),
-                (self._ticks, np.isfinite(values)),
-            ):
-                total = grown(sums.get(name, np.zeros(0, np.float32)), size)
-                total[:size] += more
-                sums[name] = total
+            self._seen[name].add(values)
 
     def at_time(
         self,
@@ -117,19 +108,13 @@ class PlayedPart:
             port=port.id,
             name=port.display_name,
             node=port.node,
-            tx_util=self._mean("tx", row),
-            rx_util=self._mean("rx", row),
+            tx_util=_rounded(self._seen["tx"].of_row(row)[0]),
+            rx_util=_rounded(self._seen["rx"].of_row(row)[0]),
             highest_util=max(highest, default=None),
-            paused=self._mean("pause_rx", row),
-            pausing=self._mean("pause_tx", row),
+            paused=_rounded(self._seen["pause_rx"].of_row(row)[0]),
+            pausing=_rounded(self._seen["pause_tx"].of_row(row)[0]),
             down_s=extreme.down_s,
         )
-
-    def _mean(self, name: str, row: int) -> float | None:
-        sums = self._sums.get(name)
-        if sums is None or row >= len(sums) or not self._ticks[name][row]:
-            return None
-        return round(float(sums[row] / self._ticks[name][row]), 4)
 
     def _finding(self, finding: Finding, rows: set[int], hosts: set[str]) -> FindingAtTime:
         subject = finding.subject.partition("/")[0]
@@ -145,23 +130,16 @@ class PlayedPart:
 
     def _port(self, row: int) -> PortAtTime:
         port = self.fabric.ports[row]
-
-        def highest(name: str) -> float | None:
-            values = self._highest.get(name)
-            if values is None or row >= len(values) or np.isnan(values[row]):
-                return None
-            return round(float(values[row]), 4)
-
         return PortAtTime(
             port=port.id,
             name=port.display_name,
             down_s=float(self._down_s[row]) if row < len(self._down_s) else 0.0,
-            tx_util=highest("tx"),
-            rx_util=highest("rx"),
-            paused=highest("pause_rx"),
-            pausing=highest("pause_tx"),
-            errors=highest("damage"),
-            drops=highest("drops"),
+            tx_util=_rounded(self._seen["tx"].of_row(row)[1]),
+            rx_util=_rounded(self._seen["rx"].of_row(row)[1]),
+            paused=_rounded(self._seen["pause_rx"].of_row(row)[1]),
+            pausing=_rounded(self._seen["pause_tx"].of_row(row)[1]),
+            errors=_rounded(self._seen["damage"].of_row(row)[1]),
+            drops=_rounded(self._seen["drops"].of_row(row)[1]),
         )
 
 
@@ -189,3 +167,7 @@ def _columns(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
     yield "rx", snapshot.rx_util
     for name in ("pause_rx", "pause_tx", "damage", "drops"):
         yield name, snapshot.column(name)
+
+
+def _rounded(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 4)

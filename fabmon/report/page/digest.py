@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.finding import Change, Finding, shown_moment
@@ -20,12 +19,12 @@ from fabmon.fabric.moved_times import moved
 from fabmon.fabric.snapshot import (
     HEAT,
     MOST_OF_LINE_RATE,
-    Floats,
     Snapshot,
     has_line_rates,
     unknown_ports,
 )
 from fabmon.fabric.time_wording import DAY_NS
+from fabmon.history.bins import PortBins
 
 MOST_BINS = 240
 _MOST_EVENTS = 1000
@@ -67,56 +66,6 @@ class Bins:
         """Move the time by so many bins."""
         self.from_ns += by * self.width_ns
         self.until_ns += by * self.width_ns
-
-
-class PortBins:
-    """Mean and highest value by port row and bin; NaN where none is known."""
-
-    def __init__(self, bins: Bins) -> None:
-        self._bins = bins
-        self._sums: NDArray[np.float64] = np.zeros((0, bins.count))
-        self._counts: NDArray[np.int32] = np.zeros((0, bins.count), np.int32)
-        self._highest: Floats = np.full((0, bins.count), np.nan, np.float32)
-
-    def add(self, values: Floats, time_ns: int) -> None:
-        """Add values, [ports], of one time."""
-        new = len(values) - len(self._sums)
-        if new > 0:
-            room = ((0, new), (0, 0))
-            self._sums = np.pad(self._sums, room)
-            self._counts = np.pad(self._counts, room)
-            self._highest = np.pad(self._highest, room, constant_values=np.nan)
-        rows = np.flatnonzero(np.isfinite(values))
-        for at in self._bins.covered(time_ns):
-            self._sums[rows, at] += values[rows]
-            self._counts[rows, at] += 1
-            self._highest[rows, at] = np.fmax(self._highest[rows, at], values[rows])
-
-    def move(self, by: int) -> None:
-        """Leave out the first `by` bins, and begin as many at the end."""
-        for values, empty in ((self._sums, 0), (self._counts, 0), (self._highest, np.nan)):
-            kept = max(0, values.shape[1] - by)
-            values[:, :kept] = values[:, by:].copy()
-            values[:, kept:] = empty
-
-    def copy(self, bins: Bins) -> PortBins:
-        """The same values, which do not change."""
-        made = PortBins(bins)
-        made._sums, made._counts = self._sums.copy(), self._counts.copy()
-        made._highest = self._highest.copy()
-        return made
-
-    @property
-    def mean(self) -> Floats:
-        """[ports, bins]: the mean values."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean: Floats = (self._sums / self._counts).astype(np.float32)
-        return mean
-
-    @property
-    def highest(self) -> Floats:
-        """[ports, bins]: the highest values."""
-        return self._highest
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +127,7 @@ class Digest:
     @classmethod
     def empty(cls, bins: Bins) -> Digest:
         """Of no scene yet."""
-        return cls(bins, PortBins(bins), PortBins(bins))
+        return cls(bins, PortBins(bins.count), PortBins(bins.count))
 
     def add(self, scene: Scene) -> None:
         """Add a scene, whose time is in the bins."""
@@ -189,8 +138,9 @@ class Digest:
         self.fabric, self.last = snapshot.fabric, snapshot
         busy = np.fmax(snapshot.tx_util, snapshot.rx_util)
         pause = np.fmax(*(snapshot.heat[HEAT.index(name)] for name in ("pause_rx", "pause_tx")))
-        self.busy.add(np.where(self._carries, busy, np.nan), snapshot.time_ns)
-        self.paused.add(np.where(self._carries, pause, np.nan), snapshot.time_ns)
+        places = tuple(self.bins.covered(snapshot.time_ns))
+        self.busy.add(np.where(self._carries, busy, np.nan), places)
+        self.paused.add(np.where(self._carries, pause, np.nan), places)
         _findings(self, scene, first=self.ticks == 0)
         _events(self, scene)
         self.jobs = scene.iteration_report.jobs or self.jobs
@@ -224,12 +174,11 @@ class Digest:
 
     def copy(self) -> Digest:
         """The same, which another thread can read while scenes are added to this one."""
-        bins = copy.copy(self.bins)
         return replace(
             self,
-            bins=bins,
-            busy=self.busy.copy(bins),
-            paused=self.paused.copy(bins),
+            bins=copy.copy(self.bins),
+            busy=self.busy.copy(),
+            paused=self.paused.copy(),
             findings={key: copy.copy(each) for key, each in self.findings.items()},
             left_out=set(self.left_out),
             events=list(self.events),

@@ -12,7 +12,8 @@ from fabmon.analysis.causes import CAUSES
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.wording import bit_rate
-from fabmon.report.page.digest import MOST_BINS, Bins, PortBins, digest
+from fabmon.history.bins import PortBins
+from fabmon.report.page.digest import MOST_BINS, Bins, digest
 from fabmon.report.page.findings import findings
 from fabmon.report.page.page import cards
 from fabmon.report.page.timeline import timeline
@@ -71,19 +72,19 @@ def test_no_bin_is_empty_where_every_tick_is_there(ticks: int, phase: float) -> 
     after_s = [0.0, *(n - 1 + phase + late_s[n] for n in range(1, ticks))]
     times = [START_NS + round(each * 1e9) for each in after_s]
     made = Bins(times[0], times[-1], 1.0)
-    filled = PortBins(made)
+    filled = PortBins(made.count)
     for time_ns in times:
-        filled.add(np.ones(1, np.float32), time_ns)
+        filled.add(np.ones(1, np.float32), made.covered(time_ns))
     assert made.count <= MOST_BINS
     assert np.isfinite(filled.highest).all()
 
 
 def test_a_tick_that_is_missing_is_a_gap() -> None:
     made = Bins(START_NS, START_NS + 20 * 10**9, 1.0)
-    filled = PortBins(made)
+    filled = PortBins(made.count)
     for tick in range(21):
         if tick not in (8, 9, 10):
-            filled.add(np.ones(1, np.float32), START_NS + tick * 10**9)
+            filled.add(np.ones(1, np.float32), made.covered(START_NS + tick * 10**9))
     assert np.flatnonzero(np.isnan(filled.highest[0])).tolist() == [8, 9, 10]
 
 
