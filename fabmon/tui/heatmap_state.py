@@ -49,7 +49,7 @@ class HeatmapState:
         is_same = self._fabric is fabric
         if not is_same:
             self._fabric, self.units = fabric, units_of(fabric, None)
-        by = frozenset(finding.key for finding in findings), ctx.terms
+        by = frozenset(finding.key for finding in findings), ctx.choices.terms
         if is_same and by == self._ordered_by:
             return
         self._ordered_by = by

@@ -127,5 +127,7 @@ def test_the_ends_of_a_cable_have_the_chosen_unit() -> None:
     ctx = context()
     finding = msgspec.structs.replace(ctx.scene.findings[0], cause="degraded_link")
     for unit, suffix in ((Unit.GBIT, "b/s"), (Unit.GBYTE, "B/s"), (Unit.PERCENT, "%")):
-        first = link_ends(Canvas(replace(ctx, unit=unit), finding))[1].text
+        first = link_ends(Canvas(replace(ctx, choices=replace(ctx.choices, unit=unit)), finding))[
+            1
+        ].text
         assert first.partition(" tx ")[2].split("  ")[0].endswith(suffix)

@@ -132,7 +132,7 @@ class WaterfallScreen(ZoomableScreen):
         parts: list[list[Span]] = [
             [(about, tone.strong)],
             [(metric.title if ctx.width >= _WIDE else metric.short, tone.text)],
-            colour_legend(metric, ctx.digits, tone, drawn.cell),
+            colour_legend(metric, ctx.choices.digits, tone, drawn.cell),
         ]
         if isinstance(drawn, LongWaterfall):
             part = (f"{drawn.trend.length}: {self.progress}", tone.accent)

@@ -92,7 +92,7 @@ class OverviewScreen(OverviewPanels):
         height += self.lent_lines()
         grid = self._heatmap.layout(ctx, width - 1, height)
         self.lend(height - len(grid.rows) - 1)
-        levels = scale(ctx.metric, ctx.palette.depth, ctx.digits, self._heatmap.widest)
+        levels = scale(ctx.metric, ctx.palette.depth, ctx.choices.digits, self._heatmap.widest)
         codes = ctx.muted_codes(levels)
         cells = spread(grid, codes)
         if self._rows is None or not self._rows.are_of(grid, ctx.palette):
@@ -142,7 +142,7 @@ class OverviewScreen(OverviewPanels):
             *self.filter_part(),
             *self.selection_part(),
         ]
-        scale = colour_legend(metric, ctx.digits, tone, self._heatmap.widest)
+        scale = colour_legend(metric, ctx.choices.digits, tone, self._heatmap.widest)
         rare = rare_mark_legend(tone, cells)
         names = [metric.title, metric.short, metric.name][width < _SHORT_TITLE :]
         named: list[list[Span]] = [[(ctx.heat_title(name), tone.text)] for name in names]

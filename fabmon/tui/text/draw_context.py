@@ -13,13 +13,14 @@ from fabmon.analysis import causes
 from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.finding import Finding, Trait, holds
 from fabmon.analysis.scene import Event, Scene
-from fabmon.fabric.filter import Matched, Term
+from fabmon.fabric.filter import Matched
 from fabmon.fabric.model import GPU, NVLINK, Fabric
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.scenes.recording_contents import Curve
 from fabmon.tui.cells import ABSENT, MUTED, READING, SELECTED, Codes, Scale, encode
+from fabmon.tui.choices import Choices
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key, shown_key
 from fabmon.tui.metrics import HeatMetric
@@ -105,8 +106,7 @@ class HeaderContext:
     time: TimeContext
     recorder: RecorderStatus | None
     lost_bytes: int
-    unit: Unit
-    metric_name: str
+    choices: Choices
     window: str
     cables: int
     total: FabricTotal | None
@@ -139,7 +139,7 @@ class DrawContext:
     """A scene, the room for it, and the person's choices.
 
     `snapshot` is that of the scene over the window of the screen: every value that is shown is
-    from there. `width` and `height` are cells. `matched` is what the filter `terms` leave, None
+    from there. `width` and `height` are cells. `matched` is what the filter leaves, None
     without a filter. `groups` are the findings that match it, as lines of a list; `unfolded` are
     the keys of those whose findings are listed. `selection` is the selected finding, or the first
     one of the selected group, while it is open; `selected_key` is its key or that of the group.
@@ -152,11 +152,8 @@ class DrawContext:
     palette: Palette
     width: int
     height: int
-    unit: Unit
+    choices: Choices
     metric: HeatMetric
-    digits: bool
-    job_colours: bool
-    terms: tuple[Term, ...]
     matched: Matched | None
     groups: tuple[FindingGroup, ...]
     unfolded: frozenset[str]
@@ -203,7 +200,7 @@ class DrawContext:
     def traffic(self, row: int, direction: str, unit: Unit | None = None) -> str:
         """A port's rate in one direction (tx or rx), in `unit` or else the chosen one."""
         bps = float(self.snapshot.column(f"{direction}_bps")[row])
-        return rate(bps, float(self.snapshot.line_rate_bps[row]), unit or self.unit)
+        return rate(bps, float(self.snapshot.line_rate_bps[row]), unit or self.choices.unit)
 
     def heat_title(self, title: str) -> str:
         """The title of the metric; one that is not kept for more than a tick says so."""

@@ -87,8 +87,8 @@ def header(ctx: HeaderContext) -> Line:
     if scene is not None:
         parts += _counts(scene, ctx.cables, palette)
         parts += _total(ctx, palette)
-        parts.append((4, [(units, palette.key), (str(ctx.unit), palette.dim)]))
-        parts.append((3, [(metric, palette.key), (ctx.metric_name, palette.dim)]))
+        parts.append((4, [(units, palette.key), (str(ctx.choices.unit), palette.dim)]))
+        parts.append((3, [(metric, palette.key), (ctx.choices.metric, palette.dim)]))
         parts.append((1, [(window, palette.key), (ctx.window, palette.dim)]))
     parts.append((9, [(help_, palette.key), ("help", palette.dim)]))
     while True:
@@ -256,7 +256,7 @@ def _total(ctx: HeaderContext, palette: Palette) -> list[_Part]:
     """What all hosts send, in a fixed width, and its curve over the last seconds."""
     if ctx.total is None:
         return []
-    bps = rate(ctx.total.bps, ctx.total.line_rate_bps, ctx.unit)
+    bps = rate(ctx.total.bps, ctx.total.line_rate_bps, ctx.choices.unit)
     top = float(np.fmax.reduce(ctx.total.curve))
     # A gap at the start, where the run has just begun, would look like a value.
     curve = spark(ctx.total.curve, CURVE_COLUMNS, top).replace(GAP, " ")

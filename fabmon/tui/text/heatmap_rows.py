@@ -151,7 +151,7 @@ class HeatmapRows:
         found = self._found(ctx, peaks)
         made = []
         mark = self._palette.selection_mark
-        jobs = ctx.snapshot.jobs.on_node if ctx.job_colours else {}
+        jobs = ctx.snapshot.jobs.on_node if ctx.choices.job_colours else {}
         statuses = ctx.snapshot.statuses
         for number, part in enumerate(self._parts):
             if part.kind in (Kind.TEXT, Kind.CAPTION):

@@ -87,7 +87,7 @@ def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:
         burst = ctx.key("burst")
         texts.append(f"may be under {fast}: press {burst} on a port to sample at 50 Hz")
     if job.expected is not None:
-        texts += _expected(job, ctx.unit)
+        texts += _expected(job, ctx.choices.unit)
     if not job.hosts_sure:
         texts.append("another job has a similar pattern: some hosts may be in the wrong job")
     return lines + [

@@ -134,11 +134,11 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
     more: list[Span] = []
     if not is_down:
         if not ctx.metric.traffic:
-            value = ctx.metric.say(snapshot, row, ctx.unit)
+            value = ctx.metric.say(snapshot, row, ctx.choices.unit)
             if ctx.time.is_reading and value.endswith(": absent"):
                 value = f"{ctx.metric.name}: …"
             values.append((value, palette.strong))
-        traffic = [(part, palette.text) for part in traffic_parts(snapshot, row, ctx.unit)]
+        traffic = [(part, palette.text) for part in traffic_parts(snapshot, row, ctx.choices.unit)]
         # Without a line rate the third part says how to set it.
         most = 2 if snapshot.line_rate_bps[row] > 0 else 3
         values += traffic[:most]

@@ -36,7 +36,7 @@ def sampled_flows(ctx: DrawContext, rows: Sequence[int], direction: str, way: st
     if others:
         total = sum(each.bps for each in others)
         text = f"and {plural(len(others), 'smaller flow')}, together "
-        text += rate(total, line_rate_bps, ctx.unit)
+        text += rate(total, line_rate_bps, ctx.choices.unit)
         lines += paragraph(text, ctx.width, palette.dim)
     return lines
 
@@ -47,7 +47,7 @@ def _sampled_flow(
     """`gpu002 r3 :49153 → gpu006 r3  RoCE QP 0x1a2b  92.1 Gb/s ± 6 %  1044 samples`."""
     palette = ctx.palette
     error = each.error_percent
-    size = f"{right(rate(each.bps, line_rate_bps, ctx.unit), RATE)} ± {error:.0f} %"
+    size = f"{right(rate(each.bps, line_rate_bps, ctx.choices.unit), RATE)} ± {error:.0f} %"
     tail = f"  {plural(each.samples, 'sample')}"
     width = max(20, ctx.width - 3 - RATE - 9 - 15)
     if each.flow is None:

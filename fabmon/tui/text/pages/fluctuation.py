@@ -282,7 +282,7 @@ def _slot_text(ctx: DrawContext, subject: Subject, slot: Slot) -> str:
 
 
 def _rate(ctx: DrawContext, subject: Subject, bps: float) -> str:
-    return rate(bps, subject.line_rate_bps or float("nan"), ctx.unit)
+    return rate(bps, subject.line_rate_bps or float("nan"), ctx.choices.unit)
 
 
 def _block(slot: Slot | None, top: float) -> str:

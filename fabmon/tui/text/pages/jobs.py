@@ -68,7 +68,7 @@ def _traffic(job: JobSummary, ctx: DrawContext) -> str:
     """What its NICs send, in the chosen unit; a share is that of all of them."""
     if job.tx_bps is None:
         return _ABSENT
-    return rate(job.tx_bps, job.rails_bps * len(job.nodes), ctx.unit)
+    return rate(job.tx_bps, job.rails_bps * len(job.nodes), ctx.choices.unit)
 
 
 def _step(job: JobSummary, _: DrawContext) -> str:

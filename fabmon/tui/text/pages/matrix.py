@@ -69,7 +69,7 @@ def page(ctx: DrawContext, tables: tuple[TierMatrix, ...]) -> list[Line]:
     Columns for which there is no room follow below.
     """
     palette, matched = ctx.palette, ctx.matched
-    levels = scale(heat_metric("tx"), palette.depth, ctx.digits, NUMBERED)
+    levels = scale(heat_metric("tx"), palette.depth, ctx.choices.digits, NUMBERED)
     look = Look(palette, levels)
     codes = _Codes(ctx.codes(levels, heat_metric("tx")), ctx.codes(levels, heat_metric("rx")))
     shown = [
@@ -280,7 +280,7 @@ def pair_page(
         sign, accent = labels.port_sign(ctx, {each for each in link if each is not None})
         down = snapshot.up[row] == 0
         target = PortTarget(row)
-        traffic = traffic_text(snapshot, row, ctx.unit)
+        traffic = traffic_text(snapshot, row, ctx.choices.unit)
         lines.append(
             line(
                 (f" {sign} ", accent),
@@ -309,7 +309,7 @@ def pair_summary(ctx: DrawContext, pair: PairTarget, links: tuple[TierLink, ...]
         (f" {pair_title(pair)}  ", palette.strong),
         (f"{plural(len(links), 'link')}  ", palette.dim),
     ]
-    unit = ctx.unit if ctx.unit is not Unit.PERCENT else Unit.GBIT
+    unit = ctx.choices.unit if ctx.choices.unit is not Unit.PERCENT else Unit.GBIT
     for direction, (near, far) in (("up", (0, 1)), ("down", (1, 0))):
         most: tuple[float, str] = (-1.0, ABSENT)
         for link in links:

@@ -276,11 +276,13 @@ class _Table:
         self, layout: _Layout, place: int, windows: tuple[Floats, Floats] | None
     ) -> list[Span]:
         ctx, port = self._ctx, self._ports[place]
-        together = combined_traffic_text(ctx.snapshot, port.row, ctx.unit)
+        together = combined_traffic_text(ctx.snapshot, port.row, ctx.choices.unit)
         if together:
             return [(f"  {together}", ctx.palette.text)]
-        unit = unit_of(port.kind, Unit.GBIT if ctx.unit is Unit.PERCENT else ctx.unit)
-        if ctx.unit is Unit.PERCENT and not layout.share:
+        unit = unit_of(
+            port.kind, Unit.GBIT if ctx.choices.unit is Unit.PERCENT else ctx.choices.unit
+        )
+        if ctx.choices.unit is Unit.PERCENT and not layout.share:
             unit = Unit.PERCENT
         top = float(ctx.snapshot.line_rate_bps[port.row])
         spans: list[Span] = []

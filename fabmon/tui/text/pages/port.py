@@ -49,7 +49,7 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     palette, row = ctx.palette, port.row
     state_style = palette.gone if ctx.snapshot.up[row] == 0 else palette.strong
     state = f" {port_state(ctx.scene, row)}  "
-    traffic = traffic_text(ctx.snapshot, row, ctx.unit)
+    traffic = traffic_text(ctx.snapshot, row, ctx.choices.unit)
     if row in ctx.scene.doubtful_rows:
         traffic = f"in doubt: {traffic}"
     lines = [line((state, state_style), (traffic, palette.text))]
@@ -166,7 +166,7 @@ def counters(ctx: DrawContext, port: Port) -> list[Line]:
     Words of the filter select counters by name.
     """
     snapshot, palette = ctx.snapshot, ctx.palette
-    words = [term for term in ctx.terms if not term.operator]
+    words = [term for term in ctx.choices.terms if not term.operator]
     topics: dict[str, list[str]] = defaultdict(list)
     missing = []
     for name in dict.fromkeys((*CATALOG, *snapshot.columns)):

@@ -65,8 +65,8 @@ def charts(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
         top = float(known.max(initial=0.0))
         scale = "highest value"
     # Without a line rate there is no percentage to show.
-    is_share_unknown = ctx.unit is Unit.PERCENT and scale != "line rate"
-    unit = unit_of(port.kind, Unit.GBIT if is_share_unknown else ctx.unit)
+    is_share_unknown = ctx.choices.unit is Unit.PERCENT and scale != "line rate"
+    unit = unit_of(port.kind, Unit.GBIT if is_share_unknown else ctx.choices.unit)
     if not top:
         top = _IDLE_BPS
         scale = wording.rate(top, top, unit)
@@ -159,7 +159,7 @@ def burst_section(ctx: DrawContext, port: Port) -> list[Line]:
         return []
     palette = ctx.palette
     line_rate_bps = float(ctx.snapshot.line_rate_bps[port.row])
-    unit = unit_of(port.kind, ctx.unit)
+    unit = unit_of(port.kind, ctx.choices.unit)
     lines = [_burst_title(ctx, samples), *paragraph(samples.error, ctx.width, palette.accent)]
     for number, direction in enumerate(WAYS):
         burst = summarise_burst(samples.at_s, samples.counts[number], line_rate_bps)

@@ -66,7 +66,7 @@ def _bank(ctx: DrawContext, ports: tuple[Port, ...]) -> list[Line]:
     palette, snapshot = ctx.palette, ctx.snapshot
     names = [(fit(f" {port.label}", _PITCH), palette.dim) for port in ports]
     lines = [line((" " * _LABEL, palette.text), *names)]
-    unit = ctx.unit
+    unit = ctx.choices.unit
     head = unit if unit is Unit.PERCENT else f"{_prefix(ctx, ports)}{unit[1:]}"
     for name, values in (("tx", snapshot.tx_util), ("rx", snapshot.rx_util)):
         for row in range(_ROWS - 1, -1, -1):

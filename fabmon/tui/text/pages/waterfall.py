@@ -121,7 +121,7 @@ class Waterfall:
         """The colours and scale of the cells."""
         return Look(
             self.ctx.palette,
-            scale(self.metric, self.ctx.palette.depth, self.ctx.digits, self.cell),
+            scale(self.metric, self.ctx.palette.depth, self.ctx.choices.digits, self.cell),
         )
 
     # Columns are `_each` ticks long and begin at fixed ticks, so that they shift only when one is

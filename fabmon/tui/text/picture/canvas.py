@@ -309,7 +309,7 @@ def _bar(
 ) -> Line:
     """`up5 ████████████▌  392 Gb/s ▲ ECN 12.0 k/s` in `width` cells."""
     palette, snapshot = canvas.palette, canvas.snapshot
-    share, unit = loads.share(port.row), canvas.ctx.unit
+    share, unit = loads.share(port.row), canvas.ctx.choices.unit
     load = rate(loads.bps[port.row], float(snapshot.line_rate_bps[port.row]), unit)
     down, is_subject = canvas.is_down(port.row), canvas.is_subject(port)
     mark, accent = (canvas.subject_mark, palette.accent) if is_subject else (" ", palette.tx)

@@ -93,7 +93,7 @@ def host_peers(canvas: Canvas) -> list[Line]:
     lines = canvas.title(f"{name} and {what}: all rails, tx or rx, {when}, one scale")
     for node, values in zip(hosts, moved, strict=True):
         is_subject = node.name == name
-        now = rate(float(values[-1]), float("nan"), canvas.ctx.unit)
+        now = rate(float(values[-1]), float("nan"), canvas.ctx.choices.unit)
         lines.append(
             line(
                 (f" {canvas.subject_mark if is_subject else ' '} ", palette.accent),

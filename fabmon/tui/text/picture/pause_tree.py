@@ -121,7 +121,7 @@ def _root(canvas: Canvas, worst: _Second) -> Line:
     received = rate(
         float(_aligned(canvas, "rx_bps", [port.row])[0, worst.tick]),
         float(canvas.snapshot.line_rate_bps[port.row]),
-        canvas.ctx.unit,
+        canvas.ctx.choices.unit,
     )
     is_incast = canvas.finding.cause == incast.CAUSE.name
     does = "others wait" if is_incast or port.kind == _INFINIBAND else "pauses others"
