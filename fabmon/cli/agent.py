@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from fabmon.agent.listen_address import (
 from fabmon.cli.options import FILE
 from fabmon.feeds.access import agent_token_file as usual_token_file
 from fabmon.feeds.errors import NodeError
+from fabmon.session import event_loop
 from fabmon.session.errors import Exit, UsageError
 
 
@@ -97,7 +97,7 @@ def agent(
             sources=tuple(sources.split(",")) if sources else None,
             root=root,
         )
-        asyncio.run(serve(options, ready))
+        event_loop.run(serve(options, ready))
     except AgentError as error:
         raise UsageError(str(error)) from None
     except NodeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +56,7 @@ def doctor(
     """
     check_feeds(prometheus, matches, token_file)
     from fabmon.report.doctor import doctor_table
+    from fabmon.session import event_loop
     from fabmon.session.node_queries import examine_nodes, examine_prometheus
     from fabmon.session.node_selection import selected_hosts
     from fabmon.session.printing import log_to_stderr, print_report, status_of
@@ -69,13 +69,13 @@ def doctor(
         named = selected_hosts(hosts, nodesets) if hosts is not None or nodesets else []
         options = RunOptions(matches=matches, token_file=token_file)
         feed = prometheus_feed(prometheus, session.settings.prometheus, options, named)
-        found = asyncio.run(examine_prometheus(session, feed))
+        found = event_loop.run(examine_prometheus(session, feed))
         if found is None:
             sys.exit(Exit.NO_NODE)
         record = found
     else:
         watched = selected_hosts(hosts, nodesets)
-        record = asyncio.run(examine_nodes(session, watched, duration_s))
+        record = event_loop.run(examine_nodes(session, watched, duration_s))
     print_report(style, record, doctor_table)
     if record.nodes_up and record.to_fix:
         sys.exit(Exit.FIX_NEEDED)

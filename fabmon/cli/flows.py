@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,13 +49,14 @@ def flows(
     """
     from fabmon.fabric.tick import NodeState
     from fabmon.report.flows import flows_record, flows_table
+    from fabmon.session import event_loop
     from fabmon.session.node_queries import collect_queue_pairs, receives_sflow
     from fabmon.session.node_selection import selected_hosts
     from fabmon.session.printing import log_to_stderr, print_report, status_of
 
     log_to_stderr(nodes=False)
     watched = selected_hosts(hosts, nodesets)
-    snapshot = asyncio.run(collect_queue_pairs(session, watched, duration_s, sflow))
+    snapshot = event_loop.run(collect_queue_pairs(session, watched, duration_s, sflow))
     record = flows_record(snapshot, receives_sflow=receives_sflow(watched, sflow))
     print_report(style, record, flows_table)
     up = sum(status.state is NodeState.UP for status in snapshot.statuses.values())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
-from typing import Any, NoReturn
+import threading
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -36,6 +38,7 @@ from fabmon.cli.options import (
     topology_option,
 )
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
+from fabmon.session.process_end import leave, open_closed_streams
 
 _EPILOG = """\b
 Exit status:
@@ -186,35 +189,46 @@ def _refuse_misplaced(context: click.Context, name: str) -> None:
 
 def main() -> None:
     """Run the command line. Errors are printed to standard error, in one line each."""
+    open_closed_streams()
+    others = threading.enumerate()
+    try:
+        status: int = _run()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else Exit.OK
+    leave(status, others)
+
+
+def _run() -> Exit:
+    """Run the command line; the exit status."""
     try:
         cli(standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except UsageError as error:
         click.echo(f"fabmon: {error}", err=True)
-        sys.exit(Exit.USAGE)
+        return Exit.USAGE
     except OutputError as error:
         click.echo(f"fabmon: {error}", err=True)
-        sys.exit(Exit.FAILED)
+        return Exit.FAILED
     except click.ClickException as error:
         error.show()
-        sys.exit(Exit.USAGE)
+        return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(Exit.INTERRUPTED)
+        return Exit.INTERRUPTED
     except OSError as error:
-        if error.errno not in NO_ROOM:
-            _crashed(error)
+        if error.errno not in (*NO_ROOM, errno.EBADF):
+            return _crashed(error)
         # Of a file fabmon says its name: what has none is standard output.
         click.echo(f"fabmon: {error.filename or 'standard output'}: {error.strerror}", err=True)
-        sys.exit(Exit.FAILED)
+        return Exit.FAILED
     except Exception as error:
-        _crashed(error)
+        return _crashed(error)
+    return Exit.OK
 
 
-def _crashed(error: Exception) -> NoReturn:
-    """Log an error that nobody expected, say where, and exit."""
+def _crashed(error: Exception) -> Exit:
+    """Log an error that nobody expected, and say where."""
     from fabmon.error_log import log_error, summary
 
     where = log_error(error, " ".join(sys.argv[1:2]) or "fabmon")
     click.echo(f"fabmon: unexpected error: {summary(error)}; {where}", err=True)
-    sys.exit(Exit.FAILED)
+    return Exit.FAILED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +31,9 @@ def mcp(
     watch` of this user. Its tools are the questions of fabmon query: status, findings, links, jobs,
     job and history. All of them only read. Needs the extra fabmon[mcp].
     """
+    from fabmon.session import event_loop
     from fabmon.session.printing import log_to_stderr
     from fabmon.session.query_run import serve_mcp
 
     log_to_stderr()
-    asyncio.run(serve_mcp(session, files, socket, redact))
+    event_loop.run(serve_mcp(session, files, socket, redact))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
@@ -106,6 +105,7 @@ def query(
     from fabmon.query.answers import schema as schema_of_answers
     from fabmon.query.questions import QueryError, fields_of, question_of
     from fabmon.report.output import as_json
+    from fabmon.session import event_loop
     from fabmon.session.printing import log_to_stderr, write
     from fabmon.session.query_run import query as ask
     from fabmon.session.session import Session
@@ -132,4 +132,4 @@ def query(
         raise UsageError(str(error)) from None
     log_to_stderr()
     session = Session.load(config, topologies)
-    write(as_json(asyncio.run(ask(session, files, socket, redact, asked))))
+    write(as_json(event_loop.run(ask(session, files, socket, redact, asked))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +66,7 @@ def record(
     pod7-20261119T021407Z.fabrec. Problems are printed to standard error. SIGTERM and ctrl+c stop
     the recording and complete the file. Receivers in [alerts] of fabmon.toml are sent findings.
     """
+    from fabmon.session import event_loop
     from fabmon.session.node_queries import job_sources
     from fabmon.session.node_selection import select_nodes
     from fabmon.session.printing import log_to_stderr
@@ -79,7 +79,7 @@ def record(
     rotation = rotation_of(rotate, keep)
     recorder = recorder_for(output, selection.hosts, interval_s, selection.title, rotation)
     try:
-        ended = asyncio.run(
+        ended = event_loop.run(
             record_nodes(
                 session, selection, interval_s, recorder, duration_s, sflow, nccl_inspector
             )

@@ -47,7 +47,7 @@ def info(files: tuple[Path, ...], style: str) -> None:
     if style == "json":
         write(as_json(found))
     else:
-        print("\n\n".join(each.text() for each in found))
+        write("\n\n".join(each.text() for each in found).encode() + b"\n")
 
 
 @click.command()
@@ -57,7 +57,7 @@ def verify(files: tuple[Path, ...]) -> None:
 
     Exits with status 5 if a file is damaged.
     """
-    from fabmon.session.printing import progress
+    from fabmon.session.printing import progress, write
     from fabmon.session.replay_run import open_recordings
 
     with open_recordings(files) as timeline:
@@ -65,7 +65,7 @@ def verify(files: tuple[Path, ...]) -> None:
             with progress(f"verifying {each.path.name}", each.size) as report:
                 for done in each.verify():
                     report(done)
-            print(f"{each.path}: {_verdict(each)}")
+            write(f"{each.path}: {_verdict(each)}\n".encode())
         lost = bool(timeline.losses)
     sys.exit(Exit.FIX_NEEDED if lost else Exit.OK)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,6 +84,7 @@ def trace(
     from fabmon.report.forwarded_trace import ForwardedTraceRecord, forwarded_trace_table
     from fabmon.report.output import as_json
     from fabmon.report.trace import trace_table
+    from fabmon.session import event_loop
     from fabmon.session.node_selection import selected_hosts
     from fabmon.session.path_trace import (
         MAX_SPORTS,
@@ -101,7 +101,7 @@ def trace(
         raise UsageError(f"--sport: {len(set(sports))} source ports, {MAX_SPORTS} at most")
     request = TraceRequest(src, dst, sports, from_port, to_port, dscp, probes, max_hops)
     try:
-        record = asyncio.run(trace_paths(session, watched, request))
+        record = event_loop.run(trace_paths(session, watched, request))
     except TraceFailed as error:
         print(f"fabmon: {error}", file=sys.stderr)
         sys.exit(Exit.NO_NODE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabmon.fabric.routing_mode import HASHED, STATIC
+from fabmon.session import event_loop
 from fabmon.session.config import load
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import (
@@ -60,13 +60,13 @@ def watch_demo(
         played = scenarios.read(scenario) if scenario else scenarios.tour(topology or "leaf-spine")
         played = scenarios.resized(played, hosts, seed)
         played = played if scenario else with_random_faults(played)
-        has_terminal = sys.stderr is not None and sys.stderr.isatty()
+        has_terminal = sys.stderr.isatty()
         if played.topology.hosts > _FAST_HOSTS and has_terminal:
             print(
                 f"fabmon: simulating {played.topology.hosts} hosts …", file=sys.stderr, flush=True
             )
         feed = DemoFeed(played, speed=speed, start_ns=time.time_ns())
-        return asyncio.run(_watch_simulation(session, options, feed, played, speed))
+        return event_loop.run(_watch_simulation(session, options, feed, played, speed))
     except scenarios.ScenarioError as error:
         where = f"{scenario}: " if scenario and str(scenario) not in str(error) else ""
         raise UsageError(f"{where}{error}") from None
@@ -103,7 +103,7 @@ async def _watch_simulation(
     async with aclosing(feed):
         status = await shown.show()
     reached = feed.reached_speed()
-    if speed != 1 and reached and sys.stderr is not None:
+    if speed != 1 and reached:
         slower = ", which is as fast as this machine is" if reached < _AS_ASKED * speed else ""
         text = f"--speed {speed:g}: reached {reached:.3g} simulated seconds a second{slower}"
         print(f"fabmon: {text}", file=sys.stderr)

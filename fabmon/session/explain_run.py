@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from fabmon.report.explain_records import (
     RecordingAtTime,
 )
 from fabmon.report.explanation import explain_record, redacted_record
+from fabmon.session import event_loop
 from fabmon.session.errors import UsageError
 from fabmon.session.log_files import read_logs
 from fabmon.session.node_queries import collect_fabric
@@ -88,7 +88,7 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
     places: list[Places] = []
     rates: dict[str, list[float]] = {}
     if hosts:
-        snapshot, hellos = asyncio.run(collect_fabric(session, hosts, options.duration_s))
+        snapshot, hellos = event_loop.run(collect_fabric(session, hosts, options.duration_s))
         places.append(FabricPlaces(snapshot.fabric, hellos))
         rates = rail_rates(snapshot)
         missing = [host.name for host in hosts if host.name not in hellos]

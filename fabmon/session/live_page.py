@@ -27,6 +27,7 @@ from fabmon.report.page.page import ReportSource, page
 from fabmon.session.errors import UsageError, cannot_write
 
 EVERY_S = 60
+_LAST_PAGE_S = 2.0
 _SHOWN_S = 3600
 _BIN_S = 30.0
 _LOG = logging.getLogger("fabmon.page")
@@ -82,9 +83,11 @@ class LivePage:
             self._writing = asyncio.create_task(asyncio.to_thread(self._write, made))
 
     async def close(self) -> None:
-        """Wait for the page that is being written; another watch may then write there."""
+        """Wait 2 s for the page that is being written; another watch may then write there."""
         if self._writing is not None:
-            await asyncio.wait([self._writing])
+            _, pending = await asyncio.wait([self._writing], timeout=_LAST_PAGE_S)
+            if pending:
+                return
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.wire.messages import Hello
 from fabmon.report.doctor import DoctorRecord, examine
+from fabmon.session import event_loop
 from fabmon.session.node_selection import JobSources
 from fabmon.session.session import Session
 
@@ -119,7 +119,7 @@ def job_sources(session: Session) -> JobSources:
 
     def on_nodes(hosts: Sequence[Host]) -> tuple[Job, ...]:
         found = collect_queue_pairs(session, [h for h in hosts if h.role == HOST], _JOBS_S)
-        return asyncio.run(found).jobs.jobs
+        return event_loop.run(found).jobs.jobs
 
     commands = session.settings.jobs
     return JobSources(commands.squeue, commands.kubectl, on_nodes)

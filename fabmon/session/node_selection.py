@@ -3,7 +3,6 @@ in, else this machine."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import socket
@@ -25,6 +24,7 @@ from fabmon.fabric.wording import plural
 from fabmon.feeds.job_command import CommandError
 from fabmon.feeds.kubectl import Kubectl
 from fabmon.feeds.squeue import running_jobs
+from fabmon.session import event_loop
 from fabmon.session.errors import UsageError
 
 _SLOTS = re.compile(r"\S+(:\d+$|\s.*\bslots=\d+)")
@@ -137,7 +137,7 @@ def _running(
     running: list[Job] = []
     reasons: list[str] = []
     try:
-        running += asyncio.run(running_jobs(sources.squeue))
+        running += event_loop.run(running_jobs(sources.squeue))
     except CommandError as error:
         reasons.append(f"{error}: {error.said}" if error.said else str(error))
     is_slurm_known = not reasons
@@ -150,7 +150,7 @@ def _running(
     kubectl = Kubectl(sources.kubectl) if sources.kubectl and not is_found else None
     if kubectl is not None and not kubectl.why_not_asked():
         try:
-            running += asyncio.run(kubectl.ask())
+            running += event_loop.run(kubectl.ask())
         except CommandError as error:
             reasons.append(str(error))
     found = tuple(job for job in running if wanted.matches(job))

@@ -248,8 +248,7 @@ def _write_picture(path: Path, svg: str) -> None:
 
 def warn_of_simulation() -> None:
     """Print to standard error that a report is of the demo."""
-    if sys.stderr is not None:
-        print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
+    print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
 
 
 def check_writable(path: Path) -> None:
@@ -266,7 +265,7 @@ def check_writable(path: Path) -> None:
 def can_draw() -> bool:
     """Whether the screen can be drawn; if not, prints why to standard error."""
     why = why_no_screen()
-    if why and sys.stderr is not None:
+    if why:
         print(f"fabmon: {why}: one report instead of the screen", file=sys.stderr)
     return not why
 
@@ -281,7 +280,7 @@ def why_no_screen() -> str:
         "standard output": sys.stdout,
         "standard error": sys.stderr,
     }
-    others = [name for name, each in streams.items() if not (each and each.isatty())]
+    others = [name for name, each in streams.items() if not each.isatty()]
     if others:
         all_of_them = len(others) == len(streams)
         return "no terminal" if all_of_them else f"no terminal on {' and '.join(others)}"

@@ -284,8 +284,6 @@ def output(path: Path | None) -> Iterator[IO[bytes]]:
     reader of standard output closes the pipe, what is written after that is discarded.
     """
     if path is None:
-        if sys.stdout is None:
-            raise UsageError("standard output is closed: name a file with -o")
         try:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
@@ -336,7 +334,7 @@ def progress(what: str, total: float, unit: str = "bytes") -> Iterator[Progress]
     `unit` is `bytes`, `s` for seconds of a recording, or `share` if the total is 1. Nothing is
     shown if standard error is no terminal.
     """
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         yield lambda done: None
         return
     from rich import progress as rich

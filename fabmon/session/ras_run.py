@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +33,7 @@ from fabmon.private_files import write_new
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.ras_records import RasRecord
 from fabmon.report.ras_report import RankNames, Wire, ras_record, redacted_ras_record
+from fabmon.session import event_loop
 from fabmon.session.errors import Exit, UsageError, cannot_write
 from fabmon.session.log_files import read_logs
 from fabmon.session.nccl_version import THIS_MACHINE, allowed_version, mapped_versions
@@ -212,7 +212,7 @@ def mapped_libraries(
     if options.direct or options.nccl_version or (log is not None and log.versions):
         return {}
     try:
-        found = asyncio.run(mapped_over_ssh(host, session.settings.ssh_config))
+        found = event_loop.run(mapped_over_ssh(host, session.settings.ssh_config))
     except NodeError as error:
         raise RasUnreachable(f"{host.name}: {error}") from None
     return {path: library_version(Path(path).name, [text.encode()]) for path, text in found.items()}
@@ -245,7 +245,7 @@ def send_query(session: Session, options: RasOptions, host: Host, port: int = PO
             return await query_status(reader, writer, options.timeout_s)
 
     try:
-        return asyncio.run(query())
+        return event_loop.run(query())
     except NodeError as error:
         hint = ""
         if error.cause in ("refused", NO_CONNECTION):
@@ -290,7 +290,7 @@ class Look:
         places: list[Places] = []
         if hosts:
             found = collect_fabric(self._session, hosts, self._options.duration_s)
-            snapshot, hellos = asyncio.run(found)
+            snapshot, hellos = event_loop.run(found)
             places.append(FabricPlaces(snapshot.fabric, hellos))
             missing = [host.name for host in hosts if host.name not in hellos]
             if missing:

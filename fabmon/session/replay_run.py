@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -25,6 +24,7 @@ from fabmon.recording.reading.time_parsing import KnownTimes, TimeError
 from fabmon.recording.reading.timeline import Timeline, files_of
 from fabmon.recording.writing.cut import redacted_hosts
 from fabmon.recording.writing.segments import Rotation, Segments
+from fabmon.session import event_loop
 from fabmon.session.config import RecordingConfig
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import can_draw, show_screen, warn_of_simulation
@@ -105,7 +105,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
                     follow=options.follow,
                 )
                 running = _print_replay(session, timeline, feed, style)
-            code = asyncio.run(running)
+            code = event_loop.run(running)
         except KeyboardInterrupt:
             code = Exit.INTERRUPTED
     return code

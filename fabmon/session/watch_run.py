@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -13,6 +12,7 @@ from fabmon.feeds.inspector.reports import with_collectives
 from fabmon.feeds.live import LiveFeed
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.scenes.analysis_time import AnalysisTime
+from fabmon.session import event_loop
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.garbage import set_for_a_run
@@ -33,8 +33,6 @@ from fabmon.tui.run_facts import AskBurst, RunFacts
 
 def watch(options: RunOptions) -> Exit:
     """Watch live nodes, or Prometheus. Raises UsageError before anything is connected to."""
-    if sys.stdout is None:
-        raise UsageError("standard output is closed: there is nowhere to show anything")
     set_for_a_run()
     session = Session.load(options.config, options.topologies, options.ssh_config, options.hints)
     if options.picture is not None:
@@ -43,10 +41,10 @@ def watch(options: RunOptions) -> Exit:
         if options.prometheus is not None:
             if options.jobs:
                 raise UsageError(f"{options.jobs}: with --prometheus, filter with / on the screen")
-            return asyncio.run(watch_prometheus(session, options, options.prometheus))
+            return event_loop.run(watch_prometheus(session, options, options.prometheus))
         sources = job_sources(session)
         selection = select_nodes(options.hosts, options.nodesets, options.jobs, sources)
-        return asyncio.run(_watch_nodes(session, options, selection))
+        return event_loop.run(_watch_nodes(session, options, selection))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
 
