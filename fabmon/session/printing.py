@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -32,6 +33,7 @@ from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
 
 _Record = TypeVar("_Record")
+_LOG = logging.getLogger("fabmon.watch")
 
 _ONCE_S = 15.0
 """How long `--once` waits for the last node without --duration."""
@@ -79,16 +81,29 @@ async def print_findings(
 ) -> Exit:
     """Print a line per change of a finding, until a signal, or the duration is over.
 
-    `publish` is called with every scene. `signals` are entered already.
+    A full disk does not end it, since alerts are sent meanwhile: what cannot be printed is left
+    out, which is logged. `publish` is called with every scene. `signals` are entered already.
     """
     reached = NodesReached()
 
     async def read() -> None:
+        is_failing = False
         async for scene in scenes:
             reached.accept(scene)
             publish(scene)
-            if not write("".join(finding_lines(scene)).encode()):
+            lines = "".join(finding_lines(scene)).encode()
+            try:
+                _write_through(lines)
+            except BrokenPipeError:
                 return
+            except OSError as error:
+                if not is_failing:
+                    _LOG.warning("findings are not printed: standard output: %s", file_error(error))
+                is_failing = True
+            else:
+                if is_failing and lines:
+                    _LOG.warning("findings are printed again")
+                    is_failing = False
 
     reading = asyncio.create_task(read())
 
@@ -267,6 +282,17 @@ def write(data: bytes) -> bool:
     except OSError as error:
         return _abandon_output(error)
     return True
+
+
+def _write_through(data: bytes) -> None:
+    """Write to standard output without its buffer, which would keep what a full disk refused.
+    Raises OSError."""
+    stream = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
+    while data:
+        written = stream.write(data)
+        if written is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        data = data[written:]
 
 
 def write_text(text: str) -> bool:
