@@ -19,8 +19,9 @@ from fabmon.fabric.wire.messages import Answer, Hello
 from fabmon.feeds.errors import Ended, LoginRefused, NodeError, Unreachable
 from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.probe_input import VIAS_WITH_PROBE, ProbeCommand
-from fabmon.feeds.session_reader import SessionReader, TokenBucket
+from fabmon.feeds.session_reader import SessionReader
 from fabmon.feeds.ticks import Clock, Inbox, TickSchedule
+from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket
 from fabmon.feeds.transports.transport import ProbeSession, Transport
 
 _LOG = logging.getLogger("fabmon.feeds")
@@ -43,10 +44,6 @@ _ANSWER_MARGIN_S = 1.0
 """Seconds that an answer may take beyond the duration of its command."""
 
 _INTERNAL_ERROR = "internal error"
-
-_CPU_BURST_S, _CPU_SHARE = 10.0, 0.1
-"""Seconds of CPU time that the console spends on what a node sends, at once and a second, over all
-its sessions. The largest fabric of one node costs 3 s once; a large hello every 3 s is too much."""
 
 _CONNECT_AT = 0.5
 """Share of the burst that has to be there again before the next session."""
@@ -127,7 +124,7 @@ class NodeWatch:
         self._clock = clock
         self._schedule = schedule
         self._hello_limits = HelloLimits(host)
-        self._cpu = TokenBucket(_CPU_BURST_S, _CPU_SHARE, clock.monotonic())
+        self._cpu = TokenBucket(CPU_BURST_S, CPU_SHARE, clock.monotonic())
         self._interval_s = interval_s
         self._silence_s = silence_s
         self._renew_s = lease_s / 4

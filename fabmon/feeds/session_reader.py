@@ -25,6 +25,7 @@ from fabmon.fabric.wire.messages import (
 from fabmon.fabric.wire.unpacking import Unpacker
 from fabmon.feeds.errors import Misbehaved, NodeError
 from fabmon.feeds.ticks import Clock, Inbox
+from fabmon.feeds.token_bucket import TokenBucket
 from fabmon.feeds.transports.transport import ProbeSession
 
 _LOG = logging.getLogger("fabmon.feeds")
@@ -50,30 +51,6 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
 A console that was stopped for a while reads all that waited in the pipes at once: the bursts allow
 for that. The rates are far above those of a correct probe at its shortest interval.
 """
-
-
-class TokenBucket:
-    """A rate limit: `burst` at once, then `per_s` a second. Times are seconds of one clock."""
-
-    def __init__(self, burst: float, per_s: float, now_s: float) -> None:
-        self._burst = burst
-        self.per_s = per_s
-        self._level = burst
-        self._updated_s = now_s
-
-    def take(self, amount: float, now_s: float, *, or_none: bool = False) -> bool:
-        """Take `amount`; whether it was within the limit. With `or_none` only what is within it."""
-        self._level = min(self._burst, self._level + (now_s - self._updated_s) * self.per_s)
-        self._updated_s = now_s
-        if or_none and self._level < amount:
-            return False
-        self._level -= amount
-        return self._level >= 0
-
-    def wait_s(self, share: float, now_s: float) -> float:
-        """Seconds until it is full to this share, 0 to 1, if nothing is taken; 0 where it is."""
-        self.take(0.0, now_s)
-        return max(0.0, share * self._burst - self._level) / self.per_s
 
 
 class SessionReader:

@@ -19,6 +19,7 @@ from fabmon.feeds.errors import NodeError
 from fabmon.feeds.http_client import HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.shared_ports import with_shared_ports
+from fabmon.feeds.token_bucket import TokenBucket
 
 _MAX_FAILURES = 3
 """Consecutive failed polls that end the session; after fewer the node is stale only."""
@@ -92,9 +93,11 @@ class PacedPoller:
     """Base of pollers that use a switch for a quarter of the time at most.
 
     Subclasses fill `blocks` and `about` in `read`. `pause_until_s` is by the monotonic clock.
+    `cpu`, if any, is what the node may cost this console: while it is used up, nothing is read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cpu: TokenBucket | None = None) -> None:
+        self._cpu = cpu
         self.blocks: dict[str, SourceBlock] = {}
         self.about: dict[str, str] = {}
         self.pause_until_s = 0.0
@@ -105,7 +108,8 @@ class PacedPoller:
         start_ns = time.monotonic_ns()
         # A source that is not read now keeps its place in the layout.
         self.blocks = {name: block._replace(values=None) for name, block in self.blocks.items()}
-        if start_ns / 1e9 >= self.pause_until_s:
+        cpu_wait_s = self._cpu.wait_s(0.0, start_ns / 1e9) if self._cpu is not None else 0.0
+        if start_ns / 1e9 >= self.pause_until_s and not cpu_wait_s:
             await self.read(start_ns / 1e9)
             self._took_ns = time.monotonic_ns() - start_ns
             self.pause_until_s = end_of_pause_s(start_ns / 1e9)

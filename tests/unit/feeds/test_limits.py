@@ -17,8 +17,9 @@ from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Hello, Notice, decode
 from fabmon.feeds.errors import Ended
 from fabmon.feeds.node_watch import ConnectLimiter
-from fabmon.feeds.session_reader import SessionReader, TokenBucket
+from fabmon.feeds.session_reader import SessionReader
 from fabmon.feeds.ticks import Inbox
+from fabmon.feeds.token_bucket import TokenBucket
 from tests.unit.feeds.fakes import FakeClock, FakeSession
 from tests.unit.feeds.wire_lines import hello_line
 

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello, Notice
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket
 from fabmon.feeds.transports import snmp_mibs
-from fabmon.feeds.transports.polled import Counter32Extender, SampleClock
+from fabmon.feeds.transports.polled import Counter32Extender, PolledSession, SampleClock
 from fabmon.feeds.transports.snmp import SnmpPoller, SnmpTransport
 from fabmon.feeds.transports.snmp_client import (
     Oid,
@@ -214,6 +216,7 @@ class Scripted(SnmpAgent):
     def __init__(self, *steps: tuple[int, int]) -> None:
         self.steps = list(steps)
         self.requests = 0
+        self.spent_s = 0.0
 
     async def get(self, oids: Any) -> list[int | bytes | None]:
         return [b"switch7", None]
@@ -311,10 +314,49 @@ async def test_packets_that_the_decoder_fails_on_are_logged_once(
     assert caplog.messages == ["SNMP: packets are dropped: subsection not found"]
 
 
+def budget() -> TokenBucket:
+    return TokenBucket(CPU_BURST_S, CPU_SHARE, time.monotonic())
+
+
+class Costly(SnmpAgent):
+    """An agent whose replies take 8 s of CPU, and are refused."""
+
+    def __init__(self) -> None:
+        self.spent_s, self.requests = 0.0, 0
+
+    async def table(self, columns: Any) -> SnmpTable:
+        self.requests += 1
+        self.spent_s += 8.0
+        raise Misbehaved("a table of more than 10,000 rows")
+
+
+async def test_an_agent_is_left_alone_once_it_cost_its_share_of_the_cpu(
+    transport: SnmpTransport, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("public\n")
+    secret.chmod(0o600)
+    switch = Host(name="switch7", address="127.0.0.1", port=9, via="snmp", secret=str(secret))
+    session = await transport.open(switch)
+    assert isinstance(session, PolledSession)
+    poller = session._poller
+    assert isinstance(poller, SnmpPoller)
+    poller._agent = agent = Costly()
+    for _ in range(2):
+        with pytest.raises(Misbehaved, match="10,000 rows"):
+            await poller.poll()
+    quiet = await poller.poll()
+    assert agent.requests == 2
+    assert [block.source for block in quiet.blocks] == ["probe"]
+    await session.close()
+    with pytest.raises(Misbehaved, match=r"0\.1 s of CPU time a second; not asked for "):
+        await transport.open(switch)
+
+
 async def samples(*steps: tuple[int, int]) -> list[list[int | None] | None]:
     """The counter block of each poll, with the clock relative to the first."""
     thread = SnmpThread()
-    poller = SnmpPoller(thread, Scripted(*steps), 1.0)
+    poller = SnmpPoller(thread, Scripted(*steps), 1.0, budget())
     blocks: list[list[int | None] | None] = []
     start_ns: int | None = None
     for _ in steps:
@@ -337,7 +379,7 @@ async def test_unchanged_counters_are_no_sample() -> None:
 async def test_an_agent_is_not_polled_during_its_pause() -> None:
     thread = SnmpThread()
     agent = Scripted((100, 5), (200, 6))
-    poller = SnmpPoller(thread, agent, 1.0)
+    poller = SnmpPoller(thread, agent, 1.0, budget())
     await poller.poll()
     poller.pause_until_s += 60
     quiet = await poller.poll()

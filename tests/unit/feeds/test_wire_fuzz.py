@@ -21,8 +21,9 @@ from fabmon.fabric.wire.unpacking import ENCODINGS
 from fabmon.feeds.demo import scenario as scenarios
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.errors import Ended, NodeError
-from fabmon.feeds.session_reader import SessionReader, TokenBucket
+from fabmon.feeds.session_reader import SessionReader
 from fabmon.feeds.ticks import Inbox
+from fabmon.feeds.token_bucket import TokenBucket
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
