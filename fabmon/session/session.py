@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from fabmon.analysis.iteration.model_arithmetic import JobHints
 
 
+_MOST_SSH_CONFIG_BYTES = 16 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Session(SceneBuilder):
     """The settings of a run; its methods build the parts of the run from them."""
@@ -137,6 +140,9 @@ class Session(SceneBuilder):
 
 def _check_readable(path: Path, what: str) -> None:
     try:
+        # It is read once for each node: not a pipe.
+        if path.is_fifo() or path.stat().st_size > _MOST_SSH_CONFIG_BYTES:
+            raise UsageError(f"{what} {path}: not a file of at most 16 MiB")
         path.open("rb").close()
     except OSError as error:
         raise UsageError(f"{what} {path}: {file_error(error)}") from None

@@ -25,6 +25,10 @@ from fabmon.feeds.transports.ssh_known_hosts import AcceptCommand, KnownHosts, T
 from fabmon.feeds.transports.ssh_login import LoginObserver, SshTimeouts
 
 _KEEPALIVE_S = 5.0
+_CONFIGURATION_S = 60.0
+"""Seconds to read ssh_config, which may run commands, known_hosts and keys, of all nodes that are
+connected to at a time: after that a file system hangs."""
+
 _RESOLVER_THREADS = 32
 _JUMP_FAILURE_S = 5.0
 """Seconds for which a failed login to a jump host counts for all nodes behind it."""
@@ -55,6 +59,9 @@ class _FailedJump(NamedTuple):
     credentials: State
 
 
+Configuration = tuple[asyncssh.SSHClientConnectionOptions, TrustedKeys, Identities]
+
+
 class Dialer:
     """Logs in. All targets share jump connections, parsed known_hosts files and threads.
 
@@ -74,6 +81,7 @@ class Dialer:
         self._reader = ThreadPoolExecutor(2, "fabmon-ssh-config")
         self._jumps: dict[str, asyncio.Task[Connection]] = {}
         self._failed_jumps: dict[str, _FailedJump] = {}
+        self._readings: dict[SshTarget, asyncio.Future[Configuration]] = {}
         self._credentials = Credentials(self._config, self._reader)
 
     async def dial(self, target: SshTarget) -> Connection:
@@ -96,11 +104,15 @@ class Dialer:
     ) -> Connection:
         """Log in through `tunnel`, which is at the jump hosts `via`, or as ssh_config says. `seen`
         are the ProxyJumps so far."""
-        options, trusted, identities = await asyncio.get_running_loop().run_in_executor(
-            self._reader, self._read_config, target
-        )
-        self._credentials.note(options, identities.agent)
-        credentials = await self._credentials.state()
+        try:
+            async with asyncio.timeout(_CONFIGURATION_S):
+                options, trusted, identities = await self._configuration(target)
+                self._credentials.note(options, identities.agent)
+                credentials = await self._credentials.state()
+        except TimeoutError:
+            within = interval(_CONFIGURATION_S)
+            text = f"ssh_config, known_hosts and keys were not read in {within}: is ~ available?"
+            raise Unreachable(text, "ssh config") from None
         jump = str(options.tunnel or "")
         if tunnel is None and jump and jump not in seen:
             tunnel = await self._through(jump, seen)
@@ -169,9 +181,16 @@ class Dialer:
                 failure.until_changed = partial(self._credentials.until_changed, credentials)
             raise failure from None
 
-    def _read_config(
-        self, target: SshTarget
-    ) -> tuple[asyncssh.SSHClientConnectionOptions, TrustedKeys, Identities]:
+    async def _configuration(self, target: SshTarget) -> Configuration:
+        """What `_read_config` returns; one that still waits for a file system is not repeated."""
+        reading = self._readings.get(target)
+        if reading is None or reading.done():
+            loop = asyncio.get_running_loop()
+            reading = loop.run_in_executor(self._reader, self._read_config, target)
+            self._readings[target] = reading
+        return await asyncio.shield(reading)
+
+    def _read_config(self, target: SshTarget) -> Configuration:
         """The options of ssh_config for a target, its trusted keys, and the keys to log in with.
         Blocks: it reads files."""
         try:

@@ -9,9 +9,11 @@ from typing import NamedTuple
 import asyncssh
 from asyncssh.config import SSHConfig
 
+from fabmon.fabric.input_files import read_input
 from fabmon.feeds.errors import HostKeyError
 
 _USER_FILE = "~/.ssh/known_hosts"
+_MAX_BYTES = 16 << 20
 _GLOBAL_FILES = ("/etc/ssh/ssh_known_hosts",)
 _NO_FILES = ("/dev/null", "none")
 SSH_PORT = 22
@@ -130,10 +132,10 @@ def _quoted(path: str | Path) -> str:
 
 def _load_file(entries: asyncssh.SSHKnownHosts, path: Path) -> None:
     try:
-        text = path.read_text(errors="replace")
+        text = read_input(path, _MAX_BYTES)
     except OSError:
         return
-    for line in text.splitlines():
+    for line in text.decode(errors="replace").splitlines():
         try:
             entries.load(line)
         except ValueError:
