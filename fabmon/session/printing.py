@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import shutil
@@ -31,9 +30,9 @@ from fabmon.report.output import as_json, folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
 from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
+from fabmon.session.line_printer import LinePrinter
 
 _Record = TypeVar("_Record")
-_LOG = logging.getLogger("fabmon.watch")
 
 _ONCE_S = 15.0
 """How long `--once` waits for the last node without --duration."""
@@ -81,29 +80,16 @@ async def print_findings(
 ) -> Exit:
     """Print a line per change of a finding, until a signal, or the duration is over.
 
-    A full disk does not end it, since alerts are sent meanwhile: what cannot be printed is left
-    out, which is logged. `publish` is called with every scene. `signals` are entered already.
+    Neither a full disk nor a reader that does not read stops it, since alerts are sent meanwhile.
+    `publish` is called with every scene. `signals` are entered already.
     """
-    reached = NodesReached()
+    reached, printer = NodesReached(), LinePrinter()
 
     async def read() -> None:
-        is_failing = False
         async for scene in scenes:
             reached.accept(scene)
             publish(scene)
-            lines = "".join(finding_lines(scene)).encode()
-            try:
-                _write_through(lines)
-            except BrokenPipeError:
-                return
-            except OSError as error:
-                if not is_failing:
-                    _LOG.warning("findings are not printed: standard output: %s", file_error(error))
-                is_failing = True
-            else:
-                if is_failing and lines:
-                    _LOG.warning("findings are printed again")
-                    is_failing = False
+            printer.print("".join(finding_lines(scene)).encode())
 
     reading = asyncio.create_task(read())
 
@@ -111,8 +97,13 @@ async def print_findings(
         reading.cancel()
 
     signals.on_end(stop)
-    await asyncio.wait([reading], timeout=duration_s)
+    printing = asyncio.create_task(printer.run())
+    both = (reading, printing)
+    await asyncio.wait(both, timeout=duration_s, return_when=asyncio.FIRST_COMPLETED)
     reading.cancel()
+    if not printing.done():
+        await printer.drain()
+    printing.cancel()
     # Alerts that are due are sent before this ends.
     with suppress(asyncio.CancelledError):
         await reading
@@ -282,17 +273,6 @@ def write(data: bytes) -> bool:
     except OSError as error:
         return _abandon_output(error)
     return True
-
-
-def _write_through(data: bytes) -> None:
-    """Write to standard output without its buffer, which would keep what a full disk refused.
-    Raises OSError."""
-    stream = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
-    while data:
-        written = stream.write(data)
-        if written is None:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        data = data[written:]
 
 
 def write_text(text: str) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +20,7 @@ from fabmon.session.errors import Exit
 async def scenes_of(count: int) -> AsyncIterator[Any]:
     for number in range(count):
         yield number
+        await asyncio.sleep(0.02)
 
 
 async def printed(monkeypatch: pytest.MonkeyPatch, descriptor: int, count: int) -> list[Any]:
@@ -44,4 +47,23 @@ async def test_a_full_disk_does_not_end_a_watch(
 async def test_a_watch_ends_with_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, ours = os.pipe()
     os.close(theirs)
-    assert await printed(monkeypatch, ours, 5) == [0]
+    assert 0 < len(await printed(monkeypatch, ours, 10_000)) < 10_000
+
+
+async def test_a_reader_that_does_not_read_delays_no_alert(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs, ours = os.pipe()
+    os.set_blocking(ours, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(ours, b"x" * 4096)
+    os.set_blocking(ours, True)
+    reader = threading.Timer(30.0, os.close, [theirs])
+    reader.start()
+    try:
+        async with asyncio.timeout(20):
+            assert await printed(monkeypatch, ours, 5) == [0, 1, 2, 3, 4]
+    finally:
+        reader.cancel()
+        os.close(theirs)
