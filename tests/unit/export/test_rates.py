@@ -105,10 +105,12 @@ def test_names_are_not_formulas_in_csv(tmp_path: Path) -> None:
 
 
 def test_lines_are_those_of_a_replay(pod7: Path, tmp_path: Path) -> None:
-    replay = fabmon("replay", str(pod7), "--speed", "max", "--format", "jsonl")
-    assert exported(pod7, tmp_path / "a.jsonl").read_text() == replay.stdout
-    piped = fabmon("export", str(pod7), "--format", "jsonl", "-o", "-")
+    part = ("--to", "+24s")
+    replay = fabmon("replay", str(pod7), "--speed", "max", "--format", "jsonl", *part)
+    assert exported(pod7, tmp_path / "a.jsonl", *part).read_text() == replay.stdout
+    piped = fabmon("export", str(pod7), "--format", "jsonl", "-o", "-", *part)
     assert (piped.stdout, piped.stderr) == (replay.stdout, "")
+    assert '"type":"finding"' in replay.stdout
 
 
 def test_links_are_selected_by_filters_of_the_screen(pod7: Path, tmp_path: Path) -> None:

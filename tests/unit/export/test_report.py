@@ -98,9 +98,9 @@ def test_nothing_is_fetched(page: Path) -> None:
 
 
 def test_light_and_dark_are_both_drawn(page: Path, tmp_path: Path) -> None:
-    light = browser.picture(page, tmp_path / "light.png", "light")
-    dark = browser.picture(page, tmp_path / "dark.png", "dark")
-    assert light.shape == dark.shape == (900, 700, 3)
+    light = browser.picture(page, tmp_path / "light.png", "light", 500, 400)
+    dark = browser.picture(page, tmp_path / "dark.png", "dark", 500, 400)
+    assert light.shape == dark.shape == (400, 500, 3)
     assert np.median(light) > 230
     assert np.median(dark) < 40
     for picture in (light, dark):

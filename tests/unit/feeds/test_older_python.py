@@ -241,11 +241,12 @@ def _said(python: str | None, root: Path) -> Iterator[Any]:
         child.communicate()
 
 
-@pytest.mark.parametrize("version", interpreters.VERSIONS)
+@pytest.mark.parametrize("version", [each for each in interpreters.VERSIONS if each != "3.9"])
 def test_frames_are_the_same_under_each_python(
     version: str, trees: dict[str, Path], said_here: dict[str, list[Any]]
 ) -> None:
-    """Hello, notices and the first frame, in which every source is read, of every fixture host.
+    """Hello, notices and the first frame, in which every source is read, of every fixture host. 3.9
+    has run the tests of the node half.
 
     On a busy machine a source that measures by itself may be further in one of them: then both are
     repeated."""

@@ -171,7 +171,7 @@ def test_iterations_as_jsonl() -> None:
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     records = []
     for scene in play.scenes(220):
-        for line in lines.lines(scene):
+        for line in lines.lines(scene, np.zeros(len(scene.snapshot.fabric.ports), bool)):
             record = json.loads(line)
             if record["type"] == "iteration":
                 validator.validate(record)
