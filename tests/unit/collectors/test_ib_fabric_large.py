@@ -54,7 +54,7 @@ def places(hello: Dict[str, Any]) -> List[List[Tuple[str, str, str]]]:
 def test_all_counters_of_64_hcas_are_read(fabric: Fabric) -> None:
     for name, count in ERRORS.items():
         fabric.count(f'"{name}"[1]', SymbolErrorCounter=count, PortXmitData=count * 1000)
-    fabric.count('"leaf7"[20]', SymbolErrorCounter=77)
+    fabric.count('"leaf3"[20]', SymbolErrorCounter=77)
     root = Path(__file__).parents[3]
     probe = subprocess.Popen(
         [sys.executable, "-m", "collectors", "--sources", "ib_fabric"],
@@ -91,6 +91,6 @@ def test_all_counters_of_64_hcas_are_read(fabric: Fabric) -> None:
         if metric == "ib_symbol_errors" and value and node.startswith("gpu")
     }
     assert errors == ERRORS
-    assert values["leaf7", "p20", "ib_symbol_errors"] == 77
+    assert values["leaf3", "p20", "ib_symbol_errors"] == 77
     for name, count in ERRORS.items():
         assert (values[name, "mlx5_0", "ib_tx_bytes"] or 0) >= 4000 * count
