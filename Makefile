@@ -213,7 +213,7 @@ score-packets: setup ## the findings on the packet-level scenes in ../shared/sce
 	  $(foreach each,$(BESIDE),--beside $(each))
 
 .PHONY: lab-scenarios
-lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table
+lab-scenarios: setup system ## what the findings say of the kernel's own fabric, RUNS times, as a table; more scenarios than make test
 	@$(BIN)/python -m tests.lab.scenarios_table --runs $(RUNS)
 
 .PHONY: corpus

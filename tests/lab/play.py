@@ -84,8 +84,13 @@ class Outcome:
 
 
 def paths() -> list[Path]:
-    """The scenarios' files."""
+    """The files of the scenarios that are tests."""
     return sorted(SCENARIOS.glob("*.toml"))
+
+
+def further_paths() -> list[Path]:
+    """The files of those that are played by `make lab-scenarios` only."""
+    return sorted(SCENARIOS.glob("further/*.toml"))
 
 
 def play(scenario: Scenario, attempt: int = 1) -> Outcome:

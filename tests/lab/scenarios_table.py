@@ -21,7 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help="labs at a time")
     parser.add_argument("names", nargs="*", help="scenarios (all of them)")
     options = parser.parse_args(argv)
-    paths = [path for path in play.paths() if not options.names or path.stem in options.names]
+    known = [*play.paths(), *play.further_paths()]
+    paths = [path for path in known if not options.names or path.stem in options.names]
     outcomes: dict[str, list[Outcome]] = {path.stem: [] for path in paths}
     for run in range(1, options.runs + 1):
         with playing(paths, at_once=options.at_once) as futures:
