@@ -28,8 +28,10 @@ static double now_s(void)
 
 static void wait_until(double end_s)
 {
-	while (now_s() < end_s)
-		usleep(1000);
+	double left_s;
+
+	while ((left_s = end_s - now_s()) > 0)
+		usleep(left_s * 1e6 + 1);
 }
 
 int main(int argc, char **argv)
@@ -59,9 +61,10 @@ int main(int argc, char **argv)
 		wait_until(begin_s + compute_s + (late ? late_s : 0));
 		ready_s = now_s();
 		MPI_Iallreduce(own, sum, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
-		/* Polled, not waited for: Open MPI waits on a busy CPU, and all ranks share two. */
+		/* Polled, not waited for: Open MPI waits on a busy CPU, and all ranks share two. What a
+		 * socket holds is sent meanwhile. */
 		for (done = 0; !done; MPI_Test(&request, &done, MPI_STATUS_IGNORE))
-			usleep(1000);
+			usleep(4000);
 		printf("{\"rank\": %d, \"step\": %d, \"begin_s\": %.4f, \"ready_s\": %.4f, "
 		       "\"done_s\": %.4f}\n", rank, step, begin_s, ready_s, now_s());
 		fflush(stdout);
