@@ -19,6 +19,7 @@ import msgspec
 from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import JobFilter
+from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import file_error
 from fabmon.private_files import open_own
 from fabmon.session import printing
@@ -32,11 +33,14 @@ if TYPE_CHECKING:
 
     from fabmon.query.sources import WatchSource
     from fabmon.tui.app import FabmonApp
+    from fabmon.tui.choices import Choices
 
 _PICTURE_SIZE = (120, 32)
 _PICTURE_COLOR = "truecolor"
 """A file shows every colour, whatever the terminal supports in which it is made."""
 _PICTURE_AFTER_S = 10.0
+_KEEPING_S = 1.0
+"""How long the end of a screen waits for a home directory that may hang."""
 _SCREEN_MODULES = ("fabmon.scenes.recording_access", "fabmon.tui.app")
 
 
@@ -200,14 +204,25 @@ async def show_screen(
         asyncio.get_running_loop().call_later(duration_s, app.exit)
     with printing.screen_log_to(app.warn):
         await app.run_async()
-    preferences = facts.preferences
-    problem = "" if preferences is None else preferences.keep(app.screen_state.choices)
+    problem = ""
+    if facts.preferences is not None:
+        problem = await _kept(facts.preferences.keep, app.screen_state.choices)
     if problem:
         print(f"fabmon: {problem}", file=sys.stderr)
     status = signals.status or app.return_code
     if status or scenes is None:
         return Exit(status or Exit.OK)
     return reached.status(signals)
+
+
+async def _kept(keep: Callable[[Choices], str], choices: Choices) -> str:
+    """Keep what the user chose; why that failed, or nothing."""
+    try:
+        async with asyncio.timeout(_KEEPING_S):
+            return await asyncio.to_thread(keep, choices)
+    except TimeoutError:
+        within = interval(_KEEPING_S)
+        return f"the choices of this run are not kept: no answer from its directory in {within}"
 
 
 def _app(scenes: AsyncIterator[Scene] | None, facts: RunFacts) -> FabmonApp:

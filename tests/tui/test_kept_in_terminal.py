@@ -21,10 +21,10 @@ Start = Callable[..., Pty]
 def start(tmp_path: Path) -> Iterator[Start]:
     opened: list[Pty] = []
 
-    def start_(*arguments: str) -> Pty:
+    def start_(*arguments: str, main: str = _MAIN) -> Pty:
         mine = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "NO_COLOR": ""}
         homes = {f"XDG_{name}_HOME": str(tmp_path) for name in ("STATE", "CONFIG")}
-        argv = [sys.executable, "-c", _MAIN, "demo", "--hosts", "4", *arguments]
+        argv = [sys.executable, "-c", main, "demo", "--hosts", "4", *arguments]
         opened.append(Pty(argv, {**os.environ, **mine, **homes}))
         return opened[-1]
 
@@ -49,6 +49,15 @@ def test_units_of_one_run_are_those_of_the_next(start: Start, tmp_path: Path) ->
     second.send(b"q")
     assert second.wait() == 0
     assert b"ignored" not in second.output
+
+
+def test_a_directory_that_hangs_does_not_keep_the_screen(start: Start, tmp_path: Path) -> None:
+    hanging = "import time, fabmon.session.preferences as p; p.keep = lambda new: time.sleep(1000)"
+    screen = start(main=f"{hanging}; {_MAIN}")
+    screen.until("LIVE")
+    screen.send(b"q")
+    assert screen.wait() == 0
+    assert b"the choices of this run are not kept" in screen.output
 
 
 def test_a_damaged_file_is_a_message_on_the_screen(start: Start, tmp_path: Path) -> None:
