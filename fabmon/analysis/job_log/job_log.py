@@ -29,7 +29,7 @@ from fabmon.analysis.job_log.events import (
     Version,
 )
 from fabmon.analysis.job_log.failure_words import MARKS
-from fabmon.analysis.job_log.log_lines import LogLine, parse_line
+from fabmon.analysis.job_log.log_lines import LogLine, parse_line, text_of
 from fabmon.analysis.job_log.log_times import LogTime, find_time
 from fabmon.analysis.job_log.nccl_tests import BenchmarkReader
 from fabmon.analysis.job_log.several_lines import SeveralLines
@@ -202,7 +202,7 @@ class JobLog:
         is_of_use = False
         before: LogLine | None = None
         for piece in _pieces(line):
-            text = piece.decode("utf-8", "replace")
+            text = text_of(piece)
             found = self._several.complete(parse_line(text), source)
             # A message in two pieces that overlap is one.
             if before is not None and found.events == before.events:
@@ -215,7 +215,7 @@ class JobLog:
 
     def _read_unmarked(self, line: bytes, source: str) -> None:
         """A line that may belong to one with a mark."""
-        text = line[:MAX_PIECE].decode("utf-8", "replace")
+        text = text_of(line[:MAX_PIECE])
         found = self._several.belonging(text, source)
         if found is not None:
             self._note(found, text, source)

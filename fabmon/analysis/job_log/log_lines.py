@@ -27,6 +27,7 @@ from fabmon.analysis.job_log.events import (
 from fabmon.analysis.job_log.failure_fields import failure_of
 from fabmon.analysis.job_log.failure_words import speaks_of_failure
 from fabmon.analysis.job_log.torch_fields import torch_events
+from fabmon.fabric.wire.messages import printable
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LABEL = re.compile(
@@ -99,10 +100,19 @@ class LogLine(msgspec.Struct, frozen=True):
     dated: str
 
 
+def text_of(line: bytes) -> str:
+    """A line without the colours of a terminal, and with `?` in place of other controls: whatever
+    is quoted of it is safe to print."""
+    text = line.decode("utf-8", "replace")
+    if text.isprintable():
+        return text
+    return printable(_ANSI.sub("", text).replace("\t", " "))
+
+
 def parse_line(text: str, *, is_detail: bool = False) -> LogLine:
     """What a line says. `is_detail`: it belongs to an error whose beginning is on another line.
     Never raises."""
-    label, host, rank, process, body = _split(_ANSI.sub("", text))
+    label, host, rank, process, body = _split(text)
     found = _MESSAGE.search(body)
     if found is None:
         prefixed = _UCX_PREFIX.search(body) if "UCX" in body else None

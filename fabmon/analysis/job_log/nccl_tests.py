@@ -15,6 +15,7 @@ from collections import Counter
 import msgspec
 
 from fabmon.analysis.iteration.model_arithmetic import DELIVERED
+from fabmon.analysis.job_log.log_lines import text_of
 from fabmon.analysis.job_log.log_times import LogTime, find_time
 
 _POSSIBLE = 2.0
@@ -89,9 +90,7 @@ class BenchmarkReader:
                 self._name = named[1].decode("ascii", "replace") if named else self._name
             at = line.find(b"#")
             if at >= 0:
-                self._comment(
-                    line[at : at + _MOST_COMMENT].decode("utf-8", "replace"), line, source
-                )
+                self._comment(text_of(line[at : at + _MOST_COMMENT]), line, source)
             elif self._is_open and len(line) < _MOST_ROW:
                 self._row(line)
 
@@ -99,7 +98,7 @@ class BenchmarkReader:
         if "busbw" in text and "algbw" in text:
             is_mixed = self._is_open and self.runs[-1].lone_hosts and not self._hosts
             if len(self.runs) < _MOST_RUNS and not is_mixed:
-                time = find_time(line[:_MOST_COMMENT].decode("utf-8", "replace"))
+                time = find_time(text_of(line[:_MOST_COMMENT]))
                 run = BenchmarkRun(
                     *(source, self._name),
                     hosts=self._hosts,
@@ -126,7 +125,7 @@ class BenchmarkReader:
 
     def _row(self, line: bytes) -> None:
         run = self.runs[-1]
-        text = line.decode("utf-8", "replace")
+        text = text_of(line)
         words = text.split()
         while words and _CLOCK.fullmatch(words[-1]):
             words.pop()

@@ -27,6 +27,8 @@ from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_lines import parse_line
 from fabmon.analysis.job_log.places import AllPlaces
 from fabmon.analysis.job_log.status_codes import STATUS, event_meaning, status_meaning
+from fabmon.report.explain_table import explain_table
+from fabmon.report.explanation import explain_record
 from tests.unit.job_log.nccl_logs import VERSIONS, Log, gid, notified, watchdog
 
 SHARED = Path(__file__).parents[4] / "shared"
@@ -255,3 +257,20 @@ def test_timeouts_of_more_process_groups_than_are_kept_are_counted(
     log.accept("\n".join(lines).encode(), "job.log")
     assert len(list(log.all_timeouts)) == 3
     assert log.left_out["timeouts"] == 2
+
+
+def test_controls_of_a_log_are_quoted_as_question_marks_wherever_they_stand() -> None:
+    log = JobLog()
+    log.accept(
+        b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        b"\x1b[31mtrain.py FAILED\x1b[0m\nRoot Cause (first observed failure):\n[0]:\n"
+        b"  host      : gpu\x00\xc2\x9b002\n  rank      : 5 (local_rank: 3)\n"
+        b"  exitcode  : -9 (pid: 4301)\n",
+        "job.log",
+    )
+    record = explain_record(
+        log, ["job.log"], located_failures(log, NOWHERE), stuck_collectives(log)
+    )
+    table = explain_table(record)
+    assert "gpu??002" in table
+    assert all(line.isprintable() for line in table.splitlines())
