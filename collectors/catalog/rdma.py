@@ -9,6 +9,9 @@ from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, saturating
 _DOC = "IBTA 1.6 vol. 1, 16.1.3 (PortCounters); Linux drivers/infiniband/core/sysfs.c"
 _MONEO = "Azure/Moneo src/worker/exporters/net_exporter.py"
 
+OCTETS_PER_WORD = 4
+"""Of PortXmitData and PortRcvData."""
+
 _DOC_EXT = "IBTA 1.6 vol. 1, 16.1.4.11 (PortCountersExtended, CounterSelect2)"
 
 # Name -> bits, topic, direction, meaning. The widths are those of the classic PortCounters

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
+from collectors.catalog.rdma import OCTETS_PER_WORD
 from collectors.hostfs import HostFS, readable_by
 from collectors.source import (
     MASK32,
@@ -205,8 +206,6 @@ def _kill(process: "subprocess.Popen[str]") -> None:
     process.kill()
     process.communicate()
 
-
-OCTETS_PER_WORD = 4
 
 _DATA: Dict[str, Tuple[str, int]] = {
     "ib_tx_bytes": ("PortXmitData", OCTETS_PER_WORD),

@@ -16,11 +16,11 @@ import re
 from abc import abstractmethod
 from typing import Container, Dict, List, Tuple
 
+from collectors.catalog.rdma import OCTETS_PER_WORD
 from collectors.coverage import Coverage, CoverageCount
 from collectors.hostfs import HostFS
 from collectors.readers import ports
 from collectors.readers.counter_files import FileSource, Parse
-from collectors.readers.ib_tools import OCTETS_PER_WORD
 from collectors.source import MASK32, MASK64, NoData, Saturated
 from collectors.wire import Object
 
