@@ -72,3 +72,18 @@ def test_the_tour_looks_like_a_cluster() -> None:
     assert to_storage.max() > 5 * np.median(to_storage)
     uplinks = sent[:, hardware.uplinks(0)].mean(axis=0)
     assert 1.1 < uplinks.max() / uplinks.mean() < 1.5
+
+
+def test_a_switch_that_is_not_read_for_a_while_takes_no_detector_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With NVLinks the values of adjacent ports are views of what is kept: nobody changes them."""
+    feed = DemoFeed(tour("leaf-spine"))
+    pipeline = new_pipeline(feed.hosts)
+    for second in range(30):
+        made = feed.step()
+        if second >= 20:
+            frames = tuple(each for each in made.frames if each[0] != "leaf1")
+            made = msgspec.structs.replace(made, frames=frames)
+        pipeline.accept(made)
+    assert not caplog.records

@@ -174,6 +174,7 @@ class DetectorInput:
         missing &= peer != NONE
         if missing.any():
             theirs = self.series(other, peer[missing], ticks)
+            counted = counted.copy()  # Of neighbouring ports it is a view of what is kept.
             counted[missing] = np.where(np.isnan(counted[missing]), theirs, counted[missing])
         return counted
 
