@@ -98,7 +98,8 @@ _NOISE = re.compile(
 )
 _CALL = re.compile(r"\b(?:ibv|fi|rdma|mlx5dv)_\w+")
 _GPU = re.compile(
-    r"(?:cuda|hip) (?:failure|error)|(?:cuda|hip)Error\w+|uncorrectable ECC|CUDA out of memory"
+    r"(?:cuda|hip) (?:failure|error)|(?:cuda|hip)Error\w+|uncorrectable ECC"
+    r"|(?:cuda|hip) out of memory|OutOfMemoryError|(?:cublas|cudnn|rocblas)_status_\w+"
     r"|device-side assert|CUDA driver",
     re.I,
 )
@@ -117,6 +118,8 @@ _TORCH = re.compile(
 )
 _RAISED = re.compile(r"(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Exit))\b:? ?(.*)")
 
+HOST_OUT_OF_MEMORY = "killed: Out Of Memory"
+"""What Slurm and the kernel say of a process; no exit status is given."""
 SOME_PROCESS = "a process of torchrun failed"
 SOME_EXIT = -(1 << 30)
 """What torchrun says before it names the process; no exit status is given."""
@@ -124,6 +127,9 @@ _EXIT = re.compile(r"\bexit ?code:? ?(-?\d{1,9})", re.I)
 _PID = re.compile(r"\bpid:? ?(\d{1,10})", re.I)
 _LOCAL_RANK = re.compile(r"local_rank: ?(\d{1,9})")
 _RECEIVED = re.compile(r"Signal (\d{1,3}) \(SIG\w+\) received|got signal: (\d{1,3})\b")
+_OOM_KILLED = re.compile(
+    r"oom[-_ ]kill event|OOM Killed|out-of-memory handler|out of memory: kill(?:ed)? process", re.I
+)
 _MPI_EXIT = re.compile(r"process rank (\d{1,9}) with PID \d+ on node (\S+) exited on signal (\d+)")
 _SRUN_EXIT = re.compile(r"srun: error: (\S+): (tasks? [\d,-]{1,100}): (.{1,100})")
 
@@ -291,6 +297,8 @@ def _process(body: str) -> Failure | None:
     ended = _SRUN_EXIT.search(body)
     if ended is not None:
         return Failure(kind=PROCESS, text=f"{ended[2]}: {ended[3].strip()}", peer=ended[1])
+    if _OOM_KILLED.search(body) is not None:
+        return Failure(kind=PROCESS, text=HOST_OUT_OF_MEMORY)
     killed = _RECEIVED.search(body)
     if killed is not None:
         code = -int(killed[1] or killed[2])

@@ -12,6 +12,7 @@ MARKS = (
     *(b"NCCL", b"nccl", b"NET/", b"OFI", b"UCX", b"gloo", b"Gloo", b"c10", b"distributed"),
     *(b"[rank", b"Last error:", b"Barrier", b"srun:", b"slurmstepd"),
     *(b".cc:", b".cpp:", b".cu:", b"ibv_", b"mlx5", b"ocket", b"Cuda failure", b"HIP failure"),
+    *(b"ut of memory", b"OutOfMemory", b"oom_kill", b"oom-kill", b"OOM Killed"),
     *(b"RuntimeError", b"imed out", b"exitcode", b"Killed", b"ut Of Memory", b"with PID "),
 )
 """NCCL (RCCL has it too), its network plugins, UCX, gloo, PyTorch's distributed package, launchers;

@@ -143,7 +143,7 @@ def event_meaning(text: str) -> Meaning:
 _NO_PATH = re.compile(r"unreachable|[Nn]o route")
 _VAGUE = re.compile(r"Rendezvous(?:Closed|Connection)Error|assigned_ranks")
 """What agents of torchrun write after others have failed."""
-_KILLED = ("Killed", "Out Of Memory", "oom")
+_KILLED = "Killed"
 _CAUSING_SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 """Those that end a process by themselves; SIGABRT and SIGTERM follow from another failure."""
 _RESULTS = {
@@ -168,6 +168,8 @@ def meaning_of(event: Failure) -> Meaning:
         return _request_meaning(event.text)
     if event.kind == PROCESS:
         return _process_meaning(event)
+    if event.kind == GPU:
+        return _gpu_meaning(event.text)
     if event.kind == STALL and event.rank >= 0:
         check = "Look at what that rank does: late, stopped, ended, or not reachable."
         return Meaning("late", "other ranks waited for it in vain", check)
@@ -186,7 +188,6 @@ def meaning_of(event: Failure) -> Meaning:
         return Meaning("connection", text, check, is_consequence=True)
     return {
         CALL: Meaning("call", "a call of the NIC's library failed", f"{_PATH} {_CALL}"),
-        GPU: Meaning("gpu", "the GPU or its driver failed", "Not the network: check Xid and ECC."),
         PROGRAM: Meaning("program", "the job's own code", "Not the network: read its traceback."),
         STALL: Meaning("stall", "a wait ended without an answer", _STALLED, is_consequence=True),
     }[event.kind]
@@ -210,9 +211,35 @@ def _request_meaning(text: str) -> Meaning:
 _OTHER = "Look for the first other error, on this rank or on its peer."
 
 
+_OOM = re.compile(r"out of memory|\boom", re.I)
+_GPU_MEMORY = re.compile(r"out ?of ?memory|memory ?allocation|alloc_failed|failure 2\b", re.I)
+_GPU_PROGRAM = re.compile(
+    r"illegal (?:memory access|address|instruction)|misaligned address|launch ?failure"
+    r"|device-side assert|(?:failure|error) (?:700|710|719)\b",
+    re.I,
+)
+
+
+def _gpu_meaning(text: str) -> Meaning:
+    """Of an error of CUDA or HIP, by its words or its number."""
+    if _GPU_MEMORY.search(text):
+        meaning = "the job needed more memory than its GPU had free"
+        check = "Nothing is broken: give each GPU less (batch, sequence), or see who else uses it."
+        return Meaning("gpu memory", meaning, check)
+    if _GPU_PROGRAM.search(text):
+        meaning = "a kernel on the GPU did what is not allowed"
+        check = "Not the network: most often the job's own code; CUDA_LAUNCH_BLOCKING=1 names it."
+        return Meaning("gpu program", meaning, check)
+    return Meaning("gpu", "the GPU or its driver failed", "Not the network: check Xid and ECC.")
+
+
 def _process_meaning(event: Failure) -> Meaning:
+    if _OOM.search(event.text):
+        meaning = "the memory of the host, or the job's part of it, ran out"
+        check = "Not the network: see what the job asked of the scheduler, and its data loaders."
+        return Meaning("host memory", meaning, check)
     check = "See the kernel's log and the scheduler of its host: out of memory, a limit, a person."
-    if -event.code in _CAUSING_SIGNALS or any(word in event.text for word in _KILLED):
+    if -event.code in _CAUSING_SIGNALS or _KILLED in event.text:
         return Meaning("killed", "the process was killed", f"Not the network. {check}")
     check = "Its own log says why: the first other error."
     return Meaning("ended", "the process ended", check, is_consequence=True)

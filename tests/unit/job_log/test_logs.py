@@ -26,7 +26,7 @@ from fabmon.analysis.job_log.events import (
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_lines import parse_line
 from fabmon.analysis.job_log.places import AllPlaces
-from fabmon.analysis.job_log.status_codes import STATUS, event_meaning, status_meaning
+from fabmon.analysis.job_log.status_codes import STATUS, event_meaning, meaning_of, status_meaning
 from fabmon.report.explain_table import explain_table
 from fabmon.report.explanation import explain_record
 from tests.unit.job_log.nccl_logs import VERSIONS, Log, gid, notified, watchdog
@@ -274,3 +274,26 @@ def test_controls_of_a_log_are_quoted_as_question_marks_wherever_they_stand() ->
     table = explain_table(record)
     assert "gpu??002" in table
     assert all(line.isprintable() for line in table.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("gpu1:1:2 [0] alloc.h:178 NCCL WARN Cuda failure 2 'out of memory'", "gpu memory"),
+        ("[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried 2.00 GiB.", "gpu memory"),
+        ("[rank7]: torch.OutOfMemoryError: HIP out of memory. Tried 512.00 MiB.", "gpu memory"),
+        ("[rank1]: RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when", "gpu memory"),
+        ("gpu1:1:2 [0] NCCL WARN Cuda failure 700 'an illegal memory access'", "gpu program"),
+        ("[rank0]: RuntimeError: CUDA error: unspecified launch failure", "gpu program"),
+        ("gpu1:1:2 [0] NCCL WARN Cuda failure 999 'unknown error'", "gpu"),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=8801.0.", "host memory"),
+        ("srun: error: gpu003: task 17: Out Of Memory", "host memory"),
+        ("gpu003 kernel: Out of memory: Killed process 4021 (python)", "host memory"),
+    ],
+)
+def test_memory_that_ran_out_is_no_broken_gpu(text: str, name: str) -> None:
+    log = JobLog()
+    log.accept(text.encode() + b"\n", "job.log")
+    ((_, _, found),) = log.failures
+    assert meaning_of(found).name == name
+    assert not meaning_of(found).is_consequence
