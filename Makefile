@@ -115,9 +115,9 @@ lab: setup system ## a leaf-spine fabric in network namespaces, with traffic, an
 	@$(BIN)/python -m tests.lab
 
 .PHONY: test
-test: setup system $(VENV39)/.ready ## every test, four at a time on two cores: half of the time they wait; then the lab, whose times are those of its traffic
+test: setup system $(VENV39)/.ready ## every test, four files at a time on two cores: half of the time they wait; then the lab, which waits for its traffic, two at a time
 	$(BIN)/pytest -n 4 $(BY_FILE) --ignore tests/lab --ignore tests/packages $(PYTEST_ARGS)
-	$(BIN)/pytest tests/lab $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 $(BY_FILE) tests/lab $(PYTEST_ARGS)
 
 .PHONY: test-packages
 test-packages: SYSTEM_COMMANDS += $(PACKAGE_COMMANDS)

@@ -11,7 +11,7 @@ from tests.lab.play import Outcome, TooBusyError, play
 from tests.lab.scenario import Scenario, read
 
 AT_ONCE = 3
-"""Labs that two cores carry beside other tests: each takes a sixth of one."""
+"""Labs that two cores carry beside one of other tests: each takes a fifth of one."""
 
 _ATTEMPTS = 3
 
