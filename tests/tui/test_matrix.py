@@ -147,6 +147,8 @@ async def test_without_switches_it_says_what_to_do() -> None:
     async with running(World(fabric(leaves=1, spines=1, hosts=1, rails=1)), size=(80, 12)) as run:
         await run.press("5", "slash", *"gpu", "enter")
         assert "No switch matches the filter" in run.text
+        await run.press("2")
+        assert "No switch matches the filter" in run.text
     alone = fabric(leaves=1, spines=1, hosts=1, rails=1)
     hosts = tuple(node for node in alone.nodes if node.role == "host")
     async with running(World(Fabric(1, hosts, alone.ports, ())), size=(80, 12)) as run:

@@ -34,7 +34,12 @@ def page(ctx: DrawContext) -> list[Line]:
             lines.extend(_bank(ctx, ports[start : start + each]))
         lines.append(line(("", palette.text)))
     if not lines:
-        text = " No switch is watched: name the switches with role=switch in the hosts file"
+        is_watched = any(node.role == SWITCH for node in ctx.fabric.nodes)
+        text = (
+            " No switch matches the filter"
+            if is_watched
+            else " No switch is watched: name the switches with role=switch in the hosts file"
+        )
         lines = [line((text, palette.dim))]
     return lines
 
