@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fabmon.analysis.finding import CRITICAL, WARNING, Finding
@@ -183,3 +185,40 @@ def test_what_the_switch_drops_was_sent_over_the_group_too(dropped_gbps: float) 
     (finding,) = leaf.seconds(SECONDS).findings
     assert finding.cause == "polarization"
     assert "8 or more flows of leaf1 use 1 of 4 uplinks" in finding.text
+
+
+def opened_by_eight(traffic: Callable[[LeafSpine, int], None]) -> list[str]:
+    """What opens in 20 s in which eight hosts send 392 Gb/s over up1, one of four, while `traffic`
+    sets what a second has."""
+    watched = Watched(LeafSpine(uplinks=4, hosts=8, rate_bps=400 * GBPS))
+
+    def of_second(second: int) -> None:
+        watched.fabric.silence()
+        traffic(watched.fabric, second)
+
+    watched.seconds(SECONDS, of_second)
+    return watched.opened()
+
+
+def test_a_flow_that_pauses_in_the_second_in_which_the_link_is_full_is_one_of_them() -> None:
+    """A flow of TCP that lost its last packets sends nothing until its timer ends."""
+
+    def all_but_one(fabric: LeafSpine, second: int) -> None:
+        for number, server in enumerate(fabric.servers):
+            if number != second % len(fabric.servers):
+                fabric.send(56 * GBPS, f"{server}/eth0", "leaf1/up1")
+
+    assert opened_by_eight(all_but_one) == ["polarization leaf1/uplinks"]
+
+
+def test_answers_to_what_the_hosts_receive_are_no_flows_on_other_links() -> None:
+    """In the seconds in which the hosts receive, too, each of the other links carries 1.2 %."""
+
+    def with_answers(fabric: LeafSpine, second: int) -> None:
+        for server in fabric.servers:
+            fabric.send(49 * GBPS, f"{server}/eth0", "leaf1/up1")
+        if second % 2:
+            for number in (2, 3, 4):
+                fabric.send(4.8 * GBPS, f"leaf1/up{number}")
+
+    assert opened_by_eight(with_answers) == ["polarization leaf1/uplinks"]

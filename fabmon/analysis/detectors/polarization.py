@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput
+from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.model import causes
@@ -39,7 +39,8 @@ CAUSE = Cause(
     rule=(
         "At most half of the uplinks of a leaf, of model.min_links or more, carry"
         " model.most_traffic of what goes up, and random hashing of as many flows, at least"
-        " model.min_flows, uses as few with a probability below model.chance."
+        " model.min_flows, uses as few with a probability below model.chance: of the flows that"
+        " are sent while a link is full, or of those of the last ten ticks, if these used as few."
         " The flows are the fewest senders, the biggest first, that could have sent what the group"
         " carries; one that reports queue pairs counts as half of those to the peer with the"
         " fewest. One of the links holds NICs as in an ECMP collision, or has had no room"
@@ -126,26 +127,32 @@ def is_polarized(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -
     most = max(len(used), len(_used_and_unused(found.level, t)[0]))
     if len(used) + len(unused) < t.min_links or 2 * most > len(used) + len(unused):
         return False
-    if used.sum() < t.most_traffic * (used.sum() + unused.sum()):
-        return False
     flows = _flows(inputs, found, t)
     # Those that wait for the others send nothing while a link is full.
     now = sent_and_received(inputs, group.ends, _ticks_since_full(found, t))[0][:, 0]
     senders = min(flows.senders, int(take_part(now, t).sum()))
-    if _is_improbable(full, senders, t):
+    if _carry_most(full, t) and _is_improbable(full, senders, t):
         return True
-    # Most queue pairs may be silent, and those of another job may have used other links before.
+    # A flow that lost packets pauses in that tick, and what answers other traffic may use the other
+    # links then. Most queue pairs may be silent, and those of another job may have used other links
+    # before.
     some = flows.least * senders // (2 * max(flows.senders, 1))
-    lines = inputs.snapshot.line_rate_bps[group.rows]
-    lately = inputs.leaving(group.rows, TICKS).mean(axis=1) / lines
-    return _is_improbable(full, some, t) and _is_improbable(lately, some, t)
+    many = max(flows.senders, some)
+    lately = _level(inputs, found, without_nan(inputs.leaving(group.rows, TICKS)).mean(axis=1))
+    are_few = _is_improbable(full, many, t) and _is_improbable(lately, many, t)
+    return are_few and _carry_most(lately, t)
 
 
 def _level_when_full(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Floats:
     """[links of the group] utilisation in the last tick in which a link of it was full, NaN of
     those that are down: a mean over its begin or end counts links that are used before or after."""
+    since = inputs.leaving(found.group.rows, _ticks_since_full(found, t))
+    return _level(inputs, found, without_nan(since[:, 0]))
+
+
+def _level(inputs: DetectorInput, found: Bottleneck, bps: Floats) -> Floats:
+    """[links of the group] utilisation of links that carry `bps`, NaN of those that are down."""
     rows = found.group.rows
-    bps = inputs.leaving(rows, _ticks_since_full(found, t))[:, 0]
     lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
     line = np.fmax(lines[rows], lines[inputs.structure.peer[rows]])
     level = np.where(np.isfinite(found.level), np.nan_to_num(bps / line), np.nan)
@@ -164,6 +171,12 @@ def _used_and_unused(level: Floats, t: ModelThresholds) -> tuple[Floats, Floats]
     up = level[np.isfinite(level)]
     is_used = up > t.some * up.max(initial=0)
     return up[is_used], up[~is_used]
+
+
+def _carry_most(level: Floats, t: ModelThresholds) -> bool:
+    """Whether the used links of a group carry nearly all of its traffic."""
+    used, unused = _used_and_unused(level, t)
+    return bool(used.sum() >= t.most_traffic * (used.sum() + unused.sum()))
 
 
 def _is_improbable(level: Floats, flows: int, t: ModelThresholds) -> bool:
