@@ -48,9 +48,24 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowd:
+    """The hosts whose flows share an uplink: those that send them, and those that receive them."""
+
+    near: set[str]
+    far: set[str]
+
+
+@dataclass(frozen=True, slots=True)
 class _Flow:
+    host: str
+    far: str
     path: FlowPath
     sport: int
+
+    @property
+    def uplink(self) -> str:
+        """The port of the leaf that its hash selects now."""
+        return self.path.query([self.sport])[0]
 
 
 class MpiJob:
@@ -146,11 +161,20 @@ class MpiJob:
         found: dict[tuple[int, ...], int] = {}
         for seed in _SEEDS:
             self._lab.set_hash_seed(leaf, seed)
-            taken = Counter(flow.path.query([flow.sport])[0] for flow in flows)
+            taken = Counter(flow.uplink for flow in flows)
             found.setdefault(tuple(sorted(taken.values(), reverse=True)), seed)
             if set(shapes) <= set(found):
                 return [found[shape] for shape in shapes]
         raise LabError(f"no seed of {leaf} has its {len(flows)} flows as {shapes}: {found}")
+
+    def crowd(self, leaf: str) -> Crowd:
+        """The hosts at both ends of the flows on the uplink of `leaf` that has most of the ring's,
+        by the kernel's hash as it is now."""
+        by_uplink: dict[str, list[_Flow]] = {}
+        for flow in self._flows(leaf):
+            by_uplink.setdefault(flow.uplink, []).append(flow)
+        most = max(by_uplink.values(), key=len)
+        return Crowd({flow.host for flow in most}, {flow.far for flow in most})
 
     def _flows(self, leaf: str) -> list[_Flow]:
         """What ranks under `leaf` send to the next of the ring, under another leaf."""
@@ -163,7 +187,8 @@ class MpiJob:
             src, dst = layout.fabric_address(host), layout.fabric_address(far)
             for sport, dport in _connections(lab.ns(host), src, dst):
                 entry = layout.port_to(leaf, host)
-                flows.append(_Flow(FlowPath(lab.ns(leaf), entry, src, dst, dport, "tcp"), sport))
+                path = FlowPath(lab.ns(leaf), entry, src, dst, dport, "tcp")
+                flows.append(_Flow(host, far, path, sport))
         return flows
 
 

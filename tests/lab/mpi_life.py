@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tests.fixtures.slurm import slurm_cluster
 from tests.lab import Lab
 from tests.lab.layout import CONSOLE
-from tests.lab.mpi_job import MpiJob, Step
+from tests.lab.mpi_job import Crowd, MpiJob, Step
 from tests.lab.watching import Line, Watch
 
 NIC_MBPS, UPLINK_MBPS = 16, 24
@@ -69,11 +69,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """All of it, in order. `start_s` is when `at_s` was 0, on the clock of the steps."""
+    """All of it, in order. `start_s` is when `at_s` was 0, on the clock of the steps; `crowd` are
+    the hosts whose connections share an uplink of leaf1 while it is `crowded`."""
 
     start_s: float
     even: Phase
     crowded: Phase
+    crowd: Crowd
     late: Phase
     stopped: Phase
 
@@ -159,6 +161,7 @@ def live() -> Life:
             phases.of_steps(2)
             at_first = phases.until_measured(MEASURED_STEPS)
             lab.set_hash_seed("leaf1", crowded)
+            crowd = job.crowd("leaf1")
             in_crowd = phases.of_steps(5)
             lab.set_hash_seed("leaf1", even)
             phases.of_steps(3)
@@ -170,4 +173,4 @@ def live() -> Life:
                 phases.of_steps(1)  # What the ranks say comes late on a busy machine.
             job.send(STOPPED_HOST, signal.SIGSTOP)
             with_stopped = phases.until_stalled(STALLED_S)
-        return Life(watch.start_s, at_first, in_crowd, with_late, with_stopped)
+        return Life(watch.start_s, at_first, in_crowd, crowd, with_late, with_stopped)
