@@ -11,7 +11,7 @@ from fabmon.alerts.quiet_hours import QuietHours, parse_quiet_hours
 from fabmon.alerts.settings import AlertsConfig, BaseReceiver
 from fabmon.analysis.causes import CAUSES, finding_title, sentence
 from fabmon.analysis.earlier_findings import Awaited, EarlierFinding
-from fabmon.analysis.finding import SEVERITIES, Change, Finding, times_opened
+from fabmon.analysis.finding import SEVERITIES, Change, Finding, shown_moment, times_opened
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.snapshot import Snapshot
@@ -58,10 +58,15 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.finding, until_ns=self.until_ns)
 
     @property
+    def shown(self) -> Finding:
+        """The finding at the moment that every output shows."""
+        return shown_moment(self.known)
+
+    @property
     def text(self) -> str:
         """The finding in a sentence with its jobs, or the subjects of a group."""
         if not self.others:
-            text, jobs = sentence(self.known), name_list(self.finding.jobs, _MOST_JOBS)
+            text, jobs = sentence(self.known), name_list(self.shown.jobs, _MOST_JOBS)
             affects, times = f" (affects {jobs})" if jobs else "", times_opened(self.finding)
             return f"{text}{affects}{f'; opened {times} times' if times > 1 else ''}"
         named = ", ".join(self.others[:_MOST_NAMED])
@@ -115,14 +120,15 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def admit(self, finding: Finding, time_ns: int, labels: frozenset[str] | None = None) -> bool:
         """Whether a finding becomes an alert at a time; `labels` as from labels()."""
+        severity = shown_moment(finding).severity
         return (
-            _rank(finding.severity) >= _rank(self.min_severity)
+            _rank(severity) >= _rank(self.min_severity)
             and (not self.causes or finding.cause in self.causes)
             and (labels is None or not labels.isdisjoint(finding.jobs))
             and time_ns - finding.since_ns >= self.open_for_s * 1e9
             and (
                 self.quiet_hours is None
-                or _rank(finding.severity) >= _rank(self.quiet_min_severity)
+                or _rank(severity) >= _rank(self.quiet_min_severity)
                 or not self.quiet_hours.has(time_ns)
             )
         )
@@ -243,7 +249,8 @@ class AlertBook:
                 self._severity.pop(id_, None)
                 continue
             findings = list(members.values())
-            severities = [self._severity.get(id_, ""), *(each.severity for each in findings)]
+            severities = [shown_moment(each).severity for each in findings]
+            severities.append(self._severity.get(id_, ""))
             self._severity[id_] = max(severities, key=_rank)
             groups[id_] = Alert(
                 id=id_,
@@ -274,7 +281,7 @@ def _alert(id_: str, kind: str, finding: Finding, snapshot: Snapshot) -> Alert:
     return Alert(
         id=id_,
         kind=kind,
-        severity=finding.severity,
+        severity=shown_moment(finding).severity,
         finding=finding,
         node=node,
         port=port,
@@ -284,7 +291,7 @@ def _alert(id_: str, kind: str, finding: Finding, snapshot: Snapshot) -> Alert:
 
 
 def _updated(alert: Alert, finding: Finding, snapshot: Snapshot) -> Alert:
-    severity = max(alert.severity, finding.severity, key=_rank)
+    severity = max(alert.severity, shown_moment(finding).severity, key=_rank)
     ports = _ids(finding.rows, snapshot)
     users = _users(finding, snapshot)
     return msgspec.structs.replace(

@@ -73,7 +73,7 @@ def posted_alert(alert: Alert, cluster: str, link: str, expires_ns: int) -> dict
     finding = alert.finding
     until_ns = expires_ns if alert.until_ns is None else alert.until_ns
     # Alertmanager refuses an alert that ends before it begins; a node's clock may be ahead.
-    since_ns, lost = min(finding.since_ns, until_ns), lost_bandwidth(finding)
+    since_ns, lost = min(finding.since_ns, until_ns), lost_bandwidth(alert.shown)
     labels = {
         "alertname": f"fabmon_{alert.kind}",
         "cluster": cluster,
@@ -86,12 +86,12 @@ def posted_alert(alert: Alert, cluster: str, link: str, expires_ns: int) -> dict
         "summary": alert.summary,
         "description": alert.text,
         "cause": finding.cause,
-        "advice": finding.advice,
+        "advice": alert.shown.advice,
         "lost_bandwidth": rounded_percent(lost) if lost else "",
         "ports": ", ".join(alert.ports[:_MOST_PORTS]),
-        "affected": ", ".join(finding.victims[:_MOST_PORTS]),
-        "not_observable": finding.unseen,
-        "jobs": ", ".join(finding.jobs),
+        "affected": ", ".join(alert.shown.victims[:_MOST_PORTS]),
+        "not_observable": alert.shown.unseen,
+        "jobs": ", ".join(alert.shown.jobs),
         "users": ", ".join(alert.users),
         "findings": str(len(alert.others)) if alert.others else "",
     }

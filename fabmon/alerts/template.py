@@ -56,9 +56,9 @@ def values(change: Change, alert: Alert, cluster: str, link: str) -> dict[str, V
         "port": alert.port,
         "summary": alert.summary,
         "text": alert.text,
-        "advice": finding.advice,
+        "advice": alert.shown.advice,
         "ports": ", ".join(alert.ports),
-        "jobs": ", ".join(finding.jobs),
+        "jobs": ", ".join(alert.shown.jobs),
         "users": ", ".join(alert.users),
     }
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from fabmon.analysis.finding import Condition
+from fabmon.analysis.finding import Condition, Finding, shown_moment
 from fabmon.analysis.recent_load import OF_FULL_LINKS
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, Fabric, Port
 from fabmon.fabric.names import natural
@@ -31,16 +31,17 @@ class AffectedPort(NamedTuple):
         return f"{self.name} ({self.switch_port})" if self.switch_port else self.name
 
 
-def affected_ports(finding: Condition, fabric: Fabric) -> list[AffectedPort]:
-    """The victims of a finding: NICs of hosts in natural order, then the others, those of a node
-    together and in natural order."""
-    if not finding.victims:
+def affected_ports(finding: Finding, fabric: Fabric) -> list[AffectedPort]:
+    """The victims of a finding at the moment that is shown: NICs of hosts in natural order, then
+    the others, those of a node together and in natural order."""
+    victims = shown_moment(finding).victims
+    if not victims:
         return []
-    known = {port.id: port for port in _ports_of(finding.victims, fabric)}
+    known = {port.id: port for port in _ports_of(victims, fabric)}
     hosts = {node.name for node in fabric.nodes if node.role == HOST}
     nics: dict[str, AffectedPort] = {}
     others: dict[str, list[str]] = {}
-    for name in finding.victims:
+    for name in victims:
         port = known.get(name)
         nic = _slowed_nic(port, finding, fabric, hosts)
         if nic is not None and port is not None:

@@ -202,16 +202,18 @@ def lost_bandwidth(finding: Condition) -> float:
     return measured_loss(finding) if _loss(finding) is LOST_BANDWIDTH else 0.0
 
 
-def brief_loss(finding: Condition) -> str:
-    """`52 % lost`, `up to 52 % lost`, of a degraded link `75 % slower`; empty where nothing is
-    measured."""
-    return _measured(finding, _loss(finding).brief)
+def brief_loss(finding: Finding) -> str:
+    """`52 % lost`, `up to 52 % lost`, of a degraded link `75 % slower`, at the moment that is
+    shown; empty where nothing is measured."""
+    return _measured(shown_moment(finding), _loss(finding).brief)
 
 
-def loss_and_confidence(finding: Condition) -> str:
-    """`52 % of the bandwidth lost, confidence 90 %`; the loss only where it is measured."""
-    loss = _measured(finding, _loss(finding).full)
-    confidence = f"confidence {rounded_percent(finding.confidence)}"
+def loss_and_confidence(finding: Finding) -> str:
+    """`52 % of the bandwidth lost, confidence 90 %` at the moment that is shown; the loss only
+    where it is measured."""
+    shown = shown_moment(finding)
+    loss = _measured(shown, _loss(shown).full)
+    confidence = f"confidence {rounded_percent(shown.confidence)}"
     return f"{loss}, {confidence}" if loss else confidence
 
 
@@ -238,7 +240,7 @@ def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bo
     text = ": ".join(filter(None, (", ".join(times), shown.text)))
     if shown is finding:
         return text
-    lost = brief_loss(finding) or "loss not known"
+    lost = _measured(finding, _loss(finding).brief) or "loss not known"
     if ended:
         lost += " at its end"
     elif passed_s is not None:

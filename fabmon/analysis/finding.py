@@ -218,9 +218,11 @@ def times_opened(finding: Finding) -> int:
 
 
 def list_order(finding: Finding) -> tuple[int, float, int, str]:
-    """Sort key of lists of findings: most severe first, then most lost bandwidth, then oldest."""
-    severe = SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else 0
-    return severe, -finding.lost, finding.since_ns, finding.key
+    """Sort key of lists of findings: most severe first, then most lost bandwidth, then oldest, as
+    shown."""
+    shown = shown_moment(finding)
+    severe = SEVERITIES.index(shown.severity) if shown.severity in SEVERITIES else 0
+    return severe, -shown.lost, finding.since_ns, finding.key
 
 
 NEAR_WORST = 0.8
@@ -230,18 +232,28 @@ the rest is 10 points, the error with which losses are measured."""
 
 def badness(finding: Finding) -> float:
     """How well a moment stands for a finding: by what was lost, less where no port is named that
-    loses it."""
-    return finding.lost * (1.0 if finding.victims else NEAR_WORST)
+    loses it, and less where that is an upper bound."""
+    doubts = (not finding.victims) + finding.lost_is_upper_bound
+    return float(finding.lost * NEAR_WORST**doubts)
 
 
 def shown_moment(finding: Finding) -> Finding:
-    """The finding at the moment whose text and evidence are shown: at its worst once it has ended,
-    loses clearly less, or no longer names who loses; else as it is now."""
+    """The finding at the moment that every output shows: at its worst once it has ended, loses
+    clearly less, no longer names who loses or knows only an upper bound; else as it is now.
+
+    Severity, text, evidence, loss, confidence, victims, jobs, advice and `unseen` are of this one
+    moment; cause, subject, ports and times are those of the finding.
+    """
     worst = finding.worst
     if worst is None or badness(finding) >= badness(worst):
         return finding
-    has_faded = finding.lost < NEAR_WORST * worst.lost or (worst.victims and not finding.victims)
-    return worst if has_faded or finding.until_ns is not None else finding
+    has_faded = (
+        finding.until_ns is not None
+        or finding.lost < NEAR_WORST * worst.lost
+        or (worst.victims and not finding.victims)
+        or (finding.lost_is_upper_bound and not worst.lost_is_upper_bound)
+    )
+    return worst if has_faded else finding
 
 
 def unseen_s(finding: Finding, snapshot: Snapshot) -> float | None:

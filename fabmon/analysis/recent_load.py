@@ -1,4 +1,4 @@
-"""Mean rates of ports over the last seconds, without those in which a job computed."""
+"""Mean rates of ports over the seconds that the picture of a finding is of."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 
 from fabmon.analysis.causes import causes_with
 from fabmon.analysis.detectors import incast
-from fabmon.analysis.fabric_structure import Mask
-from fabmon.analysis.finding import Finding, Trait
+from fabmon.analysis.finding import Finding, Trait, shown_moment
+from fabmon.analysis.model.causes import SEEN_FOR
 from fabmon.fabric.measures import known_mean
-from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Floats, Snapshot
 
 RECENT_S = 5
@@ -19,15 +18,13 @@ RECENT_S = 5
 the same time."""
 _BUSY = 0.5
 """A second counts where its traffic is at least this share of the busiest second's."""
-_FULL = 0.9
-"""Of the fullest second: a second from there on is one in which the port was full."""
 OF_FULL_LINKS = causes_with(Trait.FULL_LINK_OF_GROUP) | causes_with(Trait.FULL_GROUP)
 """The causes whose first port is a full link."""
 
 
 class RecentLoad:
-    """RECENT_S seconds of some ports, the last or earlier ones; those with little traffic do not
-    count."""
+    """RECENT_S seconds of some ports, the last or earlier ones. Those with little traffic, in which
+    a job computed, do not count, but of the last `all_of` ticks all do."""
 
     def __init__(
         self,
@@ -35,16 +32,16 @@ class RecentLoad:
         rows: Sequence[int],
         directions: Sequence[str] = ("tx", "rx"),
         before_s: float = 0.0,
-        counts: Mask | None = None,
+        all_of: int | None = None,
     ) -> None:
-        """`rows` are ports; their traffic in `directions` decides which seconds count, unless
-        `counts` [ticks] does. The seconds end `before_s` before the snapshot."""
+        """`rows` are ports; their traffic in `directions` decides which seconds count. The seconds
+        end `before_s` before the snapshot."""
         self._snapshot, self._rows, self._before_s = snapshot, list(rows), before_s
         traffic = np.stack([self._window(f"{each}_bps") for each in directions])
         top = np.nan_to_num(traffic).max(axis=(0, 1), initial=0)
         self._counts = (top >= _BUSY * top.max(initial=0)) & (top > 0)
-        if counts is not None:
-            self._counts &= counts
+        if all_of is not None:
+            self._counts = np.arange(len(top)) >= len(top) - all_of
 
     def mean(self, column: str) -> Floats:
         """[rows] of a HEAT column: means over the ticks that count; the last value where none
@@ -59,28 +56,15 @@ class RecentLoad:
         return recent(self._snapshot, column, self._rows, self._before_s)
 
 
-def full_ticks(finding: Finding, snapshot: Snapshot, before_s: float = 0.0) -> Mask | None:
-    """[ticks] of the recent seconds: whether the full link of a finding, or its full receiver, was
-    full. None for findings that are not about a full port, and where nothing is known of it."""
-    row = _full_port(finding, snapshot.fabric)
-    if row is None:
+def full_port_ticks(finding: Finding, snapshot: Snapshot) -> int | None:
+    """The ticks of which the numbers of a finding about a full link or receiver are means, and so
+    its picture: RECENT_S seconds, fewer where its evidence began in them. None for others."""
+    if finding.cause not in OF_FULL_LINKS and finding.cause != incast.CAUSE.name:
         return None
-    column = "rx_bps" if finding.cause == incast.CAUSE.name else "tx_bps"
-    moved = np.nan_to_num(recent(snapshot, column, [row], before_s)[0])
-    full: Mask = moved >= _FULL * moved.max(initial=0)
-    return full if moved.any() else None
-
-
-def _full_port(finding: Finding, fabric: Fabric) -> int | None:
-    """The row of the port that a finding says is full; None without one, or if it is gone."""
-    known = (row for row in finding.rows if 0 <= row < len(fabric.ports))
-    ports = [fabric.ports[row] for row in known if fabric.ports[row].node]
-    if not ports:
-        return None
-    if finding.cause == incast.CAUSE.name:
-        # The first port may be that of its switch.
-        return next((each for each in ports if each.id == finding.subject), ports[0]).row
-    return ports[0].row if finding.cause in OF_FULL_LINKS else None
+    numbers = {each.name: each.value for each in shown_moment(finding).evidence}
+    seen_s = numbers.get(SEEN_FOR)
+    before = round(seen_s / snapshot.interval_s) if isinstance(seen_s, float | int) else RECENT_S
+    return min(before + 1, recent_ticks(snapshot))
 
 
 def recent(snapshot: Snapshot, column: str, rows: Sequence[int], before_s: float = 0.0) -> Floats:

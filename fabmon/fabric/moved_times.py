@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 _TIMES = ("time_ns", "since_ns", "until_ns", "seen_ns", "at_ns")
-_HOLD_TIMES = ("finding", "worst")
+_HOLD_TIMES = ("finding", "worst", "kept")
 
 Item = TypeVar("Item")
 

@@ -99,14 +99,12 @@ def known_finding_record(known: KnownFinding, to_ns: int) -> FindingRecord:
     """A finding as it was at a time."""
     finding = known.finding
     is_over = finding.until_ns is not None and finding.until_ns <= to_ns
-    finding = msgspec.structs.replace(
-        finding,
-        victims=finding.victims[:_MOST_PORTS],
-        jobs=finding.jobs[:_MOST_PORTS],
-        until_ns=finding.until_ns if is_over else None,
-    )
+    finding = msgspec.structs.replace(finding, until_ns=finding.until_ns if is_over else None)
     change = Change.CLOSE if is_over else Change.OPEN
-    return finding_record(change, finding, list(known.ports[:_MOST_PORTS]), to_ns)
+    made = finding_record(change, finding, list(known.ports[:_MOST_PORTS]), to_ns)
+    return msgspec.structs.replace(
+        made, victims=made.victims[:_MOST_PORTS], jobs=made.jobs[:_MOST_PORTS]
+    )
 
 
 def job_item(scene: Scene, summary: JobSummary) -> JobItem:

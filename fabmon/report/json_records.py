@@ -10,7 +10,7 @@ import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
 from fabmon.analysis.causes import measured_loss, sentence
-from fabmon.analysis.finding import Change, Evidence, Finding
+from fabmon.analysis.finding import Change, Evidence, Finding, shown_moment
 from fabmon.analysis.iteration.results import JobIteration, PreviousValue
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
@@ -78,14 +78,18 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     """A finding opened, changed or closed. `lost` and `confidence` are 0 to 1; traffic loses `lost`
     at most where `lost_is_upper_bound`.
 
+    Severity, text, numbers, victims, jobs, advice and `unseen` are of one moment: that of `seen`
+    while it is about as bad as the worst; of `worst` once the finding has ended, loses clearly
+    less, no longer names who loses or knows only an upper bound. Then `last` is the moment of
+    `seen`, else it is null.
+
     `cause` may change while a finding is open (errors that become damage); `key` does not: it has
     the first cause.
 
-    `seen` is when its condition held last, the time of its text and numbers; null where that is not
-    known. A finding stays open for some seconds after that, because its condition may hold again.
-    `worst` is when most was lost, null where that is at `seen`; `text` is of that moment, and says
-    so, once the finding has ended, loses clearly less or no longer names who loses. `jobs` are the
-    affected jobs of the scheduler, as `job 8801 llama-70b (anna)`.
+    `seen` is when its condition held last; null where that is not known. A finding stays open for
+    some seconds after that, because its condition may hold again. `worst` is when most was lost,
+    null where that is at `seen`. `jobs` are the affected jobs of the scheduler, as `job 8801
+    llama-70b (anna)`.
     """
 
     time: datetime.datetime
@@ -106,17 +110,22 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     confidence: float
     since: datetime.datetime
     seen: datetime.datetime | None
-    worst: WorstRecord | None
+    worst: MomentRecord | None
+    last: MomentRecord | None
     until: datetime.datetime | None
 
 
-class WorstRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding when most was lost: the worst of its ticks that one of the two before it equals."""
+class MomentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding at a moment: when most was lost (the worst of its ticks that one of the two before
+    it equals), or when its condition held last."""
 
     time: datetime.datetime | None
+    severity: str
     lost: float
     lost_is_upper_bound: bool
+    confidence: float
     evidence: list[Evidence]
+    unseen: str
 
 
 class MovedRecord(msgspec.Struct, frozen=True):
@@ -182,35 +191,41 @@ def finding_record(
     change: Change, finding: Finding, ports: list[str], time_ns: int
 ) -> FindingRecord:
     """A change of a finding as a record; `ports` are the ids of its rows."""
-    worst = finding.worst
+    shown = shown_moment(finding)
     return FindingRecord(
         time=utc(time_ns),
         change=change,
         key=finding.key,
         cause=finding.cause,
-        severity=finding.severity,
+        severity=shown.severity,
         subject=finding.subject,
         ports=ports,
-        victims=list(finding.victims),
-        jobs=list(finding.jobs),
+        victims=list(shown.victims),
+        jobs=list(shown.jobs),
         text=sentence(finding),
-        evidence=list(finding.evidence),
-        advice=finding.advice,
-        unseen=finding.unseen,
+        evidence=list(shown.evidence),
+        advice=shown.advice,
+        unseen=shown.unseen,
+        lost=round(measured_loss(shown), 4),
+        lost_is_upper_bound=shown.lost_is_upper_bound,
+        confidence=shown.confidence,
+        since=utc(finding.since_ns),
+        seen=None if finding.seen_ns is None else utc(finding.seen_ns),
+        worst=None if finding.worst is None else _moment_record(finding.worst),
+        last=None if shown is finding else _moment_record(finding),
+        until=None if finding.until_ns is None else utc(finding.until_ns),
+    )
+
+
+def _moment_record(finding: Finding) -> MomentRecord:
+    return MomentRecord(
+        time=None if finding.seen_ns is None else utc(finding.seen_ns),
+        severity=finding.severity,
         lost=round(measured_loss(finding), 4),
         lost_is_upper_bound=finding.lost_is_upper_bound,
         confidence=finding.confidence,
-        since=utc(finding.since_ns),
-        seen=None if finding.seen_ns is None else utc(finding.seen_ns),
-        worst=None
-        if worst is None
-        else WorstRecord(
-            time=None if worst.seen_ns is None else utc(worst.seen_ns),
-            lost=round(measured_loss(worst), 4),
-            lost_is_upper_bound=worst.lost_is_upper_bound,
-            evidence=list(worst.evidence),
-        ),
-        until=None if finding.until_ns is None else utc(finding.until_ns),
+        evidence=list(finding.evidence),
+        unseen=finding.unseen,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fabmon.analysis import causes
-from fabmon.analysis.finding import Change, holds
+from fabmon.analysis.finding import Change, holds, shown_moment
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
@@ -113,8 +113,9 @@ def finding_lines(scene: Scene) -> Iterator[str]:
     cause, subject, text, affected jobs.
     """
     for change, finding in scene.changes:
-        head = f"{date_time(scene.snapshot.time_ns)} {change.value:<6} {finding.severity:<8}"
-        jobs = f" [{', '.join(finding.jobs)}]" if finding.jobs else ""
+        shown = shown_moment(finding)
+        head = f"{date_time(scene.snapshot.time_ns)} {change.value:<6} {shown.severity:<8}"
+        jobs = f" [{', '.join(shown.jobs)}]" if shown.jobs else ""
         title, text = causes.finding_title(finding), causes.sentence(finding)
         yield f"{head} {title}: {finding.subject}: {text}{jobs}\n"
 
@@ -206,9 +207,10 @@ def _summary(scene: Scene) -> Iterator[str]:
 def _findings(scene: Scene) -> Iterator[str]:
     for finding in scene.findings:
         yield f"! {causes.finding_title(finding)}: {causes.sentence(finding, scene.snapshot)}"
-        if finding.jobs:
-            yield f"  affects {', '.join(finding.jobs)}"
-        yield f"  {finding.advice}"
+        shown = shown_moment(finding)
+        if shown.jobs:
+            yield f"  affects {', '.join(shown.jobs)}"
+        yield f"  {shown.advice}"
 
 
 def _missing(snapshot: Snapshot) -> Iterator[str]:

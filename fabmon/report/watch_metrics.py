@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fabmon import __version__
 from fabmon.analysis.causes import CAUSES, lost_bandwidth
+from fabmon.analysis.finding import shown_moment
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.openmetrics import OPENMETRICS, PREFIX, head, labels
 from fabmon.fabric.snapshot import Snapshot
@@ -43,7 +44,7 @@ def _fabric(scene: Scene) -> Iterator[str]:
 
     # Every cause has a series: a rule sees 0 where a finding closes.
     counts = Counter({(each.name, each.severity): 0 for each in CAUSES.values()})
-    counts.update((each.cause, each.severity) for each in scene.findings)
+    counts.update((each.cause, shown_moment(each).severity) for each in scene.findings)
     lost = dict.fromkeys(CAUSES, 0.0)
     for finding in scene.findings:
         lost[finding.cause] = max(lost.get(finding.cause, 0.0), lost_bandwidth(finding))
@@ -52,7 +53,7 @@ def _fabric(scene: Scene) -> Iterator[str]:
     for (cause, severity), count in counts.items():
         yield f"{name}{labels({'cause': cause, 'severity': severity})} {count}\n"
     name = f"{PREFIX}watch_lost_bandwidth_ratio"
-    yield head(name, "gauge", "ratio", "highest share of bandwidth lost by an open finding")
+    yield head(name, "gauge", "ratio", "highest share of bandwidth lost now by an open finding")
     for cause, share in lost.items():
         yield f"{name}{labels({'cause': cause})} {share:.4f}\n"
 

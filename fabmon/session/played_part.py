@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence, Set
 import numpy as np
 
 from fabmon.analysis.causes import sentence
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import Change, Finding, shown_moment
 from fabmon.analysis.nccl_ras.wire_state import PortLoad
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import RAIL, Fabric
@@ -122,7 +122,7 @@ class PlayedPart:
         return FindingAtTime(
             text=sentence(finding),
             subject=finding.subject,
-            severity=finding.severity,
+            severity=shown_moment(finding).severity,
             since=utc(finding.since_ns),
             until=None if finding.until_ns is None else utc(finding.until_ns),
             is_on_path=on_path,

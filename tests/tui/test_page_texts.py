@@ -480,4 +480,7 @@ def test_the_page_of_a_finding_that_faded_has_the_evidence_of_its_worst_moment()
         text = " ".join(" ".join(line.text for line in lines).split())
         assert said in text
         assert f"Evidence at {time_of_day(worst.seen_ns or 0)}, at its worst" in text
-        assert ("65 % of the bandwidth lost" in text) == (until_ns is not None)
+        assert ", 65 % of the bandwidth lost, confidence" in text
+        assert text.count("of the bandwidth lost") == 1
+        ended = f" {time_of_day(known.since_ns)} to {time_of_day(time_ns)} (37 s), closed, 65 %"
+        assert (ended in text) == (until_ns is not None)

@@ -207,7 +207,7 @@ async def test_a_finding_that_closed_is_opened_from_the_list() -> None:
         await run.press("enter")
         assert run.view == "finding"
         assert "14:07:13Z to 14:07:40Z: leaf1 up5 sends at " in run.text
-        assert "closed after 27 s, " in run.text
+        assert "14:07:13Z to 14:07:40Z (27 s), closed, " in run.text
         assert "If it happens again: " in run.text
         assert "Advice: " not in run.text
         await run.press("escape")

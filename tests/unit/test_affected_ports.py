@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.finding import Condition
+from fabmon.analysis.finding import Finding
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric, Node, Port
 
 HOSTS = ("gpu10", "gpu9", "gpu2")
@@ -31,7 +31,8 @@ def fabric() -> Fabric:
 
 
 def affected(cause: str, *victims: str) -> list[str]:
-    condition = Condition(
+    finding = Finding(
+        since_ns=0,
         cause=cause,
         severity="warning",
         subject="leaf1/swp7",
@@ -42,7 +43,7 @@ def affected(cause: str, *victims: str) -> list[str]:
         confidence=1.0,
         victims=victims,
     )
-    return [each.text for each in affected_ports(condition, fabric())]
+    return [each.text for each in affected_ports(finding, fabric())]
 
 
 def test_of_ports_that_share_a_full_link_the_nics_of_hosts_are_named_in_natural_order() -> None:

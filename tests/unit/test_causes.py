@@ -20,7 +20,7 @@ from fabmon.analysis.causes import (
     title,
     title_at,
 )
-from fabmon.analysis.finding import SEVERITIES, Cause, Condition, Trait
+from fabmon.analysis.finding import SEVERITIES, Cause, Finding, Trait
 from fabmon.feeds.demo.faults import KINDS
 from tests.goldens import check_golden
 
@@ -128,7 +128,8 @@ def test_lost_bandwidth_is_said_where_it_is_measured() -> None:
 
 def test_what_a_degraded_link_lacks_is_not_called_lost_bandwidth() -> None:
     """A link of 100 instead of 400 Gb/s that carries 16 Gb/s has lost nothing yet."""
-    collision = Condition(
+    collision = Finding(
+        since_ns=0,
         cause="ecmp_collision",
         severity="warning",
         subject="leaf1/up3",

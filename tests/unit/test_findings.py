@@ -10,13 +10,21 @@ import msgspec
 import pytest
 
 from collectors.wire import Object
-from fabmon.analysis.causes import sentence
-from fabmon.analysis.finding import Change, Condition, Evidence, Finding, from_stored, to_stored
+from fabmon.analysis.causes import brief_loss, loss_and_confidence, sentence
+from fabmon.analysis.finding import (
+    Change,
+    Condition,
+    Evidence,
+    Finding,
+    from_stored,
+    list_order,
+    to_stored,
+)
 from fabmon.analysis.tracker import FindingThresholds, FindingTracker
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.report.json_records import finding_record
-from fabmon.report.scene_report import table
+from fabmon.report.scene_report import finding_lines, table
 from fabmon.scenes.findings_at_the_time import with_recorded_worst
 from tests.builders import (
     SECOND_NS,
@@ -327,7 +335,7 @@ def test_an_open_finding_is_as_old_as_it_is_after_the_clock_was_set(step_s: int)
 def condition(lost: float, names: str, **fields: Any) -> Condition:
     """A full link that so much is lost on, shared by the ports of these `names`."""
     who = f" ({names})" if names else ""
-    return Condition(
+    usual = Condition(
         cause="ecmp_collision",
         severity="warning",
         subject="leaf1/up1",
@@ -338,8 +346,8 @@ def condition(lost: float, names: str, **fields: Any) -> Condition:
         confidence=0.9,
         lost=lost,
         victims=tuple(names.split()),
-        **fields,
     )
+    return msgspec.structs.replace(usual, **fields)
 
 
 def life_of(*conditions: Condition) -> list[tuple[Change, Finding]]:
@@ -383,7 +391,37 @@ def test_a_finding_that_fades_says_its_worst_moment_and_what_it_loses_now() -> N
     assert from_stored(to_stored(closed)) == closed
     record = finding_record(Change.CLOSE, closed, [], START_NS)
     assert record.text == texts[-1]
-    assert (record.lost, record.worst and record.worst.lost) == (0.15, 0.65)
+    assert (record.lost, record.last and record.last.lost) == (0.65, 0.15)
+
+
+def test_what_is_said_of_a_finding_that_faded_is_of_its_worst_moment_in_every_output() -> None:
+    """At its end nobody is named, and what is lost is only bounded: no number of that moment stands
+    beside one of the other."""
+    job = "job 8801 train (anna)"
+    worst = condition(0.65, "gpu001", severity="critical", unseen="drops", jobs=(job,))
+    end = condition(0.7, "", confidence=0.5, lost_is_upper_bound=True, unseen="who shares it")
+    life = life_of(*[worst] * 3, end)
+    faded, closed = life[-2][1], life[-1][1]
+    for finding in (faded, closed):
+        record = finding_record(Change.UPDATE, finding, [], START_NS)
+        assert (record.severity, record.lost, record.lost_is_upper_bound) == (
+            "critical",
+            0.65,
+            False,
+        )
+        assert (record.confidence, record.unseen) == (0.9, "drops")
+        assert (record.victims, record.jobs) == (["gpu001"], [job])
+        assert record.evidence == list(worst.evidence)
+        assert record.last is not None
+        assert (record.last.severity, record.last.lost) == ("warning", 0.7)
+        assert (record.last.confidence, record.last.unseen) == (0.5, "who shares it")
+        assert brief_loss(finding) == "65 % lost"
+        assert loss_and_confidence(finding) == "65 % of the bandwidth lost, confidence 90 %"
+        assert list_order(finding)[:2] == (0, -0.65)
+        scene = replace(WatchedLeaf().seconds(1), changes=((Change.UPDATE, finding),))
+        (line,) = finding_lines(scene)
+        assert " critical " in line
+        assert line.endswith(f"[{job}]\n")
 
 
 def test_a_fact_has_its_newest_text_until_its_end() -> None:

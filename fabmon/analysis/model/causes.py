@@ -20,6 +20,8 @@ LINK_UTIL = "link util"
 
 ROUTING = "routing"
 """Name of the evidence that has the routing mode of a finding's group."""
+SEEN_FOR = "seen for"
+"""Name of the evidence that has the time since the evidence of a full link began, in s."""
 
 
 def is_in_bursts(found: Bottleneck, t: ModelThresholds) -> bool:
@@ -105,7 +107,7 @@ def time_evidence(found: Bottleneck) -> tuple[Evidence, ...]:
     """Evidence: the highest utilisation of a link, and for how long it shows."""
     return (
         Evidence("highest util", round(found.peak_util * 100, 1), "%"),
-        Evidence("seen for", round(found.lasted_s, 1), "s"),
+        Evidence(SEEN_FOR, round(found.lasted_s, 1), "s"),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.finding import Change, Finding, shown_moment
 from fabmon.analysis.iteration.results import JobIteration
-from fabmon.analysis.recent_load import RecentLoad, full_ticks
+from fabmon.analysis.recent_load import RecentLoad, full_port_ticks
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
@@ -70,8 +70,8 @@ class Bins:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A port in a finding's picture: means of the last RECENT_S seconds with traffic; numbers are
-    NaN where they are not known."""
+    """A port in a finding's picture: means of some seconds (RecentLoad); numbers are NaN
+    where they are not known."""
 
     port: str
     label: str
@@ -85,21 +85,22 @@ class Bar:
 
 @dataclass(slots=True)
 class ReportedFinding:
-    """A finding: `finding` as it was last, `worst` as it was at `at_ns`, when its loss was highest.
+    """A finding: `finding` as it was last, `kept` the moment of it that is shown, at `at_ns`; while
+    scenes are added to the page, its worst one so far.
 
-    `subject` is a display name, `victims` are texts. `bars` are its ports at `at_ns`; `more` counts
-    those for which there is no bar. Of a finding about a full port, the bars are of the `full_s`
-    seconds in which it was full, None where these are all.
+    `subject` is a display name, `victims` are texts. `bars` are its ports at `at_ns`, means of
+    `mean_s` seconds before it, None: of those with traffic of RECENT_S seconds; `more` counts
+    ports for which there is no bar.
     """
 
     finding: Finding
-    worst: Finding
+    kept: Finding
     subject: str
     victims: tuple[str, ...]
     at_ns: int
     bars: tuple[Bar, ...]
     more: int
-    full_s: float | None = None
+    mean_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -174,7 +175,7 @@ class Digest:
 
     def copy(self) -> Digest:
         """The same, which another thread can read while scenes are added to this one."""
-        return replace(
+        made = replace(
             self,
             bins=copy.copy(self.bins),
             busy=self.busy.copy(),
@@ -183,6 +184,14 @@ class Digest:
             left_out=set(self.left_out),
             events=list(self.events),
         )
+        made.show_last()
+        return made
+
+    def show_last(self) -> None:
+        """Show the findings that hold as they are at the last scene. No scene is added after it."""
+        for reported in self.findings.values():
+            if self.last is not None and _is_shown_as_it_is(reported.finding):
+                _keep(reported, reported.finding, self.last)
 
 
 def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
@@ -190,6 +199,7 @@ def digest(scenes: Iterable[Scene], bins: Bins) -> Digest:
     made = Digest.empty(bins)
     for scene in scenes:
         made.add(scene)
+    made.show_last()
     return made
 
 
@@ -218,8 +228,7 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
         else:
             fabric = scene.snapshot.fabric
             subject = fabric.display_names([finding.subject])[0]
-            victims = tuple(each.text for each in affected_ports(finding, fabric))
-            made.findings[key] = ReportedFinding(finding, finding, subject, victims, 0, (), 0)
+            made.findings[key] = ReportedFinding(finding, finding, subject, (), 0, (), 0)
     ended = [finding for change, finding in changes if change is Change.CLOSE]
     for finding in (*ended, *scene.findings):
         reported = made.findings.get((finding.key, finding.since_ns))
@@ -228,33 +237,41 @@ def _findings(made: Digest, scene: Scene, *, first: bool) -> None:
             _keep_moment(reported, scene.snapshot)
 
 
+def _is_shown_as_it_is(finding: Finding) -> bool:
+    return finding.until_ns is None and shown_moment(finding) is finding
+
+
 def _keep_moment(reported: ReportedFinding, snapshot: Snapshot) -> None:
-    """Keep the moment that the page shows and its bars, if it is another one: while a finding
-    holds, one with another loss; once it has faded or ended, that of its sentence."""
-    finding, before = reported.finding, reported.worst
-    worst = shown_moment(finding)
-    if worst is finding and finding.until_ns is None:
-        worst = finding.worst or finding
-        is_same = (worst.cause, worst.lost) == (before.cause, before.lost)
+    """Keep the moment that the page may show, with its bars, if it is another one: while a finding
+    is shown as it is, its worst one, which may be shown once the seconds before it are forgotten.
+    """
+    finding, before = reported.finding, reported.kept
+    moment = shown_moment(finding)
+    if _is_shown_as_it_is(finding):
+        moment = finding.worst or finding
+        is_same = (moment.cause, moment.lost) == (before.cause, before.lost)
     else:
-        is_same = worst.seen_ns == before.seen_ns
-    if reported.at_ns and is_same:
-        return
-    reported.worst, reported.at_ns = worst, worst.seen_ns or snapshot.time_ns
+        is_same = moment.seen_ns == before.seen_ns
+    if not reported.at_ns or not is_same:
+        _keep(reported, moment, snapshot)
+
+
+def _keep(reported: ReportedFinding, moment: Finding, snapshot: Snapshot) -> None:
+    """Keep a moment of a finding, at a snapshot or before it, with its bars."""
+    finding = reported.finding
+    reported.kept, reported.at_ns = moment, moment.seen_ns or snapshot.time_ns
     ago_s = max(0, snapshot.time_ns - reported.at_ns) / 1e9
-    full = full_ticks(finding, snapshot, ago_s)
-    reported.bars, reported.more = _bars(finding, snapshot, full, ago_s)
-    reported.full_s = None
-    if full is not None and not full.all():
-        reported.full_s = float(full.sum()) * snapshot.interval_s
+    reported.victims = tuple(each.text for each in affected_ports(finding, snapshot.fabric))
+    all_of = full_port_ticks(finding, snapshot)
+    reported.bars, reported.more = _bars(finding, snapshot, ago_s, all_of)
+    reported.mean_s = None if all_of is None else all_of * snapshot.interval_s
 
 
 def _bars(
-    finding: Finding, snapshot: Snapshot, full: Mask | None, ago_s: float
+    finding: Finding, snapshot: Snapshot, ago_s: float, all_of: int | None
 ) -> tuple[tuple[Bar, ...], int]:
     """Bars of the ECMP group of the first port, then of the finding's other ports, in the seconds
-    up to `ago_s` before a snapshot in which its full port was full; and how many ports have none.
-    """
+    up to `ago_s` before a snapshot; and how many ports have none."""
     fabric = snapshot.fabric
     rows = [row for row in finding.rows if fabric.ports[row].node]
     group = fabric.group_of(rows[0]) if rows else None
@@ -262,7 +279,7 @@ def _bars(
     shown = list(dict.fromkeys([*own, *rows]))
     one = len({fabric.ports[row].node for row in shown}) == 1
     shown, more = shown[:_MOST_BARS], max(0, len(shown) - _MOST_BARS)
-    recent = RecentLoad(snapshot, shown, before_s=ago_s, counts=full)
+    recent = RecentLoad(snapshot, shown, before_s=ago_s, all_of=all_of)
     rates = snapshot.line_rate_bps[shown]
     tx_bps, rx_bps = recent.mean("tx_bps"), recent.mean("rx_bps")
     with np.errstate(divide="ignore", invalid="ignore"):

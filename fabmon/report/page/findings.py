@@ -47,42 +47,41 @@ def findings(digest: Digest) -> Markup:
 
 
 def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
-    finding, worst, dated = reported.finding, reported.worst, digest.bins.is_dated
+    finding, dated = reported.finding, digest.bins.is_dated
+    shown, is_open = shown_moment(finding), finding.until_ns is None
     end_ns = finding.until_ns or digest.bins.until_ns
     lasted = duration((end_ns - finding.since_ns) / 1e9)
-    is_open = finding.until_ns is None
+    end = "the end" if is_open else event_time(end_ns, dated)
     began = event_time(finding.since_ns, dated)
-    holds = is_open and shown_moment(finding) is finding
-    said = worst.text if holds else causes.sentence(finding, is_dated=dated)
     facts = [
-        f"{began} to the end ({lasted})" if is_open else lasted,
-        causes.loss_and_confidence(worst),
-        finding.severity,
+        f"{began} to {end} ({lasted}){'' if is_open else ', closed'}",
+        causes.loss_and_confidence(finding),
+        shown.severity,
     ]
     return tag(
         "section",
         tag(
             "h3",
-            tag("span", str(number), class_=f"mark {finding.severity}"),
+            tag("span", str(number), class_=f"mark {shown.severity}"),
             f" {causes.finding_title(finding)} ",
             tag("span", reported.subject, class_="subject"),
         ),
-        tag("p", said, class_="said"),
+        tag("p", causes.sentence(finding, is_dated=dated), class_="said"),
         tag("p", " · ".join(facts), class_="muted"),
         _picture(reported, dated),
         table(
             ("evidence", ""),
-            ((each.name, evidence_value(each.value, each.unit)) for each in worst.evidence),
+            ((each.name, evidence_value(each.value, each.unit)) for each in shown.evidence),
             1,
         )
-        if worst.evidence
+        if shown.evidence
         else None,
-        _labelled("Affected jobs", ", ".join(finding.jobs)),
-        _labelled("Advice", finding.advice),
+        _labelled("Affected jobs", ", ".join(shown.jobs)),
+        _labelled("Advice", shown.advice),
         _labelled("Also affected", _victims(reported.victims)),
-        _labelled("Not observable", finding.unseen),
+        _labelled("Not observable", shown.unseen),
         _rule(finding.cause),
-        class_=f"finding {finding.severity}",
+        class_=f"finding {shown.severity}",
         id=f"finding-{number}",
     )
 
@@ -133,9 +132,10 @@ def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
         shown = reported.bars[column * lines : (column + 1) * lines]
         parts += [_bar(bar, left, axis, room, _ROW * place + 2) for place, bar in enumerate(shown)]
     more = f", and {plural(reported.more, 'more port')}" if reported.more else ""
-    seconds = f"The {RECENT_S} s with traffic"
-    if reported.full_s is not None:
-        seconds = f"The {reported.full_s:g} s when full, of the {RECENT_S} s with traffic"
+    seconds = f"Mean of the {RECENT_S} s with traffic"
+    if reported.mean_s is not None:
+        seconds = f"Mean of the {reported.mean_s:g} s"
+    worst = ", at its worst" if shown_moment(reported.finding) is not reported.finding else ""
     return tag(
         "figure",
         tag(
@@ -148,8 +148,7 @@ def _picture(reported: ReportedFinding, dated: bool) -> Markup | None:
         ),
         tag(
             "figcaption",
-            f"{seconds} before {event_time(reported.at_ns, dated)}, when its loss was"
-            f" highest{more}. ",
+            f"{seconds} before {event_time(reported.at_ns, dated)}{worst}{more}. ",
             tag("span", "■ sent", class_="key-tx"),
             " ",
             tag("span", "■ received", class_="key-rx"),

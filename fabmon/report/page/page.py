@@ -49,9 +49,9 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
     if last is not None:
         up = sum(status.state is NodeState.UP for status in last.statuses.values())
     ports = Counter(port.role for port in digest.fabric.ports if port.node) if digest.fabric else {}
-    worst = max(reported, key=lambda each: causes.lost_bandwidth(each.worst), default=None)
-    loss = 0.0 if worst is None else causes.lost_bandwidth(worst.worst)
-    severe = Counter(each.finding.severity for each in reported)
+    worst = max(reported, key=lambda each: causes.lost_bandwidth(each.kept), default=None)
+    loss = 0.0 if worst is None else causes.lost_bandwidth(worst.kept)
+    severe = Counter(each.kept.severity for each in reported)
     kinds = ", ".join(f"{count} {severity}" for severity, count in sorted(severe.items()))
     if digest.left_out:
         kinds += f", {len(digest.left_out)} not shown"
@@ -67,7 +67,7 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
         (
             "highest loss",
             percent(loss) if loss else "-",
-            f"{causes.finding_title(worst.worst)} {worst.subject}" if worst else nothing,
+            f"{causes.finding_title(worst.finding)} {worst.subject}" if worst else nothing,
         ),
         ("nodes", str(nodes), f"{up} up at the end"),
         (

@@ -132,7 +132,7 @@ def _bar(digest: Digest, found: ReportedFinding, number: int, y: float) -> Marku
             width=max(3.0, end - begin),
             height=_ROW - 5,
             rx=2,
-            class_=f"bar {finding.severity}",
+            class_=f"bar {found.kept.severity}",
         ),
         tag(
             "text",

@@ -119,17 +119,16 @@ def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path)
         text = words(section)
         for part in (finding["advice"], finding["unseen"]):
             assert part in text
-        # Of a moment that lost as much: of one that ended, of its worst.
-        shown = (finding["until"] and finding["worst"]) or finding
-        missing = [each["name"] for each in shown["evidence"] if each["name"] not in text]
-        assert not missing or (finding["until"] is None and len(missing) < len(shown["evidence"]))
+        missing = [each["name"] for each in finding["evidence"] if each["name"] not in text]
+        assert not missing or finding["until"] is None
+        assert f"confidence {finding['confidence']:.0%}".replace("%", " %") in text
         assert finding["until"] is None or finding["text"] in text
-        at = re.search(r"with traffic before (\S+)Z, when its loss was highest", text)
+        at = re.search(r"Mean of the (\d) s( with traffic)? before (\S+)Z", text)
         if at is None:
             continue
         pictures += 1
-        until = next(n for n, time in enumerate(ticks) if time[11:19] == at[1])
-        recent = list(ticks.values())[max(0, until - 4) : until + 1]
+        until = next(n for n, time in enumerate(ticks) if time[11:19] == at[3])
+        recent = list(ticks.values())[max(0, until + 1 - int(at[1])) : until + 1]
         named = [{f"{x['node']} {x['label'] or x['port']}": x for x in links} for links in recent]
         bars = re.findall(
             r"<g[^>]*><title>(.*?): (.*?)</title>", section.replace(NO_BREAK_SPACE, " ")
@@ -139,14 +138,11 @@ def test_findings_are_those_of_the_lines(pod7: Path, page: Path, tmp_path: Path)
             f"{named[-1][n]['node']}/{named[-1][n]['port']}" for n in names
         ]
         moved = [max(x[n][f"{way}_bps"] or 0 for n in names for way in ("tx", "rx")) for x in named]
-        busy = [x for x, most in zip(named, moved, strict=True) if most and most >= max(moved) / 2]
-        if "s when full, of the" in text:
-            is_incast = finding["cause"] == "incast"
-            port = finding["subject"] if is_incast else finding["ports"][0]
-            way = "rx" if is_incast else "tx"
-            full = next(n for n in names if port == "{node}/{port}".format(**named[-1][n]))
-            most = max(x[full][f"{way}_bps"] or 0 for x in named)
-            busy = [x for x in busy if (x[full][f"{way}_bps"] or 0) >= 0.9 * most]
+        busy = [
+            x
+            for x, most in zip(named, moved, strict=True)
+            if not at[2] or (most and most >= max(moved) / 2)
+        ]
         for name, label in bars:
             for way, shown in re.findall(r"(tx|rx) ([\d.]+ \w?)b/s", label):
                 rates = [x[name][f"{way}_bps"] for x in busy or named[-1:]]

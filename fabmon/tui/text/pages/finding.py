@@ -28,11 +28,11 @@ _LEAST_PICTURE = 8
 
 def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     """The whole page; title, advice and picture fit into `ctx.height` lines."""
-    title = _title(ctx, finding, open_now)
+    title, shown = _title(ctx, finding, open_now), shown_moment(finding)
     if open_now:
-        advice = _section(ctx, "Advice", finding.advice) + flows.next_step(ctx, finding)
+        advice = _section(ctx, "Advice", shown.advice) + flows.next_step(ctx, finding)
     else:
-        advice = _section(ctx, "If it happens again", finding.advice)
+        advice = _section(ctx, "If it happens again", shown.advice)
     declared = CAUSES.get(finding.cause)
     room = max(_LEAST_PICTURE, ctx.height - len(title) - len(advice))
     canvas = Canvas(ctx.sized(ctx.width, room), finding)
@@ -41,10 +41,10 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         *advice,
         *picture(canvas),
         *_evidence(ctx, finding, canvas.moment),
-        *_section(ctx, "Affected jobs", ", ".join(finding.jobs)),
+        *_section(ctx, "Affected jobs", ", ".join(shown.jobs)),
         *_victims(ctx, finding),
         *flows.of_finding(ctx, finding),
-        *_section(ctx, "Not observable", finding.unseen),
+        *_section(ctx, "Not observable", shown.unseen),
         *_section(ctx, "Rule", declared.rule if declared else ""),
         *_section(ctx, "Limits of the rule", declared.not_observable if declared else ""),
     ]
@@ -112,14 +112,13 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     else:
         mark, accent, when = "△", palette.dim, f"closed; open since {began}"
         if finding.until_ns is not None:
-            when = f"closed after {lasted}"
+            when = f"{began} to {time_of_day(until_ns)} ({lasted}), closed"
     subject = labels.subject_name(finding, ctx.fabric)
-    certainty = loss_and_confidence(finding if open_now else finding.worst or finding)
     return [
         line((f" {mark} {labels.cause_title(finding)}  ", accent), (subject, palette.strong)),
         *paragraph(sentence(finding, snapshot), ctx.width, palette.text),
         *paragraph(
-            f"{when}, {certainty}",
+            f"{when}, {loss_and_confidence(finding)}",
             ctx.width,
             palette.dim,
         ),

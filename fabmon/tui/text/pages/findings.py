@@ -10,7 +10,7 @@ import numpy as np
 
 from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.causes import brief_loss, loss_and_confidence, measured_loss, sentence
-from fabmon.analysis.finding import Finding, unseen_s
+from fabmon.analysis.finding import Finding, shown_moment, unseen_s
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import has_line_rates, unknown_ports
@@ -76,7 +76,7 @@ def entry(
         lines = finding_lines(ctx, finding, brief=brief)
         if with_advice:
             certainty = loss_and_confidence(finding)
-            text = f"{certainty[:1].upper()}{certainty[1:]}. {finding.advice}"
+            text = f"{certainty[:1].upper()}{certainty[1:]}. {shown_moment(finding).advice}"
             lines += paragraph(text, ctx.width, ctx.palette.dim, FindingTarget(finding.key))
     else:
         lines = _several(ctx, group, brief=brief)
@@ -103,7 +103,7 @@ def _several(ctx: DrawContext, group: FindingGroup, *, brief: bool) -> list[Line
     first = _first(ctx, shown, target, fold, subject, since_ns)
     if brief:
         return [first]
-    worst = brief_loss(max(group.findings, key=measured_loss))
+    worst = brief_loss(max(group.findings, key=lambda each: measured_loss(shown_moment(each))))
     loss = f", up to {worst}" if worst else ""
     where = "" if subject in first.text else f"{group.where}: "
     room = max(0, ctx.width - 5 - len(loss) - len(where))
@@ -123,12 +123,11 @@ def finding_lines(ctx: DrawContext, finding: Finding, *, brief: bool = False) ->
         return [first]
     text = sentence(finding, ctx.snapshot)
     lines = [first, *paragraph(text, ctx.width, palette.text, target)]
-    if finding.victims:
-        names = [each.name for each in affected_ports(finding, ctx.fabric)]
+    if names := [each.name for each in affected_ports(finding, ctx.fabric)]:
         text = f"→ {labels.fitting_names(names, ctx.width - 6)}"
         lines.append(line((f"   {fit(text, ctx.width - 4)}", palette.dim), target=target))
-    if finding.jobs:
-        text = name_list(finding.jobs, 3)
+    if jobs := shown_moment(finding).jobs:
+        text = name_list(jobs, 3)
         lines.append(line((f"   {fit(text, ctx.width - 4)}", palette.text), target=target))
     return lines
 

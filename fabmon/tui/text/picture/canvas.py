@@ -8,17 +8,9 @@ from functools import cached_property
 from math import isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Finding, holds, shown_moment, shown_ns
-from fabmon.analysis.recent_load import (
-    OF_FULL_LINKS,
-    RECENT_S,
-    RecentLoad,
-    full_ticks,
-    recent,
-    recent_ticks,
-)
+from fabmon.analysis.recent_load import RECENT_S, RecentLoad, full_port_ticks, recent
 from fabmon.fabric.measures import known_sum
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Floats, Snapshot
@@ -40,10 +32,6 @@ _LEAST_WIDTH = 34
 _WIDE = 110
 _NOTES = 28
 _LEAST_BAR = 8
-_LOOK_BACK_S = 10
-"""The rule of a full link looks at so many seconds, and holds as long after the last full one."""
-_AS_FULL = 0.85
-"""Of the fullest second: a mean from there on is one of a full link."""
 LIMIT = "┊"
 """The mark in the bars at the `limit`."""
 
@@ -95,13 +83,12 @@ class Canvas:
 
     @cached_property
     def before_s(self) -> float:
-        """How long before the scene the seconds of the picture end: at the moment that is shown
-        or, of a full link, up to _LOOK_BACK_S before that. 0 where that is now, and where that time
-        is not in memory any more."""
+        """How long before the scene the seconds of the picture end, at the moment that is shown. 0
+        where that is now, and where that time is not in memory any more."""
         held_s = self._held_before_s
         rows = [port.row for port in self.ports]
         known = np.isfinite(recent(self.snapshot, "tx_bps", rows, held_s)).any()
-        return held_s + self._full_before_s if known else 0.0
+        return held_s if known else 0.0
 
     @property
     def is_later(self) -> bool:
@@ -122,30 +109,6 @@ class Canvas:
         when = "at its worst" if is_worst else "when it last held"
         return "" if at_ns is None else f"{time_of_day(at_ns)}, {when}"
 
-    @cached_property
-    def _full_before_s(self) -> float:
-        """How long before the moment that is shown its full link sent most in RECENT_S seconds; 0
-        where it was as full in the last ones, and for findings that are not about a full link."""
-        if self.finding.cause not in OF_FULL_LINKS or not self.ports:
-            return 0.0
-        snapshot, rows = self.snapshot, [port.row for port in self.ports]
-        until_s = self._held_before_s
-        earlier, later = (round(s / snapshot.interval_s) for s in (_LOOK_BACK_S, until_s))
-        ticks = recent_ticks(snapshot)
-        sent = snapshot.window("tx_bps", rows[:1], ticks + earlier + later)[0]
-        sent = np.nan_to_num(sent[: ticks + earlier])
-        mean = RecentLoad(snapshot, rows, ("tx",), until_s).mean("tx_bps")[0]
-        if mean >= _AS_FULL * sent.max():
-            return 0.0
-        sums = np.convolve(sent, np.ones(ticks), "valid")
-        return int(np.argmax(sums[::-1])) * snapshot.interval_s
-
-    @cached_property
-    def full_ticks(self) -> NDArray[np.bool_] | None:
-        """[ticks] of the picture: whether the full link of the finding, or its full receiver, was
-        full. None for findings that are not about a full port."""
-        return full_ticks(self.finding, self.snapshot, self.before_s)
-
     @property
     def subject(self) -> Port:
         """The port that the finding is about: the first one may be that of its switch."""
@@ -155,21 +118,13 @@ class Canvas:
     @property
     def basis(self) -> str:
         """The time that the picture is a mean of."""
-        full = self.full_ticks
-        text = f"mean of {RECENT_S} s"
-        is_part = full is not None and not full.all()
-        if full is not None and is_part:
-            full_s = float(full.sum()) * self.snapshot.interval_s
-            text = f"mean of {full_s:g} s when full"
-        if not self.moment and not self.before_s:
+        ticks = full_port_ticks(self.finding, self.snapshot)
+        mean_s = RECENT_S if ticks is None else ticks * self.snapshot.interval_s
+        text = f"mean of {mean_s:g} s"
+        if not self.moment:
             return text
-        if is_part:
-            text += ","
-        until = time_of_day(self.snapshot.time_ns - round(self.before_s * SECOND_NS))
-        if self.before_s > self._held_before_s:
-            when = "" if is_part else f", when {self.ports[0].display_name} sent most"
-            return f"{text} until {until}{when}"
-        return f"{text} until {self.moment if self.before_s else f'{until}, after the finding'}"
+        now = f"{time_of_day(self.snapshot.time_ns)}, after the finding"
+        return f"{text} until {self.moment if self.before_s else now}"
 
     def recent(self, column: str, rows: Sequence[int]) -> Floats:
         """[rows, ticks] of a HEAT column in the seconds of the picture, oldest first."""
@@ -208,13 +163,17 @@ class Canvas:
 
 
 class Loads:
-    """Mean loads of some ports in one direction, over the last seconds with traffic on them."""
+    """Mean loads of some ports in one direction, over the seconds of the picture."""
 
     def __init__(self, canvas: Canvas, rows: Sequence[int], direction: str) -> None:
         """`rows` are ports; `direction` is tx or rx. `bps` is row -> mean bits/s."""
         self._canvas, self._rows = canvas, list(rows)
         self._recent = RecentLoad(
-            canvas.snapshot, self._rows, (direction,), canvas.before_s, canvas.full_ticks
+            canvas.snapshot,
+            self._rows,
+            (direction,),
+            canvas.before_s,
+            full_port_ticks(canvas.finding, canvas.snapshot),
         )
         self.bps = self._means(f"{direction}_bps")
 
