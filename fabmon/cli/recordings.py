@@ -36,13 +36,17 @@ if TYPE_CHECKING:
     help="Text for people, or JSON for programs.",
 )
 def info(files: tuple[Path, ...], style: str) -> None:
-    """Show what recordings contain: times, nodes, size, findings and bookmarks."""
+    """Show what recordings contain: times, nodes, size, findings, bookmarks and what is lost.
+
+    The checksums of up to 1 GiB are compared; `fabmon verify` decodes everything.
+    """
     from fabmon.recording.reading.summary import summarise
     from fabmon.report.output import as_json
     from fabmon.session.printing import write
-    from fabmon.session.replay_run import open_recordings
+    from fabmon.session.replay_run import compare_checksums, open_recordings
 
     with open_recordings(files) as timeline:
+        compare_checksums(timeline)
         found = [summarise(each) for each in timeline.files]
     if style == "json":
         write(as_json(found))

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fabmon.fabric.wording import needed_extra
+import msgspec
+
+from fabmon.fabric.wording import byte_count, needed_extra
 from fabmon.query.answering import answer
 from fabmon.query.answers import Answer
 from fabmon.query.questions import QueryError, Question
@@ -15,7 +17,7 @@ from fabmon.query.sources import RecordedSource
 from fabmon.query.watch_socket import Ask, NoWatch, ask_watch, the_watch
 from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.session.errors import UsageError
-from fabmon.session.replay_run import open_recordings
+from fabmon.session.replay_run import compare_checksums, open_recordings
 from fabmon.session.session import Session
 
 
@@ -38,6 +40,7 @@ async def asking(
     if socket is not None:
         raise UsageError("name recordings or --socket, not both")
     with open_recordings(files) as timeline:
+        compare_checksums(timeline)
         own = session.for_recording(timeline, redact)
         past = RecordedPast(timeline, own)
         name = "recording" if redact else ", ".join(each.path.name for each in timeline.files)
@@ -45,7 +48,10 @@ async def asking(
 
         async def ask_recording(question: Question) -> Answer:
             async with one_at_a_time:
-                return await answer(source, question)
+                made = await answer(source, question)
+            lost = timeline.lost_bytes
+            note = [f"{byte_count(lost)} of the recording are lost: run fabmon verify"]
+            return msgspec.structs.replace(made, notes=made.notes + note) if lost else made
 
         try:
             yield ask_recording

@@ -162,12 +162,31 @@ def open_recordings(files: Sequence[Path]) -> Iterator[Timeline]:
         path = error.filename or files[0]
         raise UsageError(f"{path}: {file_error(error)}{_rotated(Path(path))}") from None
     with timeline:
-        yield timeline
-        read = {each.path for each in timeline.files}
-        for path, loss in timeline.losses:
-            # Of a file that is not read at all, the reason is what it says where it is named.
-            where = f"bytes {loss.offset} to {loss.end} are lost: " if path in read else ""
-            print(f"fabmon: {path}: {where}{loss.text}", file=sys.stderr)
+        try:
+            yield timeline
+        finally:
+            read = {each.path for each in timeline.files}
+            for path, loss in timeline.losses:
+                # Of a file that is not read at all, the reason is what it says where it is named.
+                where = f"bytes {loss.offset} to {loss.end} are lost: " if path in read else ""
+                print(f"fabmon: {path}: {where}{loss.text}", file=sys.stderr)
+
+
+_MOST_COMPARED_BYTES = 1 << 30
+"""Checksums are compared of so much of the recordings of a command that reads less: a second or
+two."""
+
+
+def compare_checksums(timeline: Timeline) -> None:
+    """Compare the checksums of the first files that have _MOST_COMPARED_BYTES together: a command
+    that reads little of a file finds its damage too."""
+    left = _MOST_COMPARED_BYTES
+    with progress("checking", min(left, timeline.size)) as report:
+        for each in timeline.files:
+            if each.size <= left:
+                for done in each.compare_checksums():
+                    report(_MOST_COMPARED_BYTES - left + done)
+                left -= each.size
 
 
 def _rotated(path: Path) -> str:

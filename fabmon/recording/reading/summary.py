@@ -13,6 +13,7 @@ from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
 
 _EVENTS_SHOWN = 30
+_LOSSES_SHOWN = 5
 
 
 class SummaryEvent(msgspec.Struct, frozen=True):
@@ -28,8 +29,18 @@ class SummaryEvent(msgspec.Struct, frozen=True):
     since: datetime.datetime | None = None
 
 
+class LostPart(msgspec.Struct, frozen=True):
+    """Bytes of a file that cannot be read, and why."""
+
+    offset: int
+    end: int
+    text: str
+
+
 class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of one file. `frames` counts frames by kind; `lost_bytes` cannot be read."""
+    """The content of one file. `frames` counts frames by kind. `lost` is what cannot be read, as
+    far as it was noticed; `checked` says whether all checksums were compared. `lost_bytes` are its
+    bytes."""
 
     path: str
     bytes: int
@@ -48,6 +59,8 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[SummaryEvent, ...]
     closed: bool
     lost_bytes: int
+    lost: tuple[LostPart, ...]
+    checked: bool
     frames: dict[str, int]
 
     def text(self) -> str:
@@ -57,6 +70,9 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
             lasts = datetime.timedelta(seconds=round((self.end - self.start).total_seconds()))
             span = f"{self.start:%Y-%m-%d %H:%M:%SZ} to {self.end:%Y-%m-%d %H:%M:%SZ} ({lasts})"
         state = "complete" if self.closed else "being written, or the recorder was killed"
+        # The end of a file that grows may be a frame in progress.
+        if any(self.closed or each.end != self.bytes for each in self.lost):
+            state = "damaged" if self.closed else f"damaged, {state}"
         rows = [
             (
                 "time",
@@ -70,7 +86,12 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
         if self.title:
             rows.insert(0, ("title", self.title))
         if self.lost_bytes:
-            rows.append(("damage", f"{self.lost_bytes} bytes cannot be read: run fabmon verify"))
+            places = "; ".join(each.text for each in self.lost[:_LOSSES_SHOWN])
+            more = len(self.lost) - _LOSSES_SHOWN
+            places += f"; and {more} more: run fabmon verify" if more > 0 else ""
+            rows.append(("damage", f"{self.lost_bytes} bytes are lost: {places}"))
+        if not self.checked:
+            rows.append(("", "not checked for damage, which takes long: run fabmon verify"))
         shown, more = self.events[:_EVENTS_SHOWN], len(self.events) - _EVENTS_SHOWN
         for each in shown:
             since = "" if each.since is None else f"open since {each.since:%m-%d %H:%M:%SZ}: "
@@ -82,7 +103,7 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(recording: Recording) -> RecordingSummary:
-    """The summary of a recording, without reading its counters."""
+    """The summary of a recording, without decoding its counters."""
     notes = recording.notes()
     events = [note for note in notes if note.change in ("", "open")]
     session = recording.sessions[-1]
@@ -108,6 +129,8 @@ def summarise(recording: Recording) -> RecordingSummary:
         ),
         closed=recording.is_closed,
         lost_bytes=sum(loss.end - loss.offset for loss in recording.losses),
+        lost=tuple(LostPart(each.offset, each.end, each.text) for each in recording.losses),
+        checked=recording.is_checked,
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
     )
 

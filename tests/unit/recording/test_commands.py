@@ -21,6 +21,7 @@ from fabmon.history.history import History
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.summary import summarise
 from fabmon.recording.reading.time_parsing import parse_seconds, parse_time, parse_time_near
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
@@ -33,6 +34,7 @@ from fabmon.session.session import Session
 from fabmon.tui.run_facts import RunFacts
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 from tests.requirements import heeding_signals
+from tests.tui.recordings import Watching
 from tests.unit.recording.builders import long_ticks, quiet_ticks, session, ticks_in, write
 from tests.unit.test_cli import fabmon, fabmon_here
 
@@ -211,6 +213,55 @@ def test_verify_reports_damage(tmp_path: Path) -> None:
     replay = fabmon("replay", str(path), "--speed", "max", "--format", "jsonl")
     assert replay.returncode == 0
     assert "are lost" in replay.stderr
+
+
+def test_damage_is_said_by_every_command_whatever_it_reads(tmp_path: Path) -> None:
+    """Of counters, in a block that `info` and a question about findings do not read."""
+    path = tmp_path / "a.fabrec"
+    Watching().record(path, 60)
+    (whole,) = json.loads(fabmon("info", str(path), "--format", "json").stdout)
+    assert (whole["lost"], whole["lost_bytes"], whole["checked"]) == ([], 0, True)
+    assert ", complete" in fabmon("info", str(path)).stdout
+    assert json.loads(fabmon("query", "findings", str(path)).stdout)["notes"] == []
+
+    with Recording(path) as recording:
+        block = next(e for e in recording.entries() if e.header.kind == FrameKind.BLOCK)
+    data = bytearray(path.read_bytes())
+    data[block.offset + 100] ^= 1
+    path.write_bytes(data)
+    lost = f"fabmon: {path}: bytes {block.offset} to {block.end} are lost: "
+    for command, status in (
+        (("info",), 0),
+        (("info", "--format", "json"), 0),
+        (("query", "findings"), 0),
+        (("query", "status"), 2),
+        (("replay", "--speed", "max", "--format", "jsonl"), 0),
+        (("export", "--format", "csv"), 0),
+        (("report", "-o", "-"), 0),
+    ):
+        done = fabmon(*command, str(path))
+        assert lost in done.stderr, command
+        assert done.returncode == status, command
+    text = fabmon("info", str(path)).stdout
+    assert ", damaged" in text
+    assert "complete" not in text
+    assert f"{block.end - block.offset} bytes are lost: byte {block.offset}: damaged" in text
+    (found,) = json.loads(fabmon("info", str(path), "--format", "json").stdout)
+    (part,) = found["lost"]
+    assert (part["offset"], part["end"], found["checked"]) == (block.offset, block.end, True)
+    (note,) = json.loads(fabmon("query", "findings", str(path)).stdout)["notes"]
+    assert "of the recording are lost: run fabmon verify" in note
+
+
+def test_a_file_too_large_to_be_checked_is_not_called_sound(tmp_path: Path) -> None:
+    path = tmp_path / "a.fabrec"
+    write(path, quiet_ticks(10))
+    with Recording(path) as recording:
+        found = summarise(recording)
+        assert not found.checked
+        assert "not checked for damage" in found.text()
+        assert list(recording.compare_checksums())[-1] == recording.size
+        assert "not checked" not in summarise(recording).text()
 
 
 def test_cut_copies_a_range(tmp_path: Path) -> None:
