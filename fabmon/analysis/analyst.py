@@ -66,7 +66,8 @@ class Analyst:
         begins: Begins | None = None,
     ) -> None:
         self._detectors = detectors(thresholds) if judged_by is None else tuple(judged_by)
-        self._failed: set[Detector] = set()
+        self._failed: dict[Detector, str] = {}
+        """Detectors that failed at a tick, by name."""
         self._cut: set[str] = set()
         self._structure: FabricStructure | None = None
         families = {name: cause.family for name, cause in CAUSES.items() if cause.family}
@@ -153,7 +154,15 @@ class Analyst:
 
     def _scene(self, snapshot: Snapshot, changes: tuple[tuple[Change, Finding], ...]) -> Scene:
         timeline, doubtful = self._timeline(), self._doubtful.last(snapshot)
-        return Scene(snapshot, self._open, changes, timeline, self._iterations, doubtful)
+        return Scene(
+            snapshot,
+            self._open,
+            changes,
+            timeline,
+            self._iterations,
+            doubtful,
+            tuple(self._failed.values()),
+        )
 
     def _note_closed(
         self, changes: Iterable[tuple[Change, Finding]], explained: Collection[str]
@@ -209,9 +218,9 @@ class Analyst:
             return tuple(detect(inputs))
         except Exception:
             if detect not in self._failed:
-                self._failed.add(detect)
                 function = detect.func if isinstance(detect, partial) else detect
                 name = getattr(function, "__name__", type(function).__name__)
+                self._failed[detect] = name
                 _LOG.exception("detector %s failed: its findings are missing from this tick", name)
             return ()
 

@@ -32,7 +32,8 @@ class Scene:
     `findings` are those open now, most severe first; `changes` those that opened, changed
     or closed at this tick; `events` the last ones on the timeline, oldest first.
     `iteration_report` has the iterations of jobs, as far as they are observable. `doubtful` are
-    the rates that cannot be.
+    the rates that cannot be. `failed_detectors` are the names of those that failed at this tick or
+    an earlier one: findings may be missing.
     """
 
     snapshot: Snapshot
@@ -41,6 +42,7 @@ class Scene:
     events: tuple[Event, ...]
     iteration_report: IterationReport = NO_ITERATIONS
     doubtful: tuple[DoubtfulRate, ...] = ()
+    failed_detectors: tuple[str, ...] = ()
 
     @property
     def step_s(self) -> float:

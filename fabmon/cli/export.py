@@ -67,7 +67,7 @@ def export(
     """
     from fabmon.fabric.filter import FilterError, LinkSelection
     from fabmon.report.scene_report import JsonLines
-    from fabmon.session.printing import output, print_written
+    from fabmon.session.printing import analysis_status, output, print_written
     from fabmon.session.replay_run import (
         PlayedRange,
         open_recordings,
@@ -89,6 +89,7 @@ def export(
         begin, end = whole_range(timeline, from_, to)
         with output(path) as stream:
             played = PlayedRange(session, timeline, begin, end, "exporting")
+            failed: tuple[str, ...] = ()
             if style == "openmetrics":
                 directory = path.parent if path is not None else Path(tempfile.gettempdir())
                 _write_counters(stream, directory, played, links)
@@ -96,6 +97,7 @@ def export(
                 lines = JsonLines()
                 for scene in played.scenes():
                     stream.writelines(lines.lines(scene, links.of(scene.snapshot)))
+                    failed = scene.failed_detectors
             else:
                 table = _table(style, stream)
                 for snapshot in played.snapshots():
@@ -105,6 +107,7 @@ def export(
             print_written(path, begin, end)
         if not links.has_matched:
             print(f"fabmon: no link matched --links {' --links '.join(filters)}", file=sys.stderr)
+    sys.exit(analysis_status(failed))
 
 
 class _Table(Protocol):

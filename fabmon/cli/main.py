@@ -43,7 +43,7 @@ from fabmon.session.process_end import leave, open_closed_streams
 _EPILOG = """\b
 Exit status:
   0      success; with --once, every node answered; record, watch, agent: also ctrl+c, SIGTERM
-  1      fabmon failed
+  1      fabmon, or a detector, failed
   2      a wrong option or file
   3      no node could be reached
   4      with --once, doctor or flows: some nodes did not answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def report(
     """
     from fabmon.report.page.digest import Bins, digest
     from fabmon.report.page.page import page
-    from fabmon.session.printing import output, print_written
+    from fabmon.session.printing import analysis_status, output, print_written
     from fabmon.session.replay_run import (
         PlayedRange,
         open_recordings,
@@ -69,6 +70,7 @@ def report(
             stream.write(page(made, _sources(timeline, redact), fluctuation).encode())
     if path is not None:
         print_written(path, begin, end)
+    sys.exit(analysis_status(made.failed_detectors))
 
 
 def _sources(timeline: Timeline, redact: bool) -> list[ReportSource]:

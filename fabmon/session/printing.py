@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -62,14 +62,14 @@ async def print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) ->
 async def _print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) -> Exit:
     lines = JsonLines()
     until_s = None if duration_s is None else time.monotonic() + duration_s
-    ever_up = False
+    ever_up, failed = False, tuple[str, ...]()
     async for scene in scenes:
-        ever_up = ever_up or nodes_up(scene) > 0
+        ever_up, failed = ever_up or nodes_up(scene) > 0, scene.failed_detectors
         if not write(b"".join(lines.lines(scene))):
             return Exit.OK
         if until_s is not None and time.monotonic() >= until_s:
             break
-    return Exit.OK if ever_up else Exit.NO_NODE
+    return analysis_status(failed) if ever_up else Exit.NO_NODE
 
 
 async def print_findings(
@@ -160,7 +160,7 @@ async def print_last(scenes: AsyncIterator[Scene], style: str) -> Exit:
     async for scene in scenes:
         last = scene
     status = _print_report(last, style)
-    return Exit.OK if last is not None else status
+    return status if last is None else analysis_status(last.failed_detectors)
 
 
 def _print_report(scene: Scene | None, style: str) -> Exit:
@@ -171,7 +171,14 @@ def _print_report(scene: Scene | None, style: str) -> Exit:
         write(report_json(scene))
     else:
         write_text(table(scene) + "\n")
-    return status_of(nodes_up(scene), len(scene.snapshot.fabric.nodes))
+    answered = status_of(nodes_up(scene), len(scene.snapshot.fabric.nodes))
+    return analysis_status(scene.failed_detectors) or answered
+
+
+def analysis_status(failed_detectors: Sequence[str]) -> Exit:
+    """The exit status of a command that analysed all that it printed: findings may be missing where
+    a detector failed, which was logged."""
+    return Exit.FAILED if failed_detectors else Exit.OK
 
 
 def status_of(nodes_up: int, nodes_total: int) -> Exit:

@@ -7,13 +7,21 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from fabmon.analysis import analyst
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.finding import Condition
+from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Host
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError, cannot_write
+from fabmon.session.printing import print_last, print_lines
 from fabmon.session.recorder_setup import recorder_for
+from tests.tui.recordings import Watching
+from tests.unit.test_cli import fabmon_here
 
 
 def run(arguments: str, stdout: str = os.devnull) -> tuple[int, str]:
@@ -86,3 +94,30 @@ def test_a_demo_says_what_speed_it_reached_and_its_lines_do_not_repeat() -> None
         r"--speed 500: reached [\d.]+ simulated seconds a second, which is as fast as this", text
     )
     assert text.count("only one in") <= 1
+
+
+async def test_a_detector_that_fails_is_on_the_page_and_in_the_status_of_every_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its findings may be missing: nothing that was made of them is called a success."""
+
+    def broken(inputs: DetectorInput) -> tuple[Condition, ...]:
+        raise ZeroDivisionError(inputs.snapshot.seq)
+
+    path, page = tmp_path / "a.fabrec", tmp_path / "a.html"
+    Watching().record(path, 5)
+    assert fabmon_here("report", str(path), "-o", str(tmp_path / "sound.html"))[0] == Exit.OK
+    monkeypatch.setattr(analyst, "detectors", lambda thresholds: (broken,))
+    assert fabmon_here("report", str(path), "-o", str(page))[0] == Exit.FAILED
+    lines = ("export", "--format", "jsonl", str(path), "-o", str(tmp_path / "a.jsonl"))
+    assert fabmon_here(*lines)[0] == Exit.FAILED
+    said = "A detector failed: findings may be missing (broken)."
+    assert said in page.read_text()
+    assert said not in (tmp_path / "sound.html").read_text()
+
+    async def scenes() -> AsyncIterator[Scene]:
+        yield Watching().next()
+
+    assert await print_last(scenes(), "json") == Exit.FAILED
+    assert await print_lines(scenes(), None) == Exit.FAILED
+    assert capfd.readouterr().out

@@ -107,7 +107,7 @@ class ReportedFinding:
 class Digest:
     """The contents of a page. `findings` are in the order in which they began; there is no room for
     those in `left_out`, and for `left_out_events`. `is_known` says whether any port ever had a
-    rate, `has_line_rates` whether one had a line rate.
+    rate, `has_line_rates` whether one had a line rate. `failed_detectors` are those that failed.
     """
 
     bins: Bins
@@ -123,6 +123,7 @@ class Digest:
     jobs: tuple[JobIteration, ...] = ()
     left_out: set[tuple[str, int]] = field(default_factory=set)
     left_out_events: int = 0
+    failed_detectors: tuple[str, ...] = ()
     _carries: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @classmethod
@@ -145,6 +146,7 @@ class Digest:
         _findings(self, scene, first=self.ticks == 0)
         _events(self, scene)
         self.jobs = scene.iteration_report.jobs or self.jobs
+        self.failed_detectors = scene.failed_detectors
         self.ticks += 1
         self.is_known = self.is_known or not unknown_ports(snapshot).all()
         self.has_line_rates = self.has_line_rates or has_line_rates(snapshot)

@@ -25,16 +25,21 @@ _ONE_COLUMN = 6
 
 
 def findings(digest: Digest) -> Markup:
-    """A section per finding, in the order of their starts."""
+    """A section per finding, in the order of their starts; first, what may be missing."""
+    missing: Markup | None = None
+    if digest.failed_detectors:
+        names = name_list(digest.failed_detectors, _MOST_VICTIMS)
+        missing = tag("p", f"A detector failed: findings may be missing ({names}).", class_="said")
     if not digest.findings:
         text = "No findings."
         if not digest.is_known:
             text = "Nothing is known: no port had a rate."
         elif not digest.has_line_rates:
             text = "No findings, but full links were not judged: no port had a line rate."
-        return tag("p", text, class_="muted")
+        return joined([missing, tag("p", text, class_="muted")])
     return joined(
         [
+            missing,
             *(
                 _finding(number, reported, digest)
                 for number, reported in enumerate(digest.findings.values(), 1)
