@@ -424,6 +424,16 @@ def test_what_is_said_of_a_finding_that_faded_is_of_its_worst_moment_in_every_ou
         assert line.endswith(f"[{job}]\n")
 
 
+def test_a_loss_that_is_as_high_at_the_end_is_said_once() -> None:
+    life = life_of(*[condition(0.65, "gpu001")] * 3, *[condition(0.65, "")] * 2)
+    faded, closed = life[-2][1], life[-1][1]
+    worst = "at 04:40:02Z: leaf1 up1 is full: ports share it (gpu001) and lose 65%"
+    assert sentence(faded) == worst
+    assert sentence(closed) == f"11-21 04:40:00Z to 04:40:04Z, {worst}"
+    snapshot = replace(WatchedLeaf().seconds(1).snapshot, time_ns=START_NS + 9 * SECOND_NS)
+    assert sentence(faded, snapshot) == f"{worst}; last seen 6 s ago"
+
+
 def test_a_fact_has_its_newest_text_until_its_end() -> None:
     facts = [msgspec.structs.replace(condition(0, ""), text=f"{n} errors") for n in (9, 3)]
     assert [sentence(each) for _, each in life_of(*facts)] == [

@@ -78,6 +78,8 @@ GPU = "gpu"
 PROCESS = "process"
 PROGRAM = "program"
 STALL = "stall"
+SHARED_MEMORY = "shared memory"
+"""What the text of a PROGRAM failure begins with that got none, and the name of its meaning."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from fabmon.analysis.job_log.events import (
     PROCESS,
     PROGRAM,
     REQUEST,
+    SHARED_MEMORY,
     STALL,
     Failure,
 )
@@ -130,6 +131,15 @@ _RECEIVED = re.compile(r"Signal (\d{1,3}) \(SIG\w+\) received|got signal: (\d{1,
 _OOM_KILLED = re.compile(
     r"oom[-_ ]kill event|OOM Killed|out-of-memory handler|out of memory: kill(?:ed)? process", re.I
 )
+_SHARED_MEMORY = re.compile(
+    r"(?:creating|opening|attaching to) shared memory segment|failed to extend /dev/shm"
+    r"|(?:posix_fallocate|shm_open) failed|/dev/shm\b.{0,200}no space left"
+    r"|(?:out of|insufficient|allocate) shared memory"
+    r"|</torch_\w{1,80}>: (?:no space|cannot allocate|resource temporarily)",
+    re.I,
+)
+"""NCCL, PyTorch and its data loaders of a /dev/shm that is full."""
+_SEGMENT = re.compile(r"</torch_\w+>|/dev/shm/\S+")
 _MPI_EXIT = re.compile(r"process rank (\d{1,9}) with PID \d+ on node (\S+) exited on signal (\d+)")
 _SRUN_EXIT = re.compile(r"srun: error: (\S+): (tasks? [\d,-]{1,100}): (.{1,100})")
 
@@ -137,7 +147,11 @@ _SRUN_EXIT = re.compile(r"srun: error: (\S+): (tasks? [\d,-]{1,100}): (.{1,100})
 def failure_of(body: str, rank: int = -1) -> Failure | None:
     """The failure that a line without its labels speaks of; None where none is understood. `rank`
     is that of PyTorch's label, -1 without."""
-    for reader in (_request, _completion, _device, _exception, _connection, _call, _gpu, _process):
+    readers = (
+        *(_request, _completion, _device, _shared_memory, _exception, _connection, _call, _gpu),
+        _process,
+    )
+    for reader in readers:
         found = reader(body)
         if found is not None:
             return found
@@ -283,6 +297,15 @@ def _gpu(body: str) -> Failure | None:
     return Failure(kind=GPU, text=_said(body)) if _GPU.search(body) else None
 
 
+def _shared_memory(body: str) -> Failure | None:
+    """The text has no names of files and no sizes: of all ranks and segments it is the same."""
+    found = _SHARED_MEMORY.search(body)
+    if found is None:
+        return None
+    what = _SEGMENT.sub("a file", found[0])
+    return Failure(kind=PROGRAM, text=f"{SHARED_MEMORY}: {what[0].lower()}{what[1:]}")
+
+
 def _process(body: str) -> Failure | None:
     """A process that ended, as a launcher reports it."""
     ended = _MPI_EXIT.search(body)
@@ -296,13 +319,17 @@ def _process(body: str) -> Failure | None:
         )
     ended = _SRUN_EXIT.search(body)
     if ended is not None:
-        return Failure(kind=PROCESS, text=f"{ended[2]}: {ended[3].strip()}", peer=ended[1])
+        code = -signal.SIGBUS if "Bus error" in ended[3] else -1
+        text = f"{ended[2]}: {ended[3].strip()}"
+        return Failure(kind=PROCESS, text=text, peer=ended[1], code=code)
     if _OOM_KILLED.search(body) is not None:
         return Failure(kind=PROCESS, text=HOST_OUT_OF_MEMORY)
     killed = _RECEIVED.search(body)
     if killed is not None:
         code = -int(killed[1] or killed[2])
         return Failure(kind=PROCESS, text=exit_text(code), code=code)
+    if "Bus error" in body:
+        return Failure(kind=PROCESS, text=exit_text(-signal.SIGBUS), code=-signal.SIGBUS)
     status, pid, local = _EXIT.search(body), _PID.search(body), _LOCAL_RANK.search(body)
     if status is not None and (pid or local):
         code = int(status[1])

@@ -13,6 +13,7 @@ MARKS = (
     *(b"[rank", b"Last error:", b"Barrier", b"srun:", b"slurmstepd"),
     *(b".cc:", b".cpp:", b".cu:", b"ibv_", b"mlx5", b"ocket", b"Cuda failure", b"HIP failure"),
     *(b"ut of memory", b"OutOfMemory", b"oom_kill", b"oom-kill", b"OOM Killed"),
+    *(b"shared memory", b"/dev/shm", b"</torch_", b"Bus error"),
     *(b"RuntimeError", b"imed out", b"exitcode", b"Killed", b"ut Of Memory", b"with PID "),
 )
 """NCCL (RCCL has it too), its network plugins, UCX, gloo, PyTorch's distributed package, launchers;

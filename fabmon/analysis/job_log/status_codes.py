@@ -21,6 +21,7 @@ from fabmon.analysis.job_log.events import (
     PROCESS,
     PROGRAM,
     REQUEST,
+    SHARED_MEMORY,
     STALL,
     Failure,
 )
@@ -168,6 +169,9 @@ def meaning_of(event: Failure) -> Meaning:
         return _request_meaning(event.text)
     if event.kind == PROCESS:
         return _process_meaning(event)
+    if event.kind == PROGRAM and event.text.startswith(SHARED_MEMORY):
+        meaning = "/dev/shm of the host or container is full, or not shared by its processes"
+        return Meaning(SHARED_MEMORY, meaning, f"Neither the network nor a GPU: {_SHM}")
     if event.kind == GPU:
         return _gpu_meaning(event.text)
     if event.kind == STALL and event.rank >= 0:
@@ -233,11 +237,21 @@ def _gpu_meaning(text: str) -> Meaning:
     return Meaning("gpu", "the GPU or its driver failed", "Not the network: check Xid and ECC.")
 
 
+_SHM = (
+    "df -h /dev/shm on its host; of a container raise --shm-size, or use --ipc=host; in Kubernetes"
+    " mount an emptyDir with medium: Memory there."
+)
+
+
 def _process_meaning(event: Failure) -> Meaning:
     if _OOM.search(event.text):
         meaning = "the memory of the host, or the job's part of it, ran out"
         check = "Not the network: see what the job asked of the scheduler, and its data loaders."
         return Meaning("host memory", meaning, check)
+    if -event.code == signal.SIGBUS:
+        meaning = "a bus error: most often, the shared memory (/dev/shm) was full"
+        check = f"Not the network: {_SHM} Else a mapped file that became shorter."
+        return Meaning("killed", meaning, check)
     check = "See the kernel's log and the scheduler of its host: out of memory, a limit, a person."
     if -event.code in _CAUSING_SIGNALS or _KILLED in event.text:
         return Meaning("killed", "the process was killed", f"Not the network. {check}")

@@ -26,7 +26,13 @@ from fabmon.analysis.job_log.events import (
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_lines import parse_line
 from fabmon.analysis.job_log.places import AllPlaces
-from fabmon.analysis.job_log.status_codes import STATUS, event_meaning, meaning_of, status_meaning
+from fabmon.analysis.job_log.status_codes import (
+    STATUS,
+    event_meaning,
+    meaning_of,
+    order_of,
+    status_meaning,
+)
 from fabmon.report.explain_table import explain_table
 from fabmon.report.explanation import explain_record
 from tests.unit.job_log.nccl_logs import VERSIONS, Log, gid, notified, watchdog
@@ -297,3 +303,76 @@ def test_memory_that_ran_out_is_no_broken_gpu(text: str, name: str) -> None:
     ((_, _, found),) = log.failures
     assert meaning_of(found).name == name
     assert not meaning_of(found).is_consequence
+
+
+SHARED_MEMORY_LINES = (
+    "gpu1:1:2 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-6rAfvM to"
+    " 33030532 bytes, error: No space left on device (28)",
+    "gpu1:1:2 [0] misc/shmutils.cc:113 NCCL WARN Error while creating shared memory segment"
+    " /dev/shm/nccl-6rAfvM (size 33030528), error: No space left on device (28)",
+    "gpu1:1:2 [0] include/shm.h:48 NCCL WARN Error while creating shared memory segment"
+    " nccl-shm-recv-3fa23a9c5b-0-1-0 (size 9637888)",
+    "gpu1:1:2 [0] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left",
+    "[rank1]: RuntimeError: DataLoader worker (pid 4242) is killed by signal: Bus error. It is"
+    " possible that dataloader's workers are out of shared memory. Please try to raise your shared"
+    " memory limit.",
+    "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared"
+    " memory (shm).",
+    "RuntimeError: unable to allocate shared memory(shm) for file </torch_42_1>: No space left on"
+    " device (28)",
+    "RuntimeError: unable to write to file </torch_4242_123>: No space left on device (28)",
+)
+
+
+@pytest.mark.parametrize("text", SHARED_MEMORY_LINES)
+def test_a_full_shared_memory_is_said_with_what_to_do(text: str) -> None:
+    log = JobLog()
+    log.accept(text.encode() + b"\n", "job.log")
+    ((_, _, found),) = log.failures
+    meaning = meaning_of(found)
+    assert meaning.name == "shared memory"
+    assert not meaning.is_consequence
+    assert "Neither the network nor a GPU" in meaning.check
+    assert "--shm-size" in meaning.check
+    assert "--ipc=host" in meaning.check
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "srun: error: gpu003: task 3: Bus error (core dumped)",
+        "bash: line 1: 4021 Bus error (core dumped) python train.py",
+        "E1129 10:00:00.0 140 torch/distributed/elastic/multiprocessing/api.py:874] failed"
+        " (exitcode: -7) local_rank: 0 (pid: 42) of binary: /usr/bin/python",
+    ],
+)
+def test_a_bus_error_may_be_a_full_shared_memory_and_is_a_cause(text: str) -> None:
+    log = JobLog()
+    log.accept(text.encode() + b"\n", "job.log")
+    ((_, _, found),) = log.failures
+    meaning = meaning_of(found)
+    assert (meaning.name, meaning.is_consequence) == ("killed", False)
+    assert "Not the network: df -h /dev/shm" in meaning.check
+    assert "--shm-size" in meaning.check
+
+
+def test_what_follows_from_a_full_shared_memory_blames_no_network() -> None:
+    """NCCL fails in every rank, and their peers lose their connections."""
+    log = JobLog()
+    for text in (
+        *SHARED_MEMORY_LINES[:2],
+        "gpu1:1:2 [0] NCCL INFO transport/shm.cc:114 -> 2",
+        "gpu2:1:2 [0] proxy.cc:1326 NCCL WARN Socket recv failed while polling for opId=0x7f,"
+        " remote peer gpu1<41234>",
+        "[rank0]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94,"
+        " unhandled system error, ncclSystemError",
+    ):
+        log.accept(text.encode() + b"\n", "job.log")
+    meanings = {meaning_of(found).name: meaning_of(found) for _, _, found in log.failures}
+    causes = [name for name, each in meanings.items() if not each.is_consequence]
+    assert causes == ["shared memory"]
+    first = min((found for _, _, found in log.failures), key=order_of)
+    assert meaning_of(first).name == "shared memory"
+    text = explain_table(explain_record(log, [], located_failures(log, AllPlaces([])), []))
+    assert "gpu1: shared memory: " in text.splitlines()[2]
+    assert "Neither the network nor a GPU" in text.splitlines()[2]

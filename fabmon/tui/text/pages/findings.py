@@ -104,7 +104,7 @@ def _several(ctx: DrawContext, group: FindingGroup, *, brief: bool) -> list[Line
     if brief:
         return [first]
     worst = brief_loss(max(group.findings, key=lambda each: measured_loss(shown_moment(each))))
-    loss = f", up to {worst}" if worst else ""
+    loss = f", up to {worst.removeprefix('up to ')}" if worst else ""
     where = "" if subject in first.text else f"{group.where}: "
     room = max(0, ctx.width - 5 - len(loss) - len(where))
     text = f"{where}{labels.fitting_names(labels.subjects(group, ctx.fabric), room)}{loss}"
