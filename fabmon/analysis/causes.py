@@ -220,11 +220,10 @@ def loss_and_confidence(finding: Finding) -> str:
 def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bool = False) -> str:
     """What every output says of a finding: its text.
 
-    Of one that has faded or ended, the text of its worst moment with its time, and where that is
-    not the same what it loses
-    at its end, now or, without a snapshot, when it was last seen. An open one that does not hold at
-    a snapshot says when it last did: a condition that pauses with the job's traffic returns with
-    it. `is_dated`: a time of day alone would be ambiguous.
+    Of one that has faded or ended, the text of its worst moment with its time, and what it loses at
+    its end, now or, without a snapshot, when it was last seen, where that is known to differ. An
+    open one that does not hold at a snapshot says when it last did: a condition that pauses with
+    the job's traffic returns with it. `is_dated`: a time of day alone would be ambiguous.
     """
     shown, until_ns = shown_moment(finding), finding.until_ns
     ended = until_ns is not None
@@ -242,7 +241,8 @@ def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bo
     if shown is finding:
         return text
     lost = _measured(finding, _loss(finding).brief) or "loss not known"
-    if lost == brief_loss(finding):
+    is_less = finding.lost < shown.lost or not finding.lost_is_upper_bound
+    if lost == brief_loss(finding) or not is_less:
         return text if passed_s is None else f"{text}; last seen {duration(passed_s)} ago"
     if ended:
         lost += " at its end"

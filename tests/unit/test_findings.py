@@ -432,6 +432,9 @@ def test_a_loss_that_is_as_high_at_the_end_is_said_once() -> None:
     assert sentence(closed) == f"11-21 04:40:00Z to 04:40:04Z, {worst}"
     snapshot = replace(WatchedLeaf().seconds(1).snapshot, time_ns=START_NS + 9 * SECOND_NS)
     assert sentence(faded, snapshot) == f"{worst}; last seen 6 s ago"
+    bound = condition(0.7, "gpu001", lost_is_upper_bound=True)
+    closed = life_of(*[condition(0.65, "gpu001")] * 3, bound)[-1][1]
+    assert sentence(closed) == f"11-21 04:40:00Z to 04:40:03Z, {worst}"
 
 
 def test_a_fact_has_its_newest_text_until_its_end() -> None:
