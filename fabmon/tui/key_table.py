@@ -94,7 +94,7 @@ KEYS = (
         "freeze or resume the screen; in the past: play or pause. Recording continues",
         label="freeze",
         title="Freeze or resume",
-        past_label="resume",
+        past_label="play",
     ),
     Key(
         "now",

@@ -126,6 +126,15 @@ class ScreenState:
         return self.shown is not None and (self.live is not None or not self.cursor.playing)
 
     @property
+    def freeze_word(self) -> str:
+        """What the key that freezes does now, as the footer names it."""
+        if self.shown is None:
+            return "freeze"
+        if self.cursor.playing:
+            return "pause"
+        return "resume" if self.is_frozen_now else "play"
+
+    @property
     def lag_s(self) -> float:
         """How far the scene on the screen is behind the newest."""
         if self.shown is None or self.live is None:

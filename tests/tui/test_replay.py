@@ -65,8 +65,10 @@ async def test_it_is_unmistakable_that_it_was(
     async with replaying(recording[0], size=size, from_s=55, speed=0.5) as run:
         await run.heads("▶")
         await run.heads("14:07:3")
+        assert "space pause" in run.text
         await run.press("space")
         await run.heads("❚❚")
+        assert "space play" in run.text
         await run.press("t", *"14:07:12", "enter")
         await settled_at(run, 32)
         await run.until(lambda: run.app.screen_state.cursor.curve is not None)

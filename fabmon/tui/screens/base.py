@@ -120,9 +120,11 @@ class ViewScreen(Contained, Screen[None]):
         state, width = self.screen_state, self.size.width
         self.put("#header", [header(state.header_context(width))])
         is_past, refused = state.shown is not None, state.refused_actions | self.idle_actions()
-        words = self.footer_labels()
+        words = {"freeze": state.freeze_word, **self.footer_labels()}
         table = [
-            replace(key, label=words[key.action]) if key.action in words else key
+            replace(key, label=words[key.action], past_label=key.past_label and words[key.action])
+            if key.action in words
+            else key
             for key in state.keys
         ]
         if self.has_class("-typing"):
