@@ -20,8 +20,6 @@ from fabmon.tui.text.draw_context import DrawContext
 
 _WORTH_SHOWING = 0.95
 """The best possible step time is shown where it is below this share of the measured one."""
-_SAME_RATE = 0.05
-"""Of the usual rate: a mean that is nearer is not shown beside it."""
 _ONE_NUMBER = 0.05
 """A communication share whose bounds are nearer than this is shown as their mean."""
 MOST_JOBS = 3
@@ -113,11 +111,11 @@ def _facts(ctx: DrawContext, job: JobIteration) -> list[str]:
 
 
 def _line_share(usual: float, mean: float | None) -> str:
-    """`at 78 % of line rate`; where slowed exchanges differ from that, `at 66 % of line rate on
-    average, mostly 78 %`."""
-    if mean is None or abs(mean - usual) < _SAME_RATE * usual:
-        return f"at {rounded_percent(usual)} of line rate"
-    return f"at {rounded_percent(mean)} of line rate on average, mostly {rounded_percent(usual)}"
+    """`at 66 % of line rate on average`: the bytes over the time in communication, so that the line
+    adds up; `usually at 78 % of line rate` where that time is uncertain."""
+    if mean is None:
+        return f"usually at {rounded_percent(usual)} of line rate"
+    return f"at {rounded_percent(mean)} of line rate on average"
 
 
 def _expected(job: JobIteration, unit: Unit) -> list[str]:
