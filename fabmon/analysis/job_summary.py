@@ -7,6 +7,7 @@ mean over the nodes: a lower bound where a collective is shorter than a tick.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,11 +19,12 @@ from fabmon.analysis.job_placement import Placement, Places
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.collectives import Collective
 from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.measures import known_sum
 from fabmon.fabric.model import RAIL
 from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.time_window import TimeWindow
+from fabmon.fabric.time_window import Span, TimeWindow
 
 _MINUTE_S = 60.0
 _COMMUNICATES = 0.01
@@ -34,9 +36,9 @@ class JobSummary:
     """A job at one tick.
 
     `nodes` are the watched ones, `pods` those of its nodes; empty where unknown. `tx_bps` is what
-    all of its NICs sent, the mean of the last minute, `busbw_bps` the bus bandwidth in bits/s, each
-    None where unknown. `worst_row` is the busiest port of its NICs and of the uplinks that it
-    crosses, at `worst_util` of line rate over the window that is shown. `collectives` are
+    all of its NICs sent together over the window that is shown, `busbw_bps` the bus bandwidth in
+    bits/s, each None where unknown. `worst_row` is the busiest port of its NICs and of the uplinks
+    that it crosses, at `worst_util` of line rate over that window. `collectives` are
     what NCCL measured of it, `rails_bps` the line rates of the NICs of one node together (0
     unknown).
     """
@@ -56,12 +58,15 @@ class JobSummary:
 
 
 def job_summaries(
-    scene: Scene, jobs: Iterable[Job] | None = None, seen: Snapshot | None = None
+    scene: Scene,
+    jobs: Iterable[Job] | None = None,
+    shown: tuple[Snapshot, Span] | None = None,
 ) -> tuple[JobSummary, ...]:
-    """Some jobs of a scene, all of them by default, by number: about 0.2 ms each. `seen` is the
-    snapshot over the window that is shown; None: the maximum of 10 s, since iterations have phases.
+    """Some jobs of a scene, all of them by default, by number: about 0.2 ms each. `shown` is the
+    snapshot over the window that is shown, and that window. Without it, as for programs, links are
+    at their maximum of 10 s, since iterations have phases, and traffic is the mean of a minute.
     """
-    seen = scene.seen(TimeWindow.MAX) if seen is None else seen
+    seen, over = shown or (scene.seen(TimeWindow.MAX), scene.span(TimeWindow.MINUTE))
     places = Places(scene.snapshot)
     iterations = {each.job: each for each in scene.iteration_report.jobs if each.job is not None}
     findings: dict[str, list[Finding]] = {}
@@ -69,7 +74,7 @@ def job_summaries(
         for label in finding.jobs:
             findings.setdefault(label, []).append(finding)
     return tuple(
-        _summary(scene, seen, job, places, iterations.get(job), findings.get(job.label, ()))
+        _summary(scene, seen, over, job, places, iterations.get(job), findings.get(job.label, ()))
         for job in (scene.snapshot.jobs.jobs if jobs is None else jobs)
     )
 
@@ -85,6 +90,7 @@ def leaves_of(snapshot: Snapshot, nodes: Iterable[str]) -> int:
 def _summary(
     scene: Scene,
     seen: Snapshot,
+    over: Span,
     job: Job,
     places: Places,
     iteration: JobIteration | None,
@@ -93,7 +99,8 @@ def _summary(
     snapshot = scene.snapshot
     nodes = snapshot.jobs.nodes_of(job)
     rails = places.rails(nodes)
-    sent_bps = _sent(snapshot, rails)
+    sent_bps = _sent(snapshot, rails, over.ticks)
+    tx_bps = float(over.reduce(sent_bps[None, -over.ticks :])[0])
     crossed = places.uplinks(places.crossed_by[job.number])
     worst, worst_util = _busiest(seen, [*rails, *crossed])
     shape = snapshot.fabric.shape
@@ -102,8 +109,8 @@ def _summary(
         nodes=nodes,
         placement=places.placement(job, nodes),
         pods=tuple(dict.fromkeys(shape.pods[each] for each in nodes if each in shape.pods)),
-        tx_bps=float(sent_bps.mean()) if len(sent_bps) else None,
-        busbw_bps=_busbw(sent_bps, snapshot.line_rate_bps[rails], len(nodes)),
+        tx_bps=None if math.isnan(tx_bps) else tx_bps,
+        busbw_bps=_busbw(sent_bps[-_minute(snapshot) :], snapshot.line_rate_bps[rails], len(nodes)),
         worst_row=worst,
         worst_util=worst_util,
         iteration=iteration,
@@ -140,21 +147,21 @@ def _busiest(snapshot: Snapshot, rows: Iterable[int]) -> tuple[int | None, float
     return (every[place], float(util[place])) if util[place] >= 0 else (None, 0.0)
 
 
-def _sent(snapshot: Snapshot, rails: list[int]) -> Floats:
-    """[ticks] bits/s that some NICs sent together, in the known ticks of the last minute."""
-    if not rails:
-        return np.empty(0, np.float32)
-    ticks = max(1, round(_MINUTE_S / max(snapshot.interval_s, 1e-3)))
-    sent = snapshot.window("tx_bps", rails, ticks)
-    together: Floats = np.nansum(sent[:, np.isfinite(sent).any(axis=0)], axis=0)
-    return together
+def _minute(snapshot: Snapshot) -> int:
+    """The ticks of a minute."""
+    return max(1, round(_MINUTE_S / max(snapshot.interval_s, 1e-3)))
+
+
+def _sent(snapshot: Snapshot, rails: list[int], ticks: int) -> Floats:
+    """[ticks] bits/s that some NICs sent together in the last ticks, at least a minute of them; NaN
+    where nothing is known."""
+    ticks = max(ticks, _minute(snapshot))
+    return known_sum(snapshot.window("tx_bps", rails, ticks), axis=0)
 
 
 def _busbw(sent_bps: Floats, line_rate_bps: Floats, nodes: int) -> float | None:
     """Bits/s that the NICs of a node sent in the best tick, the mean over the nodes: a ring has
     all of them. None where they sent next to nothing."""
-    if not len(sent_bps) or not nodes:
-        return None
-    best_bps = float(sent_bps.max())
+    best_bps = float(np.fmax.reduce(sent_bps))
     is_collective = best_bps > _COMMUNICATES * float(np.nansum(line_rate_bps))
-    return best_bps / nodes if is_collective else None
+    return best_bps / nodes if is_collective and nodes else None

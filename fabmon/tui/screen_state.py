@@ -390,6 +390,7 @@ class ScreenState:
         return DrawContext(
             scene=scene,
             snapshot=self.seen(scene),
+            window=self.span(scene),
             palette=self.palette,
             width=width,
             height=height,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.style import Style
 
@@ -15,6 +16,8 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
+from fabmon.fabric.model import RAIL
+from fabmon.fabric.wording import Unit, rate
 from fabmon.feeds.demo.scenario import Fault
 from fabmon.tui.text.heatmap_row_layout import as_many_as_fit
 from tests.tui import golden
@@ -26,6 +29,10 @@ from tests.unit.jobs.worlds import pairs_of_many, scene_of_jobs
 @cache
 def slowed() -> Scene:
     return scene_of_jobs(70, Fault(kind="slow_receiver", at=5, where="gpu001/r1"))
+
+
+def job_8801(scene: Scene) -> Job:
+    return next(each for each in scene.snapshot.jobs.jobs if each.number == "8801")
 
 
 def with_jobs(report: JobReport | None) -> Scene:
@@ -42,6 +49,33 @@ async def test_every_job_has_a_row_and_the_selected_one_its_place_and_finding(
         await run.send(slowed())
         await run.press("7")
         golden.check(f"jobs-{size[0]}x{size[1]}", run.text)
+
+
+async def test_the_traffic_of_a_job_is_over_the_window_of_the_header() -> None:
+    scene = slowed()
+    rows = [
+        port.row
+        for port in scene.snapshot.fabric.ports
+        if port.role == RAIL and port.node in scene.snapshot.jobs.nodes_of(job_8801(scene))
+    ]
+    sent_bps = np.nansum(scene.snapshot.window("tx_bps", rows, 60), axis=0)
+    of_window = {
+        "max of 10 s": sent_bps[-10:].max(),
+        "mean of 10 s": sent_bps[-10:].mean(),
+        "mean of 60 s": sent_bps.mean(),
+        "this tick": sent_bps[-1],
+    }
+    assert len({rate(each, 0, Unit.GBIT) for each in of_window.values()}) > 2
+    async with running(size=(120, 40)) as run:
+        await run.send(scene)
+        await run.press("7")
+        for _ in range(5):
+            name = next((each for each in of_window if each in run.lines[0]), None)
+            if name is not None:
+                row = next(each for each in run.lines if "llama-70b" in each)
+                assert rate(of_window.pop(name), 0, Unit.GBIT) in row
+            await run.press("p")
+        assert not of_window
 
 
 async def test_the_fluctuation_of_jobs_has_the_names_of_the_scheduler() -> None:

@@ -16,6 +16,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched
 from fabmon.fabric.model import GPU, NVLINK, Fabric
 from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.time_window import Span
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
 from fabmon.scenes.recording_contents import Curve
@@ -138,7 +139,7 @@ class TimelineContext:
 class DrawContext:
     """A scene, the room for it, and the person's choices.
 
-    `snapshot` is that of the scene over the window of the screen: every value that is shown is
+    `snapshot` is that of the scene over `window`, that of the screen: every value that is shown is
     from there. `width` and `height` are cells. `matched` is what the filter leaves, None
     without a filter. `groups` are the findings that match it, as lines of a list; `unfolded` are
     the keys of those whose findings are listed. `selection` is the selected finding, or the first
@@ -149,6 +150,7 @@ class DrawContext:
 
     scene: Scene
     snapshot: Snapshot
+    window: Span
     palette: Palette
     width: int
     height: int

@@ -140,8 +140,8 @@ _ABOUT = {
     "pair": "The links between two switches: what each carries in each direction, its errors.",
     "fluctuation": "How much the bandwidth varied, by job, rail, pair of switches and link: over "
     "the last minutes, the marked range, or the whole recording.",
-    "jobs": "The jobs of Slurm on the watched nodes: where each runs, what it sends (mean of the "
-    "last minute), its step time and communication share, its bus bandwidth, its busiest link and "
+    "jobs": "The jobs of Slurm on the watched nodes: where each runs, what it sends (over the "
+    "window of the header), its step time and communication share, its bus bandwidth, its busiest link and "
     "its findings. enter filters the overview to a job; esc removes the filter. R asks NCCL's RAS "
     "which of its ranks are late or dead, after a question: a query can crash a job.",
     "node": "The ports of one node: traffic, errors and congestion, and facts.",

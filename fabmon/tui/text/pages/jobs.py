@@ -128,7 +128,7 @@ def matching(ctx: DrawContext) -> list[Job]:
 
 def summaries(ctx: DrawContext, jobs: Sequence[Job]) -> tuple[JobSummary, ...]:
     """Those of these jobs that have a row: as many as can be drawn at every tick."""
-    return job_summaries(ctx.scene, jobs[:_MOST_ROWS], ctx.snapshot)
+    return job_summaries(ctx.scene, jobs[:_MOST_ROWS], (ctx.snapshot, ctx.window))
 
 
 def page(ctx: DrawContext, every: Sequence[Job], jobs: Sequence[JobSummary]) -> list[Line]:
