@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import assert_never
 
 import numpy as np
@@ -11,9 +10,8 @@ from fabmon.analysis.finding import list_order
 from fabmon.analysis.fluctuation.links import port_filter
 from fabmon.analysis.job_summary import JobSummary, job_summaries
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.measures import known_mean, known_sum
-from fabmon.fabric.model import RAIL, UPLINK, Port
+from fabmon.fabric.model import RAIL, UPLINK
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import SECOND_NS, utc
@@ -35,6 +33,7 @@ from fabmon.query.items import (
     link_items,
     ports_by,
 )
+from fabmon.query.named import affects_job, check_names, is_job, nodes_of, port_named, unknown
 from fabmon.query.questions import (
     METRICS,
     MOST_ITEMS,
@@ -110,10 +109,12 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
     found = [
         each
         for each in await _between(source, from_ns, to_ns)
-        if (not question.job or any(_is_job(label, question.job) for label in each.finding.jobs))
-        and (not question.node or question.node in _nodes(each))
+        if (not question.job or affects_job(each, question.job))
+        and (not question.node or question.node in nodes_of(each))
         and question.cause in ("", each.finding.cause)
     ]
+    if not found:
+        await check_names(source, question)
     shown = found[: question.limit]
     left_out = len(found) - len(shown)
     return FindingsAnswer(
@@ -130,13 +131,17 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
 async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
     at_ns = await _time(source, question.at)
     scene = await source.scene(at_ns, is_analysed=False)
-    wanted = port_filter(question.ports)
-    rows = [port.row for port in scene.snapshot.fabric.ports if wanted(port)]
+    ports = scene.snapshot.fabric.ports
+    matched = [[*filter(port_filter([each]), ports)] for each in question.ports]
+    unmatched = [each for each, own in zip(question.ports, matched, strict=True) if not own]
+    if unmatched:
+        names = (name for port in ports for name in (port.node, port.id, port.label))
+        raise unknown("port matches", unmatched[0], names)
+    wanted = {port.row for own in matched for port in own}
+    rows = [port.row for port in ports if not question.ports or port.row in wanted]
     if question.job:
         used = set(_rows_of(scene, _summary(scene, question.job)))
         rows = [row for row in rows if row in used]
-    if not rows and question.ports:
-        raise QueryError(f"no port matches {name_list(question.ports, 3)}")
     rows = ports_by(scene.snapshot, rows, question.by)
     items = link_items(scene, rows[: question.limit])
     left_out = len(rows) - len(items)
@@ -153,7 +158,7 @@ async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
     at_ns = await _time(source, question.at)
     scene, unknown = await _scene_of_jobs(source, at_ns, question.analyse)
     every = scene.snapshot.jobs.jobs
-    found = [each for each in every if not question.job or _is_meant(each, question.job)]
+    found = [each for each in every if not question.job or is_job(each, question.job)]
     if question.job and not found:
         raise _no_job(scene, question.job)
     items = [job_item(scene, each) for each in job_summaries(scene, found[: question.limit])]
@@ -179,7 +184,7 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
     found = [
         each
         for each in await _between(source, from_ns, to_ns)
-        if summary.job.label in each.finding.jobs or not nodes.isdisjoint(_nodes(each))
+        if summary.job.label in each.finding.jobs or not nodes.isdisjoint(nodes_of(each))
     ]
     rows = _rows_of(scene, summary)
     sent_bps, before_bps = await _sent(source, scene.snapshot, summary, from_ns, to_ns)
@@ -206,7 +211,7 @@ async def _history(source: Source, question: HistoryQuestion) -> HistoryAnswer:
     if from_ns == to_ns:
         raise QueryError("the range is empty: `to` is the same time as `from`")
     snapshot = (await source.scene((await source.range_ns())[1], is_analysed=False)).snapshot
-    port = _port(snapshot, question.port)
+    port = port_named(snapshot, question.port)
     columns = tuple(dict.fromkeys(question.metrics))
     unknown = [each for each in columns if each not in METRICS]
     if unknown:
@@ -291,25 +296,9 @@ def _more(left_out: int, limit: int, how: str) -> list[str]:
     return [f"{plural(left_out, 'item')} left out: {larger}{how}"]
 
 
-def _is_job(label: str, text: str) -> bool:
-    """Whether a label such as `job 8801 llama-70b (anna)` is of the job that a text names."""
-    words = label.replace("(", "").replace(")", "").split()[1:]
-    return text in words
-
-
-def _is_meant(job: Job, text: str) -> bool:
-    return job.is_called(text) or text in (job.name, job.user, job.label)
-
-
-def _nodes(known: KnownFinding) -> set[str]:
-    finding = known.finding
-    ids = (finding.subject, *known.ports, *finding.victims)
-    return {each.partition("/")[0].partition(" ")[0] for each in ids}
-
-
 def _summary(scene: Scene, text: str) -> JobSummary:
     """The job that a text names. Raises QueryError where there is none, or several."""
-    found = [each for each in scene.snapshot.jobs.jobs if _is_meant(each, text)]
+    found = [each for each in scene.snapshot.jobs.jobs if is_job(each, text)]
     if not found:
         raise _no_job(scene, text)
     if len(found) > 1:
@@ -359,24 +348,3 @@ async def _sent(
     is_after, is_before = starts_ns >= from_ns, starts_ns + series.part_ns <= from_ns
     after, before = together[is_after & (starts_ns < to_ns)], together[is_before]
     return rounded_or_none(float(known_mean(after))), rounded_or_none(float(known_mean(before)))
-
-
-def _port(snapshot: Snapshot, text: str) -> Port:
-    """The port with an id or a name. Raises QueryError with similar names."""
-    ports = snapshot.fabric.ports
-    wanted = " ".join(text.split())
-    for port in ports:
-        if wanted in (port.id, port.display_name):
-            return port
-    near = _nearest(wanted, (name for port in ports for name in (port.display_name, port.id)))
-    hint = f": did you mean {near}?" if near else ": `links` lists ports"
-    raise QueryError(f"no port {wanted[:80]!r}{hint}")
-
-
-def _nearest(text: str, names: Iterable[str]) -> str:
-    """The most similar of the names with the same beginning; empty if none is similar."""
-    import difflib
-
-    head = text[:3]
-    close = difflib.get_close_matches(text, [each for each in names if each[:3] == head], n=1)
-    return close[0] if close else ""

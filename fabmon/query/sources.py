@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Change, Finding, from_stored
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.moved_times import moved
 from fabmon.fabric.snapshot import Floats, Snapshot
@@ -76,6 +77,9 @@ class Source(Protocol):
     async def findings(self, until_ns: int) -> list[KnownFinding]:
         """All findings that opened up to a time, as they were last then."""
 
+    async def jobs(self) -> Sequence[Job]:
+        """The jobs of the scheduler that ran at some time, as far as is known."""
+
     async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
         """The last tick up to a time; with `is_analysed` with the rates of the minutes before."""
 
@@ -137,6 +141,10 @@ class WatchSource:
         scene = self._scene
         now = [_known(finding, scene.snapshot) for finding in scene.findings]
         return [each for each in (*self._closed, *now) if each.finding.since_ns <= until_ns]
+
+    async def jobs(self) -> Sequence[Job]:
+        """Those that run now."""
+        return self._scene.snapshot.jobs.jobs
 
     async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
         """The newest scene."""
@@ -201,6 +209,16 @@ class RecordedSource:
         """As they were recorded."""
         found = await self._look()
         return list(_recorded(found.notes, found.runs_ns, until_ns))
+
+    async def jobs(self) -> Sequence[Job]:
+        """Those that were reported, and those of the last tick, which processes may show too."""
+        found = await self._look()
+        last = await self.scene(found.until_ns, is_analysed=False)
+        try:
+            every = [*await self._past.jobs(), *last.snapshot.jobs.jobs]
+        except PastError as error:
+            raise QueryError(str(error)) from None
+        return list({each.label: each for each in every}.values())
 
     async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
         """The last tick up to a time, with the findings that were recorded or computed again; one

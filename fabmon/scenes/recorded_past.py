@@ -17,6 +17,7 @@ import numpy as np
 
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
+from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.fabric.tick import Tick
 from fabmon.history.history import RING_TICKS, History
@@ -155,6 +156,10 @@ class RecordedPast:
         Reads all nodes of every tick.
         """
         return await self._read(lambda: self._values(ports, columns, from_ns, until_ns))
+
+    async def jobs(self) -> list[Job]:
+        """The jobs that a scheduler reported at any time, each as it was last."""
+        return await self._read(self._jobs)
 
     async def close(self) -> None:
         """Stop all reads, and close the recordings that were opened here."""
@@ -328,6 +333,12 @@ class RecordedPast:
             found.append(values)
         empty = np.full((len(columns), len(ports), 0), np.nan, np.float32)
         return times_ns, np.stack(found, axis=-1) if found else empty
+
+    def _jobs(self) -> list[Job]:
+        reports = self._open().job_reports(self._until_ns or _LATEST)
+        jobs = {job.label: job for report in reports for job in report.jobs}
+        redactor = self._redactor
+        return [job if redactor is None else redactor.job(job) for job in jobs.values()]
 
     def _show(self, scene: Scene, timeline: Timeline) -> Scene:
         """A scene with the recorded worst moments of its findings, and the events before it.

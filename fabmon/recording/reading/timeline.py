@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import NodeStatus, Tick
@@ -266,6 +267,13 @@ class Timeline:
         """Bookmarks and changes of findings as they were reported at the time, by time."""
         notes = [note for each in self.files for note in each.notes(from_ns, until_ns)]
         return sorted(notes, key=lambda note: note.time_ns)
+
+    def job_reports(self, until_ns: int = LATEST_NS) -> Iterator[JobReport]:
+        """What schedulers reported up to a time, of each file by time."""
+        for file in self.files:
+            state = file.state(file.start_ns)
+            yield from [state.jobs] if state.jobs else []
+            yield from (each.jobs for each in file.events(0, until_ns) if each.jobs)
 
     def minutes(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> Iterator[Minute]:
         """The recorded highest and mean values of each minute."""

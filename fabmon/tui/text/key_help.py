@@ -141,9 +141,9 @@ _ABOUT = {
     "fluctuation": "How much the bandwidth varied, by job, rail, pair of switches and link: over "
     "the last minutes, the marked range, or the whole recording.",
     "jobs": "The jobs of Slurm on the watched nodes: where each runs, what it sends (over the "
-    "window of the header), its step time and communication share, its bus bandwidth, its busiest link and "
-    "its findings. enter filters the overview to a job; esc removes the filter. R asks NCCL's RAS "
-    "which of its ranks are late or dead, after a question: a query can crash a job.",
+    "window of the header), its step time and communication share, its bus bandwidth, its busiest "
+    "link and its findings. enter filters the overview to a job; esc removes the filter. R asks "
+    "NCCL's RAS which of its ranks are late or dead, after a question: a query can crash a job.",
     "node": "The ports of one node: traffic, errors and congestion, and facts.",
     "port": "One port: its traffic, every counter with its meaning, and facts.",
     "finding": "One finding: a picture, advice, the evidence and the affected ports.",

@@ -82,9 +82,9 @@ def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> Non
         return len(asked(recorded, "findings", **fields)["findings"])
 
     assert count(job="8801") == count(job="train") == count(job="anna") == 1
-    assert count(job="880") == 0
     assert count(node="leaf1") == count(cause="ecmp_collision") == 1
-    assert count(node="leaf") == count(cause="incast") == 0
+    assert count(node="leaf2") == count(cause="incast") == 0
+    assert count(job="8801", to="+10s") == 0
     assert count(to="+10s") == count(from_="-5s") == 0
 
 
@@ -218,7 +218,18 @@ def test_the_help_names_the_metrics_of_a_history() -> None:
         ("findings", {"from": "2030-01-01"}, "from 2030-01-01 is not in the recording: 2026-11-21"),
         ("history", {"port": "leaf1 up3", "to": "2001-01-01"}, "to 2001-01-01 is not in the rec"),
         ("links", {"at": "2001-01-01T00:00Z"}, "is not in the recording: 2026-11-21 14:06:40Z"),
-        ("links", {"ports": ["nosuch*"]}, "no port matches nosuch"),
+        ("links", {"ports": ["nosuch*"]}, "no port matches 'nosuch*': there are gpu001, gpu001/"),
+        ("links", {"ports": ["leaf1/*", "laef2"]}, "no port matches 'laef2': did you mean leaf2"),
+        ("findings", {"job": "880"}, "no job '880': did you mean 8801?"),
+        ("findings", {"job": "llama"}, "no job 'llama': there are job 8801 train (anna)"),
+        ("findings", {"job": "ana", "to": "+10s"}, "no job 'ana': did you mean anna?"),
+        ("findings", {"node": "leaf"}, "no node 'leaf': did you mean leaf"),
+        ("findings", {"node": "x"}, "no node 'x': there are gpu001, gpu002, "),
+        (
+            "findings",
+            {"cause": "ecmp_colision"},
+            "no cause 'ecmp_colision': did you mean ecmp_coll",
+        ),
         ("job", {}, "missing required field `job`"),
         ("job", {"job": "8802"}, "no job '8802' runs at that time; these run: job 8801 train"),
         ("history", {"port": "leaf1 up33"}, "no port 'leaf1 up33': did you mean leaf1 up3"),
