@@ -35,7 +35,7 @@ _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
     "style",
     type=click.Choice(_FORMATS),
     required=True,
-    help="csv and parquet: rates, a row per link and tick; jsonl: as fabmon --format jsonl,"
+    help="csv and parquet: rates, a row per port and tick; jsonl: as fabmon --format jsonl,"
     " including findings; openmetrics: the raw counters.",
 )
 @output_option("The file to create; - is standard output.  [default: -]")
@@ -46,7 +46,7 @@ _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
     "filters",
     multiple=True,
     metavar="FILTER",
-    help="Only these links; the syntax is that of the / key of the screen. May be repeated: a link"
+    help="Only these ports; the syntax is that of the / key of the screen. May be repeated: a port"
     " that matches any filter is exported.",
 )
 @redact_option
@@ -105,8 +105,14 @@ def export(
                 table.close()
         if path is not None:
             print_written(path, begin, end)
-        if not links.has_matched:
-            print(f"fabmon: no link matched --links {' --links '.join(filters)}", file=sys.stderr)
+        for text in links.unmatched:
+            complaint = f"--links {text}: no port matched"
+            if links.is_of_names(text):
+                near = links.near(text)
+                raise UsageError(
+                    f"{complaint}: did you mean {' or '.join(near)}?" if near else complaint
+                )
+            print(f"fabmon: {complaint}", file=sys.stderr)
     sys.exit(analysis_status(failed))
 
 

@@ -232,17 +232,17 @@ _CONSTANT = ("role", "group", "node", "port", "rail")
 class LinkSelection:
     """The ports of an export: those that match any of some filters, or all without filters.
 
-    `has_matched` says whether any port matched so far. Nodes that a `redactor` renamed are matched
-    by their original names.
+    `unmatched` are the filters that no port has matched so far. Nodes that a `redactor` renamed are
+    matched by their original names.
     """
 
     def __init__(self, filters: Sequence[str], redactor: Redactor | None = None) -> None:
         """Raises FilterError."""
         self._redactor = redactor
         self._original: tuple[Fabric, Fabric] | None = None
-        self._filters = [parse(text) for text in filters]
+        self._filters = {text: parse(text) for text in filters}
         self._index: Index | None = None
-        self.has_matched = not self._filters
+        self.unmatched = list(self._filters)
 
     def __bool__(self) -> bool:
         return bool(self._filters)
@@ -255,10 +255,30 @@ class LinkSelection:
             snapshot = self._with_original_names(snapshot, self._redactor)
         if self._index is None or self._index.fabric is not snapshot.fabric:
             self._index = index(snapshot.fabric)
-        masks = [match(terms, snapshot, self._index).ports for terms in self._filters]
-        mask: Mask = np.logical_or.reduce(masks)
-        self.has_matched = self.has_matched or bool(mask.any())
+        masks = {
+            text: match(terms, snapshot, self._index).ports for text, terms in self._filters.items()
+        }
+        self.unmatched = [text for text in self.unmatched if not masks[text].any()]
+        mask: Mask = np.logical_or.reduce(list(masks.values()))
         return mask
+
+    def is_of_names(self, text: str) -> bool:
+        """Whether a filter has no term that depends on what was measured: where such a filter
+        matches nothing, nothing has the name."""
+        return all(
+            term.operator in ("", ":") and term.field != "state" and not term.negated
+            for term in self._filters[text]
+        )
+
+    def near(self, text: str) -> list[str]:
+        """Names of nodes, groups and ports, as they are shown, that are similar to the words of a
+        filter."""
+        if self._index is None or self._redactor is not None:
+            return []
+        texts = (*self._index.node_texts, *self._index.port_texts)
+        names = list(dict.fromkeys(word for each in texts for word in each.split()))
+        values = [term.value for term in self._filters[text]]
+        return [each for value in values for each in difflib.get_close_matches(value, names, 2)]
 
     def _with_original_names(self, snapshot: Snapshot, redactor: Redactor) -> Snapshot:
         """A snapshot with the names that nodes and groups had before redaction."""
@@ -272,7 +292,7 @@ class LinkSelection:
 
     def check_constant(self) -> None:
         """Raise FilterError where the selected ports could change from tick to tick."""
-        for terms in self._filters:
+        for terms in self._filters.values():
             for term in terms:
                 if term.operator and term.field not in _CONSTANT:
                     raise FilterError(

@@ -143,10 +143,22 @@ def test_frames_that_arrive_together_keep_their_times(tmp_path: Path) -> None:
 
 
 def test_a_filter_without_match_is_reported(tmp_path: Path) -> None:
+    """A name that nothing has is an error, with similar names; that nothing was so busy is not."""
     write(tmp_path / "a.fabrec", eventful_ticks())
-    done = fabmon("export", str(tmp_path / "a.fabrec"), "--format", "openmetrics", "--links", "xy")
-    assert (done.returncode, done.stdout) == (0, "# EOF\n")
-    assert done.stderr == "fabmon: no link matched --links xy\n"
+
+    def exported_by(style: str, *filters: str) -> tuple[int, str]:
+        options = [word for each in filters for word in ("--links", each)]
+        done = fabmon("export", str(tmp_path / "a.fabrec"), "--format", style, *options)
+        return done.returncode, done.stderr
+
+    assert exported_by("openmetrics", "xy") == (2, "fabmon: --links xy: no port matched\n")
+    assert exported_by("csv", "node:gpu", "util>900") == (
+        0,
+        "fabmon: --links util>900: no port matched\n",
+    )
+    status, text = exported_by("csv", "node:gpu", "node:gup001")
+    assert status == 2
+    assert "--links node:gup001: no port matched: did you mean gpu" in text
 
 
 def expected_bps(pod7: Path, tmp_path: Path) -> float:
