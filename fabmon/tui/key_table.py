@@ -224,7 +224,7 @@ KEYS = (
         "save",
         "x",
         "x",
-        "save a picture of the screen, a CSV of the links, or part of the recording",
+        "save a picture of the screen, a CSV of the ports, or part of the recording",
         title="Save",
     ),
     Key(
@@ -306,7 +306,7 @@ KEYS = (
         "RAS",
     ),
     Key("choose('picture')", "p", "p", "picture of the screen, SVG", SAVE),
-    Key("choose('table')", "t", "t", "table of the links that match the filter, CSV", SAVE),
+    Key("choose('table')", "t", "t", "table of the ports that match the filter, CSV", SAVE),
     Key("choose('cut')", "c", "c", "recording of the marked range, else of the timeline", SAVE),
     Key("choose('')", "escape,x,q", "esc", "cancel", SAVE),
     Key("move('up')", "up,ctrl+k", "↑ ctrl+k", "up", JUMP),

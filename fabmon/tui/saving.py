@@ -1,4 +1,4 @@
-"""The files that `x` saves: a picture of the screen, a table of links, a part of the recording."""
+"""The files that `x` saves: a picture of the screen, a table of ports, a part of the recording."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def save_file(
         elif what == TABLE:
             matched = screen_state.matched(scene)
             mask = matched.ports if matched is not None else None
-            path = _unused(screen_state.run.title, "links", _time(snapshot.time_ns), "csv")
+            path = _unused(screen_state.run.title, "ports", _time(snapshot.time_ns), "csv")
             made = await asyncio.to_thread(csv_of, snapshot, mask)
             await asyncio.to_thread(write_new, path, made)
         else:

@@ -84,7 +84,7 @@ async def test_a_table_of_what_the_filter_leaves(here: Path) -> None:
         state = run.app.screen_state
         state.choices = state.choices.with_filter("gpu003")
         await run.press("x", "t")
-        assert "saved fabmon-pod7-links-" in await said(run)
+        assert "saved fabmon-pod7-ports-" in await said(run)
         snapshot = run.app.screen_state.scene.snapshot if run.app.screen_state.scene else None
     assert snapshot is not None
     with only(here).open(newline="") as file:
@@ -197,8 +197,8 @@ async def test_a_directory_that_takes_no_file_is_reported(here: Path) -> None:
 def test_a_title_may_hold_anything(here: Path) -> None:
     from fabmon.tui.saving import _unused
 
-    assert str(_unused("../../etc/pass wd;\x1b[2J", "links", "t", "csv")) == (
-        "fabmon-etc-pass-wd-2J-links-t.csv"
+    assert str(_unused("../../etc/pass wd;\x1b[2J", "ports", "t", "csv")) == (
+        "fabmon-etc-pass-wd-2J-ports-t.csv"
     )
 
 
