@@ -41,11 +41,10 @@ from fabmon.tui.text.draw_context import (
 )
 from fabmon.tui.text.fabric_total import FabricTotal, fabric_total, sending_rows
 from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matching
+from fabmon.tui.text.pages.findings import MOST_CLOSED
 from fabmon.tui.time.cursor import USUAL_S, TimeCursor
 from fabmon.tui.tips import Tips
 
-_MOST_SHOWN_CLOSED = 5
-"""Closed findings that are listed, at most."""
 _MOST_KEPT_CLOSED = 50
 """Closed findings that are kept: some of them may be open again."""
 _REMEMBERED_TICKS = 900
@@ -321,16 +320,18 @@ class ScreenState:
         return self._events.get(gather, self.live, self.shown, recorded)
 
     def closed(self, scene: Scene) -> list[Finding]:
-        """The last findings that closed before a scene and are not open in it, latest first."""
+        """The last findings that closed before a scene and are not open in it, latest first; with a
+        filter more of them, since it leaves some."""
         now_ns, recorded = scene.snapshot.time_ns, self.cursor.recorded
+        most = _MOST_KEPT_CLOSED if self.choices.terms else MOST_CLOSED
         notes = () if recorded is None else recorded.notes
-        noted = findings_closed_before(notes, scene.snapshot, _MOST_SHOWN_CLOSED)
+        noted = findings_closed_before(notes, scene.snapshot, most)
         every = [*noted, *self._closed.values()]
         ended = {each.key: each for each in every if (each.until_ns or now_ns) <= now_ns}
         for finding in scene.findings:
             ended.pop(finding.key, None)
         latest = sorted(ended.values(), key=lambda each: -(each.until_ns or 0))
-        return latest[:_MOST_SHOWN_CLOSED]
+        return latest[:most]
 
     def time_context(self) -> TimeContext:
         """Where in time the screen is."""

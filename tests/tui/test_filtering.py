@@ -230,6 +230,9 @@ async def test_the_filter_reaches_every_view() -> None:
         await run.press("4")
         assert "none in the filter" not in run.text
         assert "ECMP collision" not in "\n".join(run.lines[2:6])
+        state.choices = state.choices.with_filter("leaf1")
+        await run.press("1", "4")
+        assert "   1 finding does not match the filter" in run.text
 
 
 async def test_words_of_the_filter_choose_counters() -> None:

@@ -58,6 +58,8 @@ async def test_a_filter_chooses_what_is_looked_at() -> None:
                 await asyncio.sleep(0.01)
                 await run.settle()
         assert "gpu002 " in run.text
+        assert "Of the filter: 8 of 160 ports; esc clears it" in run.text
+        assert "fluctuation ── filter: gpu002" in run.lines[1]
 
 
 async def test_a_link_is_opened_from_its_line() -> None:

@@ -58,6 +58,24 @@ async def test_it_plays_to_the_end_and_stays_there(
             await run.looks_like(f"replay-end-{size[0]}x{size[1]}")
 
 
+async def test_what_a_filter_hides_of_closed_findings_and_events_is_counted(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    async with replaying(recording[0], size=(100, 30)) as run:
+        await at_end(run)
+        await run.press("4")
+        assert "ECMP collision" in run.text
+        events = sum("leaf1 up3" in each for each in run.lines[4:])
+        await run.press("slash", *"gpu003", "enter")
+        await run.shows("Closed, latest first  1 finding does not match the filter")
+        assert f"Events, latest first  {events - 1} events do not match the filter" in run.text
+        assert "ECMP collision" not in run.text
+        await run.press("escape", "slash", *"leaf1", "enter")
+        assert "do not match" not in run.text
+        assert "does not match" not in run.text
+        assert "ECMP collision" in run.text
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_it_is_unmistakable_that_it_was(
     recording: tuple[Path, list[Scene]], size: tuple[int, int]

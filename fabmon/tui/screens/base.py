@@ -349,7 +349,9 @@ class LineScreen(ViewScreen):
         self._draw_lines(self.waiting_lines(self.size.width - 1))
 
     def _draw_lines(self, lines: list[Line]) -> None:
-        parts = [*self.title_parts(), *self.selection_part(), *self.filter_part()]
+        # That a filter is on is said where there is no room for all.
+        path, *rest = self.title_parts()
+        parts = [path, *self.selection_part(), *self.filter_part(), *rest]
         self.put("#title", [self.title_rule(parts, self.size.width)])
         tone = self.palette
         self.query_one("#lines", LineView).show(lines, tone.text, tone.cursor, tone.strong)

@@ -119,12 +119,13 @@ class FluctuationScreen(LineScreen):
         return fluctuation.page(ctx, self._done[1])
 
     def title_parts(self) -> list[list[Span]]:
-        """The path, the range and length of the study, and the study in progress."""
+        """The path, the range and length of the study, what it lists, and the one in progress."""
         parts, tone = super().title_parts(), self.palette
         if self._done is None:
             return parts
         request, found = self._done
         parts += [[(text, tone.text)] for text in (request.range, *fluctuation.over(found))]
+        parts.append([("bandwidth by job, rail, pair and link", tone.text)])
         if self._request is not None and self._request.range != request.range:
             parts.insert(1, [(self._studying(), tone.accent)])
         return parts

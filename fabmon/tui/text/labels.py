@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,13 @@ def event_texts(events: Sequence[Event], fabric: Fabric) -> list[str]:
         else event.text
         for event, parts, name in zip(events, about, names, strict=True)
     ]
+
+
+def event_node(event: Event) -> str:
+    """The node that an event is of; some other word, or nothing, where it is of none."""
+    words = event.text.split(" ", 2)
+    subject = words[-1] if event.kind == "finding" and len(words) == 3 else words[0]
+    return "" if event.kind == "bookmark" else re.split("[/ :]", subject, maxsplit=1)[0]
 
 
 def _title_at(parts: Sequence[str], fabric: Fabric) -> str:

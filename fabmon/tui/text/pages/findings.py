@@ -11,7 +11,7 @@ import numpy as np
 from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.causes import brief_loss, loss_and_confidence, measured_loss, sentence
 from fabmon.analysis.finding import Finding, shown_moment, unseen_s
-from fabmon.analysis.scene import Scene
+from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import has_line_rates, unknown_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
@@ -26,6 +26,7 @@ from fabmon.tui.line import (
     FindingTarget,
     Line,
     PortTarget,
+    Span,
     fit,
     line,
     paragraph,
@@ -34,10 +35,12 @@ from fabmon.tui.line import (
 from fabmon.tui.text import iteration, labels
 from fabmon.tui.text.chart import thin_bar
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.finding_groups import FindingGroup
+from fabmon.tui.text.finding_groups import FindingGroup, matching
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import event_mark
 
+MOST_CLOSED = 5
+"""Closed findings that are listed, at most."""
 _MOST_EVENTS = 500
 _MOST_BAR = 40
 """Columns of a bar, at most."""
@@ -224,7 +227,7 @@ def _ended_lately(ctx: DrawContext) -> list[Line]:
     now_ns = ctx.snapshot.time_ns
     ended = [
         (finding, (now_ns - finding.until_ns) / SECOND_NS)
-        for finding in ctx.closed
+        for finding in matching(ctx.closed, ctx.matched)
         if finding.until_ns is not None and now_ns - finding.until_ns <= _LATELY_S * SECOND_NS
     ]
     if not ended:
@@ -293,13 +296,17 @@ def page(ctx: DrawContext) -> list[Line]:
     """The whole view: open findings in full, closed ones, iterations, then events, latest first."""
     palette = ctx.palette
     lines = [each for group in ctx.groups for each in entry(ctx, group, with_advice=True)]
+    hidden = len(ctx.scene.findings) - len(shown(ctx))
+    if lines and hidden:
+        lines.append(line((f"   {_hidden(hidden, 'finding')}", palette.dim)))
     lines = lines or _no_findings(ctx)
     lines += [*_recorded_differences(ctx), *_closed(ctx), *iteration.page(ctx)]
-    lines += [
-        line(("", palette.text)),
-        line((" Events, latest first", palette.strong), ("  enter: go to that time", palette.dim)),
-    ]
-    events = [each for each in ctx.events if each.time_ns <= ctx.snapshot.time_ns]
+    every = [each for each in ctx.events if each.time_ns <= ctx.snapshot.time_ns]
+    events = _matching_events(ctx, every)
+    head: list[Span] = [("  enter: go to that time", palette.dim)] if events else []
+    if len(events) < len(every):
+        head.append((f"  {_hidden(len(every) - len(events), 'event')}", palette.dim))
+    lines += [line(("", palette.text)), line((" Events, latest first", palette.strong), *head)]
     events = events[-_MOST_EVENTS:]
     texts = labels.event_texts(events, ctx.fabric)
     for event, text in zip(reversed(events), reversed(texts), strict=True):
@@ -313,9 +320,24 @@ def page(ctx: DrawContext) -> list[Line]:
                 target=EventTarget(event.time_ns, event.text),
             )
         )
-    if not events:
+    if not every:
         lines.append(line(("   No events yet", palette.dim)))
     return lines
+
+
+def _hidden(count: int, what: str) -> str:
+    """`3 findings do not match the filter`."""
+    return f"{plural(count, what)} {'does' if count == 1 else 'do'} not match the filter"
+
+
+def _matching_events(ctx: DrawContext, events: Sequence[Event]) -> Sequence[Event]:
+    """The events that a filter leaves: those of its nodes, and those that are of no node, such as
+    bookmarks."""
+    matched = ctx.matched
+    if matched is None:
+        return events
+    others = {*ctx.snapshot.statuses, *(each.name for each in ctx.fabric.nodes)} - matched.nodes
+    return [each for each in events if labels.event_node(each) not in others]
 
 
 def _closed(ctx: DrawContext) -> list[Line]:
@@ -323,8 +345,12 @@ def _closed(ctx: DrawContext) -> list[Line]:
     palette = ctx.palette
     if not ctx.closed:
         return []
-    lines = [line(("", palette.text)), line((" Closed, latest first", palette.strong))]
-    for finding in ctx.closed:
+    closed = matching(ctx.closed, ctx.matched)
+    hidden = len(ctx.closed) - len(closed)
+    rest = f"  {_hidden(hidden, 'finding')}" if hidden else ""
+    head = line((" Closed, latest first", palette.strong), (rest, palette.dim))
+    lines = [line(("", palette.text)), head]
+    for finding in closed[:MOST_CLOSED]:
         until_ns = finding.until_ns or ctx.snapshot.time_ns
         lasted = duration((until_ns - finding.since_ns) / SECOND_NS)
         when = f" {time_of_day(finding.since_ns)} to {time_of_day(until_ns)}, {lasted}"

@@ -27,6 +27,7 @@ from fabmon.fabric.wording import (
     percent,
     percent_change,
     percent_range,
+    plural,
     rate,
     rounded_percent,
 )
@@ -95,7 +96,7 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     named = names(ctx.scene)
     longest = max((len(_name(each, named)) for each in measured), default=8)
     name = min(max(longest, len(_TITLES[LINK])), max(20, ctx.width // 4))
-    lines = _steps(ctx, found)
+    lines = [*_selected(ctx), *_steps(ctx, found)]
     if not measured:
         lines.append(line(("   No communication seen", palette.dim)))
     else:
@@ -116,6 +117,15 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     for text in _notes(found):
         lines += paragraph(text, ctx.width, palette.dim, indent=1)
     return lines
+
+
+def _selected(ctx: DrawContext) -> list[Line]:
+    """How many ports a filter leaves; empty without one."""
+    if ctx.matched is None:
+        return []
+    left, every = int(ctx.matched.ports.sum()), sum(bool(p.node) for p in ctx.fabric.ports)
+    text = f"Of the filter: {left} of {plural(every, 'port')}; esc clears it"
+    return paragraph(text, ctx.width, ctx.palette.accent)
 
 
 def _legend(ctx: DrawContext) -> Line:
