@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import bisect
 import gc
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,13 +37,12 @@ from fabmon.scenes.pipeline import Pipeline
 from fabmon.scenes.recording_contents import Curve, PastError, RecordingContents
 from fabmon.scenes.scene_cache import SceneCache
 
-_SETTLE_S = 1.5
-"""How long the analysis of the minutes before a tick may take."""
+_SETTLE_READS = 15_000
+"""Nodes times ticks before a tick that are analysed: some 1.5 s. It is no measured time: what is
+shown of a moment would depend on how busy the machine is, and on how one got there."""
 
 _LEAST_TICKS = 60
 _LATEST = (1 << 63) - 1
-_FIRST_GUESS_S = 1e-4
-"""Assumed time per tick and node, until it has been measured."""
 
 T = TypeVar("T")
 
@@ -77,7 +75,6 @@ class RecordedPast:
         self._kept = SceneCache()
         self._begun_ns = self._position_ns = self._at_ns = 0
         self._requests = 0
-        self._tick_s: float | None = None
         self._read_to = -1
         self._findings = RecordedFindings()
         self._events: list[Event] = []
@@ -276,20 +273,17 @@ class RecordedPast:
         if not is_wanted():
             return None
         timeline = self._open()
-        tick_s = self._tick_s or _FIRST_GUESS_S * max(len(timeline.hosts), 1)
-        ticks = min(max(int(_SETTLE_S / tick_s), _LEAST_TICKS), RING_TICKS)
-        began_s = time.perf_counter()
+        ticks = min(max(_SETTLE_READS // max(len(timeline.hosts), 1), _LEAST_TICKS), RING_TICKS)
         from_ns = at_ns - int(ticks * timeline.interval_s * 1e9)
         self._begin(timeline, max(from_ns, timeline.start_ns))
-        count, scene = 0, None
+        scene = None
         while scene is None or scene.snapshot.time_ns < at_ns:
             if not is_wanted():
                 return None
             following = self._next()
             if following is None:
                 break
-            count, scene = count + 1, following
-        self._tick_s = (time.perf_counter() - began_s) / max(count, 1)
+            scene = following
         return None if scene is None else self._show(scene, timeline)
 
     def _step(self, at_ns: int, by: int) -> Scene | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,7 +104,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
                     speed=speed,
                     follow=options.follow,
                 )
-                running = _print_replay(session, timeline, feed, style)
+                running = _print_replay(session, timeline, feed, style, from_ns)
             code = event_loop.run(running)
         except KeyboardInterrupt:
             code = Exit.INTERRUPTED
@@ -136,13 +136,23 @@ def _start_and_end(
     return at_ns, until_ns, notes
 
 
-async def _print_replay(session: Session, timeline: Timeline, feed: ReplayFeed, style: str) -> Exit:
+async def _print_replay(
+    session: Session, timeline: Timeline, feed: ReplayFeed, style: str, from_ns: int | None
+) -> Exit:
     pipeline = session.recorded_pipeline(timeline)
     scenes = scenes_of(pipeline, redacted(feed, session.redactor))
-    async with aclosing(feed), aclosing(scenes):
+    async with aclosing(feed), aclosing(scenes), aclosing(_since(scenes, from_ns or 0)) as shown:
         if style == "jsonl":
-            return await print_lines(scenes, None)
+            return await print_lines(shown, None)
         return await print_last(scenes, style)
+
+
+async def _since(scenes: AsyncIterator[Scene], from_ns: int) -> AsyncGenerator[Scene, None]:
+    """The scenes from a time on: the ticks before it only hold the state at the start, as in an
+    export."""
+    async for scene in scenes:
+        if scene.snapshot.time_ns >= from_ns:
+            yield scene
 
 
 @contextmanager

@@ -181,3 +181,15 @@ def test_a_full_disk_is_reported(pod7: Path) -> None:
         )
     assert done.returncode == 1
     assert done.stderr == "fabmon: standard output: No space left on device\n"
+
+
+def test_a_replay_prints_the_ticks_that_an_export_of_the_same_time_does(pod7: Path) -> None:
+    """That before the first one, which holds the state at the start, is in neither."""
+    part = ("--from", "+20s", "--to", "+22s")
+    printed = {
+        command: fabmon(command, str(pod7), "--format", "jsonl", *part).stdout
+        for command in ("replay", "export")
+    }
+    assert printed["replay"] == printed["export"]
+    times = {json.loads(each)["time"] for each in printed["export"].splitlines()}
+    assert len(times) == 3

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Host
+from fabmon.fabric.tick import Tick
 from fabmon.history.history import History
 from fabmon.recording.format.records import Note, SessionRecord
 from fabmon.recording.reading.reader import Recording
@@ -15,6 +18,7 @@ from fabmon.recording.reading.recorded_findings import RecordedFindings
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.writer import Writer, resume
+from fabmon.scenes.pipeline import Pipeline
 from fabmon.scenes.recorded_past import RecordedPast
 from tests.builders import SECOND_NS, START_NS, frame, hello, port, tick, up
 from tests.tui.recordings import past_of, session
@@ -189,3 +193,27 @@ async def test_a_step_skips_time_that_was_not_recorded(tmp_path: Path) -> None:
     assert scene is not None
     assert scene.snapshot.time_ns == START_NS + 1000 * SECOND_NS
     await past.close()
+
+
+async def test_a_moment_is_analysed_from_the_same_tick_on_however_slow_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step times depend on how much was read before: on a busy machine, and after a jump back, it
+    was less."""
+    past = past_of(record(tmp_path / "a.fabrec", 0, range(200)))
+    read: list[list[int]] = []
+    accept, elapsed_s = Pipeline.accept, 0.0
+
+    def slow(self: Pipeline, each: Tick) -> Scene:
+        nonlocal elapsed_s
+        elapsed_s += 0.1
+        read[-1].append(each.time_ns)
+        return accept(self, each)
+
+    monkeypatch.setattr(Pipeline, "accept", slow)
+    monkeypatch.setattr("time.perf_counter", lambda: elapsed_s)
+    for second in (190, 150, 190):
+        read.append([])
+        await past.settle(START_NS + second * SECOND_NS)
+    await past.close()
+    assert read[0] == read[2]
