@@ -46,7 +46,7 @@ from fabmon.query.questions import (
     Question,
     StatusQuestion,
 )
-from fabmon.query.sources import KnownFinding, Source
+from fabmon.query.sources import KnownFinding, Source, known_finding
 from fabmon.recording.reading.time_parsing import KnownTimes, TimeError
 from fabmon.report.json_records import rounded_or_none
 
@@ -56,6 +56,9 @@ _MOST_ANALYSED = 128
 """Nodes of a recording of which the minutes before a time are analysed unasked."""
 _NOT_ANALYSED = (
     "step time is null, and traffic is that of one tick: `analyse` reads the minutes before too"
+)
+_OLDER = (
+    "the numbers of open findings are those that were recorded last, some seconds before the end"
 )
 _MOST_REASONS = 50
 _JOB_PARTS = 60
@@ -115,7 +118,7 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
     ]
     if not found:
         await check_names(source, question)
-    shown = found[: question.limit]
+    shown, older = await _as_of(source, found[: question.limit], to_ns, None)
     left_out = len(found) - len(shown)
     return FindingsAnswer(
         source=source.name,
@@ -124,7 +127,8 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
         findings=[known_finding_record(each, to_ns) for each in shown],
         left_out=left_out,
         notes=not_known
-        + _more(left_out, question.limit, "name a job, a node, a cause or a shorter time"),
+        + _more(left_out, question.limit, "name a job, a node, a cause or a shorter time")
+        + older,
     )
 
 
@@ -186,6 +190,7 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
         for each in await _between(source, from_ns, to_ns)
         if summary.job.label in each.finding.jobs or not nodes.isdisjoint(nodes_of(each))
     ]
+    shown, older = await _as_of(source, found[: question.limit], to_ns, question.analyse)
     rows = _rows_of(scene, summary)
     sent_bps, before_bps = await _sent(source, scene.snapshot, summary, from_ns, to_ns)
     left_out = max(0, len(found) - question.limit)
@@ -196,13 +201,14 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
         job=job_item(scene, summary),
         sent_bps=sent_bps,
         sent_before_bps=before_bps,
-        findings=[known_finding_record(each, to_ns) for each in found[: question.limit]],
+        findings=[known_finding_record(each, to_ns) for each in shown],
         links=conspicuous_links(scene, rows, question.limit),
         left_out=left_out,
         notes=not_known
         + _more(left_out, question.limit, "name a shorter time")
         + ([] if found else ["no finding affects the job or is on its nodes in this time"])
-        + unknown,
+        + unknown
+        + older,
     )
 
 
@@ -287,6 +293,26 @@ async def _between(source: Source, from_ns: int, to_ns: int) -> list[KnownFindin
         if each.finding.until_ns is None or each.finding.until_ns >= from_ns
     ]
     return sorted(found, key=lambda each: list_order(each.finding))
+
+
+async def _as_of(
+    source: Source, found: list[KnownFinding], to_ns: int, analyse: bool | None
+) -> tuple[list[KnownFinding], list[str]]:
+    """The findings with the numbers of a time, as a replay shows them, and what says so where they
+    are older: they are recorded only every few seconds. Those that ended by then are as recorded,
+    and so are those without their texts, which `redact` removes."""
+    is_open = [(each.finding.until_ns or to_ns + 1) > to_ns for each in found]
+    has_text = any(each.finding.text for each in found)
+    if source.is_live or not any(is_open) or not has_text:
+        return found, []
+    if not (analyse or (analyse is None and await source.nodes() <= _MOST_ANALYSED)):
+        return found, [_OLDER]
+    scene = await source.scene(to_ns, is_analysed=True)
+    now = {each.key: known_finding(each, scene.snapshot) for each in scene.findings}
+    return [
+        now.get(each.finding.key, each) if still else each
+        for each, still in zip(found, is_open, strict=True)
+    ], []
 
 
 def _more(left_out: int, limit: int, how: str) -> list[str]:

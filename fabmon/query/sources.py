@@ -71,6 +71,9 @@ class Source(Protocol):
     async def range_ns(self) -> tuple[int, int]:
         """The first and the last time that can be asked about."""
 
+    async def nodes(self) -> int:
+        """The number of nodes that are, or were, watched."""
+
     async def events_ns(self) -> list[int]:
         """The times of the numbered events (`event 3`)."""
 
@@ -110,7 +113,7 @@ class WatchSource:
         self._last = scene
         for change, finding in scene.changes:
             if change is Change.CLOSE:
-                self._closed.append(_known(finding, scene.snapshot))
+                self._closed.append(known_finding(finding, scene.snapshot))
 
     @property
     def name(self) -> str:
@@ -132,6 +135,10 @@ class WatchSource:
         """Since the watch was started."""
         return self._first_ns or self._scene.snapshot.time_ns, self._scene.snapshot.time_ns
 
+    async def nodes(self) -> int:
+        """Those of now."""
+        return len(self._scene.snapshot.statuses)
+
     async def events_ns(self) -> list[int]:
         """None: events are numbered in recordings."""
         return []
@@ -139,7 +146,7 @@ class WatchSource:
     async def findings(self, until_ns: int) -> list[KnownFinding]:
         """Those open now, and the last ones that closed."""
         scene = self._scene
-        now = [_known(finding, scene.snapshot) for finding in scene.findings]
+        now = [known_finding(finding, scene.snapshot) for finding in scene.findings]
         return [each for each in (*self._closed, *now) if each.finding.since_ns <= until_ns]
 
     async def jobs(self) -> Sequence[Job]:
@@ -200,6 +207,10 @@ class RecordedSource:
         """The times of the first and the last tick."""
         found = await self._look()
         return found.start_ns, found.until_ns
+
+    async def nodes(self) -> int:
+        """All that were watched at some time."""
+        return (await self._look()).nodes
 
     async def events_ns(self) -> list[int]:
         """The times of findings that opened, and of bookmarks."""
@@ -292,7 +303,8 @@ def _in_parts(
     return Series(from_ns, part_ns, highest, mean)
 
 
-def _known(finding: Finding, snapshot: Snapshot) -> KnownFinding:
+def known_finding(finding: Finding, snapshot: Snapshot) -> KnownFinding:
+    """A finding of a snapshot."""
     ports = snapshot.fabric.ports
     return KnownFinding(finding, tuple(ports[row].id for row in finding.rows if row < len(ports)))
 

@@ -20,6 +20,7 @@ from fabmon.session.errors import UsageError
 from fabmon.session.query_run import query
 from fabmon.session.session import Session
 from tests.goldens import check_golden
+from tests.tui.recordings import at, past_of
 from tests.unit.test_cli import fabmon
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -75,6 +76,31 @@ def test_a_finding_that_ended_in_the_range_has_its_end_though_it_was_known_later
         )
         links = asked(recorded, "links", at=to, ports=["leaf1/*"])["links"]
         assert any(each["findings"] for each in links) is not is_over
+
+
+async def test_an_open_finding_has_the_numbers_of_the_time_as_a_replay_shows_it(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are recorded every few seconds only."""
+    past, differ = past_of(recorded), 0
+    for second in range(26, 40, 2):
+        (noted, *_) = [
+            each.finding["text"]
+            for each in reversed((await past.look()).notes)
+            if each.kind == "finding" and each.time_ns <= at(second)
+        ]
+        scene = await past.settle(at(second))
+        assert scene is not None
+        (shown,) = scene.findings
+        question = question_of("findings", {"to": f"+{second}s"})
+        found: Any = await query(Session(load(None)), (recorded,), None, False, question)
+        assert [each.text for each in found.findings] == [shown.text]
+        differ += shown.text != noted
+    assert differ
+    monkeypatch.setattr("fabmon.query.answering._MOST_ANALYSED", 1)
+    found = await query(Session(load(None)), (recorded,), None, False, question)
+    assert "the numbers of open findings are those that were recorded last" in found.notes[0]
+    await past.close()
 
 
 def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> None:
