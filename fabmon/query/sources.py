@@ -17,7 +17,7 @@ from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.moved_times import moved
 from fabmon.fabric.snapshot import Floats, Snapshot
-from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.history.history import RING_TICKS
 from fabmon.query.questions import QueryError
 from fabmon.recording.format.records import Note
@@ -171,7 +171,11 @@ class WatchSource:
         row_of = {port.id: port.row for port in snapshot.fabric.ports}
         rows = [row_of[port] for port in ports if port in row_of]
         tick_ns = max(1, int(snapshot.interval_s * SECOND_NS))
-        from_ns = max(range_ns[0], snapshot.time_ns - RING_TICKS * tick_ns)
+        kept_ns = snapshot.time_ns - RING_TICKS * tick_ns
+        kept = f"the watch keeps rates of the last {duration(RING_TICKS * snapshot.interval_s)}"
+        if range_ns[1] < kept_ns:
+            raise QueryError(f"{kept}: ask for a part of that, or ask a recording")
+        from_ns = max(range_ns[0], kept_ns)
         skipped = max(0, (snapshot.time_ns - range_ns[1]) // tick_ns)
         ticks = int(max(1, min(RING_TICKS, (snapshot.time_ns - from_ns) // tick_ns)))
         windows = np.stack([snapshot.window(column, rows, ticks) for column in columns])
@@ -183,7 +187,8 @@ class WatchSource:
         ticks = padded.shape[-1]
         places = np.arange(ticks) // each
         begin_ns = end_ns - (ticks - 1) * tick_ns
-        return _in_parts(padded, places, ticks // each, begin_ns, each * tick_ns)
+        found = _in_parts(padded, places, ticks // each, begin_ns, each * tick_ns)
+        return found if range_ns[0] >= kept_ns else replace(found, note=kept)
 
 
 class RecordedSource:

@@ -306,15 +306,30 @@ class ScreenState:
         return Curve(from_ns, window[1], self.live.snapshot.worst(ticks))
 
     def events(self) -> tuple[Event, ...]:
-        """All known events by time, each once."""
+        """All known events by time, each once.
+
+        Where the wall clock was set back, those of the analysis moved with it, and those that were
+        recorded before did not: live, the time of an event is the moved one, in a recording that at
+        which it is found there.
+        """
         recorded = self.cursor.recorded
         notes = () if recorded is None else recorded.notes
         noted = self._recorded_events.get(lambda: note_events(notes), recorded)
 
         def gather() -> tuple[Event, ...]:
-            scenes = [scene for scene in (self.live, self.shown) if scene is not None]
-            every = [*noted, *(event for scene in scenes for event in scene.events)]
-            once = {(event.time_ns, event.text): event for event in every}
+            scenes = [scene for scene in (self.shown, self.live) if scene is not None]
+            found = {(each.seq, each.text): each for scene in scenes for each in scene.events}
+            # Ticks of another run may have the same numbers.
+            now_ns = max((scene.snapshot.time_ns for scene in scenes), default=0)
+            runs_ns = () if recorded is None else recorded.runs_ns
+            began_ns = max((each for each in runs_ns if each <= now_ns), default=0)
+            own = [each for each in noted if each.time_ns >= began_ns]
+            twice = found.keys() & {(each.seq, each.text) for each in own}
+            if self.live is None:
+                found = {key: each for key, each in found.items() if key not in twice}
+                twice = set()
+            kept = (e for e in noted if e.time_ns < began_ns or (e.seq, e.text) not in twice)
+            once = {(each.time_ns, each.text): each for each in (*kept, *found.values())}
             return tuple(once[key] for key in sorted(once))
 
         return self._events.get(gather, self.live, self.shown, recorded)

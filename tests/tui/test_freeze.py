@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fabmon.analysis.scene import Event, Scene
+from fabmon.recording.format.records import Note
+from fabmon.scenes.recording_contents import RecordingContents
 from tests.tui.running import running
 from tests.tui.scenes import START_NS
 from tests.tui.worlds import COLLISION
@@ -85,6 +87,37 @@ async def test_events_that_have_no_number_are_no_stops() -> None:
         await run.heads("PAUSED 14:07:13Z")
         await run.press("{")
         await run.says("no earlier event")
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_an_event_is_one_after_the_clock_was_set_back(is_live: bool) -> None:
+    """The analysis moves its events with the clock; those that were recorded stay at their time. An
+    event of an earlier run is another one."""
+    scene = with_measured_steps(60)
+    (opened, *_) = [each for each in scene.events if each.kind == "finding"]
+    noted = [
+        Note(
+            kind="finding",
+            time_ns=time_ns,
+            seq=opened.seq,
+            text="",
+            change="open",
+            finding=dict(zip(("cause", "subject"), opened.text.split(" ")[1:], strict=True)),
+        )
+        for time_ns in (START_NS - 10**12, opened.time_ns)
+    ]
+    moved = replace(opened, time_ns=opened.time_ns - 3 * 10**9)
+    async with running() as run:
+        state = run.app.screen_state
+        shown = replace(scene, events=(moved,))
+        state.live, state.shown = (shown, None) if is_live else (None, shown)
+        runs_ns = (START_NS - 2 * 10**12, START_NS)
+        state.cursor.recorded = RecordingContents(
+            START_NS, scene.snapshot.time_ns, (*noted,), runs_ns
+        )
+        times_ns = [each.time_ns for each in state.events()]
+        own_ns = moved.time_ns if is_live else opened.time_ns
+        assert times_ns == [noted[0].time_ns, own_ns]
 
 
 async def test_the_line_of_an_event_goes_with_its_time() -> None:

@@ -99,6 +99,19 @@ async def test_it_answers_of_now_and_of_what_it_has_in_memory(
             await ask_watch(path, JobQuestion(job="99"))
 
 
+async def test_of_a_time_before_what_it_has_in_memory_it_has_no_history(
+    source: WatchSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabmon.query.sources.RING_TICKS", 20)
+    port = HistoryQuestion(port="leaf1 up3")
+    found = await answer(source, msgspec.structs.replace(port, from_="-40s"))
+    assert isinstance(found, HistoryAnswer)
+    assert "the watch keeps rates of the last 20 s" in found.notes
+    assert len(found.times) <= 20
+    with pytest.raises(QueryError, match="the watch keeps rates of the last 20 s: ask for a part"):
+        await answer(source, msgspec.structs.replace(port, from_="-60s", to="-40s"))
+
+
 @pytest.mark.parametrize("seen_until_s", [30, 44])
 async def test_findings_are_known_after_the_clock_was_set_back(seen_until_s: int) -> None:
     """While one is open; when its traffic has ended, but it has not closed; and when it has."""
