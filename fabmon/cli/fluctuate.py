@@ -62,6 +62,7 @@ def fluctuate(
     Only samples in communication phases count. Several files, or a directory of them, are one
     timeline. Every sample is read: a day of 64 nodes takes about a minute. Times are as for replay.
     """
+    from fabmon.fabric.names import matches
     from fabmon.report.fluctuation import fluctuation_table, stepped_kinds
     from fabmon.session.printing import print_report
     from fabmon.session.replay_run import (
@@ -77,8 +78,12 @@ def fluctuate(
         study = study_range(
             session, timeline, begin, end, links=links, mine=ours, zone=parse_zone(tz)
         )
-    if links and not study.links:
-        raise UsageError(f"--links {' '.join(links)}: no rail and no switch port has such a name")
+    for pattern in links:
+        names = (
+            n for each in study.links for n in (each.name, each.node, *each.display_name.split())
+        )
+        if not any(matches(name, (pattern,)) for name in names):
+            raise UsageError(f"--links {pattern}: no rail and no switch port has such a name")
     with study_progress(files[0].name) as report:
         if style == "json":
             found = study.result(on_progress=report)

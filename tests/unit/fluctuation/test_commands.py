@@ -180,6 +180,7 @@ def test_help(command: str) -> None:
     [
         (["--tz", "Mars/Olympus"], "--tz Mars/Olympus: write a zone such as"),
         (["--links", "nosuch*"], r"--links nosuch\*: no rail and no switch port"),
+        (["--links", "gpu*", "--links", "gup2"], "--links gup2: no rail and no switch port"),
         (["--mine", "gpu[1-"], r"--mine gpu\[1-"),
         (["--from", "yesterday"], "--from yesterday: write a time such as"),
     ],
