@@ -26,7 +26,7 @@ from fabmon.report.model_table import Counters, ModelTick, model_table, model_ti
 from fabmon.session.config import load
 from tests.builders import START_NS, LeafSpine, new_pipeline
 from tests.unit.recording.builders import session, write
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon_here
 
 HOSTS = 4
 
@@ -295,14 +295,14 @@ def test_replay_prints_what_the_model_believes_at_a_time(tmp_path: Path) -> None
     for made in collision(40):
         writer.write(made)
     writer.close()
-    early, late = (fabmon("replay", str(path), "--model-at", at) for at in ("+2s", "04:40:30"))
+    early, late = (fabmon_here("replay", str(path), "--model-at", at) for at in ("+2s", "04:40:30"))
     assert early.returncode == late.returncode == 0, late.stderr
     assert late.stdout.startswith("2025-11-21 04:40:30Z  bottleneck model: 8 links")
     assert late.stdout.splitlines()[3].strip() == "leaf1 up1 to spine1"
     assert ": bottleneck for" in late.stdout
     assert ": bottleneck for" not in early.stdout
     assert "(gpu001 r0, gpu002 r0)" in late.stdout
-    redacted = fabmon("replay", str(path), "--model-at", "+30s", "--redact").stdout
+    redacted = fabmon_here("replay", str(path), "--model-at", "+30s", "--redact").stdout
     assert "gpu001" not in redacted
     assert ": bottleneck for" in redacted
 
@@ -319,6 +319,6 @@ def test_replay_prints_what_the_model_believes_at_a_time(tmp_path: Path) -> None
 def test_mistakes_are_explained(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
     path = tmp_path / "a.fabrec"
     write(path, collision(3))
-    done = fabmon("replay", str(path), *options)
+    done = fabmon_here("replay", str(path), *options)
     assert done.returncode == 2
     assert message in done.stderr

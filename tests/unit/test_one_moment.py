@@ -15,7 +15,7 @@ from fabmon.fabric.time_wording import date_time, time_of_day, utc
 from fabmon.fabric.wording import Unit, percent, rate
 from fabmon.tui.text.labels import port_state
 from tests.tui.recordings import Watching, replaying
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon, fabmon_here
 
 LINE_RATE_BPS = 400e9
 FULL_S = 40
@@ -23,12 +23,12 @@ FULL_S = 40
 
 
 def printed(*arguments: str) -> str:
-    run = fabmon(*arguments)
+    run = fabmon_here(*arguments)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
 
-async def test_a_time_that_one_output_prints_is_the_same_tick_for_all_others(
+def test_a_time_that_one_output_prints_is_the_same_tick_for_all_others(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "collision.fabrec"
@@ -80,7 +80,7 @@ async def test_all_views_show_one_value_of_a_link_over_the_window_of_the_header(
     path = tmp_path / "collision.fabrec"
     scene = Watching().record(path, FULL_S + 20)[FULL_S]
     second = time_of_day(scene.snapshot.time_ns)
-    exported = printed("export", str(path), "--to", second, "--format", "csv")
+    exported = fabmon("export", str(path), "--to", second, "--format", "csv").stdout
     sent = [
         float(row["tx_util_ratio"] or "nan")
         for row in csv.DictReader(io.StringIO(exported))
@@ -138,14 +138,17 @@ def test_a_finding_of_a_cut_begins_when_it_was_recorded_to_whoever_is_asked(
     for begin_s in (-3, 5):
         made.unlink(missing_ok=True)
         begin_ns = since_ns + begin_s * 10**9
-        done = fabmon("cut", str(whole), "--from", time_of_day(begin_ns)[:8], "-o", str(made))
+        done = fabmon_here("cut", str(whole), "--from", time_of_day(begin_ns)[:8], "-o", str(made))
         assert f"it begins two ticks before {date_time(begin_ns)}" in done.stderr
         (found,) = json.loads(printed("query", "findings", str(made)))["findings"]
         ((event,),) = (
             each["events"] for each in json.loads(printed("info", str(made), "--format", "json"))
         )
         text = printed("info", str(made))
-        lines = map(json.loads, printed("replay", str(made), "--format", "jsonl").splitlines())
+        lines = map(
+            json.loads,
+            printed("replay", str(made), "--speed", "max", "--format", "jsonl").splitlines(),
+        )
         replayed = [each for each in lines if each["type"] == "finding"]
         page = printed("report", str(made), "-o", "-")
         assert {found["since"], *(each["since"] for each in replayed)} == {exact}

@@ -227,9 +227,9 @@ def test_a_line_that_is_no_trace_is_refused() -> None:
 def test_a_mistake_is_named_before_anything_is_reached(
     arguments: list[str], complaint: str
 ) -> None:
-    status, said = fabmon_here("trace", *arguments)
-    assert status == 2
-    assert complaint in said
+    done = fabmon_here("trace", *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
 
 
 def test_a_host_that_cannot_be_reached_is_status_3_with_the_reason(tmp_path: Path) -> None:

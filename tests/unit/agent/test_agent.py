@@ -38,9 +38,9 @@ def root(tmp_path: Path) -> str:
 
 def refused(*arguments: str) -> str:
     """What `fabmon agent` says when it does not start."""
-    status, said = fabmon_here("agent", *arguments)
-    assert status == 2, said
-    return said
+    done = fabmon_here("agent", *arguments)
+    assert done.returncode == 2, done.stderr
+    return done.stderr
 
 
 def messages_of(stream: Any, count: int) -> list[Message]:

@@ -13,7 +13,7 @@ from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
 from tests.builders import START_NS, frame, hello, port, tick, up
 from tests.unit.export.test_rates import exported, lines_of
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon_here
 
 NAMES = ("gpu1", "gpu2")
 
@@ -51,14 +51,14 @@ def test_exports_and_replays_use_the_configured_cables(
     known = {"gpu1/eth0": "gpu2/eth0", "gpu2/eth0": "gpu1/eth0"}
     path = exported(recorded, tmp_path / "b.jsonl", "--config", config)
     assert peers(path.read_text()) == known
-    played = fabmon(
+    played = fabmon_here(
         "replay", str(recorded), "--format", "jsonl", "--speed", "max", "--config", config
     )
     assert peers(played.stdout) == known
     cables = tmp_path / "cables.csv"
     cables.write_text("gpu1,eth0,gpu2,eth0\n")
     given = ("--format", "jsonl", "--speed", "max", "--topology", str(cables))
-    assert peers(fabmon("replay", str(recorded), *given).stdout) == known
+    assert peers(fabmon_here("replay", str(recorded), *given).stdout) == known
 
 
 def test_configured_cables_are_redacted(recorded: Path, config: str, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_configured_cables_are_redacted(recorded: Path, config: str, tmp_path: P
 
 def test_a_cut_keeps_the_cables(recorded: Path, config: str, tmp_path: Path) -> None:
     cut = tmp_path / "cut.fabrec"
-    done = fabmon("cut", str(recorded), "-o", str(cut), "--config", config)
+    done = fabmon_here("cut", str(recorded), "-o", str(cut), "--config", config)
     assert done.returncode == 0, done.stderr
     with Recording(cut) as opened:
         topology = opened.topology()
@@ -93,4 +93,4 @@ def test_links_are_selected_by_original_names_when_redacted(
 
 @pytest.mark.parametrize("command", ["record", "replay", "report"])
 def test_commands_accept_a_topology(command: str) -> None:
-    assert "--topology" in fabmon(command, "--help").stdout
+    assert "--topology" in fabmon_here(command, "--help").stdout

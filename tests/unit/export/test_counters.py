@@ -21,7 +21,7 @@ from tests.requirements import need_command
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.feeds.prometheus_servers import Prometheus, VictoriaMetrics
 from tests.unit.recording.builders import eventful_ticks, write
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon_here
 
 SAMPLE = re.compile(r"(\w+)(\{.*\}) (\S+) (\d+\.\d{3})")
 QUERY = 'rate(fabmon_phy_tx_bytes_total{instance="leaf1",port="swp37"}[10s])*8'
@@ -148,7 +148,7 @@ def test_a_filter_without_match_is_reported(tmp_path: Path) -> None:
 
     def exported_by(style: str, *filters: str) -> tuple[int, str]:
         options = [word for each in filters for word in ("--links", each)]
-        done = fabmon("export", str(tmp_path / "a.fabrec"), "--format", style, *options)
+        done = fabmon_here("export", str(tmp_path / "a.fabrec"), "--format", style, *options)
         return done.returncode, done.stderr
 
     assert exported_by("openmetrics", "xy") == (2, "fabmon: --links xy: no port matched\n")

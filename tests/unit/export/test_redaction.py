@@ -37,7 +37,7 @@ from tests.builders import SECOND_NS, START_NS, frame, hello, neighbour, port, t
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.export.test_report import reported
 from tests.unit.feeds.wire_lines import frame_line, hello_line
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon, fabmon_here
 
 SECRETS = (
     *("aurora", "acme", "alice", "vega", "lustre-oss", "login7", "rack12", "project-x"),
@@ -222,7 +222,7 @@ def test_reports_have_no_names(named: Path, tmp_path: Path) -> None:
 
 def test_cuts_have_no_names(named: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.fabrec"
-    done = fabmon("cut", str(named), "--from", "+1s", "--redact", "-o", str(cut))
+    done = fabmon_here("cut", str(named), "--from", "+1s", "--redact", "-o", str(cut))
     assert done.returncode == 0, done.stderr
     assert leaks(plain(cut)) == []
     with Recording(cut) as opened:
@@ -240,7 +240,7 @@ def test_cuts_have_no_names(named: Path, tmp_path: Path) -> None:
 
 def test_earlier_findings_are_shown_beside_those_of_today(named: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.fabrec"
-    done = fabmon("cut", str(named), "--from", "+3s", "--redact", "-o", str(cut))
+    done = fabmon_here("cut", str(named), "--from", "+3s", "--redact", "-o", str(cut))
     assert done.returncode == 0, done.stderr
     with Recording(cut) as opened:
         early = [note for note in opened.notes() if note.time_ns == START_NS + 3 * SECOND_NS]
@@ -272,7 +272,7 @@ async def test_the_screen_redacts_earlier_findings(named: Path) -> None:
 
 
 def test_a_replay_shows_no_names(named: Path) -> None:
-    done = fabmon("replay", str(named), "--redact", "--format", "table")
+    done = fabmon_here("replay", str(named), "--redact", "--format", "table")
     assert leaks(done.stdout.encode()) == []
     assert "host-2" in done.stdout
 

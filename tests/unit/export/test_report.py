@@ -34,11 +34,11 @@ from tests.tui.scenes import lost
 from tests.tui.worlds import HEALTHY
 from tests.unit.export.test_rates import exported, lines_of
 from tests.unit.recording.builders import quiet_ticks, write
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon_here
 
 
 def reported(recording: Path, to: Path, *options: str) -> str:
-    done = fabmon("report", str(recording), "-o", str(to), *options, timeout_s=240)
+    done = fabmon_here("report", str(recording), "-o", str(to), *options)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"fabmon: wrote {to}: [\d.]+ [kM]?B, .+Z to .+Z \(.+\)\n", done.stderr)
     return to.read_text("utf-8")
@@ -57,7 +57,7 @@ def test_only_its_owner_may_read_it(page: Path) -> None:
 
 def test_a_dash_is_standard_output(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", quiet_ticks(10))
-    done = fabmon("report", str(tmp_path / "a.fabrec"), "-o", "-", timeout_s=240)
+    done = fabmon_here("report", str(tmp_path / "a.fabrec"), "-o", "-")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == reported(tmp_path / "a.fabrec", tmp_path / "a.html")
 
@@ -187,7 +187,7 @@ def test_fluctuation_of_a_part_has_the_numbers_of_fabmon_fluctuate(
     cells = _rows(html)
     found = 0
     for by in ("job", "rail", "pair", "link"):
-        done = fabmon("fluctuate", str(pod7), "--by", by, *options, timeout_s=240)
+        done = fabmon_here("fluctuate", str(pod7), "--by", by, *options)
         head, _, *lines = done.stdout.splitlines()
         assert head in words(html)
         columns = re.split(r"\s{2,}", lines[0])[:-1]  # The last is the strip, here a curve.
@@ -309,7 +309,7 @@ def test_losses_are_reported(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[block.offset + 100] ^= 1
     path.write_bytes(data)
-    done = fabmon("report", str(path), "-o", str(tmp_path / "a.html"))
+    done = fabmon_here("report", str(path), "-o", str(tmp_path / "a.html"))
     assert done.returncode == 0
     assert "are lost" in done.stderr
     text = re.sub(r"\s+", " ", words((tmp_path / "a.html").read_text()))

@@ -21,7 +21,7 @@ from fabmon.session.query_run import query
 from fabmon.session.session import Session
 from tests.goldens import check_golden
 from tests.tui.recordings import at, past_of
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon_here
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -39,7 +39,7 @@ def asked(recording: Path, name: str, redact: bool = False, **fields: Any) -> di
 
 def test_the_schema_that_is_committed_is_that_of_the_code() -> None:
     check_golden(DOCS / "query.schema.json", schema().decode())
-    assert json.loads(fabmon("query", "--schema").stdout) == json.loads(schema())
+    assert json.loads(fabmon_here("query", "--schema").stdout) == json.loads(schema())
 
 
 def test_status_says_what_there_is_to_ask_about(recorded: Path) -> None:
@@ -284,13 +284,13 @@ def test_names_are_replaced_on_request(recorded: Path) -> None:
 
 def test_the_program_prints_the_answer_and_changes_nothing(recorded: Path) -> None:
     before = recorded.read_bytes(), sorted(recorded.parent.iterdir())
-    done = fabmon("query", "job", str(recorded), "--job", "8801", "--from", "14:07")
+    done = fabmon_here("query", "job", str(recorded), "--job", "8801", "--from", "14:07")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["from"] == "2026-11-21T14:07:00Z"
     assert (recorded.read_bytes(), sorted(recorded.parent.iterdir())) == before
-    wrong = fabmon("query", "links", str(recorded), "--by", "colour")
+    wrong = fabmon_here("query", "links", str(recorded), "--by", "colour")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert fabmon("query").stderr.startswith("fabmon: ask something: status, findings, links")
+    assert fabmon_here("query").stderr.startswith("fabmon: ask something: status, findings, links")
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_the_program_prints_the_answer_and_changes_nothing(recorded: Path) -> No
     ],
 )
 def test_the_program_names_the_option_that_is_wrong(words: list[str], complaint: str) -> None:
-    done = fabmon("query", *words)
+    done = fabmon_here("query", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
 

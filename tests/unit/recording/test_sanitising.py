@@ -15,7 +15,7 @@ from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
 from tests.builders import START_NS, LeafSpine
 from tests.unit.recording.builders import quiet_ticks, session
-from tests.unit.test_cli import fabmon
+from tests.unit.test_cli import fabmon_here
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp"
 TOLD = "?]0;owned??[2J?31m?gnp"
@@ -40,7 +40,7 @@ def test_no_escape_sequence_of_a_recording_reaches_the_terminal(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     name, *options = command
-    done = fabmon(name, str(hostile(tmp_path / "a.fabrec")), *options)
+    done = fabmon_here(name, str(hostile(tmp_path / "a.fabrec")), *options)
     assert all(char.isprintable() for char in (done.stdout + done.stderr).replace("\n", ""))
     assert (TOLD in done.stdout) == (name != "verify")
 
@@ -85,7 +85,7 @@ def test_an_impossible_interval_is_a_loss_with_its_offset(
     # hello is harmless.
     assert len(texts) == (2 if interval_s == 1e-300 else 4)
     assert all("interval_s" in each for each in texts)
-    done = fabmon("replay", str(path), "--format", "table")
+    done = fabmon_here("replay", str(path), "--format", "table")
     assert "Traceback" not in done.stderr
     assert "unexpected error" not in done.stderr
     assert "bytes 0 to" in done.stderr
