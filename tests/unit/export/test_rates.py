@@ -185,7 +185,7 @@ def test_a_replay_prints_the_ticks_that_an_export_of_the_same_time_does(pod7: Pa
     """That before the first one, which holds the state at the start, is in neither."""
     part = ("--from", "+20s", "--to", "+22s")
     printed = {
-        command: fabmon(command, str(pod7), "--format", "jsonl", *part).stdout
+        command: fabmon_here(command, str(pod7), "--format", "jsonl", *part).stdout
         for command in ("replay", "export")
     }
     assert printed["replay"] == printed["export"]
