@@ -67,6 +67,8 @@ def server_tls_context(
         raise AgentError(f"TLS takes a certificate and its key: {missing} is missing")
     for file in (certificate, key):
         try:
+            if file.exists() and not file.is_file():  # TLS reads it twice: not a pipe.
+                raise AgentError(f"{file}: not a file")
             file.open("rb").close()
         except OSError as error:
             raise AgentError(f"{file}: {file_error(error)}") from None

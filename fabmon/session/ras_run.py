@@ -16,6 +16,7 @@ from fabmon.analysis.nccl_ras.text_status import parse_status
 from fabmon.analysis.nccl_ras.versions import Version, library_version, parse_version, refusal
 from fabmon.analysis.nccl_ras.wire_state import WireState, wire_state
 from fabmon.fabric.hosts.hosts_file import HostsFileError, read
+from fabmon.fabric.input_files import read_input
 from fabmon.fabric.model import UPLINK, Fabric, Host
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
@@ -151,14 +152,9 @@ def _read_hosts(path: Path | None) -> list[Host]:
 
 def _read_answer(path: Path) -> JobStatus:
     try:
-        with path.open("rb") as stream:
-            content = stream.read(_MOST_BYTES + 1)
+        return parse_status(read_input(path, _MOST_BYTES))
     except OSError as error:
         raise UsageError(f"{path}: {file_error(error)}") from None
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"{path}: more than {_MOST_BYTES >> 20} MiB: this is no answer of RAS")
-    try:
-        return parse_status(content)
     except RasError as error:
         raise UsageError(f"{path}: {error}") from None
 

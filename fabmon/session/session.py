@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext
 from dataclasses import dataclass
@@ -140,8 +141,9 @@ class Session(SceneBuilder):
 
 def _check_readable(path: Path, what: str) -> None:
     try:
-        # It is read once for each node: not a pipe.
-        if path.is_fifo() or path.stat().st_size > _MOST_SSH_CONFIG_BYTES:
+        # It is read once for each node: not a pipe, and no device but /dev/null.
+        is_small = path.is_file() and path.stat().st_size <= _MOST_SSH_CONFIG_BYTES
+        if path.exists() and not is_small and not path.samefile(os.devnull):
             raise UsageError(f"{what} {path}: not a file of at most 16 MiB")
         path.open("rb").close()
     except OSError as error:

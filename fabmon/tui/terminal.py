@@ -26,7 +26,7 @@ from textual._time import get_time
 from textual._xterm_parser import BRACKETED_PASTE_END, XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Key, Paste
+from textual.events import Key, MouseEvent, Paste
 from textual.message import Message
 from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as WidgetTheme
@@ -210,20 +210,24 @@ class InputDecoder:
 def typed_or_pasted(events: Sequence[Message]) -> Iterator[Message]:
     """The events of one read; more keys in a row than anybody types are the text that was pasted.
 
-    A terminal without bracketed paste sends it as keys, each of which would be handled.
+    A terminal without bracketed paste sends it as keys, each of which would be handled. Of reports
+    of the mouse the last ones count: the keys behind thousands would not be heard for seconds.
     """
-    for is_text, group in groupby(events, _is_text):
+    for kind, group in groupby(events, _kind):
         run = list(group)
         keys = [each for each in run if isinstance(each, Key)]
         changes = sum(one.key != other.key for one, other in pairwise(keys))
-        if is_text and changes >= _MOST_TYPED:
+        if kind is Key and changes >= _MOST_TYPED:
             yield Paste("".join(key.character or "" for key in keys))
         else:
-            yield from run
+            yield from run[-_MOST_TYPED:] if kind is MouseEvent else run
 
 
-def _is_text(event: Message) -> bool:
-    return isinstance(event, Key) and event.character is not None
+def _kind(event: Message) -> type[Message] | None:
+    """Key for a key that is text, MouseEvent for a report of the mouse."""
+    if isinstance(event, Key) and event.character is not None:
+        return Key
+    return MouseEvent if isinstance(event, MouseEvent) else None
 
 
 class KeyParser(XTermParser):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from textual.events import Key, Paste
 from textual.message import Message
 
-from fabmon.tui.terminal import InputDecoder, KeyParser, typed_or_pasted
+from fabmon.tui.terminal import _MOST_TYPED, InputDecoder, KeyParser, typed_or_pasted
 
 
 def _decoded(*chunks: bytes) -> str:
@@ -111,6 +111,11 @@ def test_more_keys_than_anybody_types_at_once_are_pasted_text() -> None:
     assert _events(b"leaf1 up5 " * 500) == ["Paste"]
     assert _events(b"j" * 500) == ["j"] * 500, "a key that is held"
     assert _events(b"/leaf1\r") == ["slash", *"leaf1", "enter"]
+
+
+def test_behind_thousands_of_clicks_a_key_is_heard_at_once() -> None:
+    found = _events(b"\x1b[<0;9;9M\x1b[<0;9;9m" * 3000 + b"q")
+    assert (len(found), found[-1]) == (_MOST_TYPED + 1, "q")
 
 
 @pytest.mark.parametrize("cut", range(1, 18))

@@ -49,6 +49,25 @@ def test_a_full_disk_under_standard_output_is_one_line_and_status_1(command: str
 
 
 @pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("record -o {} --duration 2s", "not a file: a recording is also read, and extended"),
+        ("ras {}", "neither the text nor the JSON of a RAS status"),
+        ("agent --listen 127.0.0.1:0 --tls-cert {} --tls-key {}", "not a file"),
+        ("--ssh-config {} --once", "not a file of at most 16 MiB"),
+    ],
+)
+def test_a_pipe_where_a_file_is_expected_is_said_and_not_waited_for(
+    command: str, text: str, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    status, said = run(command.replace("{}", str(pipe)))
+    assert (status, said.count("\n")) == (Exit.USAGE, 1)
+    assert f"{pipe}: {text}" in said
+
+
+@pytest.mark.parametrize(
     "command",
     [
         "record -o {}/x.fabrec --duration 2s",

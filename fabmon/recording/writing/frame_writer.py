@@ -7,8 +7,10 @@ killed at any moment holds every tick at least once.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +53,11 @@ class FrameWriter:
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else os.O_NOFOLLOW)
         self._fd = os.open(path, flags, 0o600)
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.close(self._fd)
+            raise OSError(
+                errno.EINVAL, "not a file: a recording is also read, and extended", str(path)
+            )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

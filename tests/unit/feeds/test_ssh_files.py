@@ -47,15 +47,18 @@ def test_known_hosts_that_is_a_pipe_has_no_keys(tmp_path: Path) -> None:
     assert not entries.match("gpu1", "", None)[0]
 
 
-@pytest.mark.parametrize("kind", ["pipe", "large"])
+@pytest.mark.parametrize("kind", ["pipe", "large", "endless"])
 def test_an_ssh_config_that_is_no_small_file_is_refused(tmp_path: Path, kind: str) -> None:
     config = tmp_path / "config"
     if kind == "pipe":
         os.mkfifo(config)
+    elif kind == "endless":
+        config.symlink_to("/dev/zero")
     else:
         config.touch()
         os.truncate(config, 1 << 40)
     settings = tmp_path / "fabmon.toml"
     settings.touch()
+    Session.load(settings, (), Path(os.devnull))  # As in ssh: no configuration.
     with pytest.raises(UsageError, match="not a file of at most 16 MiB"):
         Session.load(settings, (), config)
