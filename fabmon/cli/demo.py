@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from fabmon.cli.hint_options import hint_options
 from fabmon.cli.options import (
     FILE,
     check_style,
     color_option,
     config_option,
     duration_option,
+    model_option,
     once_option,
     picture_option,
     record_option,
@@ -55,7 +55,7 @@ from fabmon.session.errors import UsageError
 @theme_option
 @picture_option
 @record_option
-@hint_options
+@model_option
 def demo(
     topology: str | None,
     hosts: int | None,

@@ -1,9 +1,8 @@
-"""The options that describe the training job, as `fabmon`, `demo` and `need` have them."""
+"""The options of `need` that describe the training job."""
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,6 @@ from fabmon.session.errors import UsageError
 if TYPE_CHECKING:
     from fabmon.analysis.iteration.model_arithmetic import JobHints
 
-_COUNT = re.compile(r"([0-9.]+(?:e[0-9]+)?)([MBT]?)", re.IGNORECASE)
-_SCALES = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
-_MAX_PARAMS = 1e15
-_MAX_TFLOPS = 1e6
-
 
 class _Params(click.ParamType[float]):
     """A number of model parameters, such as `70e9` or `70B`."""
@@ -28,14 +22,12 @@ class _Params(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        match = _COUNT.fullmatch(str(value))
+        from fabmon.analysis.iteration.model_table import number_of_params
+
         try:
-            count = float(match[1]) * _SCALES[match[2].upper()] if match else 0.0
-        except ValueError:
-            count = 0.0
-        if not 0 < count <= _MAX_PARAMS:
-            self.fail(f"{value!r}: write a number of parameters, as in 70e9 or 70B", param, ctx)
-        return count
+            return number_of_params(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class _Peak(click.ParamType[float]):
@@ -46,32 +38,21 @@ class _Peak(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from fabmon.analysis.iteration.model_arithmetic import PEAK_TFLOPS
+        from fabmon.analysis.iteration.model_table import peak_tflops
 
-        text = str(value).upper()
         try:
-            peak = PEAK_TFLOPS[text] if text in PEAK_TFLOPS else float(text)
-        except ValueError:
-            peak = 0.0
-        if not 0 < peak <= _MAX_TFLOPS:
-            names = ", ".join(PEAK_TFLOPS)
-            self.fail(f"{value!r}: write a number, as in 989, or one of {names}", param, ctx)
-        return peak
+            return peak_tflops(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
-
-_SHARDS_PARAMETERS = 3
-"""The ZeRO stage that shards parameters too."""
 
 _RANKS = click.IntRange(min=1, max=1_000_000)
 _HINT_OPTIONS = (
     click.option(
-        "--model-params",
         "--params",
-        "model_params",
         type=_Params(),
         metavar="N",
-        help="Model parameters of the training job (70e9 or 70B), to compare its traffic with the"
-        " expected traffic.",
+        help="Model parameters of the training job (70e9 or 70B).",
     ),
     click.option(
         "--dtype",
@@ -109,7 +90,7 @@ _HINT_OPTIONS = (
     ),
 )
 _HINT_NAMES = (
-    *("model_params", "dtype", "dp", "tp", "pp", "gpus_per_node", "fsdp", "zero", "sharp"),
+    *("params", "dtype", "dp", "tp", "pp", "gpus_per_node", "fsdp", "zero", "sharp"),
     *("seq_len", "global_batch", "peak_tflops"),
 )
 
@@ -129,30 +110,9 @@ def hint_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _hints(given: dict[str, Any]) -> JobHints | None:
     """What the user said of the job; None if nothing. Raises UsageError if a part is missing."""
-    said = {name: value for name, value in given.items() if value}
-    if said.pop("zero", 0) == _SHARDS_PARAMETERS:
-        said["fsdp"] = True
-    params = said.pop("model_params", None)
-    if params is None:
-        for name in said:
-            option = name.replace("_", "-")
-            raise UsageError(f"--{option} describes a model: add --model-params")
-        return None
-    if "dp" not in said:
-        raise UsageError("--model-params needs --dp, the number of ranks that exchange gradients")
-    if "fsdp" in said and "sharp" in said:
-        raise UsageError("--sharp is for all-reduces, which --fsdp does not use: remove one")
-    if ("seq_len" in said) != ("global_batch" in said):
-        raise UsageError("--seq-len and --global-batch are needed together")
-    if "peak_tflops" in said and "seq_len" not in said:
-        raise UsageError("--peak-tflops needs --seq-len and --global-batch")
-    from fabmon.analysis.iteration.model_arithmetic import JobHints
+    from fabmon.analysis.iteration.model_table import ModelError, ModelTable, job_hints
 
-    hints = JobHints(params=params, **said)
-    tp, node = hints.tp, min(hints.gpus_per_node, hints.gpus)
-    if node % tp and tp % node:
-        raise UsageError(
-            f"--tp {tp}: nodes of {node} GPUs do not hold whole groups of {tp} ranks: write a --tp"
-            f" that divides {node} or is a multiple of it, or another --gpus-per-node"
-        )
-    return hints
+    try:
+        return job_hints(ModelTable(**given), lambda key: f"--{key.replace('_', '-')}")
+    except ModelError as error:
+        raise UsageError(str(error)) from None

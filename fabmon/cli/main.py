@@ -12,7 +12,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from fabmon import __version__
-from fabmon.cli.hint_options import hint_options
 from fabmon.cli.options import (
     check_feeds,
     check_style,
@@ -25,6 +24,7 @@ from fabmon.cli.options import (
     interval_option,
     job_options,
     match_option,
+    model_option,
     once_option,
     picture_option,
     prometheus_option,
@@ -40,7 +40,9 @@ from fabmon.cli.options import (
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
 from fabmon.session.process_end import leave, open_closed_streams
 
-_EPILOG = """\b
+_EPILOG = """Also: --color, --theme, --match, --prometheus-token-file (man fabmon, fabmon.toml).
+
+\b
 Exit status:
   0      success; with --once, every node answered; record, watch, agent: also ctrl+c, SIGTERM
   1      fabmon, or a detector, failed
@@ -79,6 +81,15 @@ _COMMANDS: dict[str, tuple[str, str]] = {
 """Name -> `module:command` in fabmon.cli, and what it does in a line."""
 
 
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "Nodes": ("hosts", "nodesets", "job", "user", "partition", "topologies", "ssh_config"),
+    "Other sources": ("prometheus", "sflow", "nccl_inspector", "model"),
+    "Output": ("record", "style", "once", "duration_s", "picture", "redact"),
+    "Options": ("interval_s", "config", "version", "_click_default_help"),
+}
+"""The options in the help. The others are in fabmon.toml and in the manual, and work here too."""
+
+
 class Commands(click.Group):
     """The commands by name; none is imported for `fabmon --help`, which therefore starts fast."""
 
@@ -115,6 +126,14 @@ class Commands(click.Group):
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options in the help, in groups, then the commands."""
+        records = {each.name: each.get_help_record(ctx) for each in ctx.command.get_params(ctx)}
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([found for name in names if (found := records[name])])
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""
         with formatter.section("Commands"):
@@ -146,7 +165,7 @@ class Commands(click.Group):
 @color_option
 @theme_option
 @picture_option
-@hint_options
+@model_option
 @record_option
 @redact_option
 @click.version_option(__version__, prog_name="fabmon")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,7 @@ def _recorded(files: Sequence[Path], hints: JobHints, config: Path | None) -> Jo
     from fabmon.session.replay_run import PlayedRange, open_recordings
     from fabmon.session.session import Session
 
-    session = Session.load(config, hints=hints)
+    session = replace(Session.load(config), hints=hints)
     with open_recordings(files) as timeline:
         begin = max(timeline.start_ns, timeline.until_ns - int(_STUDIED_S * 1e9))
         played = PlayedRange(session, timeline, begin, timeline.until_ns, "measuring")

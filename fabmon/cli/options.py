@@ -113,6 +113,12 @@ prometheus_option = click.option(
     metavar="URL",
     help="Read from Prometheus, or a compatible server, instead of from the nodes.",
 )
+model_option = click.option(
+    "--model",
+    type=FILE,
+    help="TOML file on the model that is trained, with keys as in [model] of fabmon.toml: its"
+    " expected traffic is compared with what is measured.",
+)
 match_option = click.option(
     "--match",
     "matches",

@@ -18,6 +18,7 @@ from fabmon.alerts.errors import SettingError
 from fabmon.alerts.settings import AlertsConfig
 from fabmon.alerts.settings import check as check_alerts
 from fabmon.analysis.causes import CAUSES, Thresholds
+from fabmon.analysis.iteration.model_table import ModelError, ModelTable, job_hints
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.input_files import read_input
 from fabmon.fabric.roles.rules import MANAGEMENT_PORTS, RoleRules, overrides
@@ -109,6 +110,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobs: JobsConfig = JobsConfig()
     screen: ScreenConfig = ScreenConfig()
     keys: dict[str, KeyNames] = {}
+    model: ModelTable = ModelTable()
 
     @property
     def role_rules(self) -> RoleRules:
@@ -116,26 +118,36 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return RoleRules(self.management_ports, overrides(self.roles))
 
 
-def load(path: Path | None) -> Config:
-    """The configuration of `path`; without one that of the user's file, if it exists.
+def load(path: Path | None, model: Path | None = None) -> Config:
+    """The configuration of `path`; without one that of the user's file, if it exists. A file
+    `model` has the keys of the table [model], in its place.
 
     Raises UsageError with the file, the line, the key and the most similar known key.
     """
     file = read_file(path)
     defaults = {"thresholds": _toml(_read(_thresholds_file()), _thresholds_file())}
-    return _convert(_merged(defaults, file.values), file)
+    config = _convert(_merged(defaults, file.values), file)
+    if model is None:
+        return config
+    own = msgspec.structs.replace(read_file(model), table="model")
+    table = _convert({**defaults, "model": own.values}, own).model
+    return msgspec.structs.replace(config, model=table)
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
-    """A configuration file: its text, and its values as TOML has them; empty without a file."""
+    """A configuration file: its text, and its values as TOML has them; empty without a file.
+
+    `table` is the one whose keys it has, empty for all tables.
+    """
 
     path: Path
     text: str = ""
     values: dict[str, Any] = {}
+    table: str = ""
 
     def place(self, keys: Sequence[str]) -> str:
         """`fabmon.toml:12`: where a key is, else where its table is."""
-        line = line_of(self.text, keys)
+        line = line_of(self.text, keys[1:] if self.table else keys)
         return f"{self.path}:{line}" if line else str(self.path)
 
 
@@ -222,6 +234,10 @@ def _convert(values: dict[str, Any], file: ConfigFile) -> Config:
         check_alerts(found.alerts, CAUSES)
     except SettingError as error:
         raise UsageError(f"{file.place(['alerts', *error.keys])}: [alerts] {error}") from None
+    try:
+        job_hints(found.model)
+    except ModelError as error:
+        raise UsageError(f"{file.place(['model', error.key])}: [model] {error}") from None
     # Only a file with these tables needs the modules of the screen.
     if file.values.get("screen") or found.keys:
         from fabmon.session.screen_values import check_keys, check_names

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fabmon.analysis.iteration.model_table import job_hints
 from fabmon.fabric.routing_mode import HASHED, STATIC
 from fabmon.session import event_loop
 from fabmon.session.config import load
@@ -53,7 +54,8 @@ def watch_demo(
     from fabmon.feeds.demo.feed import DemoFeed
     from fabmon.feeds.demo.random_faults import with_random_faults
 
-    session = Session(load(options.config), hints=options.hints)
+    settings = load(options.config, options.model)
+    session = Session(settings, hints=job_hints(settings.model))
     if options.picture is not None:
         check_writable(options.picture)
     try:

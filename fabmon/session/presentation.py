@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import JobFilter
 from fabmon.fabric.time_wording import interval
@@ -51,10 +50,10 @@ FINDINGS = "findings"
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `fabmon` and `fabmon demo`; None for those that were not given.
 
-    `jobs` select nodes by what runs on them. `style` is the --format: table, json or jsonl;
-    FINDINGS for `fabmon watch`, which serves metrics at the host and port `metrics`, writes
-    a page into the directory `page`, and answers questions at `socket` (None: in the user's runtime
-    directory).
+    `jobs` select nodes by what runs on them; `model` is a file about the model that is trained.
+    `style` is the --format: table, json or jsonl; FINDINGS for `fabmon watch`, which serves metrics
+    at the host and port `metrics`, writes a page into the directory `page`, and answers questions
+    at `socket` (None: in the user's runtime directory).
     """
 
     hosts: Path | None = None
@@ -80,7 +79,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[str, int] | None = None
     page: Path | None = None
     socket: Path | None = None
-    hints: JobHints | None = None
+    model: Path | None = None
 
     def nodes_options(self) -> str:
         """`--hosts hosts.txt`: the options that name the nodes, as a shell reads them; with names

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fabmon.analysis.iteration.model_table import job_hints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Host
@@ -31,7 +32,6 @@ from fabmon.session.kept_findings import KeptFindings
 
 if TYPE_CHECKING:
     from fabmon.alerts.delivery import Alerts
-    from fabmon.analysis.iteration.model_arithmetic import JobHints
 
 
 _MOST_SSH_CONFIG_BYTES = 16 << 20
@@ -49,15 +49,15 @@ class Session(SceneBuilder):
         config: Path | None,
         topologies: Sequence[Path] = (),
         ssh_config: Path | None = None,
-        hints: JobHints | None = None,
+        model: Path | None = None,
     ) -> Session:
         """The session that the options describe. Raises UsageError."""
-        settings = load(config)
+        settings = load(config, model)
         topology = load_topology(settings, config, topologies)
         if ssh_config is not None:
             _check_readable(ssh_config, "--ssh-config")
             settings = msgspec.structs.replace(settings, ssh_config=str(ssh_config))
-        return cls(settings, topology, hints)
+        return cls(settings, topology, job_hints(settings.model))
 
     def live_feed(
         self, hosts: Sequence[Host], interval_s: float = 1.0, sflow: str | None = None

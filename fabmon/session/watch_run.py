@@ -34,7 +34,7 @@ from fabmon.tui.run_facts import AskBurst, RunFacts
 def watch(options: RunOptions) -> Exit:
     """Watch live nodes, or Prometheus. Raises UsageError before anything is connected to."""
     set_for_a_run()
-    session = Session.load(options.config, options.topologies, options.ssh_config, options.hints)
+    session = Session.load(options.config, options.topologies, options.ssh_config, options.model)
     if options.picture is not None:
         check_writable(options.picture)
     try:

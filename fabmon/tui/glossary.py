@@ -176,8 +176,8 @@ map
 max/mean
     the load of the busiest uplink divided by the mean: 1 is perfectly even.
 MFU
-    model FLOPs utilisation: the operations of a step, by --model-params, --seq-len and
-    --global-batch, as a share of what the GPUs could do in that time (--peak-tflops).
+    model FLOPs utilisation: the operations of a step, by params, seq_len and global_batch of
+    --model, as a share of what the GPUs could do in that time (peak_tflops).
 metric
     what the colour of the cells shows: {metrics}. PFC pauses are also shown per priority, as in
     pause-rx-p3.
