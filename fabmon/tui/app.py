@@ -140,13 +140,10 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self.apply_theme()
         self.set_keymap(keymap(state.keys))
         await self.ask_background()
-        for view in (
-            *(OverviewScreen, SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen),
-            JobsScreen,
-        ):
+        for view in (SwitchesScreen, NodesScreen, FindingsScreen, MatrixScreen, JobsScreen):
             self.install_screen(view(state), view.VIEW)
-        fluctuation = FluctuationScreen(state, self.recording.reader)
-        self.install_screen(fluctuation, FluctuationScreen.VIEW)
+        for timed in (OverviewScreen, FluctuationScreen):
+            self.install_screen(timed(state, self.recording.reader), timed.VIEW)
         self.push_screen(NodesScreen.VIEW)
         if self._scenes is not None:
             receiving = self._receive(self._scenes)

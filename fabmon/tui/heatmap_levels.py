@@ -23,7 +23,6 @@ from fabmon.tui.heatmap_detail import (
     rows_of,
 )
 from fabmon.tui.heatmap_layout import (
-    NOTE,
     Frame,
     GridBuilder,
     HeatmapGrid,
@@ -48,8 +47,6 @@ from fabmon.tui.heatmap_units import Unit, range_name, role_starts, units_of
 _GAP = 3
 """Columns between units side by side."""
 _MOST_BESIDE = 4
-_NOTES = (44, 32, NOTE)
-"""Columns for the text in the row of a unit to try; the last is for the busiest port alone."""
 _INDENT = 2
 _DETAILS = (
     (Detail(spaced=True), False),
@@ -188,7 +185,7 @@ def _port_grid(room: _Room, plan: _PortPlan) -> HeatmapGrid:
         )
     others = [unit for unit in room.units if not unit.hosts]
     if plan.brief:
-        summary = summary_of(room.units, room.frame(), NOTE) or _NO_SUMMARY
+        summary = summary_of(room.units, room.frame()) or _NO_SUMMARY
         for unit in others:
             builder.add(unit_row(unit, room.frame(), summary))
         return builder.grid()
@@ -211,8 +208,7 @@ def _beside(room: _Room, count: int, choice: LevelChoice) -> int | None:
     """How many units share a row at the level of leaves; None if they need more rows than fit."""
     leading = len(choice.first)
     for beside in range(1, _MOST_BESIDE):
-        note = NOTE
-        if summary_of(room.units, room.frame(0, beside), note) is None:
+        if summary_of(room.units, room.frame(0, beside)) is None:
             break
         if 2 + leading + -(-(count - leading) // beside) <= room.height:
             return beside
@@ -223,9 +219,7 @@ def _leaf_grid(
     room: _Room, ordered: Sequence[Unit], choice: LevelChoice, beside: int
 ) -> HeatmapGrid:
     builder, frames = room.builder(Level.LEAVES), room.frames(beside)
-    notes = _NOTES if beside == 1 else (NOTE,)
-    fitting = (summary_of(room.units, frames[0], note) for note in notes)
-    summary = next((each for each in fitting if each is not None), _NO_SUMMARY)
+    summary = summary_of(room.units, frames[0]) or _NO_SUMMARY
     known = {unit.title for unit in room.units}
     leading = sum(title in known for title in choice.first)
     builder.add(_sentence(room.units, leading, choice.first_have))
@@ -252,9 +246,7 @@ def _pod_grid(room: _Room, choice: LevelChoice) -> HeatmapGrid:
     known = {unit.title: unit for unit in room.units}
     leading = [known[title] for title in choice.first if title in known]
     shown = leading[: max(1, room.height // 4)]
-    summary = next(
-        (each for note in _NOTES if (each := summary_of(room.units, frame, note))), _NO_SUMMARY
-    )
+    summary = summary_of(room.units, frame) or _NO_SUMMARY
     builder.add(_sentence(room.units, len(leading), choice.first_have))
     used = 2
     if shown:

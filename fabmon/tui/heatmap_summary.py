@@ -60,8 +60,8 @@ class Summary:
         return sum(used) + BLOCK_GAP * (len(used) - 1)
 
 
-def summary_of(units: Iterable[Unit], frame: Frame, note: int) -> Summary | None:
-    """The widest cells with which units fit a frame beside `note` columns of text; None without."""
+def summary_of(units: Iterable[Unit], frame: Frame) -> Summary | None:
+    """The widest cells with which units fit a frame beside their busiest port; None without."""
     with_hosts = [unit for unit in units if unit.hosts]
     hosts = min(max((len(unit.hosts) for unit in with_hosts), default=0), _MOST_CELLS)
     has_gpus = any(second_ports(node) for unit in with_hosts for node in unit.hosts)
@@ -70,7 +70,7 @@ def summary_of(units: Iterable[Unit], frame: Frame, note: int) -> Summary | None
     while True:
         for shape, uplink_shape in _SHAPES:
             made = Summary(hosts, hosts if has_gpus else 0, uplinks, shape, uplink_shape)
-            if made.width + note <= frame.room:
+            if made.width + NOTE <= frame.room:
                 return made
         if max(hosts, uplinks) <= 4:
             return None

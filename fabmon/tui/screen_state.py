@@ -40,8 +40,7 @@ from fabmon.tui.text.draw_context import (
     selection_of,
 )
 from fabmon.tui.text.fabric_total import FabricTotal, fabric_total, sending_rows
-from fabmon.tui.text.finding_groups import FindingGroup, finding_groups, matching
-from fabmon.tui.text.pages.findings import MOST_CLOSED
+from fabmon.tui.text.finding_groups import MOST_CLOSED, FindingGroup, finding_groups, matching
 from fabmon.tui.time.cursor import USUAL_S, TimeCursor
 from fabmon.tui.tips import Tips
 

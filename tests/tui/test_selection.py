@@ -148,8 +148,10 @@ async def test_the_strip_shows_since_when() -> None:
     async with running(COLLISION, size=(240, 70)) as run:
         await _choose_the_first(run)
         strip = next(line for line in run.lines if "Last 2 min" in line)
-        # 37 of the last 120 s, in 240 columns; the times of the axis are written over it.
-        assert strip.index("◉") == 239 - 37 * 2
+        # 37 of the last 120 s, in the columns behind the names; times are written over it.
+        begin = next(line.index("leaf2 up") for line in run.lines[-20:] if "leaf2 up" in line)
+        columns = 240 - begin - len("leaf2 up18 ")
+        assert strip.index("◉") == pytest.approx(239 - 37 / 120 * columns, abs=2)
         assert strip.endswith("━━━━")
 
 

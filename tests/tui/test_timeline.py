@@ -384,5 +384,5 @@ async def test_the_brackets_of_a_range_are_in_order_whichever_end_was_marked_fir
         await shows_second(run, 19)
         await run.press("o", "`")
         await run.heads("● LIVE")
-        strip = next(text for text in run.lines if "Busiest link" in text and "[" in text)
+        strip = next(text for text in run.lines if "busiest links" in text and "[" in text)
         assert strip.index("[") < strip.index("]")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.worker import Worker
 
 from fabmon.fabric.filter import FilterError
 from fabmon.fabric.wording import plural
@@ -301,6 +302,11 @@ class ViewScreen(Contained, Screen[None]):
         self.remove_class("-typing")
         self.paint()
 
+    def load(self, reading: Callable[[], Coroutine[None, None, None]]) -> Worker[None]:
+        """Read a trend from the recording, in place of the one before."""
+        # A coroutine of a worker that is cancelled before it began would never be awaited.
+        return self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
+
     def go_back(self) -> bool:
         """Undo the last step inside this view; False where there is none."""
         return False
@@ -370,7 +376,7 @@ class ZoomableScreen(ViewScreen):
         """Show `usual_minutes` at first. `past` reads the recording, None without one."""
         super().__init__(screen_state)
         self.zoom = Zoom(screen_state.cursor, SPANS, usual_minutes, past is not None)
-        self.loader = None if past is None else TrendLoader(past, self._load, self.paint)
+        self.loader = None if past is None else TrendLoader(past, self.load, self.paint)
 
     def trend(self, ctx: DrawContext, minutes: int | None = None) -> Trend | None:
         """The range of the timeline, or `minutes` up to the cursor; None without a recording."""
@@ -383,9 +389,6 @@ class ZoomableScreen(ViewScreen):
     def progress(self) -> str:
         """Progress or failure of reading the recording; empty when nothing is being read."""
         return "" if self.loader is None else self.loader.progress
-
-    def _load(self, reading: Coroutine[Any, Any, None]) -> None:
-        self.run_worker(reading, group="trend", exclusive=True, exit_on_error=False)
 
     def action_zoom(self, by: int) -> None:
         """Show more time (`by` > 0) or less."""

@@ -12,6 +12,7 @@ from textual.widget import Widget
 from fabmon.analysis.finding import holds
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import plural
+from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import Codes, Look, scale
@@ -22,13 +23,15 @@ from fabmon.tui.line import FindingTarget, Line, NodeTarget, PortTarget, Span, l
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.overview_panels import OverviewPanels
 from fabmon.tui.text import iteration
-from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.draw_context import DrawContext, TimelineContext
 from fabmon.tui.text.header import all_fit, colour_legend, mark_legend, rare_mark_legend
 from fabmon.tui.text.heatmap_rows import HeatmapRows, spread
 from fabmon.tui.text.labels import port_summary
+from fabmon.tui.text.link_rows import LinkChoice, LinkRows, has_left_memory, link_rows
 from fabmon.tui.text.minimap import Minimap
 from fabmon.tui.text.pages import findings
 from fabmon.tui.text.timeline import time_at, time_columns, timeline
+from fabmon.tui.time.trend import TrendLoader, trend
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, OpenRequested, SeekRequested, TimelineView
 
@@ -36,6 +39,8 @@ _WIDEST_MAP = 12
 """Columns that the map of all units may take."""
 _SHORT_TITLE = 84
 """Below this width the title of the heatmap has the short name of the metric."""
+_LEAST_LINKS = 2
+"""Rows of links that the timeline has at least; where there is room for fewer it has none."""
 _TRAINING_FROM = 14
 _TRAINING_LINES = 10
 """Lines of the right column from which on the training panel is shown; its most lines."""
@@ -47,8 +52,13 @@ class OverviewScreen(OverviewPanels):
     VIEW = "overview"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.OVERVIEW)]
 
-    def __init__(self, screen_state: ScreenState) -> None:
+    def __init__(self, screen_state: ScreenState, past: RecordedPast | None = None) -> None:
+        """`past` reads the recording, None without one."""
         super().__init__(screen_state)
+        self._loader = None if past is None else TrendLoader(past, self.load, self.paint)
+        self._links = LinkChoice()
+        self._names = 0
+        """Columns of the names in the timeline."""
         self._heatmap = HeatmapState()
         self._rows: HeatmapRows | None = None
         self._minimap: tuple[tuple[Unit, ...], Minimap] | None = None
@@ -79,10 +89,25 @@ class OverviewScreen(OverviewPanels):
         size = (self.size.width, strip.size.height)
         ctx = self.screen_state.timeline_context(*size, strip.has_focus)
         if strip.display and ctx is not None:
-            lines, between = timeline(ctx), self.query_one("#between")
+            links = self._link_rows(ctx)
+            self._names = 0 if links is None else links.before
+            lines, between = timeline(ctx, links), self.query_one("#between")
             if between.display and len(lines) > 1:
                 lines[0] = _joined(lines[0], between.region.x)
             strip.show(lines, ctx.palette.text)
+
+    def _link_rows(self, timeline: TimelineContext) -> LinkRows | None:
+        """The links that have a row in the timeline; None where there is no room, or none."""
+        state, count = self.screen_state, timeline.height - 2
+        ctx = state.draw_context(timeline.scene, timeline.width)
+        if count < _LEAST_LINKS or not (ports := self._links.of(ctx, count)):
+            return None
+        newest = (state.live or timeline.scene).snapshot
+        is_long = has_left_memory(newest, timeline.window)
+        found = None
+        if self._loader is not None and is_long:
+            found = trend(state, newest, self._loader, None)
+        return link_rows(ctx, ports, newest, timeline.window, found)
 
     def _draw_grid(self, ctx: DrawContext) -> None:
         view = self.query_one("#heat", HeatGrid)
@@ -345,7 +370,7 @@ class OverviewScreen(OverviewPanels):
         if window is None:
             return
         span_s = (window[1] - window[0]) // SECOND_NS
-        first, count = time_columns(strip.size.width, strip.size.height, span_s)
+        first, count = time_columns(strip.size.width, strip.size.height, span_s, self._names)
         if 0 <= event.column - first < count:
             self.post_message(SeekRequested(time_at(event.column - first, window, count)))
 

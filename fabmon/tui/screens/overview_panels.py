@@ -17,11 +17,13 @@ _NARROW = 112
 """Below this width the findings are below the heatmap."""
 _TINY = (72, 20)
 """Below this width or height only header, findings and one line of the timeline are left."""
+_MIDDLE = 30
+"""From this height on the timeline has rows of links."""
 _TALL = 40
 """From this height on the timeline has more lines."""
 _VERY_TALL = 60
 """From this height on it has still more."""
-_MOST_LENT = 8
+_MOST_LENT = 12
 """Lines that another panel gets where the heatmap does not need them, at most."""
 
 
@@ -68,6 +70,7 @@ class OverviewPanels(ViewScreen):
         is_tiny = width < _TINY[0] or height < _TINY[1]
         self.set_class(is_tiny, "-tiny")
         self.set_class(is_tiny or width < _NARROW, "-narrow")
+        self.set_class(height >= _MIDDLE, "-middle")
         self.set_class(height >= _TALL, "-tall")
         self.set_class(height >= _VERY_TALL, "-very-tall")
         if is_tiny:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.snapshot import Floats
+from fabmon.scenes.recording_contents import Curve
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 GAP = "·"
@@ -20,6 +21,24 @@ def resample(values: Floats, columns: int) -> Floats:
     starts = np.arange(columns) * len(values) // columns
     parts: Floats = np.fmax.reduceat(values, starts)
     return parts
+
+
+def spread(curve: Curve | None, window: tuple[int, int], columns: int) -> Floats:
+    """[..., columns]: the highest known value of each; NaN where nothing is known."""
+    if curve is None:
+        return np.full(columns, np.nan, np.float32)
+    values = np.full((*curve.values.shape[:-1], columns), np.nan, np.float32)
+    parts = curve.values.shape[-1]
+    if not parts or curve.until_ns <= curve.from_ns:
+        return values
+    part_ns = (curve.until_ns - curve.from_ns) / parts
+    edges = window[0] + np.arange(columns + 1) * ((window[1] - window[0]) / columns)
+    first = np.floor((edges[:-1] - curve.from_ns) / part_ns + 1e-6).astype(int)
+    last = np.ceil((edges[1:] - curve.from_ns) / part_ns - 1e-6).astype(int)
+    for column in np.flatnonzero((last > 0) & (first < parts)).tolist():
+        part = curve.values[..., max(first[column], 0) : max(last[column], first[column] + 1)]
+        values[..., column] = np.fmax.reduce(part, axis=-1)
+    return values
 
 
 def spark(values: Floats, columns: int, top: float) -> str:

@@ -188,6 +188,13 @@ class DrawContext:
         """Likewise of findings that are open, but no longer hold; without the flagged ones."""
         return self._first_rows(False) - self.flagged_rows
 
+    @cached_property
+    def flagged_ends(self) -> set[int]:
+        """Rows of the flagged ports, and of the other ends of their cables: both are one link."""
+        ports = self.fabric.ports
+        ends = {ports[row].peer for row in self.flagged_rows}
+        return self.flagged_rows | {end for end in ends if end is not None and end < len(ports)}
+
     def _first_rows(self, is_held: bool) -> set[int]:
         scene = self.scene
         found = [each for each in scene.findings if holds(each, scene.snapshot) is is_held]
@@ -214,7 +221,7 @@ class DrawContext:
             self.snapshot,
             metric or self.metric,
             levels,
-            self.flagged_rows,
+            self.flagged_ends,
             self.line_rate_bps,
             broken_gpu_rows(self.scene),
             self.scene.doubtful_rows,

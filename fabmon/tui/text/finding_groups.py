@@ -29,6 +29,9 @@ _OF_LINK = causes_with(Trait.OF_LINK)
 Place = tuple[str, str]
 """(how findings belong to it, its name): `("of", "leaf3")`, `("under", "leaf3")`."""
 
+MOST_CLOSED = 5
+"""Closed findings that are listed, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class FindingGroup:

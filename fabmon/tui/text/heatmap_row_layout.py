@@ -17,12 +17,17 @@ _VALUE = 6
 """Columns of a value: `98.2 %`."""
 _LEAST_JOB = 4
 """Columns for the job of a host, where its curve is otherwise."""
+_LEAST_FINDING = 12
+"""Columns for a finding in words, at least."""
 _PORT = 5
 """Columns of the name of an uplink."""
 
 
 class PartTexts(NamedTuple):
-    """The texts of a part; `status` replaces the cells, `port` and `finding` follow the value."""
+    """The texts of a part; `status` replaces the cells, `port` and `finding` follow the value.
+
+    Where a finding has no room, the port that it is `about` takes the place of the busiest one.
+    """
 
     mark: str = ""
     age: str = ""
@@ -31,6 +36,7 @@ class PartTexts(NamedTuple):
     value: str = ""
     port: str = ""
     finding: str = ""
+    about: str = ""
     curve: str = ""
     muted: bool = False
     job: str = ""
@@ -106,12 +112,16 @@ def _note(part: GridPart, texts: PartTexts, palette: Palette) -> PlacedTexts:
     made: PlacedTexts = []
     if not texts.value or room < _VALUE:
         return made
+    is_short = bool(texts.finding) and end - x - _VALUE - _PORT - 2 < _LEAST_FINDING
+    if is_short and texts.about != texts.port:
+        return [(x, fit(texts.about, min(cell_len(texts.about), end - x)), palette.accent)]
     value = texts.value if cell_len(texts.value) <= _VALUE else compact(texts.value)
     made.append((x, right(value, _VALUE), palette.text))
     x += _VALUE + 1
     # A part of a port's name is another name: its node alone is right.
     port = texts.port if cell_len(texts.port) <= end - x else texts.port.partition(" ")[0]
-    for text, style in ((port, palette.dim), (texts.finding, palette.accent)):
+    port_style = palette.accent if is_short else palette.dim
+    for text, style in ((port, port_style), ("" if is_short else texts.finding, palette.accent)):
         if text and end - x >= 3:
             shown = fit(text, min(cell_len(text), end - x))
             made.append((x, shown, style))

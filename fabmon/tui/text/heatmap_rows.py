@@ -175,7 +175,7 @@ class HeatmapRows:
                     gone,
                     value,
                     port,
-                    found.get(number, ""),
+                    *found.get(number, ("", "")),
                     curves.get(number, ""),
                     bit & (_IS_MUTED | _IS_MATCHED) == _IS_MUTED,
                     *(_job_of(part, jobs) if jobs else ("", 0)),
@@ -278,8 +278,11 @@ class HeatmapRows:
             return port.label
         return port.label if _switches(part) == [port.node] else port.display_name
 
-    def _found(self, ctx: DrawContext, peaks: dict[int, tuple[str, str]]) -> dict[int, str]:
-        """Part -> its findings in a few words, beside the port with the highest value."""
+    def _found(
+        self, ctx: DrawContext, peaks: dict[int, tuple[str, str]]
+    ) -> dict[int, tuple[str, str]]:
+        """Part -> its findings in a few words, beside the port with the highest value; and what the
+        first one is about."""
         by_node: dict[str, list[Finding]] = {}
         for finding in matching(ctx.scene.findings, ctx.matched):
             row = finding.rows[0] if finding.rows else -1
@@ -293,7 +296,8 @@ class HeatmapRows:
                 continue
             own = [finding for node in part.nodes for finding in by_node.get(node.name, ())]
             if own:
-                made[number] = _brief(own, ctx, part, peaks.get(number, ("", ""))[1])
+                text = _brief(own, ctx, part, peaks.get(number, ("", ""))[1])
+                made[number] = text, _subject(own[0], ctx, part)
         return made
 
     @cached_property

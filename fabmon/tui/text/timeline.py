@@ -1,4 +1,4 @@
-"""The timeline: the busiest link over time, events, gaps, and the cursor's place in time."""
+"""The timeline: links over time, the busiest one, events, gaps, and the cursor's place in time."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from rich.style import Style
 
 from fabmon.analysis.finding import Finding
 from fabmon.analysis.scene import Event
-from fabmon.fabric.snapshot import MOST_OF_LINE_RATE, Floats
+from fabmon.fabric.snapshot import MOST_OF_LINE_RATE
 from fabmon.fabric.time_wording import MINUTES_FROM_S, SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import percent
-from fabmon.scenes.recording_contents import Curve
 from fabmon.tui.line import Line, Span
 from fabmon.tui.palette import Depth, Palette
 from fabmon.tui.text import chart
+from fabmon.tui.text.chart import spread
 from fabmon.tui.text.draw_context import TimelineContext
 from fabmon.tui.text.header import panel_title
+from fabmon.tui.text.link_rows import LinkRows
 
 _GONE = ("lost", "down", "failed")
 _WEIGHT = {"│": 1, "◆": 2, "▲": 3, "✖": 4}
@@ -31,40 +32,63 @@ _LABEL_EVERY = 18
 """Columns from one time label to the next, at least."""
 
 
-def timeline(ctx: TimelineContext) -> list[Line]:
-    """A title line with times, and `height - 1` rows of blocks, the lowest with event marks; in a
-    height of one row, that row alone. The selected finding's time is a heavy stroke in the first.
+def timeline(ctx: TimelineContext, links: LinkRows | None = None) -> list[Line]:
+    """A title line with times, and the busiest link as rows of blocks, the lowest with event marks;
+    of `links` a row each, below one row of the busiest; in a height of one row, that row alone. The
+    selected finding's time is a heavy stroke in the first.
     """
     window, palette, width = ctx.window, ctx.palette, ctx.width
     span_s = round((window[1] - window[0]) / SECOND_NS)
     named = palette.cursor if ctx.is_focused else palette.strong
     here = _here(ctx)
+    places = time_columns(width, ctx.height, span_s, 0 if links is None else links.before)
     if ctx.height <= 1:
         label, now = f" {interval(span_s)} ", f" {_load(here):>6} "
-        row = _rows(ctx, max(1, width - len(label) - len(now)), 1, is_alone=True)[0]
+        row = _rows(ctx, places[1], 1, is_alone=True)[0]
         first = (label, named if ctx.is_focused else palette.dim)
         lines = [Line((first, *row.spans, (now, palette.text)))]
     else:
         live = ctx.time.live
         last = "Last " if live is not None and window[1] == live.snapshot.time_ns else ""
-        where = "now" if ctx.time.shown is None else "here"
         title: list[list[Span]] = [
-            [(f"{'▸ ' if ctx.is_focused else ''}{last}{interval(span_s)}", named)],
-            [("Busiest link, % of line rate" if width >= 100 else "Busiest link", palette.dim)],
-            [(f"{where} {_load(here)}", palette.text)],
+            [(f"{'▸ ' if ctx.is_focused else ''}{last}{interval(span_s)}", named)]
         ]
+        if links is None:
+            where = "now" if ctx.time.shown is None else "here"
+            what = "Busiest link, % of line rate" if width >= 100 else "Busiest link"
+            title += [[(what, palette.dim)], [(f"{where} {_load(here)}", palette.text)]]
+            before: list[Span] = []
+        else:
+            title.append([(links.title if width >= 100 else "Busiest links", palette.dim)])
+            texts = (f"   busiest {_load(here)}", "   busiest", "")
+            text = next(each for each in texts if len(each) < links.before)
+            before = [(text.ljust(links.before), palette.text)]
         if here > MOST_OF_LINE_RATE:
             title.append([("a line rate is wrong", palette.accent)])
-        head = _head(ctx, width)
-        top = _with_times(panel_title(title, width, palette, ctx.time.is_paused), ctx, head)
-        lines = [_with_head(top, head, palette), *_rows(ctx, width, ctx.height - 1)]
+        head = _head(ctx, places[1])
+        at = None if head is None else places[0] + head
+        top = _with_times(panel_title(title, width, palette, ctx.time.is_paused), ctx, places, at)
+        lines = [_with_head(top, at, palette)]
+        rows = _rows(ctx, places[1], ctx.height - 1 if links is None else 1)
+        lines += [Line((*before, *row.spans)) for row in rows]
+        lines += [] if links is None else _link_lines(links, head, palette)
     if ctx.selected is not None:
-        columns = time_columns(width, ctx.height, span_s)
         now_ns = ctx.scene.snapshot.time_ns
         is_alone = ctx.height <= 1
         lines[0] = with_finding_span(
-            lines[0], ctx.selected, window, columns, now_ns, palette, is_alone=is_alone
+            lines[0], ctx.selected, window, places, now_ns, palette, is_alone=is_alone
         )
+    return lines
+
+
+def _link_lines(links: LinkRows, head: int | None, palette: Palette) -> list[Line]:
+    """A line for each link; the cursor's column has its stroke."""
+    lines = []
+    for texts, codes in zip(links.texts, links.cells.tolist(), strict=True):
+        cells = [links.look.picture(code, 1) for code in codes]
+        if head is not None:
+            cells[head] = (_HERE, palette.cursor)
+        lines.append(Line((*texts, *_joined(cells))))
     return lines
 
 
@@ -93,10 +117,10 @@ def time_at(column: int, window: tuple[int, int], columns: int) -> int:
     return window[0] + (column + 1) * (window[1] - window[0]) // max(columns, 1)
 
 
-def time_columns(width: int, height: int, span_s: int) -> tuple[int, int]:
-    """(first, count): the columns of the timeline that represent time."""
+def time_columns(width: int, height: int, span_s: int, before: int = 0) -> tuple[int, int]:
+    """(first, count): the columns of the timeline that represent time; `before` them are names."""
     if height > 1:
-        return 0, width
+        return before, max(1, width - before)
     label = len(f" {interval(span_s)} ")
     return label, max(1, width - label - 8)
 
@@ -144,21 +168,6 @@ def _rows(ctx: TimelineContext, columns: int, rows: int, is_alone: bool = False)
     return drawn
 
 
-def spread(curve: Curve | None, window: tuple[int, int], columns: int) -> Floats:
-    """[columns]: the highest known value of each; NaN where nothing is known."""
-    values = np.full(columns, np.nan, np.float32)
-    if curve is None or not len(curve.values) or curve.until_ns <= curve.from_ns:
-        return values
-    part_ns = (curve.until_ns - curve.from_ns) / len(curve.values)
-    edges = window[0] + np.arange(columns + 1) * ((window[1] - window[0]) / columns)
-    first = np.floor((edges[:-1] - curve.from_ns) / part_ns + 1e-6).astype(int)
-    last = np.ceil((edges[1:] - curve.from_ns) / part_ns - 1e-6).astype(int)
-    for column in np.flatnonzero((last > 0) & (first < len(curve.values))).tolist():
-        part = curve.values[max(first[column], 0) : max(last[column], first[column] + 1)]
-        values[column] = np.fmax.reduce(part)
-    return values
-
-
 def _head(ctx: TimelineContext, columns: int) -> int | None:
     """The cursor's column; None while the screen follows the feed, at the right edge."""
     shown = ctx.time.shown
@@ -182,19 +191,22 @@ def _style(mark: str, palette: Palette) -> Style:
     return {"▲": palette.accent, "✖": palette.gone, "◆": palette.key}.get(mark, palette.dim)
 
 
-def _with_times(line: Line, ctx: TimelineContext, head: int | None) -> Line:
+def _with_times(
+    line: Line, ctx: TimelineContext, places: tuple[int, int], head: int | None
+) -> Line:
     """`line` with time labels and the marks of a range set into its plain stroke, away from the
-    cursor's column `head`.
+    cursor's column `head`. `places` are the columns of time: (first, count).
     """
-    palette, cursor, window, width = ctx.palette, ctx.time.cursor, ctx.window, ctx.width
+    palette, cursor, window = ctx.palette, ctx.time.cursor, ctx.window
     stroke, style = line.spans[-1]
-    start = width - len(stroke)
+    first, width = places
+    start = ctx.width - len(stroke) - first
     cells: list[Span] = [(char, style) for char in stroke]
     span_s = (window[1] - window[0]) / SECOND_NS
     for time_ns in _label_times(window, width):
         text = f" {axis_label(time_ns, span_s)} "
         place = column_of(time_ns, window, width) - start - len(text) // 2
-        is_free = head is None or not place <= head - start < place + len(text)
+        is_free = head is None or not place <= head - first - start < place + len(text)
         if is_free and place >= 2 and place + len(text) < len(cells) - 1:
             cells[place : place + len(text)] = [(char, palette.dim) for char in text]
     # The end may have been marked first, and before the start.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -126,14 +126,14 @@ def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
 class TrendLoader:
     """Reads tiers for one view, one at a time, and keeps the last one.
 
-    `run` starts a coroutine that reads, and cancels the one before; `repaint` is called when more
+    `run` starts a function that reads, and cancels the one before; `repaint` is called when more
     has been read.
     """
 
     def __init__(
         self,
         past: RecordedPast,
-        run: Callable[[Coroutine[Any, Any, None]], object],
+        run: Callable[[Callable[[], Coroutine[None, None, None]]], object],
         repaint: Callable[[], None],
     ) -> None:
         self._past = past
@@ -160,7 +160,7 @@ class TrendLoader:
         """The bins of a query that have been read; starts reading what is missing."""
         if self._is_due(wanted, now_ns):
             self._asked, self._doing, self._share = (wanted, now_ns), wanted, 0.0
-            self._run(self._read(wanted))
+            self._run(partial(self._read, wanted))
         had = self._had
         return had.over(wanted) if had is not None and had.wanted.is_like(wanted) else None
 

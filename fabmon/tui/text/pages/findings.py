@@ -35,12 +35,10 @@ from fabmon.tui.line import (
 from fabmon.tui.text import iteration, labels
 from fabmon.tui.text.chart import thin_bar
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.finding_groups import FindingGroup, matching
+from fabmon.tui.text.finding_groups import MOST_CLOSED, FindingGroup, matching
 from fabmon.tui.text.header import down_links, nodes_up
 from fabmon.tui.text.timeline import event_mark
 
-MOST_CLOSED = 5
-"""Closed findings that are listed, at most."""
 _MOST_EVENTS = 500
 _MOST_BAR = 40
 """Columns of a bar, at most."""
