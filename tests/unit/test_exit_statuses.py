@@ -125,11 +125,13 @@ async def test_a_detector_that_fails_is_on_the_page_and_in_the_status_of_every_o
 
     path, page = tmp_path / "a.fabrec", tmp_path / "a.html"
     Watching().record(path, 5)
-    assert fabmon_here("report", str(path), "-o", str(tmp_path / "sound.html"))[0] == Exit.OK
+    assert (
+        fabmon_here("report", str(path), "-o", str(tmp_path / "sound.html")).returncode == Exit.OK
+    )
     monkeypatch.setattr(analyst, "detectors", lambda thresholds: (broken,))
-    assert fabmon_here("report", str(path), "-o", str(page))[0] == Exit.FAILED
+    assert fabmon_here("report", str(path), "-o", str(page)).returncode == Exit.FAILED
     lines = ("export", "--format", "jsonl", str(path), "-o", str(tmp_path / "a.jsonl"))
-    assert fabmon_here(*lines)[0] == Exit.FAILED
+    assert fabmon_here(*lines).returncode == Exit.FAILED
     said = "A detector failed: findings may be missing (broken)."
     assert said in page.read_text()
     assert said not in (tmp_path / "sound.html").read_text()
