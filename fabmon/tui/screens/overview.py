@@ -100,7 +100,10 @@ class OverviewScreen(OverviewPanels):
         """The links that have a row in the timeline; None where there is no room, or none."""
         state, count = self.screen_state, timeline.height - 2
         ctx = state.draw_context(timeline.scene, timeline.width)
-        if count < _LEAST_LINKS or not (ports := self._links.of(ctx, count)):
+        if count < _LEAST_LINKS:
+            return None
+        ports = self._links.of(ctx, count, timeline.window[0])
+        if not ports:
             return None
         newest = (state.live or timeline.scene).snapshot
         is_long = has_left_memory(newest, timeline.window)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len
 
+from fabmon.analysis.finding import Finding
 from fabmon.fabric.measures import measure
 from fabmon.fabric.model import RAIL, UPLINK, Port
 from fabmon.fabric.snapshot import HEAT, Snapshot, believed
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.scenes.recording_contents import Curve
-from fabmon.tui.cells import ABSENT, NOTHING, READING, Codes, Look, scale
+from fabmon.tui.cells import ABSENT, FADED_MARK, NOTHING, READING, Codes, Look, scale
 from fabmon.tui.line import Span, fit
 from fabmon.tui.metrics import HeatMetric, heat_metric
 from fabmon.tui.text.chart import spread
@@ -40,19 +41,22 @@ class LinkRows:
 
 
 class LinkChoice:
-    """Which links have a row: those that findings name, then the busiest ones of each leaf, or
-    without leaves of each host, in physical order. They stay for a minute."""
+    """Which links have a row: those that findings name or have named, then the busiest ones of each
+    leaf, or without leaves of each host, in physical order. They stay for a minute."""
 
     def __init__(self) -> None:
         self._chosen: tuple[Port, ...] = ()
         self._of: tuple[object, ...] = ()
 
-    def of(self, ctx: DrawContext, count: int) -> tuple[Port, ...]:
-        """At most `count` links; none in a fabric without uplinks and rails."""
-        flagged = [row for row in ctx.flagged_rows if _is_link(ctx.fabric.ports[row])]
+    def of(self, ctx: DrawContext, count: int, from_ns: int) -> tuple[Port, ...]:
+        """At most `count` links; none in a fabric without uplinks and rails. The timeline begins at
+        `from_ns`."""
+        ports, found = ctx.fabric.ports, [*ctx.scene.findings, *_ended(ctx, from_ns)]
+        named = dict.fromkeys(each.rows[0] for each in found if each.rows)
+        flagged = [row for row in named if 0 <= row < len(ports) and _is_link(ports[row])]
         # With one more filter or finding the rows change at once.
         filtered = None if ctx.matched is None else ctx.choices.filter
-        of = (frozenset(flagged), count, ctx.scene.snapshot.time_ns // _KEPT_NS, filtered)
+        of = (tuple(flagged), count, ctx.scene.snapshot.time_ns // _KEPT_NS, filtered)
         if self._of != of or not self._is_of(ctx):
             self._of, self._chosen = of, _chosen(ctx, flagged, count)
         return self._chosen
@@ -60,6 +64,11 @@ class LinkChoice:
     def _is_of(self, ctx: DrawContext) -> bool:
         ports = ctx.fabric.ports
         return all(each.row < len(ports) and ports[each.row] is each for each in self._chosen)
+
+
+def _ended(ctx: DrawContext, from_ns: int) -> list[Finding]:
+    """Findings that ended in the time of the timeline, the latest first."""
+    return [each for each in ctx.closed if (each.until_ns or 0) >= from_ns]
 
 
 def _is_link(port: Port) -> bool:
@@ -80,7 +89,7 @@ def _chosen(ctx: DrawContext, flagged: Sequence[int], count: int) -> tuple[Port,
     ranked = sorted(
         (place, -values[row], row) for each in of_node.values() for place, row in enumerate(each)
     )
-    first = sorted(flagged, key=lambda row: -values[row])[:count]
+    first = flagged[:count]
     others = [row for _, _, row in ranked if row not in first][: count - len(first)]
     return tuple(ports[row] for row in (*first, *sorted(others)))
 
@@ -115,9 +124,12 @@ def link_rows(
         # What was not watched yet, and what is not recorded yet, is not absent.
         cells[:, : known[0]] = cells[:, known[-1] + 1 :] = NOTHING
     tone = ctx.palette
+    ended = {row for each in _ended(ctx, window[0]) for row in each.rows[:1]} | ctx.faded_rows
     texts = tuple(
         (
-            (" ▲ ", tone.accent) if port.row in ctx.flagged_rows else ("   ", tone.text),
+            (" ▲ ", tone.accent)
+            if port.row in ctx.flagged_rows
+            else (f" {FADED_MARK if port.row in ended else ' '} ", tone.dim),
             (fit(port.display_name, name).ljust(name) + " ", tone.strong),
         )
         for port in ports

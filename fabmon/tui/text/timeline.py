@@ -34,7 +34,7 @@ _LABEL_EVERY = 18
 
 def timeline(ctx: TimelineContext, links: LinkRows | None = None) -> list[Line]:
     """A title line with times, and the busiest link as rows of blocks, the lowest with event marks;
-    of `links` a row each, below one row of the busiest; in a height of one row, that row alone. The
+    of `links` a row each below that; in a height of one row, that row alone. The
     selected finding's time is a heavy stroke in the first.
     """
     window, palette, width = ctx.window, ctx.palette, ctx.width
@@ -69,8 +69,9 @@ def timeline(ctx: TimelineContext, links: LinkRows | None = None) -> list[Line]:
         at = None if head is None else places[0] + head
         top = _with_times(panel_title(title, width, palette, ctx.time.is_paused), ctx, places, at)
         lines = [_with_head(top, at, palette)]
-        rows = _rows(ctx, places[1], ctx.height - 1 if links is None else 1)
-        lines += [Line((*before, *row.spans)) for row in rows]
+        rows = _rows(ctx, places[1], ctx.height - 1 - (0 if links is None else len(links.texts)))
+        blank: list[Span] = [(" " * places[0], palette.text)] if before else []
+        lines += [Line((*(before if row is rows[-1] else blank), *row.spans)) for row in rows]
         lines += [] if links is None else _link_lines(links, head, palette)
     if ctx.selected is not None:
         now_ns = ctx.scene.snapshot.time_ns
