@@ -72,6 +72,7 @@ def test_record_completes_its_file_on_sigterm(tmp_path: Path) -> None:
     ) as process:
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
@@ -122,6 +123,7 @@ def test_printed_lines_complete_the_recording_beside_them_on_sigterm(tmp_path: P
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 128 + signal.SIGTERM, errors
