@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class JobSummary:
     bits/s, each None where unknown. `worst_row` is the busiest port of its NICs and of the uplinks
     that it crosses, at `worst_util` of line rate over that window. `collectives` are
     what NCCL measured of it, `rails_bps` the line rates of the NICs of one node together (0
-    unknown).
+    unknown). `sent_bps` [ticks] is what all of its NICs sent together in the last minute or more.
     """
 
     job: Job
@@ -53,8 +53,9 @@ class JobSummary:
     worst_util: float
     iteration: JobIteration | None
     findings: tuple[Finding, ...]
-    collectives: tuple[Collective, ...] = ()
-    rails_bps: float = 0.0
+    collectives: tuple[Collective, ...]
+    rails_bps: float
+    sent_bps: Floats = field(compare=False)
 
 
 def job_summaries(
@@ -117,6 +118,7 @@ def _summary(
         findings=tuple(findings),
         collectives=_collectives(snapshot, job, nodes),
         rails_bps=float(np.nansum(snapshot.line_rate_bps[rails])) / max(len(nodes), 1),
+        sent_bps=sent_bps,
     )
 
 

@@ -287,3 +287,21 @@ async def test_u_changes_the_unit_of_what_jobs_send() -> None:
             await run.press("u")
     units = [re.findall(r"[\d.]+\u00a0?\s?([kMGT]?b/s|[kMGT]?B/s|%)", each)[0] for each in shown]
     assert sorted(unit[-3:] for unit in units) == ["%", "B/s", "b/s"]
+
+
+async def test_what_a_job_sent_and_its_findings_are_below_it_where_there_is_room() -> None:
+    async with running(size=(120, 40)) as run:
+        await run.send(slowed())
+        await run.press("7")
+        lines = run.lines
+        job = next(place for place, line in enumerate(lines) if line.startswith(" ▲ 8801 "))
+        below = lines[job + 1 : job + 6]
+        assert "sent in 1 min" in below[0]
+        assert below[0].rstrip().endswith("max 4.48 Tb/s")
+        assert below[-1].split("▲ ")[1].startswith("Slow receiver gpu001 r1 → leaf1, ")
+        await run.press("u", "u")
+        await run.shows("max 35.0 %")
+    async with running(size=(80, 12)) as run:
+        await run.send(slowed())
+        await run.press("7")
+        assert "sent in" not in run.text

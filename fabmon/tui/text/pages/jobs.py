@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from rich.style import Style
 
+from fabmon.analysis.causes import brief_loss
 from fabmon.analysis.finding import holds
 from fabmon.analysis.job_placement import placement_text
 from fabmon.analysis.job_summary import JobSummary, job_summaries
@@ -38,12 +40,16 @@ from fabmon.tui.line import (
     wrap,
 )
 from fabmon.tui.palette import Palette
-from fabmon.tui.text import labels
+from fabmon.tui.text import chart, labels
 from fabmon.tui.text.draw_context import DrawContext
 
 _LEAST_NAME, _MOST_NAME = 8, 32
 _ABSENT = "·"
 _WIDE = 100
+_BEFORE_CURVE = 20
+"""Columns before the curve of a job."""
+_MOST_CURVE = 4
+"""Rows of the curve of a job."""
 _MOST_DETAILS = 3
 """Lines of each fact about the job under the cursor."""
 _MOST_ROWS = 256
@@ -157,8 +163,43 @@ def page(ctx: DrawContext, every: Sequence[Job], jobs: Sequence[JobSummary]) -> 
     for each in columns:
         head += f"  {_aligned(each, each.title)}"
     lines.append(line((fit(f"{head}  {_findings_title(ctx)}", ctx.width), palette.dim)))
-    lines += [_row(ctx, job, columns, number, name, user) for job in jobs]
+    room = ctx.height - len(lines) - sum(2 + len(job.findings) for job in jobs)
+    tall = min(_MOST_CURVE, room // max(1, len(jobs)))
+    for job in jobs:
+        lines.append(_row(ctx, job, columns, number, name, user))
+        if tall > 0:
+            lines += _below(ctx, job, tall)
     return lines + more_rows(len(every) - len(jobs), "job", palette.dim)
+
+
+def _below(ctx: DrawContext, job: JobSummary, rows: int) -> list[Line]:
+    """What a job sent in the last ticks as a curve, and its findings, where there is room."""
+    palette, known = ctx.palette, np.isfinite(job.sent_bps)
+    if not known.any():
+        return []
+    top = float(np.nanmax(job.sent_bps))
+    most = f"  max {rate(top, job.rails_bps * len(job.nodes), ctx.choices.unit)}"
+    span = duration(len(job.sent_bps) * ctx.snapshot.interval_s)
+    first = right(f"sent in {span} ", _BEFORE_CURVE)
+    columns = max(1, min(len(job.sent_bps) * 2, ctx.width - _BEFORE_CURVE - len(most) - 1))
+    lines = [
+        line(
+            (first if place == 0 else " " * _BEFORE_CURVE, palette.dim),
+            (text, palette.tx),
+            (most if place == 0 else "", palette.dim),
+        )
+        for place, text in enumerate(chart.bars(job.sent_bps, columns, rows, top or 1.0))
+    ]
+    for finding in job.findings:
+        sign, accent = labels.finding_sign(finding, ctx.snapshot, palette)
+        loss = brief_loss(finding)
+        spans = (
+            (" " * _BEFORE_CURVE + f"{sign} {labels.cause_title(finding)} ", accent),
+            (labels.subject_name(finding, ctx.fabric), palette.text),
+            (f", {loss}" if loss else "", palette.text),
+        )
+        lines.append(line(*spans))
+    return [*lines, line(("", palette.text))]
 
 
 def ras_page(ctx: DrawContext, texts: Sequence[str]) -> list[Line]:
