@@ -89,3 +89,14 @@ async def test_a_tick_is_drawn_without_a_look_at_each_port() -> None:
         with work.counted() as done:
             await run.app.take(scene)
         assert done.lines < 400_000
+
+
+async def test_nodes_with_nothing_to_say_are_one_line_that_opens() -> None:
+    async with running(BIG, size=(120, 40)) as run:
+        await run.press("3")
+        line = next(line for line in run.lines if "▸" in line and " up  " in line)
+        assert "▸ ● 1064 up  leaf1, gpu001, gpu002 and 1061 more: probe CPU at most " in line
+        assert "● up" not in run.text
+        await run.press("j", "enter")
+        assert "▾ ● 1064 up" in run.text
+        assert run.text.count("● up ") > 20

@@ -43,6 +43,8 @@ _SIGNS = {
 }
 """The states of nodes with their marks, worst first."""
 _ORDER = tuple(_SIGNS)
+_MOST_LISTED = 64
+"""Nodes that are listed one by one although there is nothing to say of them."""
 _FOR = 11
 """Cells of the longest duration: `59 min 59 s`."""
 
@@ -50,7 +52,8 @@ _FOR = 11
 def nodes_page(ctx: DrawContext, unfolded: frozenset[FoldTarget]) -> list[Line]:
     """A progress bar of the connections, the states with counts, then a line per node, worst first.
 
-    Nodes with the same failure are one line, followed by a line each where it is `unfolded`.
+    Nodes with the same failure are one line, followed by a line each where it is `unfolded`; so are
+    those with nothing to say, where there are many.
     """
     palette = ctx.palette
     statuses = _matching(ctx)
@@ -62,7 +65,8 @@ def nodes_page(ctx: DrawContext, unfolded: frozenset[FoldTarget]) -> list[Line]:
     name = min(max([len("node"), *(len(status.node) for status in statuses)]), 24)
     head = f"   {'node':<{name}}  {'state':<10}  {'for':>{_FOR}}  {'probe CPU':>9}  reason"
     lines.append(line((fit(head, ctx.width), palette.dim)))
-    for group in _groups(statuses):
+    is_long = len(statuses) > _MOST_LISTED
+    for group in _groups(ctx, statuses, folds_up=is_long):
         fold = FoldTarget(group[0].state, group[0].cause)
         if len(group) > 1:
             lines += _fold(ctx, group, fold in unfolded, fold)
@@ -123,11 +127,17 @@ def _style(state: NodeState, palette: Palette) -> Style:
     return {NodeState.UP: palette.text, NodeState.STALE: palette.accent}.get(state, palette.dim)
 
 
-def _groups(statuses: list[NodeStatus]) -> list[list[NodeStatus]]:
-    """Groups of one node, but stale, lost and failed nodes with the same cause; worst first."""
+def _groups(
+    ctx: DrawContext, statuses: list[NodeStatus], *, folds_up: bool
+) -> list[list[NodeStatus]]:
+    """Groups of one node, but stale, lost and failed nodes with the same cause, and if it
+    `folds_up` those that are up without a notice; worst first."""
     groups: dict[tuple[str, str], list[NodeStatus]] = defaultdict(list)
     for status in statuses:
-        key = status.cause if status.state in _FOLDED and status.cause else f"\0{status.node}"
+        is_plain = status.state is NodeState.UP and status.node not in ctx.snapshot.notices
+        is_folded = folds_up and is_plain and not status.reason
+        has_cause = status.state in _FOLDED and status.cause
+        key = status.cause if has_cause or is_folded else f"\0{status.node}"
         groups[status.state, key].append(status)
     return sorted(groups.values(), key=lambda group: _ORDER.index(group[0].state))
 
@@ -136,12 +146,16 @@ def _fold(
     ctx: DrawContext, group: list[NodeStatus], unfolded: bool, fold: FoldTarget
 ) -> list[Line]:
     """`▸ ✖ 12 failed, host key  gpu001, gpu002, gpu003 and 9 more: reason`; the reason on lines of
-    its own where it does not fit."""
+    its own where it does not fit. Of nodes that are up it is the CPU that their probes take."""
     first = group[0]
     names = name_list([status.node for status in group], 3)
     sign = f" {'▾' if unfolded else '▸'} {_SIGNS[first.state]}"
-    head = f"{sign} {len(group)} {first.state}, {first.cause}  "
+    cause = f", {first.cause}" if first.cause else ""
+    head = f"{sign} {len(group)} {first.state}{cause}  "
     reason = common_reason((status.reason or first.cause for status in group), first.cause)
+    if not reason:
+        known = (ctx.snapshot.probe_cpu.get(status.node, 0.0) for status in group)
+        reason = f"probe CPU at most {percent(max(known))}"
     room = max(0, ctx.width - len(head))
     text = f"{names}: {reason}"
     is_cut = cell_len(text) > room
