@@ -85,8 +85,9 @@ def timeline(ctx: TimelineContext, links: LinkRows | None = None) -> list[Line]:
 def _link_lines(links: LinkRows, head: int | None, palette: Palette) -> list[Line]:
     """A line for each link; the cursor's column has its stroke."""
     lines = []
+    pictures = {code: links.look.picture(code, 1) for code in np.unique(links.cells).tolist()}
     for texts, codes in zip(links.texts, links.cells.tolist(), strict=True):
-        cells = [links.look.picture(code, 1) for code in codes]
+        cells = [pictures[code] for code in codes]
         if head is not None:
             cells[head] = (_HERE, palette.cursor)
         lines.append(Line((*texts, *_joined(cells))))
