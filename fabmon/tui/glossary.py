@@ -291,7 +291,8 @@ time stalled
 time without credits
     share of time in which an InfiniBand port had data to send and no credits of its peer.
 timeline
-    the last minutes below the heatmap: the busiest link, findings and events.
+    the last minutes below the heatmap: the busiest link, findings and events; in a taller terminal
+    also the flagged and the busiest links, a row each.
 tx
     transmitted: out of the named port.
 unrated ?
