@@ -170,11 +170,26 @@ def test_cells_without_a_rate_are_no_absence_of_findings() -> None:
     assert "without a rate: not judged" in _panel(partly)
 
 
+def test_on_a_machine_with_nothing_to_see_it_says_what_it_takes() -> None:
+    scene = replace(HEALTHY.scene(70), findings=())
+    rates = np.full_like(scene.snapshot.line_rate_bps, np.nan)
+    nodes = (scene.snapshot.fabric.node("gpu001"),)
+    alone = msgspec.structs.replace(scene.snapshot.fabric, nodes=nodes)
+    laptop = replace(scene.snapshot, line_rate_bps=rates, fabric=alone)
+    said = " ".join(_panel(replace(scene, snapshot=laptop), 16).split())
+    assert "fabmon --hosts FILE, or fabmon alone in a job of Slurm" in said
+    assert "fabmon demo" in said
+    assert "fabmon demo" not in _panel(HEALTHY.scene(70))
+
+
 def test_without_a_line_rate_full_links_are_not_judged_anywhere() -> None:
     scene = replace(HEALTHY.scene(70), findings=())
     rates = np.full_like(scene.snapshot.line_rate_bps, np.nan)
     unknown = replace(scene, snapshot=replace(scene.snapshot, line_rate_bps=rates))
-    assert "? Full links are not judged: no port has a line rate" in _panel(unknown)
+    assert "? Full links are not judged" in _panel(unknown)
+    assert "No port has a line rate: add it in the hosts file, as in speed=400G." in " ".join(
+        _panel(unknown).split()
+    )
     assert "No findings" not in _panel(unknown)
     assert "0 findings, full links are not judged: no port has a line rate" in table(unknown)
     time_ns = scene.snapshot.time_ns

@@ -49,8 +49,8 @@ class LinkChoice:
         self._of: tuple[object, ...] = ()
 
     def of(self, ctx: DrawContext, count: int, from_ns: int) -> tuple[Port, ...]:
-        """At most `count` links; none in a fabric without uplinks and rails. The timeline begins at
-        `from_ns`."""
+        """At most `count` links; none where no uplink or rail has a known value. The timeline
+        begins at `from_ns`."""
         ports, found = ctx.fabric.ports, [*ctx.scene.findings, *_ended(ctx, from_ns)]
         named = dict.fromkeys(each.rows[0] for each in found if each.rows)
         flagged = [row for row in named if 0 <= row < len(ports) and _is_link(ports[row])]
@@ -81,7 +81,8 @@ def _chosen(ctx: DrawContext, flagged: Sequence[int], count: int) -> tuple[Port,
     rows = [port.row for port in ports if port.role == role and port.node]
     if ctx.matched is not None:
         rows = [row for row in rows if ctx.matched.ports[row]] or rows
-    values = np.nan_to_num(ctx.metric.values(ctx.snapshot), nan=-1)
+    values = ctx.metric.values(ctx.snapshot)
+    rows = [row for row in rows if np.isfinite(values[row])]
     of_node: dict[str, list[int]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: -values[each]):
         of_node[ports[row].node].append(row)

@@ -205,14 +205,22 @@ def _no_findings(ctx: DrawContext) -> list[Line]:
         (" ○ No findings", palette.key),
         ("" if down else ": no link is flagged or down", palette.text),
     ]
+    unrated = others = ""
     if not has_line_rates(ctx.snapshot):
-        what = ": no port has a line rate (speed= in the hosts file)"
-        first = [(" ? Full links are not judged", palette.gone), (what, palette.text)]
+        first = [(" ? Full links are not judged", palette.gone)]
+        unrated = "No port has a line rate: add it in the hosts file, as in speed=400G."
+        if total == 1 and ctx.time.live is not None:
+            others = (
+                "Only this node is watched. A cluster: fabmon --hosts FILE, or fabmon alone in a"
+                " job of Slurm. To see what it shows there: fabmon demo."
+            )
     missing = f"press {ctx.key('nodes')} for the missing ones"
     partial = f"Based on {up} of {total} nodes: {missing}" if up < total else ""
     unjudged = f"{plural(unknown, 'port')} of {ports} without a rate: not judged" if unknown else ""
     return [
         line(*first),
+        *paragraph(unrated, width, palette.text),
+        *paragraph(others, width, palette.text),
         *_ended_lately(ctx),
         *paragraph(_down_from_start(ctx, down), width, palette.gone),
         *paragraph(partial, width, palette.gone),
