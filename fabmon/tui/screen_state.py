@@ -197,7 +197,9 @@ class ScreenState:
                     del self._closed[next(iter(self._closed))]
         rates = scene.snapshot.line_rate_bps
         before = grown(self._line_rate_bps, len(rates), np.nan)
-        self._line_rate_bps = np.where(np.isnan(rates), before[: len(rates)], rates)
+        # A recording that this run extends may have ports that are not watched any more.
+        now = grown(rates, len(before), np.nan)
+        self._line_rate_bps = np.where(np.isnan(now), before, now)
 
     @property
     def selected_key(self) -> str:

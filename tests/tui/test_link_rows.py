@@ -6,8 +6,10 @@ from pathlib import Path
 
 from fabmon.fabric.time_wording import time_of_day
 from fabmon.tui.widgets.lines import TimelineView
+from tests.tui.fabrics import fabric
 from tests.tui.recordings import Watching, at, replaying
 from tests.tui.running import Running, running
+from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION, HEALTHY
 
 TALL = (160, 60)
@@ -86,3 +88,16 @@ async def test_a_small_terminal_has_no_rows_of_links() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         assert "busiest links" not in run.text
         assert "Busiest link" in run.text
+
+
+async def test_ports_that_are_not_watched_any_more_are_on_the_screen_of_their_time() -> None:
+    # As where a run extends the recording of another one, of more nodes.
+    fewer = World(fabric(leaves=1, spines=1, hosts=1, rails=1))
+    async with running(COLLISION, size=TALL) as run:
+        await run.press("space")
+        before = [name.split()[:2] for name in names(run)]
+        await run.send(fewer.scene(72))
+        assert [name.split()[:2] for name in names(run)] == before
+        for keys in (("w",), ("escape", "3"), ("2",), ("5",), ("4", "enter"), ("enter",)):
+            await run.press(*keys)
+            await run.send(fewer.scene(73))

@@ -155,16 +155,18 @@ def has_left_memory(newest: Snapshot, window: tuple[int, int]) -> bool:
 
 def _in_memory(
     metric: HeatMetric, ports: Sequence[Port], newest: Snapshot, window: tuple[int, int]
-) -> Curve | None:
-    """[links, ticks] of the last ticks, as far as they are in the window."""
+) -> Curve:
+    """[links, ticks] of the last ticks, as far as they are in the window; NaN of a port that was
+    gone before `newest`."""
     tick_ns = max(1, int(newest.interval_s * SECOND_NS))
-    ticks = min((newest.time_ns - window[0]) // tick_ns + 1, _MEMORY_TICKS)
-    rows = [port.row for port in ports]
-    if ticks <= 0 or max(rows, default=-1) >= len(newest.line_rate_bps):
-        return None
-    values = np.fmax.reduce([newest.window(each, rows, ticks) for each in metric.columns])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if metric.traffic:
-            values = believed(values / newest.line_rate_bps[rows][:, None])
-    values = (values / measure(metric.name).per).astype(np.float32)
+    ticks = max(0, min((newest.time_ns - window[0]) // tick_ns + 1, _MEMORY_TICKS))
+    values = np.full((len(ports), ticks), np.nan, np.float32)
+    there = [place for place, each in enumerate(ports) if each.row < len(newest.line_rate_bps)]
+    if ticks and there:
+        rows = [ports[place].row for place in there]
+        seen = np.fmax.reduce([newest.window(each, rows, ticks) for each in metric.columns])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if metric.traffic:
+                seen = believed(seen / newest.line_rate_bps[rows][:, None])
+        values[there] = seen / measure(metric.name).per
     return Curve(newest.time_ns - ticks * tick_ns, newest.time_ns, values)
