@@ -210,6 +210,7 @@ def test_lines_of_keys_are_those_that_a_person_counts() -> None:
             r"fabmon.toml:2: .* = 10: write 0, or 20 to 70 percent",
         ),
         ("x = " + "[" * 5000, "fabmon.toml: brackets are nested too deep"),
+        ("a" + ".a" * 5000 + " = 1", "fabmon.toml: tables are nested too deep"),
         ("x = " + "9" * 5000, "fabmon.toml: a number is too long"),
     ],
 )

@@ -77,11 +77,17 @@ def peak_tflops(text: object) -> float:
     return peak
 
 
+_NUMBERS = {"params": number_of_params, "peak_tflops": peak_tflops}
+"""The keys that are a number or a name of it; 0 is a mistake there."""
+
+
 def job_hints(table: ModelTable, named: Callable[[str], str] = str) -> JobHints | None:
     """What the table says of the job; None if nothing. Raises ModelError, which calls the keys as
     they are `named` where they were written."""
     said: dict[str, Any] = {
-        key: value for key, value in msgspec.structs.asdict(table).items() if value
+        key: value
+        for key, value in msgspec.structs.asdict(table).items()
+        if value or (key in _NUMBERS and value is not None)
     }
     if not said:
         return None
@@ -90,7 +96,7 @@ def job_hints(table: ModelTable, named: Callable[[str], str] = str) -> JobHints 
     if "params" not in said:
         first = next(iter(said), "zero")
         raise ModelError(first, f"{named(first)} describes a model: add {named('params')}")
-    for key, read in (("params", number_of_params), ("peak_tflops", peak_tflops)):
+    for key, read in _NUMBERS.items():
         if key in said:
             try:
                 said[key] = read(said[key])

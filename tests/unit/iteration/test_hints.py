@@ -77,6 +77,7 @@ def test_hints_that_do_not_fit_together_are_refused(arguments: list[str], messag
         (('params = "70B"', "dp = 64"), JobHints(params=70e9, dp=64)),
         (("params = 8e9", "dp = 2", "zero = 3"), JobHints(params=8e9, dp=2, fsdp=True)),
         (("dp = 64",), r":{line}: \[model\] dp describes a model: add params"),
+        (("params = 0",), r":{line}: \[model\] params: '0.0': write a number"),
         (('params = "70B"', "dp = 0"), r":{next}: .*: write 1 to 1000000"),
         (('params = "many"', "dp = 8"), r":{line}: \[model\] params: 'many': write a number"),
         (
