@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.measures import NAMES, measure
 from fabmon.fabric.model import HOST, RAIL, SWITCH, UPLINK, Fabric
+from fabmon.fabric.names import nearest
 from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Snapshot
@@ -278,7 +279,7 @@ class LinkSelection:
         texts = (*self._index.node_texts, *self._index.port_texts)
         names = list(dict.fromkeys(word for each in texts for word in each.split()))
         values = [term.value for term in self._filters[text]]
-        return [each for value in values for each in difflib.get_close_matches(value, names, 2)]
+        return [each for value in values for each in nearest(value, names, 2)]
 
     def _with_original_names(self, snapshot: Snapshot, redactor: Redactor) -> Snapshot:
         """A snapshot with the names that nodes and groups had before redaction."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, cast
@@ -53,6 +54,30 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 @cached_if_short
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+_MOST_COMPARED = 2_000
+"""Names with which a text is compared, some 50 ms of work: a fabric has 100,000 ports, and who asks
+`fabmon watch` must not stop it meanwhile."""
+_LONGEST_COMPARED = 64
+"""Characters of them: a comparison takes their product, and nodes can send 400."""
+
+
+def nearest(text: str, names: Iterable[str], most: int) -> list[str]:
+    """The `most` names that are similar to a text, the most similar first. Of thousands, those are
+    compared that begin as it does, as far as they do."""
+    if len(text) > _LONGEST_COMPARED:
+        return []
+    known = [each for each in dict.fromkeys(names) if 0 < len(each) <= _LONGEST_COMPARED]
+    for length in range(1, len(text)):
+        if len(known) <= _MOST_COMPARED:
+            break
+        same = [each for each in known if each.startswith(text[:length])]
+        if len(same) <= _MOST_COMPARED:
+            known = list(dict.fromkeys([*same, *known]))
+            break
+        known = same
+    return difflib.get_close_matches(text, known[:_MOST_COMPARED], most)
 
 
 _MAC = re.compile(r"[0-9a-f]{12}")

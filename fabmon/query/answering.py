@@ -136,13 +136,12 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
     at_ns = await _time(source, question.at)
     scene = await source.scene(at_ns, is_analysed=False)
     ports = scene.snapshot.fabric.ports
-    matched = [[*filter(port_filter([each]), ports)] for each in question.ports]
-    unmatched = [each for each, own in zip(question.ports, matched, strict=True) if not own]
-    if unmatched:
-        names = (name for port in ports for name in (port.node, port.id, port.label))
-        raise unknown("port matches", unmatched[0], names)
-    wanted = {port.row for own in matched for port in own}
-    rows = [port.row for port in ports if not question.ports or port.row in wanted]
+    wanted = [*filter(port_filter(question.ports), ports)]
+    for pattern in question.ports:
+        if not any(map(port_filter([pattern]), wanted)):
+            names = (name for port in ports for name in (port.node, port.id, port.label))
+            raise unknown("port matches", pattern, names)
+    rows = [port.row for port in wanted]
     if question.job:
         used = set(_rows_of(scene, _summary(scene, question.job)))
         rows = [row for row in rows if row in used]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from fabmon.analysis.causes import CAUSES
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Port
-from fabmon.fabric.names import natural
+from fabmon.fabric.names import natural, nearest
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wording import name_list
 from fabmon.query.questions import FindingsQuestion, QueryError
@@ -61,7 +60,7 @@ def unknown(
     """That nothing has a name, with the most similar names; where none is, with `every` one that
     there is (None: `names`)."""
     known = list(dict.fromkeys(filter(None, names)))
-    near = difflib.get_close_matches(text, known, _MOST_NEAR)
+    near = nearest(text, known, _MOST_NEAR)
     every = known if every is None else every
     hint = f": did you mean {' or '.join(near)}?" if near else ": there is none"
     if every and not near:
@@ -76,13 +75,6 @@ def port_named(snapshot: Snapshot, text: str) -> Port:
     for port in ports:
         if wanted in (port.id, port.display_name):
             return port
-    near = _nearest(wanted, (name for port in ports for name in (port.display_name, port.id)))
-    hint = f": did you mean {near}?" if near else ": `links` lists ports"
+    near = nearest(wanted, (name for port in ports for name in (port.display_name, port.id)), 1)
+    hint = f": did you mean {near[0]}?" if near else ": `links` lists ports"
     raise QueryError(f"no port {wanted[:80]!r}{hint}")
-
-
-def _nearest(text: str, names: Iterable[str]) -> str:
-    """The most similar of the names with the same beginning; empty if none is similar."""
-    head = text[:3]
-    close = difflib.get_close_matches(text, [each for each in names if each[:3] == head], n=1)
-    return close[0] if close else ""

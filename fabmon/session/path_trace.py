@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -21,6 +20,7 @@ from fabmon.fabric.flows.endpoints import (
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import SOURCE
 from fabmon.fabric.model import SWITCH, Fabric, Host, Port
+from fabmon.fabric.names import nearest
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.time_wording import interval, utc
 from fabmon.fabric.wire.messages import Hello, Trace, TracedPath
@@ -134,7 +134,7 @@ def traced_hosts(hosts: Sequence[Host], src: str, dst: str) -> list[Host]:
     by_name = {host.name: host for host in hosts}
     for name in (src, dst):
         if name not in by_name:
-            close = difflib.get_close_matches(name, by_name, 1)
+            close = nearest(name, by_name, 1)
             hint = f"did you mean {close[0]}?" if close else "add it"
             raise UsageError(f"--hosts and --host do not name {name}: {hint}")
     if src == dst:

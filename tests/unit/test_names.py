@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
-from fabmon.fabric.names import matches, natural
+from fabmon.fabric.names import matches, natural, nearest
 from fabmon.fabric.roles.evidence import _network
 from fabmon.fabric.topology.address_cables import _of_link
 
@@ -30,3 +31,27 @@ def test_long_texts_of_nodes_are_in_no_cache(derive: Callable[[str], object]) ->
     kept_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept_bytes < 100_000, "2,000 keys of 28 kB"
+
+
+def test_of_100_000_names_a_mistyped_one_is_compared_with_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = 0
+
+    class Counting(difflib.SequenceMatcher[str]):
+        def real_quick_ratio(self) -> float:
+            nonlocal compared
+            compared += 1
+            return super().real_quick_ratio()
+
+    monkeypatch.setattr(difflib, "SequenceMatcher", Counting)
+    names = [f"gpu{node:05}/mlx5_{port}" for node in range(12_500) for port in range(8)]
+    assert nearest("gpu01234/mlx5_9", names, 3)[0].startswith("gpu01234/mlx5_")
+    assert nearest("gup00001/mlx5_0", names, 1) == ["gpu00001/mlx5_0"]
+    assert compared <= 4_000
+    assert nearest("leaf01", [*names, "leaf1"], 1) == ["leaf1"]
+
+
+def test_names_as_long_as_a_hostile_node_may_send_are_compared_with_nothing() -> None:
+    assert nearest("a" * 200, ["a" * 400] * 9, 1) == []
+    assert nearest("gpu01", ["a" * 400, "", "gpu1"], 1) == ["gpu1"]
