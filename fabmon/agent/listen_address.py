@@ -81,6 +81,8 @@ def server_tls_context(
         raise AgentError(
             f"{certificate}, {key}: not a certificate and its key in PEM ({why})"
         ) from None
+    except OSError as error:
+        raise AgentError(f"{certificate}, {key}: {file_error(error)}") from None
     return context
 
 

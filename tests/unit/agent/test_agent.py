@@ -317,6 +317,10 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, root: str) -> None:
         (["--tls-cert", "/nowhere.pem"], "--tls-key is missing"),
         (["--tls-cert", "/nowhere.pem", "--tls-key", "/x"], "/nowhere.pem: no such file"),
         (["--tls-cert", __file__, "--tls-key", __file__], "not a certificate and its key in PEM"),
+        (
+            ["--tls-cert", "/proc/self/mem", "--tls-key", "/proc/self/mem"],
+            "/proc/self/mem, /proc/self/mem: Input/output error",
+        ),
         (["--token-file", "/proc/nowhere/token"], "no such file"),
     ],
 )
