@@ -291,8 +291,9 @@ time stalled
 time without credits
     share of time in which an InfiniBand port had data to send and no credits of its peer.
 timeline
-    the last minutes below the heatmap: the busiest link, findings and events; in a taller terminal
-    also the flagged and the busiest links, a row each.
+    the last minutes below the heatmap: the busiest link, findings and events. In a taller terminal
+    also a row for each of some links: `▲` those of findings, `△` of findings that ended in it, then
+    the busiest of each leaf.
 tx
     transmitted: out of the named port.
 unrated ?

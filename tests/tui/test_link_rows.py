@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import time_of_day
 from fabmon.tui.widgets.lines import TimelineView
 from tests.tui.fabrics import fabric
@@ -13,6 +19,9 @@ from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION, HEALTHY
 
 TALL = (160, 60)
+FABRIC = HEALTHY.fabric
+NIC = FABRIC.node("gpu006").ports[3]
+SECOND_NS = 10**9
 
 
 def rows(run: Running) -> list[str]:
@@ -101,3 +110,80 @@ async def test_ports_that_are_not_watched_any_more_are_on_the_screen_of_their_ti
         for keys in (("w",), ("escape", "3"), ("2",), ("5",), ("4", "enter"), ("enter",)):
             await run.press(*keys)
             await run.send(fewer.scene(73))
+
+
+def of_last_hop(row: int) -> Finding:
+    """A finding about gpu006 r3 whose first port is `row`."""
+    scene = COLLISION.scene(70)
+    return msgspec.structs.replace(
+        scene.findings[0],
+        cause="incast",
+        subject=NIC.id,
+        rows=(row,),
+        since_ns=scene.snapshot.time_ns - 5 * SECOND_NS,
+        seen_ns=scene.snapshot.time_ns,
+    )
+
+
+def marks(run: Running) -> dict[str, str]:
+    """The links that have a row, with their marks, from the top down."""
+    start = next(n for n, line in enumerate(run.lines) if "Flagged and busiest links" in line)
+    rows = [line[:20] for line in run.lines[start + 2 :] if line[1:2] in ("▲", "△", " ")]
+    named = [line for line in rows if line[3:].startswith(("leaf", "gpu"))]
+    return {" ".join(line[3:].split()[:2]): line[1].strip() for line in named}
+
+
+def with_findings(*found: Finding, ended: Finding | None = None) -> Scene:
+    scene = HEALTHY.scene(70)
+    changes = () if ended is None else ((Change.CLOSE, ended),)
+    return replace(scene, findings=found, changes=changes)
+
+
+@pytest.mark.parametrize("end", ["switch", "NIC"])
+async def test_a_flagged_last_hop_has_a_row_by_the_name_of_its_nic_whichever_end_is_first(
+    end: str,
+) -> None:
+    row = NIC.peer if end == "switch" else NIC.row
+    assert row is not None
+    async with running(HEALTHY, size=(120, 40)) as run:
+        await run.send(with_findings(of_last_hop(row)))
+        shown = marks(run)
+        assert next(iter(shown)) == "gpu006 r3"
+        assert shown["gpu006 r3"] == "▲"
+        assert list(shown.values()).count("▲") == 1
+
+
+async def test_the_link_of_a_finding_that_holds_no_more_keeps_its_row_with_an_open_triangle() -> (
+    None
+):
+    now_ns = HEALTHY.scene(70).snapshot.time_ns
+    faded = msgspec.structs.replace(of_last_hop(NIC.row), seen_ns=now_ns - 10 * SECOND_NS)
+    async with running(HEALTHY, size=(120, 40)) as run:
+        await run.send(with_findings(faded))
+        assert marks(run)["gpu006 r3"] == "△"
+
+
+async def test_a_finding_that_ended_in_the_time_of_the_timeline_has_a_row_and_no_other() -> None:
+    now_ns = HEALTHY.scene(70).snapshot.time_ns
+    for ago_s, mark in ((30, "△"), (3_600, None)):
+        ended = msgspec.structs.replace(of_last_hop(NIC.row), until_ns=now_ns - ago_s * SECOND_NS)
+        async with running(HEALTHY, size=(120, 40)) as run:
+            await run.send(with_findings(ended=ended))
+            assert marks(run).get("gpu006 r3") == mark
+
+
+async def test_the_busiest_links_have_half_of_the_rows_however_many_findings_have_ended() -> None:
+    now_ns = HEALTHY.scene(70).snapshot.time_ns
+    changes = tuple(
+        (
+            Change.CLOSE,
+            msgspec.structs.replace(
+                of_last_hop(port.row), subject=port.id, until_ns=now_ns - SECOND_NS
+            ),
+        )
+        for port in FABRIC.node("gpu006").ports
+    )
+    async with running(HEALTHY, size=(120, 40)) as run:
+        await run.send(replace(HEALTHY.scene(70), changes=changes))
+        shown = list(marks(run).values())
+        assert 2 <= shown.count("△") <= len(shown) / 2

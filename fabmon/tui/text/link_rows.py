@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rich.cells import cell_len
 
-from fabmon.analysis.finding import Finding
 from fabmon.fabric.measures import measure
 from fabmon.fabric.model import RAIL, UPLINK, Port
 from fabmon.fabric.snapshot import HEAT, Snapshot, believed
@@ -20,6 +19,7 @@ from fabmon.tui.line import Span, fit
 from fabmon.tui.metrics import HeatMetric, heat_metric
 from fabmon.tui.text.chart import spread
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.finding_groups import port_of
 from fabmon.tui.time.trend import Trend
 
 _KEPT_NS = 60 * SECOND_NS
@@ -41,24 +41,25 @@ class LinkRows:
 
 
 class LinkChoice:
-    """Which links have a row: those that findings name or have named, then the busiest ones of each
-    leaf, or without leaves of each host, in physical order. They stay for a minute."""
+    """Which links have a row: those of findings that hold, then those of others that were open in
+    the timeline, then the busiest ones of each leaf, or without leaves of each host, in physical
+    order. They stay for a minute."""
 
     def __init__(self) -> None:
         self._chosen: tuple[Port, ...] = ()
         self._of: tuple[object, ...] = ()
 
     def of(self, ctx: DrawContext, count: int, from_ns: int) -> tuple[Port, ...]:
-        """At most `count` links; none where no uplink or rail has a known value. The timeline
-        begins at `from_ns`."""
-        ports, found = ctx.fabric.ports, [*ctx.scene.findings, *_ended(ctx, from_ns)]
-        named = dict.fromkeys(each.rows[0] for each in found if each.rows)
-        flagged = [row for row in named if 0 <= row < len(ports) and _is_link(ports[row])]
+        """At most `count` links of a timeline that begins at `from_ns`; none where no uplink or
+        rail has a known value."""
+        flagged = _links(ctx, ctx.flagged_rows)
+        earlier = _earlier(ctx, from_ns)
         # With one more filter or finding the rows change at once.
         filtered = None if ctx.matched is None else ctx.choices.filter
-        of = (tuple(flagged), count, ctx.scene.snapshot.time_ns // _KEPT_NS, filtered)
+        time = ctx.scene.snapshot.time_ns // _KEPT_NS
+        of = (frozenset(flagged), tuple(earlier), count, time, filtered)
         if self._of != of or not self._is_of(ctx):
-            self._of, self._chosen = of, _chosen(ctx, flagged, count)
+            self._of, self._chosen = of, _chosen(ctx, flagged, earlier, count)
         return self._chosen
 
     def _is_of(self, ctx: DrawContext) -> bool:
@@ -66,23 +67,40 @@ class LinkChoice:
         return all(each.row < len(ports) and ports[each.row] is each for each in self._chosen)
 
 
-def _ended(ctx: DrawContext, from_ns: int) -> list[Finding]:
-    """Findings that ended in the time of the timeline, the latest first."""
-    return [each for each in ctx.closed if (each.until_ns or 0) >= from_ns]
+def _links(ctx: DrawContext, rows: Iterable[int]) -> list[int]:
+    """The rows of the links at ports: of a leaf's port to a host the host's NIC, of a spine's the
+    leaf's uplink, each once, in their order."""
+    ports = ctx.fabric.ports
+    ends = [(row, ports[row].peer) for row in rows]
+    links = [
+        next((end for end in both if end is not None and _is_link(ports, end)), None)
+        for both in ends
+    ]
+    return list(dict.fromkeys(row for row in links if row is not None))
 
 
-def _is_link(port: Port) -> bool:
-    return port.role in (UPLINK, RAIL)
+def _is_link(ports: Sequence[Port], row: int) -> bool:
+    return row < len(ports) and ports[row].role in (UPLINK, RAIL)
 
 
-def _chosen(ctx: DrawContext, flagged: Sequence[int], count: int) -> tuple[Port, ...]:
+def _earlier(ctx: DrawContext, from_ns: int) -> list[int]:
+    """The rows of links that findings are about which no longer hold, or ended after `from_ns`,
+    latest first."""
+    ended = [each for each in ctx.closed if (each.until_ns or 0) > from_ns]
+    closed = [port.row for each in ended if (port := port_of(each, ctx.fabric)) is not None]
+    return _links(ctx, [*sorted(ctx.faded_rows), *closed])
+
+
+def _chosen(
+    ctx: DrawContext, flagged: Sequence[int], earlier: Sequence[int], count: int
+) -> tuple[Port, ...]:
     ports = ctx.fabric.ports
     role = UPLINK if any(port.role == UPLINK and port.node for port in ports) else RAIL
     rows = [port.row for port in ports if port.role == role and port.node]
     if ctx.matched is not None:
         rows = [row for row in rows if ctx.matched.ports[row]] or rows
-    values = ctx.metric.values(ctx.snapshot)
-    rows = [row for row in rows if np.isfinite(values[row])]
+    values = np.nan_to_num(ctx.metric.values(ctx.snapshot), nan=-1)
+    rows = [row for row in rows if values[row] >= 0]
     of_node: dict[str, list[int]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: -values[each]):
         of_node[ports[row].node].append(row)
@@ -90,7 +108,9 @@ def _chosen(ctx: DrawContext, flagged: Sequence[int], count: int) -> tuple[Port,
     ranked = sorted(
         (place, -values[row], row) for each in of_node.values() for place, row in enumerate(each)
     )
-    first = flagged[:count]
+    first = sorted(flagged, key=lambda row: -values[row])[:count]
+    # Half of the room is left to what is busy.
+    first += [row for row in earlier if row not in first][: (count - len(first)) // 2]
     others = [row for _, _, row in ranked if row not in first][: count - len(first)]
     return tuple(ports[row] for row in (*first, *sorted(others)))
 
@@ -124,13 +144,13 @@ def link_rows(
     if not is_reading and len(known):
         # What was not watched yet, and what is not recorded yet, is not absent.
         cells[:, : known[0]] = cells[:, known[-1] + 1 :] = NOTHING
+    flagged, earlier = _links(ctx, ctx.flagged_rows), _earlier(ctx, window[0])
     tone = ctx.palette
-    ended = {row for each in _ended(ctx, window[0]) for row in each.rows[:1]} | ctx.faded_rows
+    marks: dict[int, Span] = dict.fromkeys(earlier, (f" {FADED_MARK} ", tone.dim))
+    marks |= dict.fromkeys(flagged, (" ▲ ", tone.accent))
     texts = tuple(
         (
-            (" ▲ ", tone.accent)
-            if port.row in ctx.flagged_rows
-            else (f" {FADED_MARK if port.row in ended else ' '} ", tone.dim),
+            marks.get(port.row, ("   ", tone.text)),
             (fit(port.display_name, name).ljust(name) + " ", tone.strong),
         )
         for port in ports
