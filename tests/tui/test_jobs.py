@@ -7,16 +7,19 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from rich.style import Style
 
 from fabmon.analysis import job_summary
+from fabmon.analysis.causes import sentence
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.model import RAIL
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import Unit, rate
 from fabmon.feeds.demo.scenario import Fault
 from fabmon.tui.text.heatmap_row_layout import as_many_as_fit
@@ -104,6 +107,26 @@ async def test_nothing_that_is_said_of_a_job_is_cut() -> None:
         said = " ".join("".join(run.text.splitlines()[-5:-1]).split())
         assert "…" not in said
         assert "Slow receiver: gpu001 r1 cannot keep up" in said
+
+
+async def test_the_finding_of_a_job_is_said_at_the_moment_that_the_other_views_show() -> None:
+    scene = slowed()
+    (finding,) = scene.findings
+    worst = msgspec.structs.replace(
+        finding,
+        seen_ns=scene.snapshot.time_ns - 9 * SECOND_NS,
+        lost=0.8,
+        text="gpu001 r1 cannot keep up: it pauses its switch 80 % of the time, and so do "
+        + ", ".join(f"leaf{number} dn1" for number in range(1, 25)),
+    )
+    faded = msgspec.structs.replace(finding, lost=0.3, text="it pauses 30 %", worst=worst)
+    said = sentence(faded, scene.snapshot)
+    assert said.endswith("; now 30 % lost")
+    async with running(size=(80, 24)) as run:
+        await run.send(replace(scene, findings=(faded,)))
+        for view in "47":
+            await run.press(view)
+            assert said in " ".join(run.text.split()), view
 
 
 async def test_what_nccl_measured_is_shown_beside_the_links_that_carry_it() -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from rich.style import Style
 
-from fabmon.analysis.causes import brief_loss
+from fabmon.analysis.causes import brief_loss, sentence
 from fabmon.analysis.finding import holds
 from fabmon.analysis.job_placement import placement_text
 from fabmon.analysis.job_summary import JobSummary, job_summaries
@@ -51,7 +51,7 @@ _BEFORE_CURVE = 20
 _MOST_CURVE = 4
 """Rows of the curve of a job."""
 _MOST_DETAILS = 3
-"""Lines of each fact about the job under the cursor."""
+"""Lines of each fact about the job under the cursor, but its finding."""
 _MOST_ROWS = 256
 """Jobs with a row, 0.3 ms each at every tick: of more, a filter chooses."""
 _OLD_S = 90
@@ -227,9 +227,9 @@ def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
         first = job.findings[0]
         sign, accent = labels.finding_sign(first, ctx.snapshot, palette)
         head = f"{sign} {labels.cause_title(first)}:"
-        start, *more = wrap(f"{head} {first.text}", ctx.width - 4)
+        start, *more = wrap(f"{head} {sentence(first, ctx.snapshot)}", ctx.width - 4)
         lines.append(line((f" {head}", accent), (start.removeprefix(head), palette.text)))
-        lines += [line((f"   {text}", palette.text)) for text in more[:_MOST_DETAILS]]
+        lines += [line((f"   {text}", palette.text)) for text in more]
     return lines
 
 
