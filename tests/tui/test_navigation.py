@@ -8,6 +8,9 @@ import msgspec
 import pytest
 from textual import events
 
+from fabmon.analysis.causes import sentence
+from fabmon.analysis.finding import Change
+from fabmon.fabric.time_wording import SECOND_NS, time_of_day
 from fabmon.tui.line import PortTarget
 from fabmon.tui.palette import RAMPS
 from fabmon.tui.widgets.heatgrid import HeatGrid
@@ -103,6 +106,21 @@ async def test_a_finding_that_closes_while_it_is_read_stays_and_says_so() -> Non
         await run.send(HEALTHY.scene(71))
         assert "closed; open since" in run.text
         assert "ECMP collision" in run.text
+
+
+async def test_the_page_of_a_finding_that_closes_while_it_is_read_says_when_it_ended() -> None:
+    now_ns = HEALTHY.scene(85).snapshot.time_ns
+    (finding,) = COLLISION.scene(70).findings
+    ended = msgspec.structs.replace(finding, until_ns=now_ns - 15 * SECOND_NS)
+    span = f"{time_of_day(finding.since_ns)} to {time_of_day(now_ns - 15 * SECOND_NS)}"
+    async with running(COLLISION, size=(120, 40)) as run:
+        await run.press("4", "enter")
+        await run.send(replace(HEALTHY.scene(85), changes=((Change.CLOSE, ended),)))
+        assert f"{span} (37 s), closed" in run.text
+        assert sentence(ended) in " ".join(run.text.split())
+        for seq in (86, 120):
+            await run.send(HEALTHY.scene(seq))
+            assert f"{span} (37 s), closed" in run.text
 
 
 @pytest.mark.parametrize("size", [(60, 18), (80, 24), (120, 40)])

@@ -54,10 +54,10 @@ class FindingScreen(LineScreen):
         return f"{labels.cause_title(self.finding)} {subject.partition(' → ')[0]}"
 
     def lines(self, ctx: DrawContext) -> list[Line]:
-        """The page of the finding as it is now; of a closed one, as it was last."""
-        now = _current(self.finding, ctx)
-        self.finding = now or self.finding
-        return finding.page(ctx, self.finding, now is not None)
+        """The page of the finding as it is now; of a closed one, as it was when it closed."""
+        self.finding = _latest(self.finding, ctx)
+        is_open = any(each is self.finding for each in ctx.scene.findings)
+        return finding.page(ctx, self.finding, is_open)
 
     async def action_waterfall(self) -> None:
         """Open the waterfall."""
@@ -98,7 +98,7 @@ class WaterfallScreen(ZoomableScreen):
 
     def draw(self, ctx: DrawContext) -> None:
         """Draw the waterfall of the finding as it is now."""
-        self._finding = _current(self._finding, ctx) or self._finding
+        self._finding = _latest(self._finding, ctx)
         view = self.query_one("#heat", HeatGrid)
         self._drawn = drawn = self._waterfall(ctx.sized(ctx.width - 1))
         codes = drawn.codes
@@ -153,6 +153,9 @@ class WaterfallScreen(ZoomableScreen):
             self.post_message(OpenRequested(PortTarget(self._drawn.ports[event.cell[0]].row)))
 
 
-def _current(known: Finding, ctx: DrawContext) -> Finding | None:
-    """The finding as it is in the scene; None if it is not open there."""
-    return next((each for each in ctx.scene.findings if each.key == known.key), None)
+def _latest(known: Finding, ctx: DrawContext) -> Finding:
+    """The finding as it is in the scene; where it is not open there, as it closed, if that is
+    known, else as it was known."""
+    ended = (each for each in ctx.closed if (each.until_ns or 0) >= known.since_ns)
+    every = (*ctx.scene.findings, *ended)
+    return next((each for each in every if each.key == known.key), known)
