@@ -31,6 +31,8 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _PATH = re.compile(r"(?<![\w.)\]])(?<!:/)~?(?:/[\w.@+~-]+)+/?")
+_OF_EVERY_MACHINE = frozenset({"/dev/shm", "/etc/hosts"})
+"""Paths in fabmon's advice, which identify nothing."""
 _TOKEN = re.compile(r"[^\W_](?:[\w.@-]*[^\W_])?")
 _PIECES = re.compile(r"([._@-])")
 
@@ -63,7 +65,7 @@ class Pseudonyms:
         """
         text = _URL.sub(self._url, text)
         text = ADDRESS.sub(self._address, text)
-        text = _PATH.sub(lambda match: self.of("path", match[0]), text)
+        text = _PATH.sub(self._path, text)
         return _TOKEN.sub(self._token, text)
 
     def node(self, name: str, prefix: str = "device") -> str:
@@ -139,6 +141,9 @@ class Pseudonyms:
                         f"{_TOKEN.sub(self._token, before)}{found}{_TOKEN.sub(self._token, after)}"
                     )
         return word
+
+    def _path(self, match: re.Match[str]) -> str:
+        return match[0] if match[0] in _OF_EVERY_MACHINE else self.of("path", match[0])
 
     def _url(self, match: re.Match[str]) -> str:
         """A URL with a pseudonym, without user and path."""

@@ -136,7 +136,7 @@ def _not_understood(log: JobLog) -> str:
     count = log.unread_lines
     verb = "speaks of a failure and was" if count == 1 else "speak of a failure and were"
     quoted = clean(next(iter(log.unread.values()), ("", 0))[0])[:_MOST_QUOTED]
-    return f"{plural(count, 'line')} {verb} not understood: “{quoted}”"
+    return f"{plural(count, 'line')} {verb} not understood{f': “{quoted}”' if quoted else ''}"
 
 
 def what_failed(event: Failure) -> str:

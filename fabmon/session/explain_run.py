@@ -71,6 +71,8 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
     if options.recordings and (options.hosts is not None or options.nodesets):
         raise UsageError("--recording has the nodes of its time: remove --hosts and --host")
     log, notes = read_logs(options.logs)
+    if options.redact:
+        log.forget_quotes()
     if not log.nccl_lines and not log.tests.runs:
         names = ", ".join(map(str, options.logs[:3]))
         raise UsageError(

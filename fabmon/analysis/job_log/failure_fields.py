@@ -133,7 +133,7 @@ _OOM_KILLED = re.compile(
 )
 _SHARED_MEMORY = re.compile(
     r"(?:creating|opening|attaching to) shared memory segment|failed to extend /dev/shm"
-    r"|(?:posix_fallocate|shm_open) failed|/dev/shm\b.{0,200}no space left"
+    r"|(?:posix_fallocate|shm_open) failed|/dev/shm\b(?=.{0,200}no space left)"
     r"|(?:out of|insufficient|allocate) shared memory"
     r"|</torch_\w{1,80}>: (?:no space|cannot allocate|resource temporarily)",
     re.I,
@@ -303,6 +303,8 @@ def _shared_memory(body: str) -> Failure | None:
     if found is None:
         return None
     what = _SEGMENT.sub("a file", found[0])
+    if what == "/dev/shm":
+        what = "no space left in /dev/shm"
     return Failure(kind=PROGRAM, text=f"{SHARED_MEMORY}: {what[0].lower()}{what[1:]}")
 
 

@@ -15,6 +15,8 @@ import msgspec
 
 from fabmon.analysis.job_log.events import (
     PROCESS,
+    PROGRAM,
+    SHARED_MEMORY,
     Bootstrap,
     Channel,
     Communicator,
@@ -349,6 +351,16 @@ class JobLog:
             self.unread[shape] = text, count + 1
         else:
             self.left_out["unread"] += 1
+
+    def forget_quotes(self) -> None:
+        """Forget what the job itself wrote: messages of its exceptions, of which the class stays,
+        and lines that were not understood, of which the number does."""
+        self.unread = {shape: ("", count) for shape, (_, count) in self.unread.items()}
+        for seen in self.failures.values():
+            event = seen.event
+            if event.kind == PROGRAM and not event.text.startswith(SHARED_MEMORY):
+                raised = event.text.partition(":")[0]
+                seen.event = msgspec.structs.replace(event, text=raised)
 
     @property
     def unread_lines(self) -> int:

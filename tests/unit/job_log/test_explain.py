@@ -268,6 +268,23 @@ def test_redacted_output_has_no_names(tmp_path: Path, recording: Path) -> None:
             assert "rank 2" in text
 
 
+def test_redacted_output_quotes_nothing_that_the_job_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    lines = (
+        "[rank3]: RuntimeError: no samples of customer-42 for anna.smith",
+        "[rank4]: OSError: /dev/shm/cache of anna.smith, customer-42: No space left on device",
+        "gpu001:1:2 [0] x.cc:28 NCCL WARN Call to stat on customer-42 failed : anna.smith",
+    )
+    path.write_text("\n".join(lines) + "\n")
+    for style in ("json", "table"):
+        text = run(path, "--redact", "--format", style).output
+        for said in ("anna", "smith", "customer", "samples", "cache"):
+            assert said not in text, (said, style)
+        for kept in ("RuntimeError", "no space left in /dev/shm", "1 line speaks of a failure"):
+            assert kept in text, (kept, style)
+        assert "df -h /dev/shm" in " ".join(text.split())
+
+
 def two_hosts() -> FabricPlaces:
     """RoCE with an IPv4 and an IPv6 address on gpu1, InfiniBand on gpu2; leaf1 by LLDP."""
     address = {"dev": "eth0", "addresses": ["10.1.0.1/24", "fd00:1148::ff22/64"]}
