@@ -11,6 +11,8 @@ import pytest
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import time_of_day
+from fabmon.tui.line import width_of
+from fabmon.tui.text.link_rows import link_rows
 from fabmon.tui.widgets.lines import TimelineView
 from tests.tui.fabrics import fabric
 from tests.tui.recordings import Watching, at, replaying
@@ -187,3 +189,18 @@ async def test_the_busiest_links_have_half_of_the_rows_however_many_findings_hav
         await run.send(replace(HEALTHY.scene(70), changes=changes))
         shown = list(marks(run).values())
         assert 2 <= shown.count("△") <= len(shown) / 2
+
+
+async def test_names_of_wide_characters_do_not_move_the_time_of_their_links() -> None:
+    async with running(COLLISION, size=TALL) as run:
+        state = run.app.screen_state
+        window = state.timeline_window()
+        assert state.live is not None
+        assert window is not None
+        ctx = state.draw_context(state.live, 160)
+        ports = [
+            msgspec.structs.replace(port, node=node)
+            for port, node in zip(ctx.fabric.ports, ("節点", "節点" * 30, "x" * 90), strict=False)
+        ]
+        made = link_rows(ctx, ports, ctx.snapshot, window, None)
+        assert {width_of(spans) for spans in made.texts} == {made.before}

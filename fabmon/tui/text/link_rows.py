@@ -151,7 +151,7 @@ def link_rows(
     texts = tuple(
         (
             marks.get(port.row, ("   ", tone.text)),
-            (fit(port.display_name, name).ljust(name) + " ", tone.strong),
+            (fit(port.display_name, name) + " ", tone.strong),
         )
         for port in ports
     )
