@@ -204,3 +204,14 @@ async def test_names_of_wide_characters_do_not_move_the_time_of_their_links() ->
         ]
         made = link_rows(ctx, ports, ctx.snapshot, window, None)
         assert {width_of(spans) for spans in made.texts} == {made.before}
+
+
+@pytest.mark.parametrize("width", [12, 30])
+async def test_a_narrow_terminal_has_no_rows_of_links_however_tall_the_timeline_still_is(
+    width: int,
+) -> None:
+    async with running(COLLISION, size=(width, 60)) as run:
+        # As between a resize and the layout for it.
+        run.app.screen.query_one(TimelineView).styles.height = 9
+        await run.settle()
+        assert "   busiest" not in run.text, "names would leave no column for the time"

@@ -135,6 +135,16 @@ async def test_no_size_breaks_a_view(keys: tuple[str, ...], size: tuple[int, int
         _fits(run, size)
 
 
+@pytest.mark.parametrize("keys", list(VIEWS.values()), ids=list(VIEWS))
+async def test_an_open_view_may_become_as_small_as_it_can(keys: tuple[str, ...]) -> None:
+    async with running(troubled(), size=(120, 40)) as run:
+        await run.press(*keys)
+        for size in ((4, 60), (1, 1), (200, 3)):
+            await run.pilot.resize_terminal(*size)
+            await run.settle()
+            _fits(run, size)
+
+
 async def test_resizing_goes_through_every_arrangement_and_back() -> None:
     async with running(troubled(), size=(120, 40)) as run:
         first = run.text

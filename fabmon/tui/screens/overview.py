@@ -41,6 +41,9 @@ _SHORT_TITLE = 84
 """Below this width the title of the heatmap has the short name of the metric."""
 _LEAST_LINKS = 2
 """Rows of links that the timeline has at least; where there is room for fewer it has none."""
+_LEAST_WIDTH = 40
+"""Columns of the timeline with rows of links: their names take 12 at least. After a resize it is
+drawn before it has the height of a narrow terminal."""
 _TRAINING_FROM = 14
 _TRAINING_LINES = 10
 """Lines of the right column from which on the training panel is shown; its most lines."""
@@ -100,7 +103,7 @@ class OverviewScreen(OverviewPanels):
         """The links that have a row in the timeline; None where there is no room, or none."""
         state, count = self.screen_state, timeline.height - 2
         ctx = state.draw_context(timeline.scene, timeline.width)
-        if count < _LEAST_LINKS:
+        if count < _LEAST_LINKS or timeline.width < _LEAST_WIDTH:
             return None
         ports = self._links.of(ctx, count, timeline.window[0])
         if not ports:

@@ -55,7 +55,7 @@ def charts(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     palette = ctx.palette
     beside = ctx.width >= 100
     rows = max(3, min(10, (ctx.height - 12) // (1 if beside else 2)))
-    each = (ctx.width - 3) // 2 if beside else ctx.width - 2
+    each = (ctx.width - 3) // 2 if beside else max(ctx.width - 2, _AXIS + 2)
     curves = _curves(ctx, port, shown, (each - _AXIS - 1) * (2 if palette.depth.rgb else 1))
     top = float(ctx.snapshot.line_rate_bps[port.row])
     scale = "line rate"
