@@ -354,8 +354,8 @@ async def test_what_was_not_recorded_is_a_gap(tmp_path: Path) -> None:
     async with replaying(tmp_path / "a.fabrec") as run:
         await at_end(run)
         await run.until(lambda: run.app.screen_state.cursor.curve is not None)
-        lowest = run.app.screen.query_one("#time").region.bottom - 1
-        await run.until(lambda: "·" * 20 in run.lines[lowest])
+        top = run.app.screen.query_one("#time").region.y
+        await run.until(lambda: all("·" * 20 in each for each in run.lines[top + 1 : top + 4]))
         await run.press("t", *"14:07:25", "enter")
         await run.until(lambda: second_of(run) == 29)
 
