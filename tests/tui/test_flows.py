@@ -13,6 +13,7 @@ from fabmon.fabric.forwarding_tables import ForwardingTables
 from fabmon.fabric.model import RAIL, UPLINK, Fabric
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC, Routing
 from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wire.messages import Notice
 from fabmon.tui.palette import Depth
 from fabmon.tui.run_facts import RunFacts
@@ -59,6 +60,20 @@ def test_a_hot_uplink_has_the_flows_that_may_be_on_it(width: int) -> None:
     assert "gpu004 r0" in said, "it sends to the other leaf"
     assert "gpu002 r0" not in said, "its receivers are below the same leaf"
     assert "switch does not report which flow" in " ".join(said.split())
+
+
+def test_flows_of_now_below_a_finding_of_an_earlier_moment_say_so() -> None:
+    scene = TALKING.scene(SEQ)
+    ctx = ScreenState(RunFacts("pod7"), Depth.NONE).draw_context(scene, 119)
+    (now,) = scene.findings
+    then_ns = scene.snapshot.time_ns - 20 * SECOND_NS
+    ended = msgspec.structs.replace(now, seen_ns=then_ns, until_ns=then_ns)
+    faded = msgspec.structs.replace(now, lost=0.1, worst=ended)
+    first = " Flows and their rates are of 14:07:50Z, not of 14:07:30Z:"
+    for finding, note in ((now, []), (ended, [first]), (faded, [first])):
+        said = [line.text.rstrip() for line in flows.of_finding(ctx, finding)]
+        assert [text for text in said if text.startswith(" Flows and")] == note
+        assert any(text.startswith(" Flows (") for text in said)
 
 
 def test_a_nic_has_its_own_flows_and_no_doubt() -> None:

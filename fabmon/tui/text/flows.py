@@ -15,7 +15,7 @@ from fabmon.analysis.affected_jobs import link_of
 from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.causes import causes_with
 from fabmon.analysis.evidence.flows_on_link import FlowsOnLink, flows_on_link
-from fabmon.analysis.finding import Finding, Trait
+from fabmon.analysis.finding import Finding, Trait, shown_ns
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.flows.flow_table import FlowTable, ForwardedFlows
 from fabmon.fabric.flows.queue_pairs import SOURCE
@@ -23,6 +23,7 @@ from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import RAIL, Fabric, Port
 from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
+from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wording import RATE, plural
 from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text.draw_context import DrawContext
@@ -85,17 +86,23 @@ class _LinkTraffic(NamedTuple):
 
 
 def of_finding(ctx: DrawContext, finding: Finding) -> list[Line]:
-    """The flows on the link of a finding; nothing where its cause is not about traffic."""
+    """The flows on the link of a finding as they are at the scene, which is said where the finding
+    is shown at an earlier moment; nothing where its cause is not about traffic."""
     place = link_of(ctx.fabric, finding)
     if place is None:
         return []
     affected = _affected_names(finding, ctx.fabric)
     is_last_hop = finding.cause in causes_with(Trait.LAST_HOP)
-    return [
+    lines = [
         each
         for direction in place.directions
         for each in _on_link(ctx, _LinkTraffic(place.rows, direction, is_last_hop), affected)
     ]
+    at_ns, now_ns = shown_ns(finding, ctx.snapshot), ctx.snapshot.time_ns
+    if not lines or at_ns is None:
+        return lines
+    note = f"Flows and their rates are of {time_of_day(now_ns)}, not of {time_of_day(at_ns)}:"
+    return [*paragraph(note, ctx.width, ctx.palette.dim, indent=1), *lines]
 
 
 def _affected_names(finding: Finding, fabric: Fabric) -> frozenset[str]:
