@@ -203,7 +203,7 @@ def from_stored(fields: Mapping[str, Any]) -> Finding | None:
     known = {key: value for key, value in fields.items() if key not in _NOT_STORED}
     try:
         return msgspec.convert(known, Finding)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, RecursionError):
         return None
 
 

@@ -157,6 +157,7 @@ class NotedFinding(msgspec.Struct, frozen=True, kw_only=True):
     since_ns: TimeNs = 0
     until_ns: TimeNs | None = None
     seen_ns: TimeNs | None = None
+    worst: NotedFinding | None = None
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):

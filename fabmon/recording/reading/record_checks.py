@@ -49,7 +49,7 @@ def check_record(header: FrameHeader, record: object) -> None:
         time_ns = record.time_ns
         try:
             msgspec.convert(record.finding, NotedFinding)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, RecursionError) as error:
             raise Damaged(f"the finding of a note is not one: {error}") from None
     elif isinstance(record, EventsRecord):
         time_ns = record.time_ns

@@ -165,13 +165,21 @@ def test_what_verify_calls_intact_is_read_by_every_command(
     try_cases(attempt, share=1 / 12)
 
 
-def test_a_note_whose_finding_has_an_object_as_its_cause_is_damage(
-    tmp_path: Path, frames: Frames
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"cause": {"a": 1}}, "Expected `str`, got `object`"),
+        ({"worst": {"seen_ns": 10**30}}, "Expected `int` <= 9223372036854775807"),
+        ({"worst": {"seen_ns": -1}}, "Expected `int` >= 0"),
+    ],
+)
+def test_a_note_whose_finding_is_none_is_damage(
+    tmp_path: Path, frames: Frames, change: dict[str, object], error: str
 ) -> None:
     place = next(n for n, (e, _) in enumerate(frames) if e.header.kind == FrameKind.NOTE)
     entry, payload = frames[place]
     note = msgspec.json.decode(decompress(payload))
-    note["finding"]["cause"] = {"a": 1}
+    note["finding"] |= change
     changed = compress(msgspec.json.encode(note))
     path, out = tmp_path / "a.fabrec", tmp_path / "out"
     out.mkdir()
@@ -179,5 +187,5 @@ def test_a_note_whose_finding_has_an_object_as_its_cause_is_damage(
     with Recording(path) as recording:
         list(recording.verify())
         (loss,) = recording.losses
-    assert loss.text.startswith("the finding of a note is not one: Expected `str`, got `object`")
+    assert loss.text.startswith(f"the finding of a note is not one: {error}")
     assert not unexpected(path, out)
