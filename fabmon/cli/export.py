@@ -103,17 +103,23 @@ def export(
                 for snapshot in played.snapshots():
                     table.accept(snapshot, links.of(snapshot))
                 table.close()
+            # Before the file is finished: it would be in the way of the corrected command.
+            _check_matches(links)
         if path is not None:
             print_written(path, begin, end)
-        for text in links.unmatched:
-            complaint = f"--links {text}: no port matched"
-            if links.is_of_names(text):
-                near = links.near(text)
-                raise UsageError(
-                    f"{complaint}: did you mean {' or '.join(near)}?" if near else complaint
-                )
-            print(f"fabmon: {complaint}", file=sys.stderr)
     sys.exit(analysis_status(failed))
+
+
+def _check_matches(links: LinkSelection) -> None:
+    """Say which filters matched nothing. Raises UsageError for names that nothing has."""
+    for text in links.unmatched:
+        complaint = f"--links {text}: no port matched"
+        if links.is_of_names(text):
+            near = links.near(text)
+            raise UsageError(
+                f"{complaint}: did you mean {' or '.join(near)}?" if near else complaint
+            )
+        print(f"fabmon: {complaint}", file=sys.stderr)
 
 
 class _Table(Protocol):

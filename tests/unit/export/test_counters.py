@@ -159,6 +159,10 @@ def test_a_filter_without_match_is_reported(tmp_path: Path) -> None:
     status, text = exported_by("csv", "node:gpu", "node:gup001")
     assert status == 2
     assert "--links node:gup001: no port matched: did you mean gpu" in text
+    path = tmp_path / "a.csv"
+    options = ("--format", "csv", "--links", "gup001", "-o", str(path))
+    assert fabmon_here("export", str(tmp_path / "a.fabrec"), *options).returncode == 2
+    assert not path.exists()
 
 
 def expected_bps(pod7: Path, tmp_path: Path) -> float:
