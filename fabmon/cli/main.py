@@ -223,10 +223,10 @@ def _run() -> Exit:
         cli(standalone_mode=False)
         sys.stdout.flush()
     except UsageError as error:
-        click.echo(f"fabmon: {error}", err=True)
+        _complain(str(error))
         return Exit.USAGE
     except OutputError as error:
-        click.echo(f"fabmon: {error}", err=True)
+        _complain(str(error))
         return Exit.FAILED
     except click.ClickException as error:
         error.show()
@@ -237,11 +237,19 @@ def _run() -> Exit:
         if error.errno not in (*NO_ROOM, errno.EBADF):
             return _crashed(error)
         # Of a file fabmon says its name: what has none is standard output.
-        click.echo(f"fabmon: {error.filename or 'standard output'}: {error.strerror}", err=True)
+        _complain(f"{error.filename or 'standard output'}: {error.strerror}")
         return Exit.FAILED
     except Exception as error:
         return _crashed(error)
     return Exit.OK
+
+
+def _complain(text: str) -> None:
+    """Print an error, in which names of files and what is in them send a terminal no commands."""
+    from fabmon.fabric.wire.messages import printable
+
+    lines = "\n".join(map(printable, text.split("\n")))
+    click.echo(f"fabmon: {lines}", err=True)
 
 
 def _crashed(error: Exception) -> Exit:

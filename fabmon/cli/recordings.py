@@ -61,15 +61,16 @@ def verify(files: tuple[Path, ...]) -> None:
 
     Exits with status 5 if a file is damaged.
     """
+    from fabmon.fabric.wire.messages import printable
     from fabmon.session.printing import progress, write
     from fabmon.session.replay_run import open_recordings
 
     with open_recordings(files) as timeline:
         for each in timeline.files:
-            with progress(f"verifying {each.path.name}", each.size) as report:
+            with progress(f"verifying {printable(each.path.name)}", each.size) as report:
                 for done in each.verify():
                     report(done)
-            write(f"{each.path}: {_verdict(each)}\n".encode())
+            write(f"{printable(str(each.path))}: {_verdict(each)}\n".encode())
         lost = bool(timeline.losses)
     sys.exit(Exit.FIX_NEEDED if lost else Exit.OK)
 

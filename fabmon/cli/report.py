@@ -74,6 +74,7 @@ def report(
 
 
 def _sources(timeline: Timeline, redact: bool) -> list[ReportSource]:
+    from fabmon.fabric.wire.messages import printable
     from fabmon.report.page.page import ReportSource
 
     losses = [
@@ -81,7 +82,7 @@ def _sources(timeline: Timeline, redact: bool) -> list[ReportSource]:
     ]
     return [
         ReportSource(
-            name=f"recording {number}" if redact else file.path.name,
+            name=f"recording {number}" if redact else printable(file.path.name),
             size=file.size,
             tool=file.sessions[-1].tool,
             recorder="" if redact else file.sessions[-1].recorder,

@@ -31,7 +31,7 @@ from fabmon.report.explain_records import (
 from fabmon.report.explanation import explain_record, redacted_record
 from fabmon.session import event_loop
 from fabmon.session.errors import UsageError
-from fabmon.session.log_files import read_logs
+from fabmon.session.log_files import log_name, read_logs
 from fabmon.session.node_queries import collect_fabric
 from fabmon.session.played_part import play_part, rail_rates
 from fabmon.session.replay_run import open_recordings
@@ -79,7 +79,7 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
             f"{names}: no line of NCCL, of PyTorch's NCCL or of nccl-tests: was it written with"
             " NCCL_DEBUG=WARN or INFO?"
         )
-    sources = ["standard input" if str(path) == "-" else str(path) for path in options.logs]
+    sources = [log_name(path) for path in options.logs]
     if options.recordings:
         with open_recordings(options.recordings) as timeline:
             look = _RecordingLook(session, timeline, options)

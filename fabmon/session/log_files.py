@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from fabmon.analysis.job_log.job_log import MAX_PIECE, JobLog
+from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import file_error
 from fabmon.session.errors import UsageError
 from fabmon.session.printing import progress
@@ -33,7 +34,7 @@ def read_logs(paths: Sequence[Path]) -> tuple[JobLog, list[str]]:
     done = 0
     with progress("reading", total) as report:
         for path in paths:
-            name = "standard input" if path == STDIN else str(path)
+            name = log_name(path)
 
             def count(read: int) -> None:
                 nonlocal done
@@ -58,6 +59,11 @@ def _size(path: Path) -> int:
         return 0 if path == STDIN else path.stat().st_size
     except OSError:
         return 0
+
+
+def log_name(path: Path) -> str:
+    """What a log is called in all that is said of it."""
+    return "standard input" if path == STDIN else printable(str(path))
 
 
 def decompressed(stream: IO[bytes], count: Callable[[int], None]) -> Iterator[bytes]:

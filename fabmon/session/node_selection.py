@@ -20,6 +20,7 @@ from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
 from fabmon.fabric.jobs.job import HOSTFILE, Job, JobFilter, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.model import SWITCH, Host
+from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import plural
 from fabmon.feeds.job_command import CommandError
 from fabmon.feeds.kubectl import Kubectl
@@ -73,8 +74,8 @@ def select_nodes(
     processes on the named nodes. Raises UsageError.
     """
     is_named = path is not None or bool(names)
-    title = path.stem if path else ",".join(names)
-    known_from = str(path.resolve()) if path else title
+    title = printable(path.stem) if path else ",".join(names)
+    known_from = printable(str(path.resolve())) if path else title
     if jobs:
         named = selected_hosts(path, names) if is_named else []
         running = _running(jobs, sources, named, environment)
@@ -226,4 +227,4 @@ def _job_of_hostfile(path: Path, hosts: Sequence[Host]) -> Job | None:
     if not any(lines) or not all(_SLOTS.match(line) for line in lines if line):
         return None
     nodes = tuple(host.name for host in hosts if host.role != SWITCH)
-    return Job(scheduler=HOSTFILE, name=path.stem, nodes=nodes)
+    return Job(scheduler=HOSTFILE, name=printable(path.stem), nodes=nodes)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import byte_count, needed_extra
 from fabmon.query.answering import answer
 from fabmon.query.answers import Answer
@@ -43,7 +44,8 @@ async def asking(
         compare_checksums(timeline)
         own = session.for_recording(timeline, redact)
         past = RecordedPast(timeline, own)
-        name = "recording" if redact else ", ".join(each.path.name for each in timeline.files)
+        names = ", ".join(printable(each.path.name) for each in timeline.files)
+        name = "recording" if redact else names
         source, one_at_a_time = RecordedSource(name[:200], past), asyncio.Lock()
 
         async def ask_recording(question: Question) -> Answer:

@@ -20,6 +20,7 @@ import msgspec
 
 from fabmon import __version__
 from fabmon.fabric.model import Host
+from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import byte_count, file_error, plural
 from fabmon.private_files import check_private, make_directory
 from fabmon.recording.format.errors import RecordingError
@@ -89,7 +90,9 @@ def describe_status(status: RecorderStatus) -> str:
     trouble = f"; {status.trouble}" if status.trouble else ""
     removed = f"; removed {plural(status.removed, 'older file')}" if status.removed else ""
     size = byte_count(status.bytes)
-    recorded = f"recorded {plural(status.ticks, 'tick')}{lost}, {size}: {status.path}"
+    recorded = (
+        f"recorded {plural(status.ticks, 'tick')}{lost}, {size}: {printable(str(status.path))}"
+    )
     return f"{recorded}{removed}{trouble}"
 
 

@@ -16,6 +16,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.redaction import redacted
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import file_error
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.recording.format.errors import RecordingError
@@ -82,7 +83,8 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
             warn_of_simulation()
         try:
             if style is None:
-                title = "replay" if options.redact else f"replay of {timeline.files[0].path.name}"
+                name = printable(timeline.files[0].path.name)
+                title = "replay" if options.redact else f"replay of {name}"
                 start = start_screen(session.settings, options.theme, is_live=False)
                 facts = RunFacts(
                     title,
@@ -179,7 +181,7 @@ def open_recordings(files: Sequence[Path]) -> Iterator[Timeline]:
             for path, loss in timeline.losses:
                 # Of a file that is not read at all, the reason is what it says where it is named.
                 where = f"bytes {loss.offset} to {loss.end} are lost: " if path in read else ""
-                print(f"fabmon: {path}: {where}{loss.text}", file=sys.stderr)
+                print(f"fabmon: {printable(str(path))}: {where}{loss.text}", file=sys.stderr)
 
 
 _MOST_COMPARED_BYTES = 1 << 30
@@ -337,7 +339,7 @@ def study_range(
     is that of the hours of a day.
     """
     study = Study(port_filter(links), mine, zone)
-    name = timeline.files[0].path.name
+    name = printable(timeline.files[0].path.name)
     chunks = raw_chunks(timeline, from_ns, until_ns)
     with progress(f"reading {name}", (until_ns - from_ns) / 1e9, "s") as report:
         for chunk in session.chunk_builder().of(chunks, from_ns, until_ns):

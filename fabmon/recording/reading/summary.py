@@ -8,6 +8,7 @@ from collections import Counter
 import msgspec
 
 from fabmon.fabric.time_wording import interval, utc
+from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import byte_count, plural
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
@@ -109,7 +110,7 @@ def summarise(recording: Recording) -> RecordingSummary:
     session = recording.sessions[-1]
     times_ns = [time_ns for time_ns, _ in recording.times()]
     return RecordingSummary(
-        path=str(recording.path),
+        path=printable(str(recording.path)),
         bytes=recording.size,
         format=session.format,
         tool=session.tool,

@@ -505,6 +505,31 @@ def test_the_screen_says_what_of_its_range_is_not_recorded(
     assert not second
 
 
+@pytest.mark.parametrize("name", ["b\udcff", "b\x1b]0;x\x07\u202ey"], ids=["no UTF-8", "escapes"])
+def test_a_file_may_have_any_name_and_it_sends_the_terminal_nothing(
+    tmp_path: Path, name: str
+) -> None:
+    path, log = tmp_path / f"{name}.fabrec", tmp_path / f"{name}.log"
+    write(path, quiet_ticks(30))
+    log.write_text("[rank3]: RuntimeError: no\n")
+    for command in (
+        ("info", str(path)),
+        ("info", str(path), "--format", "json"),
+        ("verify", str(path)),
+        ("report", str(path), "-o", "-"),
+        ("query", "status", str(path)),
+        ("explain", str(log), "--format", "json"),
+        ("info", str(tmp_path / f"{name}.gone")),
+    ):
+        done = fabmon_here(*command)
+        assert "b?" in done.stdout + done.stderr, command
+        assert not set("\x1b\x07\u202e\udcff") & set(done.stdout + done.stderr), command
+        assert "unexpected" not in done.stderr
+    # Damage is said with the name of its file.
+    path.write_bytes(path.read_bytes()[:-200])
+    assert "b?" in fabmon_here("verify", str(path)).stderr
+
+
 def test_info_lists_the_events_that_can_be_given_as_times(tmp_path: Path) -> None:
     path = tmp_path / "a.fabrec"
     ticks = quiet_ticks(40)
