@@ -306,7 +306,10 @@ async def _as_of(
         return found, []
     if not (analyse or (analyse is None and await source.nodes() <= _MOST_ANALYSED)):
         return found, [_OLDER]
-    scene = await source.scene(to_ns, is_analysed=True)
+    try:
+        scene = await source.scene(to_ns, is_analysed=True)
+    except QueryError:  # The counters are damaged; the findings are not.
+        return found, [_OLDER]
     now = {each.key: known_finding(each, scene.snapshot) for each in scene.findings}
     return [
         now.get(each.finding.key, each) if still else each
