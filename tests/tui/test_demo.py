@@ -60,9 +60,9 @@ async def test_the_tour_of_a_collision() -> None:
 
 async def test_the_row_of_a_leaf_names_the_host_of_a_finding() -> None:
     async with playing(70, (80, 24)) as (run, play):
-        await run.shows("█ gpu006 r3 ")
+        await run.shows("█ ▲ gpu006 r3")
         await run.send(*play.scenes(45))
-        await run.shows("█ gpu014 ")
+        await run.shows("█ ✖ gpu014")
 
 
 async def test_a_filter_by_load_matches_what_the_cells_show() -> None:

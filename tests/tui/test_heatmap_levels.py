@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.model import HOST, MANAGEMENT, RAIL, Fabric, Node, Port
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.tui.heatmap_layout import GridPart, HeatmapGrid, Kind, Level
 from fabmon.tui.heatmap_levels import LevelChoice, build_grid
 from fabmon.tui.heatmap_units import units_of, units_with_findings
@@ -16,6 +17,7 @@ from fabmon.tui.palette import Depth, palette
 from fabmon.tui.text.heatmap_row_layout import PartTexts, placed_texts
 from fabmon.tui.text.heatmap_rows import spread
 from tests.tui.fabrics import fabric
+from tests.tui.running import running
 from tests.tui.scenes import World
 
 SMALL = fabric(leaves=4, spines=8)
@@ -269,3 +271,25 @@ def test_a_long_name_of_a_port_and_the_curve_behind_it_do_not_touch() -> None:
 def test_a_name_has_the_room_of_a_curve_that_is_not_there() -> None:
     texts = PartTexts("  ", value="98.2 %", port="spine3 dn12")
     assert _texts_of((20, 16), (37, 40), texts)[-1][1] == "spine3 dn12"
+
+
+@pytest.mark.parametrize("first", ["switch", "NIC"])
+async def test_where_a_finding_has_no_room_its_mark_and_nic_replace_the_busiest_uplink(
+    first: str,
+) -> None:
+    """Under the heading of the busiest uplink a name alone would be read as one."""
+    world = World(SMALL, collides=30)
+    scene = world.scene(70)
+    nic = world.fabric.node("gpu002").ports[3]
+    row = nic.peer if first == "switch" else nic.row
+    assert row is not None
+    found = msgspec.structs.replace(
+        scene.findings[0], cause="incast", subject=nic.id, rows=(row,), seen_ns=None
+    )
+    faded = msgspec.structs.replace(found, seen_ns=scene.snapshot.time_ns - 10 * SECOND_NS)
+    async with running(world, size=(80, 24)) as run:
+        for finding, mark in ((found, "▲"), (faded, "△")):
+            await run.send(replace(scene, findings=(finding,)))
+            row_of_leaf = next(line for line in run.lines if line[1:].startswith(f"{mark} leaf1 "))
+            assert f" {mark} gpu002 r3" in row_of_leaf[20:]
+            assert "%" not in row_of_leaf

@@ -191,9 +191,17 @@ class DrawContext:
     @cached_property
     def flagged_ends(self) -> set[int]:
         """Rows of the flagged ports, and of the other ends of their cables: both are one link."""
+        return self._with_ends(self.flagged_rows)
+
+    @cached_property
+    def faded_ends(self) -> set[int]:
+        """Likewise of the faded ports; without the flagged ends."""
+        return self._with_ends(self.faded_rows) - self.flagged_ends
+
+    def _with_ends(self, rows: set[int]) -> set[int]:
         ports = self.fabric.ports
-        ends = {ports[row].peer for row in self.flagged_rows}
-        return self.flagged_rows | {end for end in ends if end is not None and end < len(ports)}
+        ends = {ports[row].peer for row in rows}
+        return rows | {end for end in ends if end is not None and end < len(ports)}
 
     def _first_rows(self, is_held: bool) -> set[int]:
         scene = self.scene
@@ -225,7 +233,7 @@ class DrawContext:
             self.line_rate_bps,
             broken_gpu_rows(self.scene),
             self.scene.doubtful_rows,
-            self.faded_rows,
+            self.faded_ends,
         )
         if self.time.is_reading:
             codes[codes == ABSENT] = READING

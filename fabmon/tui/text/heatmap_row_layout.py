@@ -26,7 +26,8 @@ _PORT = 5
 class PartTexts(NamedTuple):
     """The texts of a part; `status` replaces the cells, `port` and `finding` follow the value.
 
-    Where a finding has no room, the port that it is `about` takes the place of the busiest one.
+    Where a finding has no room, its mark and what it is `about` take the place of the busiest port
+    and its value; empty where that port is what it is about.
     """
 
     mark: str = ""
@@ -113,7 +114,7 @@ def _note(part: GridPart, texts: PartTexts, palette: Palette) -> PlacedTexts:
     if not texts.value or room < _VALUE:
         return made
     is_short = bool(texts.finding) and end - x - _VALUE - _PORT - 2 < _LEAST_FINDING
-    if is_short and texts.about != texts.port:
+    if is_short and texts.about:
         return [(x, fit(texts.about, min(cell_len(texts.about), end - x)), palette.accent)]
     value = texts.value if cell_len(texts.value) <= _VALUE else compact(texts.value)
     made.append((x, right(value, _VALUE), palette.text))

@@ -37,7 +37,7 @@ from fabmon.tui.heatmap_layout import MARK, GridPart, HeatmapGrid, Kind
 from fabmon.tui.palette import Palette
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.finding_groups import matching, port_of
+from fabmon.tui.text.finding_groups import matching
 from fabmon.tui.text.heatmap_row_layout import PartTexts, placed_texts
 
 _GONE = (NodeState.LOST, NodeState.FAILED)
@@ -281,8 +281,8 @@ class HeatmapRows:
     def _found(
         self, ctx: DrawContext, peaks: dict[int, tuple[str, str]]
     ) -> dict[int, tuple[str, str]]:
-        """Part -> its findings in a few words, beside the port with the highest value; and what the
-        first one is about."""
+        """Part -> its findings in a few words, beside the port with the highest value; and the mark
+        and subject of the first one, empty where that port is the subject."""
         by_node: dict[str, list[Finding]] = {}
         for finding in matching(ctx.scene.findings, ctx.matched):
             row = finding.rows[0] if finding.rows else -1
@@ -296,8 +296,10 @@ class HeatmapRows:
                 continue
             own = [finding for node in part.nodes for finding in by_node.get(node.name, ())]
             if own:
-                text = _brief(own, ctx, part, peaks.get(number, ("", ""))[1])
-                made[number] = text, _subject(own[0], ctx, part)
+                beside, about = peaks.get(number, ("", ""))[1], _subject(own[0], ctx, part)
+                sign = labels.finding_sign(own[0], ctx.snapshot, ctx.palette)[0]
+                about = "" if about == beside else f"{sign} {about}"
+                made[number] = _brief(own, ctx, part, beside), about
         return made
 
     @cached_property
@@ -372,8 +374,7 @@ def _brief(findings: list[Finding], ctx: DrawContext, part: GridPart, beside: st
 
 def _subject(finding: Finding, ctx: DrawContext, part: GridPart) -> str:
     """What a finding is about: `gpu014`, `gpu006 r3`, and `up5` where the row has one switch."""
-    port = port_of(finding, ctx.fabric)
-    name = finding.subject.replace("/", " ") if port is None else port.display_name
+    name = labels.subject_name(finding, ctx.fabric).partition(" → ")[0]
     node, _, rest = name.partition(" ")
     return rest if _switches(part) == [node] else name
 
