@@ -56,12 +56,13 @@ async def save_file(
             await asyncio.to_thread(write_new, path, made)
         else:
             begin_ns, end_ns = range_of(screen_state, snapshot)
-            named_ns = begin_ns
+            named_ns = begin_ns, end_ns
             if recording.reader is not None:
-                # The timeline may begin before the recording.
-                recorded_ns = (await recording.reader.look()).start_ns
-                named_ns = min(max(begin_ns, recorded_ns), end_ns)
-            span = f"{_time(named_ns)}-{_time(end_ns)[9:]}"
+                # The timeline may begin before the recording, and end after it.
+                known = await recording.reader.look()
+                first_ns = min(max(begin_ns, known.start_ns), end_ns)
+                named_ns = first_ns, max(first_ns, min(end_ns, known.until_ns))
+            span = f"{_time(named_ns[0])}-{_time(named_ns[1])[9:]}"
             path = _unused(screen_state.run.title, "cut", span, "fabrec")
             await _cancellable(recording.cut, path, begin_ns, end_ns)
     except OSError as error:

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.fabric.time_wording import utc
 from fabmon.recording.reading.reader import Recording
 from fabmon.scenes.recording_access import RecordingAccess, RunRecording
 from tests.requirements import need_path
-from tests.tui.recordings import session
+from tests.tui.recordings import Watching, replaying, session
 from tests.tui.running import Running, running
 from tests.tui.worlds import troubled
 from tests.unit.recording.builders import quiet_ticks, write
@@ -114,6 +115,27 @@ async def test_a_cut_of_what_was_recorded(here: Path) -> None:
     with Recording(here / name[0]) as cut:
         assert len(cut.hosts) == 7
         assert cut.is_closed
+
+
+async def test_the_name_of_a_cut_has_the_times_of_what_is_in_it(here: Path) -> None:
+    """The timeline of a replay may end after the recording."""
+    inside = here / "recorded"
+    inside.mkdir()
+    Watching().record(inside / "a.fabrec", 90)
+    async with replaying(inside / "a.fabrec") as run:
+        state = run.app.screen_state
+        await run.until(lambda: state.cursor.curve is not None)
+        window = state.timeline_window()
+        assert window is not None
+        assert state.cursor.recorded is not None
+        assert window[1] > state.cursor.recorded.until_ns
+        await run.press("space", "x", "c")
+        message = await said(run)
+    name = re.search(r"fabmon-\S+-cut-\S+\.fabrec", message)
+    assert name is not None, message
+    with Recording(here / name[0]) as cut:
+        times = [utc(each).strftime("%H%M%SZ") for each in (cut.start_ns, cut.until_ns)]
+    assert name[0].endswith(f"T{'-'.join(times)}.fabrec")
 
 
 async def test_who_quits_does_not_wait_for_a_cut(here: Path) -> None:
