@@ -72,10 +72,12 @@ async def test_the_cursor_is_seen_and_what_it_is_on_is_said(color: str) -> None:
         assert row.index("[") == run.lines[3].index("spine3") - 1
         assert row.count("[") == row.count("]") == 1
         said = run.lines[-2]
-        assert said.startswith(" leaf1 → spine3  2 links  up  393 Gb/s 98.2 %  down  189 Gb/s")
+        assert said.startswith(
+            " leaf1 → spine3  max of 2 links  up  393 Gb/s 98.2 %  down  189 Gb/s"
+        )
         assert "▲ ECMP collision" in said
         await run.press("down")
-        assert run.lines[-2].startswith(" leaf2 → spine3  2 links")
+        assert run.lines[-2].startswith(" leaf2 → spine3  max of 2 links")
         assert "collision" not in run.lines[-2]
 
 

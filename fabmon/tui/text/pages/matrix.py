@@ -307,7 +307,7 @@ def pair_summary(ctx: DrawContext, pair: PairTarget, links: tuple[TierLink, ...]
     palette, snapshot = ctx.palette, ctx.snapshot
     spans: list[Span] = [
         (f" {pair_title(pair)}  ", palette.strong),
-        (f"{plural(len(links), 'link')}  ", palette.dim),
+        (f"{'max of ' if len(links) > 1 else ''}{plural(len(links), 'link')}  ", palette.dim),
     ]
     unit = ctx.choices.unit if ctx.choices.unit is not Unit.PERCENT else Unit.GBIT
     for direction, (near, far) in (("up", (0, 1)), ("down", (1, 0))):
