@@ -211,6 +211,8 @@ def test_lines_of_keys_are_those_that_a_person_counts() -> None:
         ),
         ("x = " + "[" * 5000, "fabmon.toml: brackets are nested too deep"),
         ("a" + ".a" * 5000 + " = 1", "fabmon.toml: tables are nested too deep"),
+        ('a = ["\\u001b[2J"]', "fabmon.toml: control character U\\+001B in a text"),
+        ('"\u202ea" = 1', "fabmon.toml: control character U\\+202E in a text"),
         ("x = " + "9" * 5000, "fabmon.toml: a number is too long"),
     ],
 )

@@ -141,6 +141,7 @@ def test_a_lost_node_is_silent_then_lost_then_back_with_new_counters() -> None:
     [
         ("[topology]\nhost = 4", r"unknown field `host`.*did you mean `hosts`"),
         ("[topology", "scenario: "),
+        (r'title = "\u001b]0;x\u0007"', "scenario: control character U\\+001B in a text"),
         ("a = " + "[" * 5000, "scenario: brackets are nested too deep"),
         ("a = " + "9" * 5000, "scenario: a number is too long"),
     ],
