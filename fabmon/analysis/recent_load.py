@@ -62,9 +62,10 @@ def full_port_ticks(finding: Finding, snapshot: Snapshot) -> int | None:
     if finding.cause not in OF_FULL_LINKS and finding.cause != incast.CAUSE.name:
         return None
     numbers = {each.name: each.value for each in shown_moment(finding).evidence}
-    seen_s = numbers.get(SEEN_FOR)
-    before = round(seen_s / snapshot.interval_s) if isinstance(seen_s, float | int) else RECENT_S
-    return min(before + 1, recent_ticks(snapshot))
+    seen_s, ticks = numbers.get(SEEN_FOR), recent_ticks(snapshot)
+    if not isinstance(seen_s, float | int):  # As of an older recording, and of a redacted one.
+        return ticks
+    return min(max(0, round(seen_s / snapshot.interval_s)) + 1, ticks)
 
 
 def recent(snapshot: Snapshot, column: str, rows: Sequence[int], before_s: float = 0.0) -> Floats:

@@ -7,10 +7,13 @@ import io
 import json
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from fabmon.analysis.recent_load import full_port_ticks
 from fabmon.fabric.time_wording import date_time, time_of_day, utc
 from fabmon.fabric.wording import Unit, percent, rate
 from fabmon.tui.text.labels import port_state
@@ -156,3 +159,15 @@ def test_a_finding_of_a_cut_begins_when_it_was_recorded_to_whoever_is_asked(
         assert (event["since"] or event["time"]) == exact
         assert (f"open since {date_time(since_ns)[5:]}: " in text) == (begin_s > 0)
         assert f"{began} to " in page
+
+
+@pytest.mark.parametrize(("interval_s", "ticks"), [(0.1, 50), (1.0, 5), (10.0, 2)])
+def test_the_picture_of_a_finding_without_evidence_is_of_the_same_seconds_at_every_interval(
+    interval_s: float, ticks: int
+) -> None:
+    """As of one that was recorded, of which --redact leaves the numbers."""
+    watching = Watching()
+    scene = next(each for each in iter(watching.next, None) if each.findings)
+    finding = msgspec.structs.replace(scene.findings[0], evidence=(), worst=None)
+    snapshot = replace(scene.snapshot, interval_s=interval_s)
+    assert full_port_ticks(finding, snapshot) == ticks
