@@ -23,10 +23,20 @@ def is_job(job: Job, text: str) -> bool:
 
 
 def affects_job(known: KnownFinding, text: str) -> bool:
-    """Whether a finding affects the job that a text names, by labels such as `job 8801 llama-70b
-    (anna)`."""
-    words = (label.replace("(", "").replace(")", "").split()[1:] for label in known.finding.jobs)
-    return any(text in each for each in words)
+    """Whether a finding affects the job that a text names, as is_job() does."""
+    return any(text in _called(label) for label in known.finding.jobs)
+
+
+def _called(label: str) -> set[str]:
+    """What the job is called whose label is `job 8801_3 llama 70b (anna)`: an array also by its
+    number alone, one of Kubernetes without its namespace. Findings have labels alone."""
+    whole = label.removeprefix("job ")
+    head, _, user = (
+        whole.removesuffix(")").rpartition(" (") if whole[-1:] == ")" else (whole, "", "")
+    )
+    number, _, name = head.partition(" ")
+    numbers = {number, number.replace("+", "_").partition("_")[0], number.rpartition("/")[2]}
+    return {label, whole, head, whole.partition(" ")[2], name, user, *numbers} - {""}
 
 
 def nodes_of(known: KnownFinding) -> set[str]:
