@@ -74,8 +74,13 @@ async def replayed(path: Path, theme: Theme) -> AsyncIterator[Running]:
             await run.until(lambda: run.app.screen_state.scene is not None)
             await run.press("space")
             await run.until(lambda: run.app.screen_state.cursor.is_settled)
-            await run.until(lambda: any("▆" in line for line in run.lines[-4:]))
+            await run.until(lambda: any(_is_known(line) for line in run.lines[-16:]))
             yield run
+
+
+def _is_known(line: str) -> bool:
+    """Whether it is that of the busiest link in the timeline, with what it carried."""
+    return line.lstrip().startswith("busiest") and any(each in line for each in "▃▄▅▆▇█")
 
 
 async def tour() -> tuple[list[Frame], list[float]]:
