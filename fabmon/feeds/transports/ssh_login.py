@@ -112,6 +112,9 @@ class LoginObserver(asyncssh.SSHClient):
             what = f"ProxyCommand {self._proxy}: {str(error.strerror).lower()} on this machine"
             text = f"{self._where}: {what}: install it, or correct its path in ssh_config"
             return Unreachable(text, "ssh config")
+        if self._proxy and isinstance(error, ConnectionError):
+            # It ended before what is written to it could be.
+            return self._proxy_ended()
         return Unreachable(f"{self._where}: {error}")
 
     def _extend(self, seconds: float) -> None:
@@ -179,13 +182,16 @@ class LoginObserver(asyncssh.SSHClient):
             " name the one that it accepts in ssh_config: IdentityFile FILE and IdentitiesOnly yes"
         )
 
+    def _proxy_ended(self) -> NodeError:
+        what = f"{self._where}: ProxyCommand {self._proxy} ended before SSH began: run it by hand;"
+        return Unreachable(f"{what} fabmon starts it without a shell", "closed")
+
     def _disconnect_error(self, error: asyncssh.DisconnectError) -> NodeError:
         version = self._connection and self._connection.get_extra_info("server_version")
         if not version and isinstance(error, asyncssh.ProtocolError):
             return Unreachable(f"{self._where}: not an SSH server: {error.reason}", "ssh")
         if not version and self._proxy:
-            what = f"{self._where}: ProxyCommand {self._proxy} ended before SSH began: run it by"
-            return Unreachable(f"{what} hand; fabmon starts it without a shell", "closed")
+            return self._proxy_ended()
         if not version:
             what = "closed the connection before SSH began (MaxStartups? a firewall?)"
             return Unreachable(f"{self._where} {what}", "closed")
