@@ -17,7 +17,7 @@ from fabmon.report.comparison import comparison_table
 from fabmon.session.errors import UsageError
 from tests.goldens import check_golden
 from tests.unit.fluctuation.recorded_runs import record, shared
-from tests.unit.test_cli import fabmon_here
+from tests.unit.test_cli import fabmon
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -172,7 +172,7 @@ def test_a_certain_but_small_change_is_reported_as_too_small() -> None:
 
 @pytest.mark.parametrize("command", ["fluctuate", "compare"])
 def test_help(command: str) -> None:
-    check_golden(GOLDENS / f"{command}-help.txt", fabmon_here(command, "--help").stdout)
+    check_golden(GOLDENS / f"{command}-help.txt", fabmon(command, "--help").stdout)
 
 
 @pytest.mark.parametrize(
