@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, believed
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, believed, shares_of_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,25 @@ class Measure:
     def is_traffic(self) -> bool:
         """Whether it is a share of line rate."""
         return self.columns[0].endswith("_bps")
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the history keeps it for more than a tick."""
+        return all(column in HEAT for column in self.columns)
+
+    def window(self, snapshot: Snapshot, rows: list[int], ticks: int) -> Floats:
+        """[rows, ticks] of the last ticks, oldest first; NaN is absent. Of one that is kept."""
+        parts = np.stack([snapshot.window(column, rows, ticks) for column in self.columns])
+        values = self.of_kept(parts)
+        if self.is_traffic:
+            values = shares_of_line(values, snapshot.line_rate_bps[rows][:, None])
+        return values
+
+    def of_kept(self, columns: Floats) -> Floats:
+        """[...] of [columns, ...]: the values of its columns as they are kept, traffic in its own
+        unit."""
+        values: Floats = np.fmax.reduce(columns) / np.float32(self.per)
+        return values
 
     def values(self, snapshot: Snapshot) -> Floats:
         """[ports]: NaN is absent."""

@@ -82,6 +82,10 @@ that is not RDMA.
 """
 
 
+RING_TICKS = 900
+"""Ticks for which the history keeps the traffic of every port, and the busiest link: 15 minutes at
+one a second."""
+
 MOST_OF_LINE_RATE = 1.1
 """A rate may be above the line rate by so much where reads are late. One that is more above it is
 wrong: no share is made of it."""

@@ -20,7 +20,7 @@ from fabmon.fabric.model import FABRIC, HOST, NVLINK, Host
 from fabmon.fabric.port_arrays import grown, port_arrays
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import HEAT, RING_TICKS, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Frame, Notice
@@ -31,9 +31,6 @@ from fabmon.history.live_rates import LiveRates
 from fabmon.history.ring import RateRing
 from fabmon.history.sample_times import SampleTimes
 from fabmon.history.table_layout import Columns, NodeSlots, TableLayout
-
-RING_TICKS = 900
-"""Ticks kept for every port: 15 minutes at one a second."""
 
 Indices = NDArray[np.intp]
 

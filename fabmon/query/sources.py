@@ -16,9 +16,8 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.moved_times import moved
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import RING_TICKS, Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS, duration
-from fabmon.history.history import RING_TICKS
 from fabmon.query.questions import QueryError
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.rate_tiers import TierQuery, choose_bins

@@ -15,8 +15,9 @@ from fabmon.fabric.fabric_builder import PortRows
 from fabmon.fabric.model import Host
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.roles.rules import RoleRules
+from fabmon.fabric.snapshot import RING_TICKS
 from fabmon.history.chunk_rates import RateChunkBuilder
-from fabmon.history.history import RING_TICKS, History
+from fabmon.history.history import History
 from fabmon.recording.reading.recorded_findings import (
     RecordedBegins,
     RecordedFindings,

@@ -17,9 +17,9 @@ import numpy as np
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.jobs.job import Job
-from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.fabric.snapshot import HEAT, RING_TICKS, Floats
 from fabmon.fabric.tick import Tick
-from fabmon.history.history import RING_TICKS, History
+from fabmon.history.history import History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.reading.played_ticks import PlayedTicks

@@ -76,7 +76,7 @@ class HeatMetric:
 
     def last_values(self, snapshot: Snapshot, line_rate_bps: Floats) -> Floats:
         """[ports]: the values of the last sample of each port, where those are kept."""
-        if self.columns[0] not in HEAT:
+        if not measure(self.name).is_kept:
             return self.values(snapshot)
         values = greatest([snapshot.last_heat[HEAT.index(column)] for column in self.columns])
         return self._shares(values, line_rate_bps)

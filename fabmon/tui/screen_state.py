@@ -19,7 +19,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Index, Matched, index, match
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.port_arrays import grown
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import RING_TICKS, Floats, Snapshot
 from fabmon.fabric.time_window import Span, TimeWindow
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.scenes.findings_at_the_time import findings_closed_before, note_events
@@ -46,8 +46,6 @@ from fabmon.tui.tips import Tips
 
 _MOST_KEPT_CLOSED = 50
 """Closed findings that are kept: some of them may be open again."""
-_REMEMBERED_TICKS = 900
-"""Ticks for which every snapshot knows the busiest link."""
 
 T = TypeVar("T")
 
@@ -301,7 +299,7 @@ class ScreenState:
             return self.cursor.curve
         interval_ns = int(max(self.live.snapshot.interval_s, 0.001) * SECOND_NS)
         ticks = max((window[1] - window[0]) // interval_ns, 1)
-        if ticks > _REMEMBERED_TICKS:
+        if ticks > RING_TICKS:
             return self.cursor.curve
         from_ns = window[1] - ticks * interval_ns
         return Curve(from_ns, window[1], self.live.snapshot.worst(ticks))
@@ -440,6 +438,6 @@ class ScreenState:
 
 def _known_s(snapshot: Snapshot) -> float:
     """The time since the first tick in memory at which the load of a link was known."""
-    ticks = min(_REMEMBERED_TICKS, ceil(USUAL_S / max(snapshot.interval_s, 1e-3)))
+    ticks = min(RING_TICKS, ceil(USUAL_S / max(snapshot.interval_s, 1e-3)))
     known = np.flatnonzero(np.isfinite(snapshot.worst(ticks)))
     return float(ticks - known[0]) * snapshot.interval_s if len(known) else 0.0

@@ -199,7 +199,7 @@ async def test_names_of_wide_characters_do_not_move_the_time_of_their_links() ->
         assert window is not None
         ctx = state.draw_context(state.live, 160)
         ports = [
-            msgspec.structs.replace(port, node=node)
+            (msgspec.structs.replace(port, node=node), " ")
             for port, node in zip(ctx.fabric.ports, ("節点", "節点" * 30, "x" * 90), strict=False)
         ]
         made = link_rows(ctx, ports, ctx.snapshot, window, None)

@@ -32,11 +32,10 @@ from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import FABRIC
 from fabmon.fabric.port_arrays import grown
-from fabmon.fabric.snapshot import Floats, Snapshot
+from fabmon.fabric.snapshot import RING_TICKS, Floats, Snapshot
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
 from fabmon.history.chunk_rates import CHUNK_S, RateChunk
-from fabmon.history.history import RING_TICKS
 
 SCREEN_KINDS = (ALL, JOB, RAIL, PAIR)
 """Kinds whose steps and drift are searched for a screen: those of thousands of links take long."""

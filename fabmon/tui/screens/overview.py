@@ -102,18 +102,16 @@ class OverviewScreen(OverviewPanels):
     def _link_rows(self, timeline: TimelineContext) -> LinkRows | None:
         """The links that have a row in the timeline; None where there is no room, or none."""
         state, count = self.screen_state, timeline.height - 2
-        ctx = state.draw_context(timeline.scene, timeline.width)
         if count < _LEAST_LINKS or timeline.width < _LEAST_WIDTH:
             return None
-        ports = self._links.of(ctx, count, timeline.window[0])
-        if not ports:
+        ctx = state.draw_context(timeline.scene, timeline.width)
+        chosen = self._links.of(ctx, count, timeline.window[0])
+        if not chosen:
             return None
-        newest = (state.live or timeline.scene).snapshot
-        is_long = has_left_memory(newest, timeline.window)
-        found = None
-        if self._loader is not None and is_long:
+        newest, found = (state.live or timeline.scene).snapshot, None
+        if self._loader is not None and has_left_memory(newest, timeline.window):
             found = trend(state, newest, self._loader, None)
-        return link_rows(ctx, ports, newest, timeline.window, found)
+        return link_rows(ctx, chosen, newest, timeline.window, found)
 
     def _draw_grid(self, ctx: DrawContext) -> None:
         view = self.query_one("#heat", HeatGrid)

@@ -14,8 +14,9 @@ from fabmon.analysis.affected_ports import affected_ports
 from fabmon.analysis.finding import Finding, Trait, holds
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched
+from fabmon.fabric.measures import measure
 from fabmon.fabric.model import GPU, NVLINK, Fabric
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_window import Span
 from fabmon.fabric.wording import Unit, rate
 from fabmon.recording.writing.recorder import RecorderStatus
@@ -221,7 +222,7 @@ class DrawContext:
 
     def heat_title(self, title: str) -> str:
         """The title of the metric; one that is not kept for more than a tick says so."""
-        return title if self.metric.columns[0] in HEAT else f"{title}, this tick"
+        return title if measure(self.metric.name).is_kept else f"{title}, this tick"
 
     def codes(self, levels: Scale, metric: HeatMetric | None = None) -> Codes:
         """[ports]: the codes of the cells of the heatmap, of the chosen metric or of `metric`."""

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from fabmon.fabric.measures import measure
 from fabmon.fabric.model import RAIL, UPLINK, Port
-from fabmon.fabric.snapshot import HEAT, Snapshot, believed
+from fabmon.fabric.snapshot import RING_TICKS, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.scenes.recording_contents import Curve
 from fabmon.tui.cells import ABSENT, FADED_MARK, NOTHING, READING, Codes, Look, scale
@@ -24,8 +24,10 @@ from fabmon.tui.time.trend import Trend
 
 _KEPT_NS = 60 * SECOND_NS
 """Rows stay as long as no finding opens or closes: nothing moves under the eye."""
-_MEMORY_TICKS = 900
 _MARK = 3
+
+MarkedLink = tuple[Port, str]
+"""A link, and the mark of its finding: `▲`, `△`, or a blank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,18 @@ class LinkRows:
 
 
 class LinkChoice:
-    """Which links have a row: those of findings that hold, then those of others that were open in
-    the timeline, then the busiest ones of each leaf, or without leaves of each host, in physical
-    order. They stay for a minute."""
+    """Which links have a row, and their marks: `▲` those of findings that hold, `△` of others that
+    were open in the timeline, then the busiest ones of each leaf, or without leaves of each host,
+    in physical order. They stay for a minute."""
 
     def __init__(self) -> None:
-        self._chosen: tuple[Port, ...] = ()
+        self._chosen: tuple[MarkedLink, ...] = ()
         self._of: tuple[object, ...] = ()
 
-    def of(self, ctx: DrawContext, count: int, from_ns: int) -> tuple[Port, ...]:
-        """At most `count` links of a timeline that begins at `from_ns`; none where no uplink or
-        rail has a known value."""
-        flagged = _links(ctx, ctx.flagged_rows)
-        earlier = _earlier(ctx, from_ns)
+    def of(self, ctx: DrawContext, count: int, from_ns: int) -> tuple[MarkedLink, ...]:
+        """At most `count` links of a timeline that begins at `from_ns`, with their marks; none
+        where no uplink or rail has a known value."""
+        flagged, earlier = _links(ctx, ctx.flagged_rows), _earlier(ctx, from_ns)
         # With one more filter or finding the rows change at once.
         filtered = None if ctx.matched is None else ctx.choices.filter
         time = ctx.scene.snapshot.time_ns // _KEPT_NS
@@ -64,7 +65,7 @@ class LinkChoice:
 
     def _is_of(self, ctx: DrawContext) -> bool:
         ports = ctx.fabric.ports
-        return all(each.row < len(ports) and ports[each.row] is each for each in self._chosen)
+        return all(p.row < len(ports) and ports[p.row] is p for p, _ in self._chosen)
 
 
 def _links(ctx: DrawContext, rows: Iterable[int]) -> list[int]:
@@ -93,7 +94,7 @@ def _earlier(ctx: DrawContext, from_ns: int) -> list[int]:
 
 def _chosen(
     ctx: DrawContext, flagged: Sequence[int], earlier: Sequence[int], count: int
-) -> tuple[Port, ...]:
+) -> tuple[MarkedLink, ...]:
     ports = ctx.fabric.ports
     role = UPLINK if any(port.role == UPLINK and port.node for port in ports) else RAIL
     rows = [port.row for port in ports if port.role == role and port.node]
@@ -112,28 +113,30 @@ def _chosen(
     # Half of the room is left to what is busy.
     first += [row for row in earlier if row not in first][: (count - len(first)) // 2]
     others = [row for _, _, row in ranked if row not in first][: count - len(first)]
-    return tuple(ports[row] for row in (*first, *sorted(others)))
+    signs = dict.fromkeys(earlier, FADED_MARK) | dict.fromkeys(flagged, "▲")
+    return tuple((ports[row], signs.get(row, " ")) for row in (*first, *sorted(others)))
 
 
 def link_rows(
     ctx: DrawContext,
-    ports: Sequence[Port],
+    chosen: Sequence[MarkedLink],
     newest: Snapshot,
     window: tuple[int, int],
     trend: Trend | None,
 ) -> LinkRows:
-    """The rows of links over a `window` of time (from, until, in ns) in `ctx.width` columns: the
-    ticks in memory up to `newest`, the rest from the recording."""
+    """The rows of links, with their marks, over a `window` of time (from, until, in ns) in
+    `ctx.width` columns: the ticks in memory up to `newest`, the rest from the recording."""
+    ports = [port for port, _ in chosen]
     longest = max((cell_len(port.display_name) for port in ports), default=1)
     name = min(longest, max(8, ctx.width // 5))
     before = _MARK + name + 1
     columns = max(1, ctx.width - before)
-    metric = _kept_metric(ctx)
+    metric = ctx.metric if measure(ctx.metric.name).is_kept else heat_metric("util")
     values = spread(_in_memory(metric, ports, newest, window), window, columns)
     is_reading = ctx.time.is_reading
     if trend is not None:
         tier = trend.of(ports, metric.columns, metric.traffic, columns)
-        highest = np.fmax.reduce(tier.highest, axis=0) / np.float32(measure(metric.name).per)
+        highest = measure(metric.name).of_kept(tier.highest)
         recorded = Curve(tier.wanted.from_ns, tier.wanted.until_ns, highest)
         values = np.where(np.isnan(values), spread(recorded, window, columns), values)
         is_reading |= trend.is_reading()
@@ -144,16 +147,13 @@ def link_rows(
     if not is_reading and len(known):
         # What was not watched yet, and what is not recorded yet, is not absent.
         cells[:, : known[0]] = cells[:, known[-1] + 1 :] = NOTHING
-    flagged, earlier = _links(ctx, ctx.flagged_rows), _earlier(ctx, window[0])
     tone = ctx.palette
-    marks: dict[int, Span] = dict.fromkeys(earlier, (f" {FADED_MARK} ", tone.dim))
-    marks |= dict.fromkeys(flagged, (" ▲ ", tone.accent))
     texts = tuple(
         (
-            marks.get(port.row, ("   ", tone.text)),
+            (f" {mark} ", tone.accent if mark == "▲" else tone.dim),
             (fit(port.display_name, name) + " ", tone.strong),
         )
-        for port in ports
+        for port, mark in chosen
     )
     title = "Flagged and busiest links"
     if metric is not ctx.metric:
@@ -161,16 +161,10 @@ def link_rows(
     return LinkRows(title, texts, cells, look, before)
 
 
-def _kept_metric(ctx: DrawContext) -> HeatMetric:
-    """The chosen metric where it is kept over time, else the share of line rate."""
-    is_kept = all(column in HEAT for column in ctx.metric.columns)
-    return ctx.metric if is_kept else heat_metric("util")
-
-
 def has_left_memory(newest: Snapshot, window: tuple[int, int]) -> bool:
     """Whether a window has times that memory does not reach: long ago, or after `newest`."""
     tick_ns = int(newest.interval_s * SECOND_NS)
-    return window[0] < newest.time_ns - _MEMORY_TICKS * tick_ns or window[1] > newest.time_ns
+    return window[0] < newest.time_ns - RING_TICKS * tick_ns or window[1] > newest.time_ns
 
 
 def _in_memory(
@@ -179,14 +173,10 @@ def _in_memory(
     """[links, ticks] of the last ticks, as far as they are in the window; NaN of a port that was
     gone before `newest`."""
     tick_ns = max(1, int(newest.interval_s * SECOND_NS))
-    ticks = max(0, min((newest.time_ns - window[0]) // tick_ns + 1, _MEMORY_TICKS))
+    ticks = max(0, min((newest.time_ns - window[0]) // tick_ns + 1, RING_TICKS))
     values = np.full((len(ports), ticks), np.nan, np.float32)
     there = [place for place, each in enumerate(ports) if each.row < len(newest.line_rate_bps)]
     if ticks and there:
         rows = [ports[place].row for place in there]
-        seen = np.fmax.reduce([newest.window(each, rows, ticks) for each in metric.columns])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if metric.traffic:
-                seen = believed(seen / newest.line_rate_bps[rows][:, None])
-        values[there] = seen / measure(metric.name).per
+        values[there] = measure(metric.name).window(newest, rows, ticks)
     return Curve(newest.time_ns - ticks * tick_ns, newest.time_ns, values)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import Port
-from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.snapshot import RING_TICKS, Snapshot
 from fabmon.fabric.time_wording import MINUS, SECOND_NS, axis_label, interval
 from fabmon.fabric.wording import rounded_percent
 from fabmon.recording.format.minutes import MINUTE_NS
@@ -19,7 +19,6 @@ from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.scenes.recording_contents import PastError
 from fabmon.tui.screen_state import ScreenState
 
-_MEMORY_TICKS = 900
 _EVERY_NS = 10 * SECOND_NS
 _WRITTEN_NS = 3 * SECOND_NS
 """A minute is in the recording this long after its end, at the latest."""
@@ -100,7 +99,7 @@ def with_memory(known: Tier, newest: Snapshot, rows: Sequence[int]) -> Tier:
     """
     wanted = known.wanted
     tick_ns = max(1, int(newest.interval_s * SECOND_NS))
-    ticks = min((newest.time_ns - wanted.from_ns) // tick_ns + 1, _MEMORY_TICKS)
+    ticks = min((newest.time_ns - wanted.from_ns) // tick_ns + 1, RING_TICKS)
     is_there = np.array(rows, np.intp) < len(newest.line_rate_bps)
     if ticks <= 0 or not is_there.any():
         return known

@@ -24,7 +24,7 @@ from fabmon.analysis.detectors import (
 from fabmon.analysis.finding import Finding
 from fabmon.fabric.measures import measure
 from fabmon.fabric.model import Port
-from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.time_wording import MINUS, SECOND_NS, duration, interval, time_of_day
 from fabmon.recording.reading.rate_tiers import Tier
 from fabmon.tui.cells import ABSENT, READING, CellBlock, CellRow, Codes, Look, scale
@@ -89,9 +89,7 @@ class Waterfall:
     def metric(self) -> HeatMetric:
         """The chosen metric, or pause where it is not kept; without a choice, the finding's."""
         if self.chosen:
-            chosen = heat_metric(self.chosen)
-            kept = all(column in HEAT for column in chosen.columns)
-            return chosen if kept else heat_metric("pause")
+            return heat_metric(self.chosen if measure(self.chosen).is_kept else "pause")
         snapshot, rows = self.ctx.snapshot, [port.row for port in self.ports]
         own = (heat_metric(name) for name in _METRICS.get(self.finding.cause, ()))
         return next(
@@ -199,14 +197,9 @@ class Waterfall:
         snapshot, rows = self.ctx.snapshot, [port.row for port in self.ports]
         known = self.columns * self._each - self._missing
         seen = np.full((len(rows), self.columns * self._each), np.nan, np.float32)
-        for column in self.metric.columns:
-            window = snapshot.window(column, rows, known)
-            rates = snapshot.line_rate_bps[rows][:, None] if self.metric.traffic else np.float32(1)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                seen[:, :known] = np.fmax(seen[:, :known], window / rates)
-        starts = np.arange(self.columns) * self._each
-        parts = np.fmax.reduceat(seen, starts, axis=1) / measure(self.metric.name).per
-        return parts.astype(np.float32)
+        seen[:, :known] = measure(self.metric.name).window(snapshot, rows, known)
+        parts: Floats = np.fmax.reduceat(seen, np.arange(self.columns) * self._each, axis=1)
+        return parts
 
     @property
     def codes(self) -> Codes:
@@ -339,8 +332,7 @@ class LongWaterfall(Waterfall):
     @cached_property
     def values(self) -> Floats:
         """[ports, bins]: the highest value of each bin; NaN where nothing is known."""
-        parts: Floats = np.fmax.reduce(self.tier.highest, axis=0)
-        return (parts / measure(self.metric.name).per).astype(np.float32)
+        return measure(self.metric.name).of_kept(self.tier.highest)
 
     @property
     def ends(self) -> tuple[str, str]:
