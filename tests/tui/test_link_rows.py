@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +40,16 @@ def names(run: Running) -> list[str]:
     return [" ".join(line.split()[:3]) for line in rows(run)]
 
 
+@asynccontextmanager
+async def paused(directory: Path, *, seconds: int, from_s: float) -> AsyncIterator[Running]:
+    """A replay of a collision from 20 to 45 s that was paused soon after it began to play."""
+    path = directory / "a.fabrec"
+    Watching().record(path, seconds)
+    async with replaying(path, size=TALL, from_s=from_s) as run:
+        await run.press("space")
+        yield run
+
+
 async def test_the_flagged_link_is_first_then_the_busiest_of_every_leaf() -> None:
     async with running(COLLISION, size=TALL) as run:
         found = rows(run)
@@ -58,10 +70,7 @@ async def test_rows_stay_where_they_are_until_a_finding_opens_or_a_minute_is_ove
 async def test_a_row_of_a_finding_that_ended_stays_marked_while_its_time_is_shown(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "a.fabrec"
-    Watching().record(path, 70)
-    async with replaying(path, size=TALL, from_s=30) as run:
-        await run.press("space")
+    async with paused(tmp_path, seconds=70, from_s=30) as run:
         await run.shows("▲ ECMP collision")
         assert rows(run)[0].startswith(" ▲ leaf1 up3 ")
         await run.press("t", *time_of_day(at(65))[:8], "enter")
@@ -72,21 +81,13 @@ async def test_a_row_of_a_finding_that_ended_stays_marked_while_its_time_is_show
 async def test_what_follows_the_cursor_of_a_replay_is_read_from_the_recording(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "a.fabrec"
-    Watching().record(path, 130)
-    async with replaying(path, size=TALL, from_s=25) as run:
-        await run.press("space")
+    async with paused(tmp_path, seconds=130, from_s=25) as run:
         await run.shows("┃")
-        line = rows(run)[0]
-        await run.until(lambda: len(rows(run)[0].partition("┃")[2]) > 80)
-        assert "┃" in line
+        await run.until(lambda: rows(run)[0].partition("┃")[2].count("█") > 40)
 
 
 async def test_a_click_goes_to_the_time_of_its_column(tmp_path: Path) -> None:
-    path = tmp_path / "a.fabrec"
-    Watching().record(path, 118)
-    async with replaying(path, size=TALL, from_s=5) as run:
-        await run.press("space")
+    async with paused(tmp_path, seconds=118, from_s=5) as run:
         await run.shows("leaf1 up")
         strip = run.app.screen.query_one(TimelineView)
         before = max(len(name) for name in ("leaf1 up1", "leaf2 up4")) + 4
