@@ -85,7 +85,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "Nodes": ("hosts", "nodesets", "job", "user", "partition", "topologies", "ssh_config"),
     "Other sources": ("prometheus", "sflow", "nccl_inspector", "model"),
     "Output": ("record", "style", "once", "duration_s", "picture", "redact"),
-    "Options": ("interval_s", "config", "version", "_click_default_help"),
+    "Options": ("interval_s", "config", "version", "help"),
 }
 """The options in the help. The others are in fabmon.toml and in the manual, and work here too."""
 
@@ -128,7 +128,10 @@ class Commands(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options in the help, in groups, then the commands."""
-        records = {each.name: each.get_help_record(ctx) for each in ctx.command.get_params(ctx)}
+        options = {each.name or "": each for each in ctx.command.params}
+        if (own := self.get_help_option(ctx)) is not None:
+            options["help"] = own
+        records = {name: each.get_help_record(ctx) for name, each in options.items()}
         for title, names in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([found for name in names if (found := records[name])])

@@ -18,6 +18,7 @@ from fabmon.alerts.errors import SettingError
 from fabmon.alerts.settings import AlertsConfig
 from fabmon.alerts.settings import check as check_alerts
 from fabmon.analysis.causes import CAUSES, Thresholds
+from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.iteration.model_table import ModelError, ModelTable, job_hints
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.input_files import read_input
@@ -116,6 +117,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def role_rules(self) -> RoleRules:
         """The configured roles of ports."""
         return RoleRules(self.management_ports, overrides(self.roles))
+
+    @property
+    def hints(self) -> JobHints | None:
+        """What is said of the model that is trained; None if nothing. Raises ModelError, not for
+        what load() returned."""
+        return job_hints(self.model)
 
 
 def load(path: Path | None, model: Path | None = None) -> Config:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fabmon.analysis.iteration.model_table import job_hints
 from fabmon.fabric.routing_mode import HASHED, STATIC
 from fabmon.session import event_loop
 from fabmon.session.config import load
@@ -55,7 +54,7 @@ def watch_demo(
     from fabmon.feeds.demo.random_faults import with_random_faults
 
     settings = load(options.config, options.model)
-    session = Session(settings, hints=job_hints(settings.model))
+    session = Session(settings, hints=settings.hints)
     if options.picture is not None:
         check_writable(options.picture)
     try:

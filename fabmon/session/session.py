@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fabmon.analysis.iteration.model_table import job_hints
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Host
@@ -57,7 +56,7 @@ class Session(SceneBuilder):
         if ssh_config is not None:
             _check_readable(ssh_config, "--ssh-config")
             settings = msgspec.structs.replace(settings, ssh_config=str(ssh_config))
-        return cls(settings, topology, job_hints(settings.model))
+        return cls(settings, topology, settings.hints)
 
     def live_feed(
         self, hosts: Sequence[Host], interval_s: float = 1.0, sflow: str | None = None

@@ -6,6 +6,7 @@ import gc
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import click
 import msgspec
 import pytest
 
@@ -96,6 +98,18 @@ def test_help() -> None:
     done = fabmon("--help")
     assert done.returncode == 0
     check_golden(GOLDENS / "help.txt", done.stdout)
+
+
+def test_every_option_is_in_the_help_and_a_person_can_take_them_in() -> None:
+    grouped, _, rest = (GOLDENS / "help.txt").read_text().partition("Commands:")
+    listed = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", grouped, re.M))
+    also = set(re.findall(r"--[a-z-]+", rest.partition("Also: ")[2].partition("(")[0]))
+    every = {each.opts[0] for each in command_line.cli.params if isinstance(each, click.Option)} | {
+        "--help"
+    }
+    assert listed | also == every
+    assert not listed & also
+    assert len(listed - {"--help", "--version"}) <= 20
 
 
 def test_the_readme_has_the_same_exit_statuses_as_the_help() -> None:

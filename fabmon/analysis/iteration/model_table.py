@@ -53,7 +53,7 @@ class ModelError(Exception):
 
 def number_of_params(text: object) -> float:
     """The number of parameters in `70e9` or `70B`. Raises ValueError."""
-    match = _COUNT.fullmatch(str(text).replace("e+", "e"))
+    match = _COUNT.fullmatch(str(text))
     try:
         count = float(match[1]) * _SCALES[match[2].upper()] if match else 0.0
     except ValueError:
