@@ -120,11 +120,12 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def admit(self, finding: Finding, time_ns: int, labels: frozenset[str] | None = None) -> bool:
         """Whether a finding becomes an alert at a time; `labels` as from labels()."""
-        severity = shown_moment(finding).severity
+        shown = shown_moment(finding)
+        severity = shown.severity
         return (
             _rank(severity) >= _rank(self.min_severity)
             and (not self.causes or finding.cause in self.causes)
-            and (labels is None or not labels.isdisjoint(finding.jobs))
+            and (labels is None or not labels.isdisjoint(shown.jobs))
             and time_ns - finding.since_ns >= self.open_for_s * 1e9
             and (
                 self.quiet_hours is None
@@ -301,7 +302,8 @@ def _updated(alert: Alert, finding: Finding, snapshot: Snapshot) -> Alert:
 
 def _users(finding: Finding, snapshot: Snapshot) -> tuple[str, ...]:
     """The users of the jobs that a finding names, each once."""
-    found = [job.user for job in snapshot.jobs.jobs if job.label in finding.jobs and job.user]
+    named = shown_moment(finding).jobs
+    found = [job.user for job in snapshot.jobs.jobs if job.label in named and job.user]
     return tuple(dict.fromkeys(found))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fabmon.analysis.finding import Finding
+from fabmon.analysis.finding import Finding, shown_moment
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.job_placement import Placement, Places
 from fabmon.analysis.scene import Scene
@@ -72,7 +72,7 @@ def job_summaries(
     iterations = {each.job: each for each in scene.iteration_report.jobs if each.job is not None}
     findings: dict[str, list[Finding]] = {}
     for finding in scene.findings:
-        for label in finding.jobs:
+        for label in shown_moment(finding).jobs:
             findings.setdefault(label, []).append(finding)
     return tuple(
         _summary(scene, seen, over, job, places, iterations.get(job), findings.get(job.label, ()))

@@ -118,7 +118,7 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
     ]
     if not found:
         await check_names(source, question)
-    shown, older = await _as_of(source, found[: question.limit], to_ns, None)
+    shown, older = await _as_of(source, found[: question.limit], to_ns)
     left_out = len(found) - len(shown)
     return FindingsAnswer(
         source=source.name,
@@ -159,7 +159,7 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
 
 async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
     at_ns = await _time(source, question.at)
-    scene, unknown = await _scene_of_jobs(source, at_ns, question.analyse)
+    scene, unknown = await _analysed_scene(source, at_ns, question.analyse)
     every = scene.snapshot.jobs.jobs
     found = [each for each in every if not question.job or is_job(each, question.job)]
     if question.job and not found:
@@ -181,15 +181,15 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
     from_ns, to_ns, not_known = await _range(source, question.from_, question.to)
     if question.from_ is None:
         from_ns = max(from_ns, to_ns - _USUAL_S * SECOND_NS)
-    scene, unknown = await _scene_of_jobs(source, to_ns, question.analyse)
+    scene, unknown = await _analysed_scene(source, to_ns, question.analyse)
     summary = _summary(scene, question.job)
     nodes = set(summary.nodes)
     found = [
         each
         for each in await _between(source, from_ns, to_ns)
-        if summary.job.label in each.finding.jobs or not nodes.isdisjoint(nodes_of(each))
+        if affects_job(each, summary.job.label) or not nodes.isdisjoint(nodes_of(each))
     ]
-    shown, older = await _as_of(source, found[: question.limit], to_ns, question.analyse)
+    shown, older = await _as_of(source, found[: question.limit], to_ns, (scene, unknown))
     rows = _rows_of(scene, summary)
     sent_bps, before_bps = await _sent(source, scene.snapshot, summary, from_ns, to_ns)
     left_out = max(0, len(found) - question.limit)
@@ -243,7 +243,7 @@ async def _history(source: Source, question: HistoryQuestion) -> HistoryAnswer:
     )
 
 
-async def _scene_of_jobs(
+async def _analysed_scene(
     source: Source, at_ns: int, analyse: bool | None
 ) -> tuple[Scene, list[str]]:
     """The scene of a time, and what is not known where the minutes before it are not analysed."""
@@ -295,20 +295,24 @@ async def _between(source: Source, from_ns: int, to_ns: int) -> list[KnownFindin
 
 
 async def _as_of(
-    source: Source, found: list[KnownFinding], to_ns: int, analyse: bool | None
+    source: Source,
+    found: list[KnownFinding],
+    to_ns: int,
+    analysed: tuple[Scene, list[str]] | None = None,
 ) -> tuple[list[KnownFinding], list[str]]:
     """The findings with the numbers of a time, as a replay shows them, and what says so where they
     are older: they are recorded only every few seconds. Those that ended by then are as recorded,
-    and so are those without their texts, which `redact` removes."""
+    and so are those without their texts, which `redact` removes. `analysed` is what
+    _analysed_scene() said of that time, if it was asked."""
     is_open = [(each.finding.until_ns or to_ns + 1) > to_ns for each in found]
     has_text = any(each.finding.text for each in found)
     if source.is_live or not any(is_open) or not has_text:
         return found, []
-    if not (analyse or (analyse is None and await source.nodes() <= _MOST_ANALYSED)):
-        return found, [_OLDER]
     try:
-        scene = await source.scene(to_ns, is_analysed=True)
+        scene, unknown = analysed or await _analysed_scene(source, to_ns, None)
     except QueryError:  # The counters are damaged; the findings are not.
+        return found, [_OLDER]
+    if unknown:
         return found, [_OLDER]
     now = {each.key: known_finding(each, scene.snapshot) for each in scene.findings}
     return [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fabmon.analysis.causes import CAUSES
-from fabmon.fabric.jobs.job import Job
+from fabmon.analysis.finding import shown_moment
+from fabmon.fabric.jobs.job import Job, names_in_label
 from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural, nearest
 from fabmon.fabric.snapshot import Snapshot
@@ -24,25 +25,12 @@ def is_job(job: Job, text: str) -> bool:
 
 def affects_job(known: KnownFinding, text: str) -> bool:
     """Whether a finding affects the job that a text names, as is_job() does."""
-    return any(text in _called(label) for label in known.finding.jobs)
-
-
-def _called(label: str) -> set[str]:
-    """What the job is called whose label is `job 8801_3 llama 70b (anna)`: an array also by its
-    number alone, one of Kubernetes without its namespace. Findings have labels alone."""
-    whole = label.removeprefix("job ")
-    head, _, user = (
-        whole.removesuffix(")").rpartition(" (") if whole[-1:] == ")" else (whole, "", "")
-    )
-    number, _, name = head.partition(" ")
-    numbers = {number, number.replace("+", "_").partition("_")[0], number.rpartition("/")[2]}
-    return {label, whole, head, whole.partition(" ")[2], name, user, *numbers} - {""}
+    return any(text in names_in_label(label) for label in shown_moment(known.finding).jobs)
 
 
 def nodes_of(known: KnownFinding) -> set[str]:
     """The nodes that a finding is about."""
-    finding = known.finding
-    ids = (finding.subject, *known.ports, *finding.victims)
+    ids = (known.finding.subject, *known.ports, *shown_moment(known.finding).victims)
     return {each.partition("/")[0].partition(" ")[0] for each in ids}
 
 

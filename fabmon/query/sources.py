@@ -70,9 +70,6 @@ class Source(Protocol):
     async def range_ns(self) -> tuple[int, int]:
         """The first and the last time that can be asked about."""
 
-    async def nodes(self) -> int:
-        """The number of nodes that are, or were, watched."""
-
     async def events_ns(self) -> list[int]:
         """The times of the numbered events (`event 3`)."""
 
@@ -133,10 +130,6 @@ class WatchSource:
     async def range_ns(self) -> tuple[int, int]:
         """Since the watch was started."""
         return self._first_ns or self._scene.snapshot.time_ns, self._scene.snapshot.time_ns
-
-    async def nodes(self) -> int:
-        """Those of now."""
-        return len(self._scene.snapshot.statuses)
 
     async def events_ns(self) -> list[int]:
         """None: events are numbered in recordings."""
@@ -211,10 +204,6 @@ class RecordedSource:
         """The times of the first and the last tick."""
         found = await self._look()
         return found.start_ns, found.until_ns
-
-    async def nodes(self) -> int:
-        """All that were watched at some time."""
-        return (await self._look()).nodes
 
     async def events_ns(self) -> list[int]:
         """The times of findings that opened, and of bookmarks."""

@@ -200,12 +200,7 @@ class RecordedPast:
         notes = tuple(findings.notes[: findings.count_until(until_ns)])
         is_complete = timeline.is_closed or until_ns < timeline.until_ns
         return RecordingContents(
-            timeline.start_ns,
-            until_ns,
-            notes,
-            timeline.run_starts_ns,
-            is_complete,
-            len(timeline.hosts),
+            timeline.start_ns, until_ns, notes, timeline.run_starts_ns, is_complete
         )
 
     def _all_findings(self, timeline: Timeline) -> RecordedFindings:

@@ -13,7 +13,7 @@ class RecordingContents:
     """What a recording holds: times of the first and last tick (ns), and the notes, by time.
 
     `runs_ns` are the times at which a recorder was started, by time. `start_ns` is 0 if there is no
-    tick yet. `is_complete`: nothing is being added. `nodes` is how many were watched.
+    tick yet. `is_complete`: nothing is being added.
     """
 
     start_ns: int = 0
@@ -21,7 +21,6 @@ class RecordingContents:
     notes: tuple[Note, ...] = ()
     runs_ns: tuple[int, ...] = ()
     is_complete: bool = False
-    nodes: int = 0
 
     def marks_ns(self) -> list[int]:
         """Times of the numbered events (`event 17`): findings that opened, and bookmarks."""

@@ -60,6 +60,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(text) and text in (self.id, self.shown_id, base, self.number, alone)
 
 
+def names_in_label(label: str) -> set[str]:
+    """What the job is called that has a label, such as `job 8801_3 llama 70b (anna)`: all that
+    is_called() says, its name, user and label. Findings have labels alone."""
+    whole = label.removeprefix("job ")
+    head, _, user = (
+        whole.removesuffix(")").rpartition(" (") if whole[-1:] == ")" else (whole, "", "")
+    )
+    number, _, name = head.partition(" ")
+    numbers = {number, number.replace("+", "_").partition("_")[0], number.rpartition("/")[2]}
+    return {label, whole, head, whole.partition(" ")[2], name, user, *numbers} - {""}
+
+
 class JobReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All running jobs, as last read.
 

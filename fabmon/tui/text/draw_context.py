@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fabmon.analysis import causes
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.finding import Finding, Trait, holds
+from fabmon.analysis.finding import Finding, Trait, holds, shown_moment
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Matched
 from fabmon.fabric.measures import measure
@@ -56,7 +56,7 @@ def selection_of(findings: Sequence[Finding], fabric: Fabric) -> Selection:
     named = {
         name.partition("/")[0].partition(" ")[0]
         for finding in findings
-        for name in (finding.subject, *finding.victims)
+        for name in (finding.subject, *shown_moment(finding).victims)
     }
     named |= {each.node for finding in findings for each in affected_ports(finding, fabric)}
     nodes = {ports[row].node for row in own} | (named & known)

@@ -10,7 +10,7 @@ import numpy as np
 from rich.style import Style
 
 from fabmon.analysis.causes import brief_loss, sentence
-from fabmon.analysis.finding import holds
+from fabmon.analysis.finding import holds, shown_moment
 from fabmon.analysis.job_placement import placement_text
 from fabmon.analysis.job_summary import JobSummary, job_summaries
 from fabmon.fabric.hosts.nodesets import fold
@@ -286,7 +286,7 @@ def _summary(ctx: DrawContext, jobs: Sequence[Job]) -> Line:
         (f"{of} on {len(busy)} of {plural(len(hosts), 'host')}", palette.text),
     ]
     held = [each for each in ctx.scene.findings if holds(each, ctx.snapshot)]
-    named = {label for finding in held for label in finding.jobs}
+    named = {label for finding in held for label in shown_moment(finding).jobs}
     hurt = sum(job.label in named for job in jobs)
     if hurt:
         spans.append((f"   ▲ {hurt} with findings", palette.accent))

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from collectors.catalog.kernel_log import FATAL
+from fabmon.analysis.finding import shown_moment
 from fabmon.fabric.kernel_log import message_text, pattern_of
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
@@ -136,7 +137,7 @@ def _rails(canvas: Canvas) -> list[Port]:
 def _waiting(canvas: Canvas) -> list[Node]:
     """The hosts that the finding names as affected, in its order."""
     nodes = {node.name: node for node in canvas.fabric.nodes if node.role == HOST and node.ports}
-    return [nodes[name] for name in canvas.finding.victims if name in nodes]
+    return [nodes[name] for name in shown_moment(canvas.finding).victims if name in nodes]
 
 
 def _around(canvas: Canvas, name: str, count: int) -> list[Node]:

@@ -18,7 +18,7 @@ from fabmon.tui.text.picture.canvas import LIMIT, Canvas, Loads, bars
 
 def group_members(canvas: Canvas) -> list[Port]:
     """The links of the group in physical order, without the affected ports."""
-    affected = set(canvas.finding.victims)
+    affected = set(shown_moment(canvas.finding).victims)
     own = [port for port in canvas.ports if port.id not in affected]
     places = {node.name: place for place, node in enumerate(canvas.fabric.nodes)}
     return sorted(own, key=lambda port: (places.get(port.node, 0), port.role, port.index, port.row))
