@@ -28,58 +28,75 @@ _STROKES = "─═"
 _RULE = "─═│▲✖"
 """Characters of a panel's title line other than words: strokes, and marks of events."""
 _LABELS_S = (10, 30, 60, 120, 300, 600, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 604_800)
+_WIDE = 100
+"""Columns from which on the title is in full."""
 _LABEL_EVERY = 18
 """Columns from one time label to the next, at least."""
 
 
 def timeline(ctx: TimelineContext, links: LinkRows | None = None) -> list[Line]:
-    """A title line with times, and the busiest link as rows of blocks, the lowest with event marks;
-    of `links` a row each below that; in a height of one row, that row alone. The
-    selected finding's time is a heavy stroke in the first.
+    """A title line with times, rows of blocks for the busiest link, the lowest with event marks,
+    and below them a row for each of `links`; in a height of one, one row of blocks alone.
+
+    The selected finding's time is a heavy stroke in the first line.
     """
-    window, palette, width = ctx.window, ctx.palette, ctx.width
-    span_s = round((window[1] - window[0]) / SECOND_NS)
-    named = palette.cursor if ctx.is_focused else palette.strong
-    here = _here(ctx)
-    places = time_columns(width, ctx.height, span_s, 0 if links is None else links.before)
-    if ctx.height <= 1:
-        label, now = f" {interval(span_s)} ", f" {_load(here):>6} "
-        row = _rows(ctx, places[1], 1, is_alone=True)[0]
-        first = (label, named if ctx.is_focused else palette.dim)
-        lines = [Line((first, *row.spans, (now, palette.text)))]
-    else:
-        live = ctx.time.live
-        last = "Last " if live is not None and window[1] == live.snapshot.time_ns else ""
-        title: list[list[Span]] = [
-            [(f"{'▸ ' if ctx.is_focused else ''}{last}{interval(span_s)}", named)]
-        ]
-        if links is None:
-            where = "now" if ctx.time.shown is None else "here"
-            what = "Busiest link, % of line rate" if width >= 100 else "Busiest link"
-            title += [[(what, palette.dim)], [(f"{where} {_load(here)}", palette.text)]]
-            before: list[Span] = []
-        else:
-            title.append([(links.title if width >= 100 else "Busiest links", palette.dim)])
-            texts = (f"   busiest {_load(here)}", "   busiest", "")
-            text = next(each for each in texts if len(each) < links.before)
-            before = [(text.ljust(links.before), palette.text)]
-        if here > MOST_OF_LINE_RATE:
-            title.append([("a line rate is wrong", palette.accent)])
-        head = _head(ctx, places[1])
-        at = None if head is None else places[0] + head
-        top = _with_times(panel_title(title, width, palette, ctx.time.is_paused), ctx, places, at)
-        lines = [_with_head(top, at, palette)]
-        rows = _rows(ctx, places[1], ctx.height - 1 - (0 if links is None else len(links.texts)))
-        blank: list[Span] = [(" " * places[0], palette.text)] if before else []
-        lines += [Line((*(before if row is rows[-1] else blank), *row.spans)) for row in rows]
-        lines += [] if links is None else _link_lines(links, head, palette)
+    before = 0 if links is None else links.before
+    places = time_columns(ctx.width, ctx.height, _span_s(ctx), before)
+    is_alone = ctx.height <= 1
+    lines = [_strip(ctx, places[1])] if is_alone else _panel(ctx, links, places)
     if ctx.selected is not None:
         now_ns = ctx.scene.snapshot.time_ns
-        is_alone = ctx.height <= 1
         lines[0] = with_finding_span(
-            lines[0], ctx.selected, window, places, now_ns, palette, is_alone=is_alone
+            lines[0], ctx.selected, ctx.window, places, now_ns, ctx.palette, is_alone=is_alone
         )
     return lines
+
+
+def _span_s(ctx: TimelineContext) -> int:
+    return round((ctx.window[1] - ctx.window[0]) / SECOND_NS)
+
+
+def _strip(ctx: TimelineContext, columns: int) -> Line:
+    """The timeline in one line: its span, the busiest link, and its value now."""
+    palette = ctx.palette
+    label, now = f" {interval(_span_s(ctx))} ", f" {_load(_here(ctx)):>6} "
+    row = _rows(ctx, columns, 1, is_alone=True)[0]
+    first = (label, palette.cursor if ctx.is_focused else palette.dim)
+    return Line((first, *row.spans, (now, palette.text)))
+
+
+def _panel(ctx: TimelineContext, links: LinkRows | None, places: tuple[int, int]) -> list[Line]:
+    """The title line and the rows; `places` are the columns of time: (first, count)."""
+    palette, head = ctx.palette, _head(ctx, places[1])
+    at = None if head is None else places[0] + head
+    top = panel_title(_title(ctx, links), ctx.width, palette, ctx.time.is_paused)
+    lines = [_with_head(_with_times(top, ctx, places, at), at, palette)]
+    names = [] if links is None else _link_lines(links, head, palette)
+    rows = _rows(ctx, places[1], ctx.height - 1 - len(names))
+    texts = (f"   busiest {_load(_here(ctx))}", "   busiest", "")
+    name = next(each for each in texts if len(each) < max(places[0], 1))
+    for row in rows:
+        text = (name if row is rows[-1] else "").ljust(places[0])
+        lines.append(Line(((text, palette.text), *row.spans) if text else row.spans))
+    return lines + names
+
+
+def _title(ctx: TimelineContext, links: LinkRows | None) -> list[list[Span]]:
+    """The parts of the title: the span, what is shown, and of the busiest link alone its value."""
+    palette, live, here = ctx.palette, ctx.time.live, _here(ctx)
+    is_last = live is not None and ctx.window[1] == live.snapshot.time_ns
+    span = f"{'▸ ' if ctx.is_focused else ''}{'Last ' if is_last else ''}{interval(_span_s(ctx))}"
+    title: list[list[Span]] = [[(span, palette.cursor if ctx.is_focused else palette.strong)]]
+    is_wide = ctx.width >= _WIDE
+    if links is None:
+        where = "now" if ctx.time.shown is None else "here"
+        what = "Busiest link, % of line rate" if is_wide else "Busiest link"
+        title += [[(what, palette.dim)], [(f"{where} {_load(here)}", palette.text)]]
+    else:
+        title.append([(links.title if is_wide else "Busiest links", palette.dim)])
+    if here > MOST_OF_LINE_RATE:
+        title.append([("a line rate is wrong", palette.accent)])
+    return title
 
 
 def _link_lines(links: LinkRows, head: int | None, palette: Palette) -> list[Line]:
