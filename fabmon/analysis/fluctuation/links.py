@@ -50,6 +50,12 @@ def port_filter(patterns: Sequence[str]) -> PortFilter:
     return lambda port: any(matches(n, patterns) for n in (port.id, port.node, port.label))
 
 
+def is_of_pattern(link: TrafficLink, pattern: str) -> bool:
+    """Whether the filter of a pattern passes the port of a link."""
+    label = link.display_name.removeprefix(f"{link.node} ")
+    return any(matches(name, (pattern,)) for name in (link.name, link.node, label))
+
+
 def traffic_links(fabric: Fabric, wanted: PortFilter = all_ports) -> list[TrafficLink]:
     """What hosts send into each rail, and what switches send each other, in the order to show.
 
