@@ -170,9 +170,10 @@ async def test_the_other_metrics_of_a_node_are_read_when_it_is_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(discovery, "_LARGE_NODES", 0)
-    start_s = time.time() - 61
+    start_s = round(time.time() - 61, 3)
 
     def scrape(at_s: float) -> None:
+        at_s = round(at_s, 3)  # Of milliseconds, as it is stored: two are 0.8 s apart.
         for node in ("gpu001", "gpu002"):
             metrics = {
                 "fabmon_ib_tx_bytes_total": (at_s - start_s) * 1e8,
