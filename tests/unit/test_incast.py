@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello
 from tests.builders import METRICS, LeafSpine, Watched, hello, neighbour, port
 from tests.connections import Wires
@@ -38,6 +39,21 @@ def test_the_receiver_of_three_senders_is_named_while_a_ring_runs_at_full_rate()
     assert 0.6 < finding.lost < 0.7
     assert finding.victims == ("gpu009/eth0", "gpu010/eth0", "gpu011/eth0")
     assert watched.opened() == ["incast gpu012/eth0"]
+
+
+class WithoutALineRate(LeafSpine):
+    """Whose gpu012 has none, as a host that was lost a while ago."""
+
+    def _host(self, name: str, role: str) -> Host:
+        host = super()._host(name, role)
+        return msgspec.structs.replace(host, speeds=()) if name == "gpu012" else host
+
+
+def test_a_receiver_whose_line_rate_is_not_known_is_not_full() -> None:
+    watched = Watched(WithoutALineRate(uplinks=2, hosts=12, rate_bps=400 * GBPS))
+    for sender in (9, 10, 11):
+        send(watched, sender, 12, 130)
+    assert watched.seconds(SECONDS).findings == ()
 
 
 @pytest.mark.parametrize(("sent_gbps", "wrote_gbps"), [(200, 0), (130, 10)])

@@ -150,14 +150,17 @@ def test_half_a_job_that_is_late_together_is_none() -> None:
     assert watched.changes == []
 
 
-def test_two_hosts_that_move_alike_are_another_job() -> None:
-    """They begin when they have computed, and move as much in all."""
+@pytest.mark.parametrize("once_early", [False, True])
+def test_two_hosts_that_move_alike_are_another_job(once_early: bool) -> None:
+    """They begin when they have computed, and move as much in all; in one exchange one of them is
+    early."""
     watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS + 6, rate_bps=RATE))
 
     def traffic(second: int) -> None:
         watched.fabric.silence()
         for number in range(1, HOSTS + 7):
-            into = (second - (3 if number > HOSTS + 4 else 0)) % ITERATION_S
+            is_early = once_early and number == HOSTS + 5 and 30 <= second < 40
+            into = (second - (3 if number > HOSTS + 4 and not is_early else 0)) % ITERATION_S
             if into >= COMPUTES_S:
                 watched.fabric.send(0.6 * RATE, f"gpu{number:03}/eth0", f"leaf1/up{1 + number % 8}")
 

@@ -39,7 +39,8 @@ CAUSE = Cause(
         " where all are silent before it begins, only if it catches up then. It is late by the"
         " bytes that it is behind over the mean rate of the median since: by a tick at least, for"
         " more than one or by straggler.quiet of one at the highest rate, while straggler.peers"
-        " others have begun for each that has not, and no other host is late every time. Evidence"
+        " others have begun for each that has not, and no other host is late in half of them."
+        " Evidence"
         " adds up from exchange to exchange of 40 seconds, never below 0: each tick by which the"
         " host is late counts 1, and being one of the last m of N hosts the logarithm of N / 2m,"
         " together at most half of straggler.flags; being on time takes 0.7 away. It is a"
@@ -132,7 +133,8 @@ class Stragglers:
                 job = jobs[similar.tobytes()] = _job(moved, lines, np.flatnonzero(similar))
             late = list(_late_exchanges(job, int(np.searchsorted(job.hosts, host)), t))
             begun = np.array([each.begun for each in late], np.bool_).reshape(-1, len(job.hosts))
-            if not late or begun.any(axis=0).sum() < len(job.hosts) - 1:
+            # Hosts that are as late each time, or nearly, are another job.
+            if not late or (2 * begun.sum(axis=0) > len(late)).sum() < len(job.hosts) - 1:
                 continue
             rows = inputs.structure.rails_of_hosts[host]
             name = inputs.structure.fabric.ports[int(rows[0])].node

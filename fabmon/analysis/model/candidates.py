@@ -182,7 +182,8 @@ def _last_hops(
 ) -> Iterator[Candidate]:
     """The links to the NICs that receive most, those with marks or drops first."""
     structure = inputs.structure
-    line = np.fmax(without_nan(inputs.snapshot.line_rate_bps[receivers.rows]), 1)
+    line = inputs.snapshot.line_rate_bps[receivers.rows]
+    line = np.where(line > 0, line, np.float32(np.inf))  # That of a lost host is not known.
     util = (receivers.rate / line[:, None]).astype(np.float32)
     sending = senders.rate / line[:, None]
     busy, sends = util.mean(axis=1), sending.mean(axis=1)
