@@ -11,8 +11,8 @@ from typing import Any, Callable, Container, Dict, List, NamedTuple, Optional, S
 
 from collectors import clock
 from collectors.hostfs import HostFS
-from collectors.loop.guarded_calls import discover
 from collectors.loop.requests import BadRequest, Reply, number_between
+from collectors.loop.watchdog import discover
 from collectors.source import Faults, Source
 from collectors.sources import ib, netdev
 from collectors.wire import Object

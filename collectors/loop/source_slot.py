@@ -8,9 +8,7 @@ from typing import Callable, List, Optional, Union
 
 from collectors import wire
 from collectors.coverage import Coverage
-from collectors.loop import guarded_calls
-from collectors.loop.guarded_calls import DiscoveryResult, Reading
-from collectors.loop.watchdog import Task
+from collectors.loop.watchdog import DiscoveryResult, Reading, Task, discover, read
 from collectors.source import Faults, NoData, Source
 
 Answer = Union[DiscoveryResult, Reading]
@@ -57,7 +55,7 @@ class SourceSlot:
 
     def discovery_task(self, deadline_s: float) -> Task[Answer]:
         """The task that finds the objects."""
-        self._task = Task(partial(guarded_calls.discover, self.source), deadline_s)
+        self._task = Task(partial(discover, self.source), deadline_s)
         return self._task
 
     def read_task(self, seq: int) -> Optional[Task[Answer]]:
@@ -68,9 +66,7 @@ class SourceSlot:
         reads = has_values and (is_due or self.source.is_background)
         if not reads and not looks:
             return None
-        work = partial(
-            guarded_calls.read, self.source, reads=reads, looks=looks, known=self._signature
-        )
+        work = partial(read, self.source, reads=reads, looks=looks, known=self._signature)
         self._task = Task(work, self.source.deadline_s)
         return self._task
 

@@ -24,7 +24,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from collectors.coverage import CoverageCount
 from collectors.hostfs import HostFS
-from collectors.readers import gpm, nvml, ports
+from collectors.readers import nvml, ports
 from collectors.readers.nvml import WHOLE_GPU, FieldQuery, FieldValue, Gpu, Nvml
 from collectors.source import MASK64, Faults, NoData, Source, SourceError, Unsupported
 from collectors.wire import Object
@@ -246,7 +246,7 @@ class _SampledRates(_GpuReader):
     """The rate of a GPU as a whole, by GPM, from one read to the next."""
 
     def __init__(self, gpu: Gpu, facts: Dict[str, Any]) -> None:
-        rates = gpm.rates_of(gpu, gpm.NVLINK_TOTALS)
+        rates = nvml.rates_of(gpu, nvml.NVLINK_TOTALS)
         if rates is None:
             raise Unsupported(f"{gpu.name} has no counters of its NVLinks")
         self._rates = rates

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from typing import Dict, List, Optional, Tuple, Union
 
 from collectors.hostfs import HostFS
-from collectors.readers import gpm, nvml, ports
+from collectors.readers import nvml, ports
 from collectors.readers.nvml import WHOLE_GPU, Gpu, Nvml
 from collectors.source import Failed, Faults, NoData, Source, SourceError
 from collectors.sources.nvlink import gpu_object
@@ -107,7 +107,7 @@ def _reader(gpu: Gpu) -> _Reader:
     """The best way to read this GPU. Raises SourceError where there is none."""
     if gpu.has_64_bits(_FIELDS):
         return _Counters(gpu)
-    rates = gpm.rates_of(gpu, gpm.PCIE_TOTALS)
+    rates = nvml.rates_of(gpu, nvml.PCIE_TOTALS)
     if rates is not None:
         return _Rates(rates)
     gpu.ask("nvmlDeviceGetPcieThroughput", _DIRECTIONS[0])
@@ -134,7 +134,7 @@ class _Rates(_Reader):
 
     text = "gpm"
 
-    def __init__(self, rates: gpm.GpmRates) -> None:
+    def __init__(self, rates: nvml.GpmRates) -> None:
         self._rates = rates
 
     def read(self) -> List[_Answer]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fabmon.alerts.quiet_hours import QuietHours, parse_quiet_hours
-from fabmon.alerts.settings import AlertsConfig, BaseReceiver
+from fabmon.alerts.settings import AlertsConfig, BaseReceiver, QuietHours, parse_quiet_hours
 from fabmon.analysis.causes import CAUSES, finding_title, sentence
 from fabmon.analysis.earlier_findings import Awaited, EarlierFinding
 from fabmon.analysis.finding import SEVERITIES, Change, Finding, shown_moment, times_opened

@@ -5,22 +5,165 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import html
+import re
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
 from fabmon.alerts.alert import Alert
-from fabmon.alerts.alert_record import alert_record
 from fabmon.alerts.errors import DeliveryError, SettingError
 from fabmon.alerts.http_post import HttpPoster, read_secret
 from fabmon.alerts.settings import ExecReceiver, WebhookReceiver
-from fabmon.alerts.template import SLACK, filled, load_template, names, slack_values, values
-from fabmon.analysis.finding import Change, Finding
+from fabmon.analysis.finding import CRITICAL, NOTE, WARNING, Change, Finding
 from fabmon.child_process import ChildProcess
+from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import clean
+from fabmon.malformed_json import MALFORMED
+from fabmon.report.json_records import FindingRecord, finding_record
+from fabmon.report.output import json_schema
+
+SLACK = "slack"
+BUILT_IN = (SLACK, "teams", "ntfy", "pagerduty")
+_NAME = re.compile(r"\{(\w+)\}")
+_MOST_CHARACTERS = 1000
+_COLORS = {CRITICAL: "#c62828", WARNING: "#ef6c00", NOTE: "#1565c0"}
+_CLOSED_COLOR = "#2e7d32"
+_PRIORITIES = {CRITICAL: 5, WARNING: 4, NOTE: 3}
+_CLOSED_PRIORITY = 2
+
+Value = str | int
+
+
+def values(change: Change, alert: Alert, cluster: str, link: str) -> dict[str, Value]:
+    """The values that a template may name, texts of bounded length.
+
+    `action` is PagerDuty's word for the change, `level` its word for the severity, `priority`
+    ntfy's, `color` Slack's.
+    """
+    is_closed = change is Change.CLOSE
+    finding = alert.finding
+    texts: dict[str, Value] = {
+        "change": change.value,
+        "action": "resolve" if is_closed else "trigger",
+        "mark": "closed:" if is_closed else "▲",
+        "id": alert.id,
+        "cluster": cluster,
+        "link": link,
+        "severity": alert.severity,
+        "level": "info" if alert.severity == NOTE else alert.severity,
+        "color": _CLOSED_COLOR if is_closed else _COLORS.get(alert.severity, ""),
+        "priority": _CLOSED_PRIORITY if is_closed else _PRIORITIES.get(alert.severity, 3),
+        "cause": finding.cause,
+        "subject": finding.subject,
+        "node": alert.node,
+        "port": alert.port,
+        "summary": alert.summary,
+        "text": alert.text,
+        "advice": alert.shown.advice,
+        "ports": ", ".join(alert.ports),
+        "jobs": ", ".join(alert.shown.jobs),
+        "users": ", ".join(alert.users),
+    }
+    return {
+        name: text[:_MOST_CHARACTERS] if isinstance(text, str) else text
+        for name, text in texts.items()
+    }
+
+
+def slack_values(known: Mapping[str, Value]) -> dict[str, Value]:
+    """Values as Slack takes them: without escapes, `<!channel>` in a name notifies everybody."""
+    return {
+        name: html.escape(value, quote=False) if isinstance(value, str) else value
+        for name, value in known.items()
+    }
+
+
+def filled(template: Any, known: Mapping[str, Value]) -> Any:
+    """A template with the names replaced; those that are not known stay."""
+    if isinstance(template, dict):
+        return {key: filled(value, known) for key, value in template.items()}
+    if isinstance(template, list):
+        return [filled(value, known) for value in template]
+    if not isinstance(template, str):
+        return template
+    alone = _NAME.fullmatch(template)
+    if alone is not None:
+        return known.get(alone[1], template)
+    return _NAME.sub(lambda name: str(known.get(name[1], name[0])), template)
+
+
+def load_template(name: str) -> Any:
+    """A built-in template by its name, else that of a file: JSON in which `{name}` is replaced
+    after it is parsed, so that no value can change its structure. Blocks. Raises SettingError."""
+    is_own = name not in BUILT_IN
+    path = Path(name).expanduser() if is_own else Path(__file__).parent / f"templates/{name}.json"
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        known = ", ".join(BUILT_IN)
+        why = f"{error.strerror}; write the path of a file, or one of {known}"
+        raise SettingError(("template",), f"template {name}: {why}") from None
+    except MALFORMED as error:
+        raise SettingError(("template",), f"template {name}: {error}") from None
+
+
+def names(template: Any) -> Iterator[str]:
+    """All names in a template."""
+    if isinstance(template, (dict, list)):
+        for value in template.values() if isinstance(template, dict) else template:
+            yield from names(value)
+    elif isinstance(template, str):
+        yield from _NAME.findall(template)
+
+
+class AlertRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="alert"):
+    """A change of an alert; docs/alerts.schema.json is generated from this.
+
+    `id` is the same from open to close, and after a restart of fabmon. `change` is `open`, `update`
+    (cause or severity changed) or `close`. `findings` is how many findings the alert stands for;
+    `finding` is it, or the oldest of them, and `others` are the subjects of a group. `node` and
+    `port` are null where the subject is neither.
+    """
+
+    time: datetime
+    change: Change
+    cluster: str
+    id: str
+    severity: str
+    node: str | None
+    port: str | None
+    findings: int
+    others: list[str]
+    finding: FindingRecord
+
+
+def alert_record(change: Change, alert: Alert, cluster: str) -> AlertRecord:
+    """A change of an alert as a record."""
+    now_ns = time.time_ns()
+    return AlertRecord(
+        time=utc(now_ns),
+        change=change,
+        cluster=cluster,
+        id=alert.id,
+        severity=alert.severity,
+        node=alert.node or None,
+        port=alert.port or None,
+        findings=max(1, len(alert.others)),
+        others=list(alert.others),
+        finding=finding_record(change, alert.known, list(alert.ports), now_ns),
+    )
+
+
+def schema() -> bytes:
+    """JSON Schema of the body of a webhook without a template, as committed."""
+    return json_schema(AlertRecord)
+
 
 _MOST_STDERR = 4096
 _AFTER_EXIT_S = 1.0

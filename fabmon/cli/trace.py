@@ -81,9 +81,8 @@ def trace(
     does not answer. A Linux switch answers six times at once, then once per second, so that many
     source ports take a while.
     """
-    from fabmon.report.forwarded_trace import ForwardedTraceRecord, forwarded_trace_table
     from fabmon.report.output import as_json
-    from fabmon.report.trace import trace_table
+    from fabmon.report.trace import ForwardedTraceRecord, forwarded_trace_table, trace_table
     from fabmon.session import event_loop
     from fabmon.session.node_selection import selected_hosts
     from fabmon.session.path_trace import (

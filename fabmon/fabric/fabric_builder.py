@@ -18,9 +18,9 @@ from fabmon.fabric.node_ports import ports_of, roles_of_switch
 from fabmon.fabric.object_owner import reported_hosts
 from fabmon.fabric.roles.port_roles import HostRoles, PortRoles
 from fabmon.fabric.routing_mode import NOT_REPORTED
+from fabmon.fabric.topology.address_cables import PortName
 from fabmon.fabric.topology.cabling import Cabling, Rails, groups_of
 from fabmon.fabric.topology.known_cabling import KnownCabling
-from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.routing import KnownRouting
 from fabmon.fabric.wire.messages import Hello

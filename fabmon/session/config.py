@@ -31,7 +31,7 @@ from fabmon.fabric.topology.routing import check_pattern
 from fabmon.fabric.topology.toml_plan import Table
 from fabmon.fabric.wording import Unit, file_error
 from fabmon.session.errors import UsageError
-from fabmon.session.toml_lines import line_of
+from fabmon.toml_text import line_of
 
 _MAX_FILE_BYTES = 1 << 24
 

@@ -80,7 +80,7 @@ async def _watch_simulation(
 ) -> Exit:
     from fabmon.analysis.causes import title_at
     from fabmon.feeds.demo.random_faults import captions as fault_captions
-    from fabmon.tui.tips import Tip
+    from fabmon.tui.run_facts import Tip
 
     if not is_screen(options) and options.picture is None:
         warn_of_simulation()

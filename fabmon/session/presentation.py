@@ -22,8 +22,8 @@ from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import file_error
 from fabmon.private_files import open_own
 from fabmon.session import printing
-from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
+from fabmon.session.event_loop import EndSignals
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.tui.run_facts import RunFacts
 

@@ -28,8 +28,8 @@ from fabmon.feeds.log_digest import NODES_LOG, SSH_LOG
 from fabmon.private_files import new_file
 from fabmon.report.output import as_json, folded
 from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
-from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
+from fabmon.session.event_loop import EndSignals
 from fabmon.session.line_printer import LinePrinter
 
 _Record = TypeVar("_Record")

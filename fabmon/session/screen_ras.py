@@ -27,7 +27,7 @@ from fabmon.session.ras_run import (
 )
 from fabmon.session.session import Session
 from fabmon.tui.run_facts import AskRas
-from fabmon.tui.widgets.ras_question import MOST_TRIED, RasNotAsked
+from fabmon.tui.widgets.prompts import MOST_TRIED, RasNotAsked
 
 
 def screen_ras(

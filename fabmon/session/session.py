@@ -21,9 +21,8 @@ from fabmon.feeds.kubectl import Kubectl
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.squeue import Squeue
 from fabmon.recording.writing.recorder import Recorder
-from fabmon.scenes.analysis_time import AnalysisTime
 from fabmon.scenes.builder import SceneBuilder
-from fabmon.scenes.pipeline import Pipeline
+from fabmon.scenes.pipeline import AnalysisTime, Pipeline
 from fabmon.session.config import Config, load, load_topology
 from fabmon.session.errors import UsageError
 from fabmon.session.garbage import GarbageSchedule

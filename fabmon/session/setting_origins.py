@@ -14,7 +14,7 @@ from fabmon.session.config import Config, ConfigFile, load, read_file, user_file
 from fabmon.session.errors import UsageError, cannot_write
 from fabmon.session.preferences import ScreenMemory, screen_settings
 from fabmon.session.recorder_setup import ring_home
-from fabmon.session.toml_lines import lines_of
+from fabmon.toml_text import lines_of
 from fabmon.tui.palette import deciding_variable, detect
 
 DEFAULT = "default"

@@ -11,10 +11,10 @@ from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.feeds.inspector.reports import with_collectives
 from fabmon.feeds.live import LiveFeed
 from fabmon.recording.writing.recorder import Recorder
-from fabmon.scenes.analysis_time import AnalysisTime
+from fabmon.scenes.pipeline import AnalysisTime
 from fabmon.session import event_loop
-from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit, UsageError
+from fabmon.session.event_loop import EndSignals
 from fabmon.session.garbage import set_for_a_run
 from fabmon.session.node_queries import job_sources
 from fabmon.session.node_selection import Selection, inspector_of, select_nodes

@@ -14,9 +14,9 @@ from fabmon.fabric.tick import Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
 from fabmon.recording.writing.recorder import Recorder
-from fabmon.scenes.analysis_time import AnalysisTime
-from fabmon.session.end_signals import EndSignals
+from fabmon.scenes.pipeline import AnalysisTime
 from fabmon.session.errors import Exit, UsageError
+from fabmon.session.event_loop import EndSignals
 from fabmon.session.presentation import FINDINGS, RunOptions, is_screen, show
 from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
 from fabmon.session.session import Session, scenes_of

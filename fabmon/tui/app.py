@@ -26,12 +26,13 @@ from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.choices import Preferences
 from fabmon.tui.display_keys import DisplayKeys
 from fabmon.tui.palette import Depth, detect
-from fabmon.tui.run_facts import AskRas, RunFacts
+from fabmon.tui.run_facts import AskRas, RunFacts, Tips
 from fabmon.tui.saving import CUT, save_file, without_web_fonts
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.line_screens import (
+    BurstRequested,
     FindingsScreen,
     JobsScreen,
     NodesScreen,
@@ -41,16 +42,13 @@ from fabmon.tui.screens.line_screens import (
 )
 from fabmon.tui.screens.matrix import MatrixScreen
 from fabmon.tui.screens.overview import OverviewScreen
-from fabmon.tui.screens.port import BurstRequested
 from fabmon.tui.terminal import TerminalDriver, console_of, widget_themes
 from fabmon.tui.terminal_background import theme_without_answer
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.time_keys import TimeKeys
-from fabmon.tui.tips import Tips
 from fabmon.tui.view_keys import SAVE, ViewKeys
-from fabmon.tui.widgets.prompts import SaveMenu
-from fabmon.tui.widgets.ras_question import YES, RasNotAsked, RasQuestion
+from fabmon.tui.widgets.prompts import YES, RasNotAsked, RasQuestion, SaveMenu
 
 _TOAST_EVERY_S = 3
 """Between messages of new findings, in the time of the scenes."""

@@ -30,7 +30,7 @@ from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key
 from fabmon.tui.metrics import HeatMetric, heat_metric
 from fabmon.tui.palette import Depth, Palette, Theme, palette
-from fabmon.tui.run_facts import RunFacts
+from fabmon.tui.run_facts import RunFacts, Tips
 from fabmon.tui.text.draw_context import (
     DrawContext,
     HeaderContext,
@@ -42,7 +42,6 @@ from fabmon.tui.text.draw_context import (
 from fabmon.tui.text.fabric_total import FabricTotal, fabric_total, sending_rows
 from fabmon.tui.text.finding_groups import MOST_CLOSED, FindingGroup, finding_groups, matching
 from fabmon.tui.time.cursor import USUAL_S, TimeCursor
-from fabmon.tui.tips import Tips
 
 _MOST_KEPT_CLOSED = 50
 """Closed findings that are kept: some of them may be open again."""

@@ -21,7 +21,7 @@ from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.session.session import Session
 from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.palette import Theme
-from fabmon.tui.tips import Tip
+from fabmon.tui.run_facts import Tip
 from tests.pictures.frame import Frame, frame_of
 from tests.tui.running import Running, running
 

@@ -16,8 +16,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.scenes.recording_access import RecordingAccess, ReplayStart
 from fabmon.tui.app import FabmonApp
 from fabmon.tui.choices import Preferences
-from fabmon.tui.run_facts import AskBurst, AskRas, RunFacts
-from fabmon.tui.tips import Tip
+from fabmon.tui.run_facts import AskBurst, AskRas, RunFacts, Tip
 from tests.tui import golden
 from tests.tui.scenes import World
 

@@ -14,7 +14,7 @@ from fabmon.feeds.demo.scenario import Caption as Line
 from fabmon.feeds.demo.scenario import Scenario, tour
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.tui.metrics import heat_metric
-from fabmon.tui.tips import Tip, Tips
+from fabmon.tui.run_facts import Tip, Tips
 from tests.builders import new_pipeline
 from tests.tui.running import Running, running
 

@@ -17,8 +17,8 @@ from fabmon.tui.text.flows import Bundle, _bundles
 from fabmon.tui.text.pages.fluctuation import _stretched
 from fabmon.tui.text.pages.waterfall import Waterfall
 from fabmon.tui.text.picture.canvas import Canvas
-from fabmon.tui.text.picture.link_ends import link_ends
 from fabmon.tui.text.picture.pause_tree import pause_tree
+from fabmon.tui.text.picture.pictures import link_ends
 from tests.tui.running import running
 from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION

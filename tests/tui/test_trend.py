@@ -16,7 +16,7 @@ from fabmon.recording.reading.rate_tiers import Tier, TierQuery
 from fabmon.recording.writing.writer import Writer
 from fabmon.tui.cells import ABSENT, READING
 from fabmon.tui.screens.finding import WaterfallScreen
-from fabmon.tui.screens.port import PortScreen
+from fabmon.tui.screens.line_screens import PortScreen
 from fabmon.tui.text.pages.waterfall import LongWaterfall
 from fabmon.tui.time.trend import with_memory
 from tests.tui.golden import check

@@ -18,8 +18,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.recording.reading.reader import Recording
-from fabmon.scenes.analysis_time import AnalysisTime
-from fabmon.scenes.pipeline import Pipeline
+from fabmon.scenes.pipeline import AnalysisTime, Pipeline
 from fabmon.session.config import load
 from fabmon.session.recorder_setup import recorder_for
 from fabmon.session.session import Session

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from fabmon.cli.main import cli
 from fabmon.session.config import Config, load
 from fabmon.session.errors import UsageError
-from fabmon.session.kept_choices import keep
+from fabmon.session.preferences import keep
 from fabmon.session.setting_origins import example_file
-from fabmon.session.toml_lines import line_of, lines_of
+from fabmon.toml_text import line_of, lines_of
 from fabmon.tui.choices import Choices
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from collectors.wire import Object
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import SWITCH, Fabric, Host
 from fabmon.fabric.names import natural
-from fabmon.fabric.topology.mac_cables import cables_by_mac
+from fabmon.fabric.topology.address_cables import cables_by_mac
 from tests.builders import LeafSpine, ecmp, hello, port
 
 

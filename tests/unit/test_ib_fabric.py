@@ -16,8 +16,8 @@ from collectors.wire import Object
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.node_facts import NodeFacts
+from fabmon.fabric.topology.address_cables import PortName, cables_by_mac
 from fabmon.fabric.topology.claims import located, merge, reported_claims
-from fabmon.fabric.topology.mac_cables import PortName, cables_by_mac
 from fabmon.fabric.topology.port_lookup import PortLookup
 from fabmon.fabric.wire.messages import ObjectInfo
 from tests import requirements as needed

@@ -13,8 +13,7 @@ import pytest
 from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit
 from fabmon.session.config import Config, load
-from fabmon.session.kept_choices import keep, kept_path, load_kept
-from fabmon.session.preferences import ScreenMemory, screen_settings
+from fabmon.session.preferences import ScreenMemory, keep, kept_path, load_kept, screen_settings
 from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Theme
 

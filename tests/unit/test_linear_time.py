@@ -25,7 +25,7 @@ import fabmon
 from collectors.inspector_records import JOB_DIRECTORY, LOG_NAME
 from collectors.readers.ethtool_names import RULES
 from fabmon.analysis.job_log.job_log import MAX_PIECE
-from fabmon.feeds.inspector.files import _NAME
+from fabmon.feeds.inspector.reports import _NAME
 from fabmon.feeds.scrape.exporter_tables import exporter_tables
 
 Text = str | bytes

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fabmon.session import printing
-from fabmon.session.end_signals import EndSignals
 from fabmon.session.errors import Exit
+from fabmon.session.event_loop import EndSignals
 
 
 async def scenes_of(count: int) -> AsyncIterator[Any]:

@@ -8,7 +8,8 @@ import sys
 HANGING = """
 import asyncio, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from fabmon.session import event_loop, process_end
+from fabmon.cli.main import leave
+from fabmon.session import event_loop
 
 async def main():
     asyncio.ensure_future(asyncio.to_thread(time.sleep, 1000))
@@ -21,14 +22,14 @@ async def main():
 others = threading.enumerate()
 status = event_loop.run(main())
 print("done", end="")
-process_end.leave(status, others)
+leave(status, others)
 """
 
 CLOSED = """
 import os
-from fabmon.session import process_end
+from fabmon.cli.main import open_closed_streams
 
-process_end.open_closed_streams()
+open_closed_streams()
 print(os.open("/dev/null", os.O_RDONLY) > 2, file=open("/dev/fd/9", "w"))
 """
 

@@ -18,14 +18,15 @@ from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import Trace, WireError, decode
 from fabmon.feeds.live import LiveFeed
-from fabmon.report.forwarded_trace import (
+from fabmon.report.output import as_json, json_schema
+from fabmon.report.trace import (
     ForwardedTraceRecord,
+    TraceRecord,
     forwarded_trace,
     forwarded_trace_table,
     infiniband_rails,
+    trace_table,
 )
-from fabmon.report.output import as_json, json_schema
-from fabmon.report.trace import TraceRecord, trace_table
 from tests.builders import START_NS
 from tests.goldens import check_golden
 from tests.unit.feeds.fakes import FakeClock, FakeNodes

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from collectors.wire import Object
+from fabmon.alerts.metrics_server import watch_metrics
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import Survey
 from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate
@@ -25,7 +26,6 @@ from fabmon.history.history import History
 from fabmon.query.items import link_items
 from fabmon.report.rates import CsvRates
 from fabmon.report.scene_report import report_json
-from fabmon.report.watch_metrics import watch_metrics
 from fabmon.tui.cells import DOUBTFUL, scale
 from fabmon.tui.metrics import traffic_text
 from fabmon.tui.palette import Depth

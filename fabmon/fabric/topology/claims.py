@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from fabmon.fabric.model import HOST, SWITCH, Cable, CableReport
 from fabmon.fabric.node_facts import NodeFacts, ReportedPeer
-from fabmon.fabric.topology.mac_cables import PortName
+from fabmon.fabric.topology.address_cables import PortName
 from fabmon.fabric.topology.plan import CONFIG, INFINIBAND, End, Topology
 from fabmon.fabric.topology.port_lookup import PortLookup
 

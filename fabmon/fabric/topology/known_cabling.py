@@ -9,7 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 from fabmon.fabric import model
 from fabmon.fabric.model import Host, Shape
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.topology.address_cables import LinkAddress, cables_by_address, link_addresses
+from fabmon.fabric.topology.address_cables import (
+    LinkAddress,
+    PortName,
+    cables_by_address,
+    cables_by_mac,
+    link_addresses,
+)
 from fabmon.fabric.topology.cabling import Cabling
 from fabmon.fabric.topology.claims import (
     Claim,
@@ -21,7 +27,6 @@ from fabmon.fabric.topology.claims import (
     reported_claims,
     reported_roles,
 )
-from fabmon.fabric.topology.mac_cables import PortName, cables_by_mac
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.topology.port_graph import (
     SUBNET,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fabmon.fabric.node_facts import NodeFacts
+from fabmon.fabric.topology.address_cables import PortName
 from fabmon.fabric.topology.claims import Claim
-from fabmon.fabric.topology.mac_cables import PortName
 from fabmon.fabric.topology.plan import End
 from fabmon.fabric.topology.port_lookup import names_of, port_id, short
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fabmon.fabric.names import is_address
 from fabmon.fabric.node_facts import NodeFacts
-from fabmon.fabric.topology.mac_cables import PortName
+from fabmon.fabric.topology.address_cables import PortName
 from fabmon.fabric.topology.plan import End
 
 _NAMES = ("netdev", "rdma", "alias")

@@ -11,11 +11,9 @@ from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello
-from fabmon.feeds.demo.counter_table import CounterTable
-from fabmon.feeds.demo.counters import Counters
+from fabmon.feeds.demo.counters import Counters, CounterTable
 from fabmon.feeds.demo.fault_planner import Truth
-from fabmon.feeds.demo.hellos import Hellos
-from fabmon.feeds.demo.queue_pairs import Owner, QueuePairReports
+from fabmon.feeds.demo.hellos import Hellos, Owner, QueuePairReports
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.feeds.demo.world import World
 from fabmon.feeds.ticks import Clock, RealClock

@@ -9,11 +9,11 @@ import time
 from collections.abc import Collection
 from itertools import islice
 
-from fabmon.fabric.jobs.collectives import CollectiveReport
-from fabmon.fabric.jobs.inspector_metrics import (
+from fabmon.fabric.jobs.collectives import (
     BANDWIDTH,
     DROPPED,
     TIME,
+    CollectiveReport,
     DroppedRecords,
     Sample,
     of_metrics,

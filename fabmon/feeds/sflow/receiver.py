@@ -33,8 +33,8 @@ from fabmon.feeds.sflow.datagram import (
     FlowSample,
     PortCounters,
     decode,
+    flow_of,
 )
-from fabmon.feeds.sflow.packet_header import flow_of
 from fabmon.feeds.sflow.sender_interval import SenderInterval
 from fabmon.feeds.ticks import Clock, RealClock
 

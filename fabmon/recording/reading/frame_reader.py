@@ -25,9 +25,13 @@ from fabmon.recording.format.frames import (
 )
 from fabmon.recording.format.records import decode_sanitised, memory_estimate
 from fabmon.recording.format.sections import ZstdError, decompress
-from fabmon.recording.reading.budget import ReadBudget
 from fabmon.recording.reading.open_files import OpenFiles, SourceFile
-from fabmon.recording.reading.record_checks import check_record, check_ticks, has_sound_times
+from fabmon.recording.reading.record_checks import (
+    ReadBudget,
+    check_record,
+    check_ticks,
+    has_sound_times,
+)
 
 _CHUNK_BYTES = 1 << 20
 

@@ -17,7 +17,7 @@ from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.cells import Codes, Look, scale
 from fabmon.tui.heatmap_layout import HeatmapGrid, Kind
-from fabmon.tui.heatmap_state import HeatmapState
+from fabmon.tui.heatmap_levels import HeatmapState
 from fabmon.tui.heatmap_units import Unit
 from fabmon.tui.line import FindingTarget, Line, NodeTarget, PortTarget, Span, line
 from fabmon.tui.screen_state import ScreenState

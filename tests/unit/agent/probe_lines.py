@@ -11,7 +11,7 @@ from collectors.loop.probe import Probe
 from collectors.loop.source_loader import load_source
 from collectors.registry import SOURCES
 from collectors.source import NoData, Source, SourceError
-from fabmon.agent.exposition import Exposition
+from fabmon.agent.server import Exposition
 from fabmon.agent.streams import ProbeState
 
 NOW_NS = 100 * 10**9

@@ -17,12 +17,10 @@ import jsonschema
 import pytest
 
 from fabmon.alerts.alert import Alert
-from fabmon.alerts.alert_record import schema
 from fabmon.alerts.delivery import Alerts
 from fabmon.alerts.errors import DeliveryError, SettingError
-from fabmon.alerts.notifier import ExecTransport, WebhookTransport
+from fabmon.alerts.notifier import BUILT_IN, ExecTransport, WebhookTransport, schema
 from fabmon.alerts.settings import AlertsConfig, ExecReceiver, WebhookReceiver
-from fabmon.alerts.template import BUILT_IN
 from fabmon.analysis.finding import Change
 from fabmon.state_file import StateFile
 from tests import work

@@ -17,14 +17,13 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from fabmon.alerts.metrics_server import metrics_server
+from fabmon.alerts.metrics_server import metrics_server, watch_metrics
 from fabmon.analysis.iteration.results import IterationReport, JobIteration
 from fabmon.analysis.scene import Scene
 from fabmon.cli.main import cli
 from fabmon.connection_limits import MAX_CONNECTIONS
 from fabmon.fabric.openmetrics import OPENMETRICS, PROMETHEUS
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.report.watch_metrics import watch_metrics
 from fabmon.session.errors import UsageError
 from tests.builders import START_NS, LeafSpine, new_pipeline, tick
 from tests.requirements import need_command

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.loop import guarded_calls
+from collectors.loop import watchdog
 from collectors.source import NoData, Unsupported
 from collectors.sources.cxi import EACH_TICK, RARELY
 from tests.fixtures import hosts
@@ -64,7 +64,7 @@ def test_the_time_of_values_is_within_their_read_whatever_the_clock(
     for path in (tmp_path / TELEMETRY).iterdir():
         path.write_text(f"7@{now_ns // 10**9}.{now_ns % 10**9:09d}\n")
     start_ns = time.monotonic_ns()
-    reading = guarded_calls.read(cxi, reads=True, looks=False, known=None)
+    reading = watchdog.read(cxi, reads=True, looks=False, known=None)
     end_ns = time.monotonic_ns()
     assert reading.values is not None
     assert start_ns <= reading.mono_ns <= end_ns

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from fabmon.feeds import probe_input
-from fabmon.feeds.older_python import without_annotations
-from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.probe_input import ProbeSettings, without_annotations
 from tests.fixtures import interpreters, nvml
 from tests.fixtures.hosts import SMALL_HOSTS
 from tests.requirements import need

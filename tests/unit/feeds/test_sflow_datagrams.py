@@ -10,8 +10,7 @@ import time
 import pytest
 
 from fabmon.fabric.flows.sampled import FlowKey
-from fabmon.feeds.sflow.datagram import DatagramError, FlowSample, decode
-from fabmon.feeds.sflow.packet_header import flow_of
+from fabmon.feeds.sflow.datagram import DatagramError, FlowSample, decode, flow_of
 from tests.fixtures import sflow
 
 A, B = "10.1.0.1", "10.1.9.2"

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from fabmon.fabric.tick import Tick
-from fabmon.feeds.inspector.files import InspectorFiles
-from fabmon.feeds.inspector.reports import NcclInspector, with_collectives
+from fabmon.feeds.inspector.reports import InspectorFiles, NcclInspector, with_collectives
 from tests.unit.inspector.dumps import (
     bare,
     collective,
@@ -161,7 +160,7 @@ def test_files_of_jobs_that_ended_are_forgotten_but_not_what_they_lost(tmp_path:
 def test_of_too_many_files_those_written_last_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.inspector.files._MOST_FILES", 2)
+    monkeypatch.setattr("fabmon.feeds.inspector.reports._MOST_FILES", 2)
     for number in range(100, 105):
         path = tmp_path / str(number) / "gpu001-pid1.log"
         append(path, whole(collective()))
@@ -173,7 +172,7 @@ def test_of_too_many_files_those_written_last_are_read(
 def test_a_file_that_grows_fast_does_not_keep_others_from_being_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.inspector.files._MOST_ROUND", 2000)
+    monkeypatch.setattr("fabmon.feeds.inspector.reports._MOST_ROUND", 2000)
     files = InspectorFiles(tmp_path)
     for _ in range(4):
         append(tmp_path / "gpu001-pid1.log", *[whole(collective())] * 10)
@@ -185,7 +184,7 @@ def test_a_file_that_grows_fast_does_not_keep_others_from_being_read(
 def test_what_a_file_that_grows_too_fast_has_too_much_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fabmon.feeds.inspector.files._MOST_BYTES", 20_000)
+    monkeypatch.setattr("fabmon.feeds.inspector.reports._MOST_BYTES", 20_000)
     path, files = tmp_path / "gpu001-pid1.log", InspectorFiles(tmp_path)
     append(path, marker(collectives=2000), *[bare(collective(100))] * 10)
     first = files.report()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.inspector_records import InspectorLog, Measured
-from fabmon.fabric.jobs.inspector_metrics import of_metrics
+from fabmon.fabric.jobs.collectives import of_metrics
 from tests.unit.inspector.dumps import WRITTEN_US, bare, collective, line, marker, send, whole
 
 CAPTURE = Path(__file__).parents[4] / "shared/captures/nccl-inspector/records.jsonl"

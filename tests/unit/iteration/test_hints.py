@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from fabmon.analysis.iteration.model_arithmetic import JobHints
-from fabmon.cli.hint_options import hint_options
+from fabmon.cli.need import hint_options
 from fabmon.session.errors import UsageError
 from fabmon.session.session import Session
 
