@@ -13,11 +13,12 @@ from typing import Protocol, Self
 
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
 from fabmon.alerts.alertmanager import AlertmanagerTransport
-from fabmon.alerts.errors import ALERTS_LOG, DeliveryError
 from fabmon.alerts.notifier import ExecTransport, WebhookTransport
 from fabmon.alerts.outbox import Outbox
 from fabmon.alerts.settings import (
+    ALERTS_LOG,
     AlertsConfig,
+    DeliveryError,
     ExecReceiver,
     JournaldReceiver,
     Receiver,

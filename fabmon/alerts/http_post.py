@@ -12,8 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from fabmon import secret_files
-from fabmon.alerts.errors import DeliveryError
-from fabmon.alerts.settings import HttpReceiver
+from fabmon.alerts.settings import DeliveryError, HttpReceiver
 from fabmon.fabric.wire.messages import clean
 from fabmon.secret_files import SecretError, check_encrypted
 

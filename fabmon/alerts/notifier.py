@@ -17,9 +17,8 @@ from typing import Any, cast
 import msgspec
 
 from fabmon.alerts.alert import Alert
-from fabmon.alerts.errors import DeliveryError, SettingError
 from fabmon.alerts.http_post import HttpPoster, read_secret
-from fabmon.alerts.settings import ExecReceiver, WebhookReceiver
+from fabmon.alerts.settings import DeliveryError, ExecReceiver, SettingError, WebhookReceiver
 from fabmon.analysis.finding import CRITICAL, NOTE, WARNING, Change, Finding
 from fabmon.child_process import ChildProcess
 from fabmon.fabric.time_wording import utc

@@ -5,15 +5,37 @@ from __future__ import annotations
 import difflib
 import re
 import zoneinfo
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, time, tzinfo
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
-from fabmon.alerts.errors import SettingError
 from fabmon.secret_files import SecretError, check_encrypted
+
+ALERTS_LOG = "fabmon.alerts"
+"""The logger of receivers that are lost and found again."""
+
+
+class AlertsError(Exception):
+    """Any error of alerts: a SettingError, or a DeliveryError."""
+
+
+class SettingError(AlertsError):
+    """A value of the table [alerts] cannot be used; `keys` is its path in fabmon.toml."""
+
+    def __init__(self, keys: Sequence[str], message: str) -> None:
+        super().__init__(message)
+        self.keys = tuple(keys)
+
+
+class DeliveryError(AlertsError):
+    """A receiver could not be reached, or refused what was sent.
+
+    The message has no address: that of a webhook is often its password.
+    """
+
 
 _HOURS = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]):([0-5]\d)(?:\s+(\S+))?")
 

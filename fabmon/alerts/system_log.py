@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from fabmon.alerts.alert import Alert
-from fabmon.alerts.errors import DeliveryError
 from fabmon.alerts.notifier import Notifier
-from fabmon.alerts.settings import JournaldReceiver, SyslogReceiver, udp_address
+from fabmon.alerts.settings import DeliveryError, JournaldReceiver, SyslogReceiver, udp_address
 from fabmon.analysis.finding import Change
 from fabmon.fabric.wire.messages import printable
 

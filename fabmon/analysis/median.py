@@ -18,12 +18,10 @@ def median(values: Numbers) -> float:
         return float("nan")
     ordered = np.sort(values)
     # NaN is sorted to the end.
-    return float("nan") if np.isnan(ordered[-1]) else float(_middle(ordered))
-
-
-def medians(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[columns]: the median of every column of [rows, columns] without NaN, at least one row."""
-    return _middle(np.sort(values, axis=0)).astype(np.float32, copy=False)
+    if np.isnan(ordered[-1]):
+        return float("nan")
+    half = len(ordered) // 2
+    return float(ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
 
 def quantile(values: Numbers, share: float) -> float:
@@ -40,9 +38,3 @@ def quantile(values: Numbers, share: float) -> float:
     part = place - before
     # From the nearer of the two, as numpy does: the other way rounds differently.
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
-
-
-def _middle(ordered: Numbers) -> Numbers:
-    half = len(ordered) // 2
-    found: Numbers = ordered[half]
-    return found if len(ordered) % 2 else (ordered[half - 1] + found) / 2

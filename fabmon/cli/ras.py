@@ -97,7 +97,7 @@ def ras(
     compared with the one before. Exit status 5: a rank is dead, does not answer or has failed, or
     nothing moves.
     """
-    from fabmon.report.ras_table import ras_table
+    from fabmon.report.ras_records import ras_table
     from fabmon.session.printing import log_to_stderr, print_report
     from fabmon.session.ras_run import RasOptions, RasUnreachable
     from fabmon.session.ras_run import ras as ask_ras

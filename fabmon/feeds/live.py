@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import resource
 from collections.abc import Sequence
@@ -23,7 +22,6 @@ from fabmon.feeds.transports.transport import Transport, Transports
 if TYPE_CHECKING:
     from fabmon.feeds.sflow.receiver import SflowReceiver
 
-_LOG = logging.getLogger("fabmon.feeds")
 
 _OFFSET_SHARE = 0.3
 _MAX_OFFSET_S = 0.3

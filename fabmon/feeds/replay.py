@@ -8,7 +8,7 @@ from typing import Self
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.ticks import Clock, RealClock, wait_for_any
-from fabmon.recording.reading.played_ticks import PlayedTicks
+from fabmon.recording.reading.raw_chunks import PlayedTicks
 from fabmon.recording.reading.timeline import Timeline
 
 _POLL_S = 0.25

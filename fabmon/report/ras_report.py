@@ -197,18 +197,7 @@ def _wire(wire: Wire) -> WireRecord:
         end=end,
         state=wire.state.value,
         port_count=wire.port_count,
-        ports=[
-            LoadRecord(
-                port=each.port,
-                name=each.name,
-                tx_util=each.tx_util,
-                rx_util=each.rx_util,
-                paused=each.paused,
-                pausing=each.pausing,
-                down_s=each.down_s,
-            )
-            for each in wire.loads[:_MOST_PORTS]
-        ],
+        ports=msgspec.convert(wire.loads[:_MOST_PORTS], list[LoadRecord], from_attributes=True),
         findings=list(wire.findings),
     )
 

@@ -22,8 +22,8 @@ from fabmon.fabric.tick import Tick
 from fabmon.history.history import History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameKind
-from fabmon.recording.reading.played_ticks import PlayedTicks
 from fabmon.recording.reading.rate_tiers import Tier, TierQuery
+from fabmon.recording.reading.raw_chunks import PlayedTicks
 from fabmon.recording.reading.recorded_findings import (
     RecordedBegins,
     RecordedFindings,

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from fabmon import toml_text
-from fabmon.alerts.errors import SettingError
-from fabmon.alerts.settings import AlertsConfig
+from fabmon.alerts.settings import AlertsConfig, SettingError
 from fabmon.alerts.settings import check as check_alerts
 from fabmon.analysis.causes import CAUSES, Thresholds
 from fabmon.analysis.iteration.model_arithmetic import JobHints

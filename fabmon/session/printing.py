@@ -17,7 +17,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from fabmon.alerts.errors import ALERTS_LOG
+from fabmon.alerts.settings import ALERTS_LOG
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Node
 from fabmon.fabric.redaction import Redactor

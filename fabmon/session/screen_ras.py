@@ -10,9 +10,8 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.time_wording import utc
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.report.ras_records import RasRecord
+from fabmon.report.ras_records import RasRecord, ras_table
 from fabmon.report.ras_report import ras_record
-from fabmon.report.ras_table import ras_table
 from fabmon.session.errors import UsageError
 from fabmon.session.nccl_version import allowed_version
 from fabmon.session.ras_run import (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.garbage_collection import GarbageSchedule
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
@@ -25,7 +26,6 @@ from fabmon.scenes.builder import SceneBuilder
 from fabmon.scenes.pipeline import AnalysisTime, Pipeline
 from fabmon.session.config import Config, load, load_topology
 from fabmon.session.errors import UsageError
-from fabmon.session.garbage import GarbageSchedule
 from fabmon.session.kept_findings import KeptFindings
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Session(SceneBuilder):
         if not config.receivers:
             return None
         from fabmon.alerts.delivery import Alerts
-        from fabmon.alerts.errors import AlertsError
+        from fabmon.alerts.settings import AlertsError
 
         try:
             return Alerts(config, self._cluster or cluster, self._cluster or known_from)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import aclosing
 
+from fabmon.fabric.garbage_collection import set_for_a_run
 from fabmon.fabric.redaction import Redactor, redacted
 from fabmon.feeds.inspector.reports import with_collectives
 from fabmon.feeds.live import LiveFeed
@@ -15,7 +16,6 @@ from fabmon.scenes.pipeline import AnalysisTime
 from fabmon.session import event_loop
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.event_loop import EndSignals
-from fabmon.session.garbage import set_for_a_run
 from fabmon.session.node_queries import job_sources
 from fabmon.session.node_selection import Selection, inspector_of, select_nodes
 from fabmon.session.presentation import (

@@ -112,15 +112,11 @@ def build_grid(
     fabric: Fabric,
     width: int,
     height: int,
-    keep: frozenset[str] | None = None,
     choice: LevelChoice | None = None,
 ) -> HeatmapGrid:
-    """The grid of a fabric in `width` columns, and in `height` rows if possible.
-
-    `keep` are the names of the nodes to show (None: all).
-    """
+    """The grid of a fabric in `width` columns, and in `height` rows if possible."""
     choice = choice or LevelChoice()
-    units = units_of(fabric, keep)
+    units = units_of(fabric)
     room = _Room(fabric, units, width, height, name_width(units, width), role_starts(fabric))
     level = choice.level
     if level in (None, Level.PORTS, Level.LINKS):
@@ -266,7 +262,7 @@ def _pod_grid(room: _Room, choice: LevelChoice) -> HeatmapGrid:
         builder.add(unit_row(unit, frame, summary))
         _add_opened(builder, room, [unit], choice)
     plan = pod_plan(room.units, frame, room.height - used - len(shown))
-    builder.add(pod_caption(frame, plan, ""))
+    builder.add(pod_caption(frame, plan))
     opened = [title for title in choice.opened if title not in choice.first]
     for run in pod_runs(room.units, plan.per_row):
         if run[0].hosts:
@@ -338,7 +334,7 @@ class HeatmapState:
         fabric, findings, matched = ctx.fabric, ctx.scene.findings, ctx.matched
         is_same = self._fabric is fabric
         if not is_same:
-            self._fabric, self.units = fabric, units_of(fabric, None)
+            self._fabric, self.units = fabric, units_of(fabric)
         by = frozenset(finding.key for finding in findings), ctx.choices.terms
         if is_same and by == self._ordered_by:
             return

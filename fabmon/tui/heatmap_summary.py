@@ -239,11 +239,11 @@ def pod_row(run: Sequence[Unit], frame: Frame, plan: PodPlan, units: str) -> Pie
     return Piece(Kind.POD, frame.x, units, run[0].title, nodes, strips, note=note, curve=curve)
 
 
-def pod_caption(frame: Frame, plan: PodPlan, title: str) -> Piece:
+def pod_caption(frame: Frame, plan: PodPlan) -> Piece:
     """The labels above the rows of pods."""
     gap = 1 if plan.hosts > 1 else 0
     x = frame.cells_x + plan.per_row * (plan.hosts + gap) * sum(plan.shape) + BLOCK_GAP - gap
     end = frame.cells_x + plan.width() + 1
     curve = _curve_labels(_pod_curve(frame, plan))
     labels = ((frame.cells_x, "hosts"), (x, "uplinks"), (end, MAX_UPLINK), *curve)
-    return Piece(Kind.CAPTION, frame.x, title, labels=labels)
+    return Piece(Kind.CAPTION, frame.x, labels=labels)

@@ -97,12 +97,11 @@ def place_of(port: Port, starts: Mapping[str, int]) -> int:
     return starts.get(port.role, 0) + port.index
 
 
-def units_of(fabric: Fabric, keep: frozenset[str] | None = None) -> tuple[Unit, ...]:
-    """The units of a fabric in its order, restricted to the nodes in `keep` (None: all)."""
+def units_of(fabric: Fabric) -> tuple[Unit, ...]:
+    """The units of a fabric in its order."""
     groups: dict[str, list[Node]] = {}
     for node in fabric.nodes:
-        if keep is None or node.name in keep:
-            groups.setdefault(node.group, []).append(node)
+        groups.setdefault(node.group, []).append(node)
     units: list[Unit] = []
     for is_lone, run in groupby(groups.items(), key=lambda item: _is_lone_switch(item[1])):
         if is_lone:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.analyst import Analyst
+from fabmon.fabric.garbage_collection import GarbageSchedule
 from fabmon.fabric.model import Host
 from fabmon.fabric.snapshot import AlignedHistory, Floats, Rows
 from fabmon.fabric.tick import Tick
@@ -25,7 +26,6 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import FabricShape, Fault, Job, Scenario
 from fabmon.history.history import History
 from fabmon.session.config import load
-from fabmon.session.garbage import GarbageSchedule
 from tests.bench.measure import tell
 
 TICKS, FROM = 40, 15

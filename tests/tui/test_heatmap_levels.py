@@ -194,11 +194,6 @@ def test_a_missing_nic_leaves_its_place_empty() -> None:
     assert grid.cells[y, 4] == host.ports[4].row
 
 
-def test_what_is_filtered_away_takes_no_row() -> None:
-    grid = build_grid(fabric(), 80, 40, frozenset({"gpu002"}))
-    assert [part.title for part in parts(grid, Kind.NODE)] == ["gpu002"]
-
-
 def test_hosts_without_a_switch_are_units_of_a_few() -> None:
     nodes: list[Node] = []
     ports: list[Port] = []

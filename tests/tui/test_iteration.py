@@ -87,10 +87,10 @@ def test_the_model_on_the_command_line_adds_what_the_job_needs(slowed: Scene) ->
     job = slowed.iteration_report.jobs[0]
     assert job.expected is not None
     fast = msgspec.structs.replace(job.expected, flops=9.9e15)
-    text = page(slowed, IterationReport(3.0, 16, 200, (with_expected(job, fast),)))
+    text = page(slowed, IterationReport(3.0, 16, (with_expected(job, fast),)))
     assert "more than the GPU's peak: the options describe another job" in text
     alone = msgspec.structs.replace(job.expected, bytes=0.0)
-    text = page(slowed, IterationReport(3.0, 16, 200, (with_expected(job, alone),)))
+    text = page(slowed, IterationReport(3.0, 16, (with_expected(job, alone),)))
     assert "expected: no traffic between nodes, all ranks of dp are in one" in text
 
 
@@ -102,11 +102,11 @@ def with_expected(job: JobIteration, expected: ExpectedTraffic) -> JobIteration:
 def test_what_is_not_sure_is_said(slowed: Scene) -> None:
     job = slowed.iteration_report.jobs[1]
     unsure = msgspec.structs.replace(job, resolved=False, hosts_sure=False)
-    text = page(slowed, IterationReport(3.0, 16, 200, (unsure,)))
+    text = page(slowed, IterationReport(3.0, 16, (unsure,)))
     assert "may be under 2 s: press B on a port to sample at 50 Hz" in text
     assert "another job has a similar pattern: some hosts may be in the wrong job" in text
     assert "to" in iteration.step_text(job)
-    assert "None yet: five or more similar steps" in page(slowed, IterationReport(3.0, 16, 200))
+    assert "None yet: five or more similar steps" in page(slowed, IterationReport(3.0, 16))
 
 
 def page(scene: Scene, report: IterationReport) -> str:

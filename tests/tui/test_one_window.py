@@ -39,7 +39,7 @@ def shown(snapshot: Snapshot, window: TimeWindow = TimeWindow.MAX) -> Floats:
 
 def with_step(scene: Scene, step_s: float) -> Scene:
     job = cast("JobIteration", SimpleNamespace(step_s=step_s))
-    return replace(scene, iteration_report=IterationReport(3.0, 16, 200, (job,)))
+    return replace(scene, iteration_report=IterationReport(3.0, 16, (job,)))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import numpy as np
 
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.flows.flow_table import Connections, LeafPair
-from fabmon.fabric.flows.queue_pairs import queue_pairs_of
-from fabmon.fabric.flows.udp_source_port import roce_source_port
+from fabmon.fabric.flows.queue_pairs import queue_pairs_of, roce_source_port
 from fabmon.fabric.model import Host
 from fabmon.fabric.port_arrays import NONE
 from tests import work

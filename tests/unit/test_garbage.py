@@ -8,8 +8,8 @@ import platform
 
 import pytest
 
+from fabmon.fabric.garbage_collection import GarbageSchedule
 from fabmon.fabric.tick import Tick
-from fabmon.session.garbage import GarbageSchedule
 from tests.bench.process import rss_mb
 from tests.builders import hello
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fabmon.analysis.finding import CRITICAL, WARNING, Finding
-from fabmon.fabric.flows.udp_source_port import roce_source_port
+from fabmon.fabric.flows.queue_pairs import roce_source_port
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Hello
 from tests.builders import GBPS, LeafSpine, Watched, hello, neighbour, port

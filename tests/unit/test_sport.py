@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fabmon.fabric.flows.udp_source_port import is_derived, roce_source_port
+from fabmon.fabric.flows.queue_pairs import is_derived, roce_source_port
 
 
 # As the two functions of the kernel's include/rdma/ib_verbs.h print them, compiled by themselves.

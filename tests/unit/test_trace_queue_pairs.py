@@ -13,7 +13,7 @@ import pytest
 from collectors import wire
 from collectors.wire import Object
 from fabmon.fabric.flows.endpoints import PairsOfPorts, pairs_between
-from fabmon.fabric.flows.udp_source_port import roce_source_port
+from fabmon.fabric.flows.queue_pairs import roce_source_port
 from tests.builders import METRICS, port
 from tests.connections import Wires
 from tests.unit.test_cli import fabmon

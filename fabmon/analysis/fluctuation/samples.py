@@ -55,16 +55,16 @@ def inside_phases(phases: Bools) -> Bools:
     return inner
 
 
-def percentile(values: Floats, share: float, axis: int = 0) -> Floats:
-    """Nearest-rank percentile of the known values along an axis; NaN where none is known.
+def percentile(values: Floats, share: float) -> Floats:
+    """Nearest-rank percentile of the known values of each column; NaN where none is known.
 
     Ten times as fast as numpy's nanpercentile.
     """
-    ordered = np.sort(values, axis=axis)
-    known = np.isfinite(ordered).sum(axis=axis, keepdims=True)
+    ordered = np.sort(values, axis=0)
+    known = np.isfinite(ordered).sum(axis=0, keepdims=True)
     rank = np.ceil(share * known).astype(np.intp) - 1
-    picked: Floats = np.take_along_axis(ordered, np.maximum(rank, 0), axis=axis)
-    return picked.squeeze(axis)
+    picked: Floats = np.take_along_axis(ordered, np.maximum(rank, 0), axis=0)
+    return picked.squeeze(0)
 
 
 class PooledSamples(NamedTuple):

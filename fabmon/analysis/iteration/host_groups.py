@@ -149,13 +149,9 @@ def _rearranged(
 
 @dataclass(frozen=True, slots=True)
 class HostGroup:
-    """Hosts by index. `cohesion` is their mean correlation with the mean of the group, up to 1.
-
-    `is_sure`: no other group is so similar that hosts may be in the wrong one.
-    """
+    """Hosts by index. `is_sure`: no other group is so similar that they may be in the wrong one."""
 
     members: tuple[int, ...]
-    cohesion: float
     is_sure: bool
 
 
@@ -193,7 +189,7 @@ def group_hosts(activity: NDArray[np.floating]) -> list[HostGroup]:
         if len(hosts):
             cohesion = float(score[hosts].mean())
             is_sure = len(means) == 1 or cohesion - float(between[number].max()) > _APART
-            groups.append(HostGroup(tuple(hosts.tolist()), cohesion, is_sure))
+            groups.append(HostGroup(tuple(hosts.tolist()), is_sure))
     return sorted(groups, key=lambda group: (-len(group.members), group.members))
 
 

@@ -175,7 +175,6 @@ class IterationTracker:
         report = IterationReport(
             shortest_s=SHORTEST_INTERVALS * snapshot.interval_s,
             hosts_watched=len(traffic.hosts),
-            watching_s=traffic.ticks * snapshot.interval_s,
             jobs=self._with_hints([_named(job, snapshot) for job in jobs]),
         )
         return report, changes

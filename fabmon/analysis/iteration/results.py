@@ -153,13 +153,10 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
 
 class IterationReport(msgspec.Struct, frozen=True):
     """The iterations of all jobs now, the largest job first; only those longer than `shortest_s`.
-
-    `hosts_watched` is the number of hosts with rails, `watching_s` the time that was analysed.
-    """
+    `hosts_watched` is the number of hosts with rails."""
 
     shortest_s: float
     hosts_watched: int = 0
-    watching_s: float = 0.0
     jobs: tuple[JobIteration, ...] = ()
 
 

@@ -137,7 +137,6 @@ class JobLog:
         """Lines that speak of a failure and were not understood: by what is the same in those that
         differ in digits, one of them and their number."""
         self.tests = BenchmarkReader()
-        self.last_time: LogTime | None = None
         self.rank_hosts: dict[int, str] = {}
         """By launchers: their labels, and torchrun's summary."""
         self.address_hosts: dict[str, str] = {}
@@ -321,8 +320,6 @@ class JobLog:
 
     def _add_failure(self, event: Failure, found: LogLine, text: str, source: str) -> None:
         at = find_time(found.dated)
-        if at is not None:
-            self.last_time = at
         rank = event.rank if event.rank >= 0 else found.rank
         if event.kind == PROCESS and rank >= 0 and len(self.rank_hosts) < _MOST_RANKS:
             self.rank_hosts.setdefault(rank, event.peer)

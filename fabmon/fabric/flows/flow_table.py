@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.fabric.flows.forwarding import Forwarding, PairsOnLink, table_pairs
-from fabmon.fabric.flows.queue_pairs import Process, QueuePairs
-from fabmon.fabric.flows.udp_source_port import is_derived, roce_source_port
+from fabmon.fabric.flows.queue_pairs import Process, QueuePairs, is_derived, roce_source_port
 from fabmon.fabric.model import Fabric
 from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.topology.leaves import Leaves, Rows, leaves

@@ -255,19 +255,12 @@ def _group(word: Word) -> str:
     raise Bad(word.column, "this is not a group name", "use at most 64 printable characters")
 
 
-def _list(what: str, pattern: re.Pattern[str], fix: str) -> Callable[[Word], tuple[str, ...]]:
-    def read(word: Word) -> tuple[str, ...]:
-        parts = word.text.split(",")
-        bad = [part for part in parts if not pattern.fullmatch(part)]
-        if bad:
-            raise Bad(word.column, f"{_show(bad[0])} is not {what}", fix)
-        return tuple(parts)
-
-    return read
-
-
 def _sources(word: Word) -> tuple[str, ...]:
-    found = _source_words(word)
+    found = tuple(word.text.split(","))
+    bad = [part for part in found if not _SOURCE.fullmatch(part)]
+    if bad:
+        fix = "write +name, -name or name, with commas between"
+        raise Bad(word.column, f"{_show(bad[0])} is not a source", fix)
     for place, part in enumerate(found):
         name = part.lstrip("+-")
         if name not in SOURCES:
@@ -313,7 +306,6 @@ def _show(text: str) -> str:
     return repr(clean(text[:60]))
 
 
-_source_words = _list("a source", _SOURCE, "write +name, -name or name, with commas between")
 _READERS: dict[str, Callable[[Word], object]] = {
     "user": _matching("a user name", _USER, "letters, digits and _ . - @ only"),
     "port": _port,

@@ -16,7 +16,6 @@ MAX_NODES = 65536
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}")
 _SET = re.compile(r"[A-Za-z0-9_.:,!&^/\[\]-]+")
-_PART = re.compile(r"(?:[^,!&^\[\]]|\[[^\[\]]*\]|[\[\]])+")
 BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _EXAMPLE = "as in gpu[001-128] or rack[1-2]node[1-3]"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.fabric.flows.udp_source_port import roce_source_port
+from fabmon.fabric.flows.queue_pairs import roce_source_port
 from fabmon.feeds.demo.hardware import Hardware
 from fabmon.feeds.demo.scenario import Job, ScenarioError
 

@@ -17,6 +17,7 @@ from collectors import wire
 from collectors.coverage import Coverage, summary
 from fabmon.fabric.names import natural
 from fabmon.fabric.port_arrays import grown
+from fabmon.fabric.port_source import with_shared_ports
 from fabmon.fabric.wire.messages import Hello, clean, decode
 from fabmon.feeds.learned_refresh import LearnedRefresh
 from fabmon.feeds.prometheus.metric_names import (
@@ -38,7 +39,6 @@ from fabmon.feeds.prometheus.target_blocks import (
 )
 from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
-from fabmon.feeds.shared_ports import with_shared_ports
 
 _UNUSED = 0
 """Slot of series that are not used: not watched, not of a port, or duplicates."""

@@ -227,7 +227,6 @@ class SflowReceiver(asyncio.DatagramProtocol):
         host, port = parse_listen_address(address)
         self._socket = _bound(host, port)
         self.port = self._socket.getsockname()[1]
-        self.datagrams = 0
         self.invalid = 0
         self.dropped = 0
         self.arrived = asyncio.Event()
@@ -257,7 +256,6 @@ class SflowReceiver(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Take a datagram; called by the event loop."""
-        self.datagrams += 1
         now_s = self._clock.monotonic()
         if now_s - self._second_s >= 1:
             self._second_s, self._samples_in_second = now_s, 0

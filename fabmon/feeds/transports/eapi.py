@@ -17,7 +17,6 @@ from fabmon.fabric.model import Host
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, Misbehaved, Unreachable
 from fabmon.feeds.http_client import ApiServer, HttpClient, HttpStatusError, basic_authorization
-from fabmon.feeds.json_reply import decode_reply
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import eapi_show
 from fabmon.feeds.transports.eapi_show import ShowResult
@@ -28,6 +27,7 @@ from fabmon.feeds.transports.polled import (
     SampleClock,
     SourceBlock,
     SourceFailure,
+    decode_reply,
 )
 from fabmon.feeds.transports.transport import ProbeSession
 

@@ -26,8 +26,7 @@ from fabmon.feeds.transports.gnmi_client import (
     path_elements,
     typed_value,
 )
-from fabmon.feeds.transports.gnmi_values import GnmiValues
-from fabmon.feeds.transports.openconfig import COUNTERS, NEIGHBOURS, QUEUES, STATE
+from fabmon.feeds.transports.openconfig import COUNTERS, NEIGHBOURS, QUEUES, STATE, GnmiValues
 from fabmon.feeds.transports.polled import (
     NodeReading,
     PolledSession,

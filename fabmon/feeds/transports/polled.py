@@ -11,15 +11,35 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from collectors import wire
 from collectors.coverage import Coverage
-from fabmon.feeds.errors import NodeError
+from fabmon.fabric.port_source import with_shared_ports
+from fabmon.feeds.errors import Misbehaved, NodeError
 from fabmon.feeds.http_client import HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
-from fabmon.feeds.shared_ports import with_shared_ports
 from fabmon.feeds.token_bucket import TokenBucket
+from fabmon.malformed_json import MALFORMED
+
+_MOST_VALUES = 2_000_000
+"""Values of a reply: 16,384 ports have less than a million. Each takes up to 100 bytes: 64 MiB of
+them would take gigabytes."""
+
+_Reply = TypeVar("_Reply")
+
+
+def decode_reply(body: bytes, kind: type[_Reply], what: str) -> _Reply:
+    """A reply in JSON. `what` is the name of the format in errors. Raises Misbehaved."""
+    if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise Misbehaved(f"{what}: more than {_MOST_VALUES:,} values")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except MALFORMED as error:
+        raise Misbehaved(f"{what}: {error}") from None
+
 
 _MAX_FAILURES = 3
 """Consecutive failed polls that end the session; after fewer the node is stale only."""

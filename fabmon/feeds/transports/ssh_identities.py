@@ -36,7 +36,6 @@ class KeyFile(NamedTuple):
     path: str
     public: tuple[bytes, ...] = ()
     unusable: str = ""
-    has_passphrase: bool = False
 
 
 class Identities(NamedTuple):
@@ -126,7 +125,7 @@ def _read(name: str) -> KeyFile:
         if not str(error).startswith("Passphrase"):
             return KeyFile(name, beside, f"{name} is no private key that can be read: {error}")
         why = f"{name} has a passphrase, and no agent holds it: {_add(name)}"
-        return KeyFile(name, beside or tuple(_public_part(data)), why, has_passphrase=True)
+        return KeyFile(name, beside or tuple(_public_part(data)), why)
     return KeyFile(name, (key.public_data, *beside))
 
 

@@ -23,7 +23,7 @@ from collectors.node_description import hca_owner, unnamed_node
 from collectors.wire import Object
 from fabmon.fabric.model import HOST, SWITCH
 from fabmon.feeds.errors import Misbehaved
-from fabmon.feeds.json_reply import decode_reply
+from fabmon.feeds.transports.polled import decode_reply
 
 _WORD_BYTES = 4
 """InfiniBand counts data in words of 4 bytes."""

@@ -271,7 +271,7 @@ def resume(path: Path, session: SessionRecord) -> Writer:
     """
     file = FrameWriter(path, is_new=False)
     try:
-        writer = _resumed(file, session) if path.stat().st_size else Writer(file, session)
+        writer = _resumed(file) if path.stat().st_size else Writer(file, session)
         writer.begin(session)
     except BaseException:
         file.close()
@@ -279,7 +279,7 @@ def resume(path: Path, session: SessionRecord) -> Writer:
     return writer
 
 
-def _resumed(file: FrameWriter, session: SessionRecord) -> Writer:
+def _resumed(file: FrameWriter) -> Writer:
     with Recording(file.path) as before:
         settled_to = before.settled_to
         entries = before.entries()

@@ -10,10 +10,15 @@ import pytest
 
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
 from fabmon.alerts.alertmanager import posted_alert
-from fabmon.alerts.errors import SettingError
 from fabmon.alerts.notifier import values
 from fabmon.alerts.outbox import Outbox
-from fabmon.alerts.settings import AlertsConfig, JournaldReceiver, check, parse_quiet_hours
+from fabmon.alerts.settings import (
+    AlertsConfig,
+    JournaldReceiver,
+    SettingError,
+    check,
+    parse_quiet_hours,
+)
 from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import Job, JobReport

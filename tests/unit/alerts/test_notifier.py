@@ -18,9 +18,14 @@ import pytest
 
 from fabmon.alerts.alert import Alert
 from fabmon.alerts.delivery import Alerts
-from fabmon.alerts.errors import DeliveryError, SettingError
 from fabmon.alerts.notifier import BUILT_IN, ExecTransport, WebhookTransport, schema
-from fabmon.alerts.settings import AlertsConfig, ExecReceiver, WebhookReceiver
+from fabmon.alerts.settings import (
+    AlertsConfig,
+    DeliveryError,
+    ExecReceiver,
+    SettingError,
+    WebhookReceiver,
+)
 from fabmon.analysis.finding import Change
 from fabmon.state_file import StateFile
 from tests import work

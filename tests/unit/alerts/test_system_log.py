@@ -19,8 +19,14 @@ import msgspec
 import pytest
 
 from fabmon.alerts.alert import Alert
-from fabmon.alerts.errors import DeliveryError, SettingError
-from fabmon.alerts.settings import AlertsConfig, JournaldReceiver, SyslogReceiver, check
+from fabmon.alerts.settings import (
+    AlertsConfig,
+    DeliveryError,
+    JournaldReceiver,
+    SettingError,
+    SyslogReceiver,
+    check,
+)
 from fabmon.alerts.system_log import JournaldTransport, SyslogTransport
 from fabmon.analysis.finding import Change
 from tests.requirements import need, need_command, need_root

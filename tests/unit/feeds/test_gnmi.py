@@ -36,8 +36,14 @@ from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports import gnmi as gnmi_transport
 from fabmon.feeds.transports.gnmi import GnmiPoller, GnmiTransport
 from fabmon.feeds.transports.gnmi_client import GnmiClient
-from fabmon.feeds.transports.gnmi_values import GnmiValues
-from fabmon.feeds.transports.openconfig import Leaf, json_value, leaves, queue_number, speed
+from fabmon.feeds.transports.openconfig import (
+    GnmiValues,
+    Leaf,
+    json_value,
+    leaves,
+    queue_number,
+    speed,
+)
 from fabmon.feeds.transports.transport import ProbeSession
 from tests.fixtures import gnmi
 from tests.fixtures.gnmi import Device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectors.wire import BlockLayout, Object
-from fabmon.feeds.shared_ports import with_shared_ports
+from fabmon.fabric.port_source import with_shared_ports
 
 
 def item(port: str, metric: str = "netdev_tx_bytes", **info: object) -> Object:

@@ -14,7 +14,7 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
-from fabmon.recording.reading.played_ticks import PlayedTicks
+from fabmon.recording.reading.raw_chunks import PlayedTicks
 from fabmon.recording.reading.reader import Recording
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
