@@ -7,7 +7,6 @@ import base64
 import os
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 
 import aiohttp
 
@@ -15,6 +14,7 @@ from fabmon import secret_files
 from fabmon.alerts.settings import DeliveryError, HttpReceiver
 from fabmon.fabric.wire.messages import clean
 from fabmon.secret_files import SecretError, check_encrypted
+from fabmon.trusted_certificates import context_trusting
 
 TIMEOUT_S = 10.0
 _JSON = {"Content-Type": "application/json"}
@@ -92,7 +92,7 @@ class HttpPoster:
             return False
         file = self._receiver.ca_file
         try:
-            return ssl.create_default_context(cafile=file and Path(file).expanduser())
+            return ssl.create_default_context() if file is None else context_trusting(file)
         except OSError as error:
             raise DeliveryError(f"ca_file {file}: {error.strerror or error}") from None
 

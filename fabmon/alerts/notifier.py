@@ -21,6 +21,7 @@ from fabmon.alerts.http_post import HttpPoster, read_secret
 from fabmon.alerts.settings import DeliveryError, ExecReceiver, SettingError, WebhookReceiver
 from fabmon.analysis.finding import CRITICAL, NOTE, WARNING, Change, Finding
 from fabmon.child_process import ChildProcess
+from fabmon.fabric.input_files import read_input
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import clean
 from fabmon.malformed_json import MALFORMED
@@ -31,6 +32,7 @@ SLACK = "slack"
 BUILT_IN = (SLACK, "teams", "ntfy", "pagerduty")
 _NAME = re.compile(r"\{(\w+)\}")
 _MOST_CHARACTERS = 1000
+_MOST_BYTES = 1 << 20
 _COLORS = {CRITICAL: "#c62828", WARNING: "#ef6c00", NOTE: "#1565c0"}
 _CLOSED_COLOR = "#2e7d32"
 _PRIORITIES = {CRITICAL: 5, WARNING: 4, NOTE: 3}
@@ -103,7 +105,7 @@ def load_template(name: str) -> Any:
     is_own = name not in BUILT_IN
     path = Path(name).expanduser() if is_own else Path(__file__).parent / f"templates/{name}.json"
     try:
-        return msgspec.json.decode(path.read_bytes())
+        return msgspec.json.decode(read_input(path, _MOST_BYTES))
     except OSError as error:
         known = ", ".join(BUILT_IN)
         why = f"{error.strerror}; write the path of a file, or one of {known}"

@@ -90,9 +90,10 @@ def fluctuate(
 
 
 def _hosts(text: str) -> frozenset[str]:
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
+    from fabmon.fabric.hosts.host_line import Bad, Word
+    from fabmon.fabric.hosts.nodesets import expand
 
     try:
-        return frozenset(map(str, NodeSet(text)))
-    except NodeSetException as error:
-        raise UsageError(f"--mine {text}: {error}") from None
+        return frozenset(expand(Word(text, 1)))
+    except Bad as bad:
+        raise UsageError(f"--mine {text}: {bad.text}; {bad.fix}") from None

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib
-import os
 import sys
 import threading
-import time
-from collections.abc import Collection
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -41,47 +38,7 @@ from fabmon.cli.options import (
     topology_option,
 )
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
-
-_LAST_WORK_S = 2.0
-"""How long threads may take for what they have begun, such as writing a file of the state."""
-
-
-def open_closed_streams() -> None:
-    """Open the standard streams that this process was started without (`>&-`).
-
-    The next file would take the descriptor, and what a library prints would get into a recording.
-    Reading and printing fail then, with `Bad file descriptor`; errors go nowhere.
-    """
-    for number, wrong_way in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, wrong_way)  # The lowest free number: this one.
-    if sys.stdin is None:
-        sys.stdin = os.fdopen(0, closefd=False)
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)
-
-
-def leave(status: int, others: Collection[threading.Thread]) -> NoReturn:
-    """Exit. Threads are waited for, except `others` and daemons, but for 2 s only.
-
-    Python waits without a limit, and so does a thread for a network file system or a name server
-    that does not answer.
-    """
-    until_s = time.monotonic() + _LAST_WORK_S
-    for thread in threading.enumerate():
-        if thread in others or thread.daemon:
-            continue
-        thread.join(max(0.0, until_s - time.monotonic()))
-        if thread.is_alive():
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            os._exit(status)
-    sys.exit(status)
-
+from fabmon.session.process_end import leave, name_home, open_closed_streams
 
 _EPILOG = """Also: --color, --theme, --match, --prometheus-token-file (man fabmon, fabmon.toml).
 
@@ -255,6 +212,7 @@ def _refuse_misplaced(context: click.Context, name: str) -> None:
 def main() -> None:
     """Run the command line. Errors are printed to standard error, in one line each."""
     open_closed_streams()
+    name_home()
     others = threading.enumerate()
     try:
         status: int = _run()

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 _WAIT_S = 10.0
 _CHUNK_BYTES = 1 << 20
@@ -23,6 +24,30 @@ def problem_lines(filename: str, problems: Sequence[str]) -> str:
     return "\n".join([*problems[:_MOST_SHOWN], *rest])
 
 
+def open_stream(path: Path) -> IO[bytes]:
+    """A file or pipe to read as far as it goes; a pipe without a writer is empty.
+
+    Raises OSError, also for a directory and for a device, which may have no end.
+    """
+    fd = _open(path)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "a device: name a file or a pipe", str(path))
+    os.set_blocking(fd, True)
+    return os.fdopen(fd, "rb")
+
+
+def _open(path: Path) -> int:
+    """A descriptor of what is no directory. Raises OSError."""
+    # O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return fd
+
+
 def read_input(
     path: Path,
     max_bytes: int,
@@ -35,12 +60,9 @@ def read_input(
     directory, for more than `max_bytes`, where a pipe has not ended after `wait_s`, and for a file
     that everyone can write to, if what it holds `names_commands` that fabmon runs as its user.
     """
-    # O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fd = _open(path)
     try:
         mode = os.fstat(fd).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         until_s = time.monotonic() + wait_s
         readable = select.poll()  # select() refuses descriptors above 1,023
         readable.register(fd, select.POLLIN)

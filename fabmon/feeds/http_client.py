@@ -9,7 +9,6 @@ import asyncio
 import base64
 import ssl
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -27,6 +26,7 @@ from fabmon.feeds.errors import (
     connect_error,
     with_check,
 )
+from fabmon.trusted_certificates import context_trusting
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """The largest body accepted where the caller sets no limit."""
@@ -211,14 +211,11 @@ def client_tls_context(tls: str | None, address: str) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         return context
-    file = Path(tls).expanduser()
     try:
-        return ssl.create_default_context(cafile=file)
-    except ssl.SSLError:
-        why = "the file has no PEM certificate"
+        return context_trusting(tls)
     except OSError as error:
-        why = error.strerror or str(error)
-    raise BadTrust(f"{file}: {why}; tls= is yes, no, insecure or a file with certificates")
+        hint = "tls= is yes, no, insecure or a file with certificates"
+        raise BadTrust(f"{tls}: {error.strerror or error}; {hint}") from None
 
 
 def http_error(error: Exception, where: str, timeout_s: float) -> NodeError:

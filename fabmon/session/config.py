@@ -6,6 +6,7 @@ import difflib
 import math
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -160,11 +161,20 @@ class ConfigFile(msgspec.Struct, frozen=True):
 def read_file(path: Path | None) -> ConfigFile:
     """The file `path`; without one the user's file, empty if it does not exist.
 
-    Raises UsageError.
+    Raises UsageError, also where the user's is no file.
     """
-    if path is None and not user_file().is_file():
-        return ConfigFile(user_file())
-    path = path or user_file()
+    if path is None:
+        path = user_file()
+        try:
+            is_file = stat.S_ISREG(path.stat().st_mode)
+            if not is_file and not path.samefile(os.devnull):
+                raise UsageError(f"{path}: not a file: remove it")
+        except (FileNotFoundError, NotADirectoryError):
+            return ConfigFile(path)
+        except OSError as error:
+            raise UsageError(
+                f"{path}: {file_error(error)}; --config names another file, /dev/null for none"
+            ) from None
     text = _read(path)
     return ConfigFile(path, text, _toml(text, path))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from fabmon.analysis.job_log.job_log import MAX_PIECE, JobLog
+from fabmon.fabric.input_files import open_stream
 from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import file_error
 from fabmon.session.errors import UsageError
@@ -42,7 +43,9 @@ def read_logs(paths: Sequence[Path]) -> tuple[JobLog, list[str]]:
                 report(done)
 
             try:
-                with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
+                with (
+                    nullcontext(sys.stdin.buffer) if path == STDIN else open_stream(path) as stream
+                ):
                     for block in whole_lines(decompressed(stream, count)):
                         log.accept(block, name)
             except OSError as error:

@@ -27,9 +27,12 @@ from fabmon.feeds.kubectl import Kubectl
 from fabmon.feeds.squeue import running_jobs
 from fabmon.session import event_loop
 from fabmon.session.errors import UsageError
+from fabmon.session.slow_files import said_if_slow
 
 _SLOTS = re.compile(r"\S+(:\d+$|\s.*\bslots=\d+)")
 """A line of a hostfile of MPI or DeepSpeed."""
+_CLUSTERSHELL = Path("~/.config/clustershell")
+"""Its settings, which are read where it is imported."""
 
 
 ON_NODES = "nodes:"
@@ -118,10 +121,9 @@ def selected_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
     """The nodes of --hosts and --host; this machine if neither is given. Raises UsageError."""
     hosts: list[Host] = []
     try:
-        if path is not None:
-            hosts += read(path)
-        if nodesets:
-            hosts += from_nodesets(list(nodesets))
+        with said_if_slow(path or _CLUSTERSHELL):
+            hosts += read(path) if path is not None else ()
+            hosts += from_nodesets(list(nodesets)) if nodesets else ()
     except HostsFileError as error:
         raise UsageError(str(error)) from None
     counts = Counter(host.name for host in hosts)

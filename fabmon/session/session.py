@@ -24,9 +24,10 @@ from fabmon.feeds.squeue import Squeue
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.scenes.builder import SceneBuilder
 from fabmon.scenes.pipeline import AnalysisTime, Pipeline
-from fabmon.session.config import Config, load, load_topology
+from fabmon.session.config import Config, load, load_topology, user_file
 from fabmon.session.errors import UsageError
 from fabmon.session.kept_findings import KeptFindings
+from fabmon.session.slow_files import said_if_slow
 
 if TYPE_CHECKING:
     from fabmon.alerts.delivery import Alerts
@@ -50,10 +51,13 @@ class Session(SceneBuilder):
         model: Path | None = None,
     ) -> Session:
         """The session that the options describe. Raises UsageError."""
-        settings = load(config, model)
-        topology = load_topology(settings, config, topologies)
+        with said_if_slow(config or user_file()):
+            settings = load(config, model)
+        with said_if_slow((*topologies, config or user_file())[0]):
+            topology = load_topology(settings, config, topologies)
         if ssh_config is not None:
-            _check_readable(ssh_config, "--ssh-config")
+            with said_if_slow(ssh_config):
+                _check_readable(ssh_config, "--ssh-config")
             settings = msgspec.structs.replace(settings, ssh_config=str(ssh_config))
         return cls(settings, topology, settings.hints)
 

@@ -8,7 +8,7 @@ import sys
 HANGING = """
 import asyncio, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from fabmon.cli.main import leave
+from fabmon.session.process_end import leave
 from fabmon.session import event_loop
 
 async def main():
@@ -27,7 +27,7 @@ leave(status, others)
 
 CLOSED = """
 import os
-from fabmon.cli.main import open_closed_streams
+from fabmon.session.process_end import open_closed_streams
 
 open_closed_streams()
 print(os.open("/dev/null", os.O_RDONLY) > 2, file=open("/dev/fd/9", "w"))

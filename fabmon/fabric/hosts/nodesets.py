@@ -6,6 +6,7 @@ is used later.
 
 from __future__ import annotations
 
+import configparser
 import re
 from collections.abc import Iterable
 
@@ -88,7 +89,11 @@ def _address(text: str, word: Word) -> str:
 def _expand(word: Word) -> list[str]:
     """The names of a node set, in ClusterShell's order. Raises Bad."""
     # Imported here since it takes 40 ms, which `fabmon --help` should not pay.
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+    try:
+        from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+    except configparser.Error as error:
+        text = f"ClusterShell's settings cannot be read: {error.message.splitlines()[0]}"
+        raise Bad(word.column, text, "correct its defaults.conf") from None
 
     text = word.text
     wrong = next((at for at, char in enumerate(text) if not _SET.fullmatch(char)), None)

@@ -36,6 +36,7 @@ from fabmon.feeds.prometheus.responses import (
     VectorResult,
 )
 from fabmon.secret_files import SecretError, check_encrypted, read_secret
+from fabmon.trusted_certificates import context_trusting
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -129,11 +130,10 @@ class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
         if self.ca_file is None:
             return True
         try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            why = getattr(error, "strerror", None) or "the file has no certificates"
+            return context_trusting(self.ca_file)
+        except OSError as error:
             hint = "ca_file is a file with certificates to trust, PEM"
-            raise BadAccess(f"{self.ca_file}: {why}; {hint}") from None
+            raise BadAccess(f"{self.ca_file}: {error.strerror or error}; {hint}") from None
 
 
 class PrometheusClient:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import ssl
 from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
 from typing import Any
 
 from fabmon.fabric.model import Host
 from fabmon.feeds.errors import BadTrust, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.transports import openconfig
 from fabmon.feeds.transports.openconfig import Keys
+from fabmon.trusted_certificates import read_certificates
 
 _PORT = 9339
 """IANA's port of gNMI; EOS uses 6030, SONiC 8080."""
@@ -52,12 +51,10 @@ async def open_channel(host: Host) -> Any:
 
 def _certificates(file: str) -> bytes:
     """The certificates in a file. Raises BadTrust."""
-    path = Path(file).expanduser()
     try:
-        ssl.create_default_context(cafile=str(path))
-        return path.read_bytes()
-    except (OSError, ssl.SSLError) as error:
-        raise BadTrust(f"{path}: {error.strerror or error}") from None
+        return read_certificates(file)
+    except OSError as error:
+        raise BadTrust(f"{file}: {error.strerror or error}") from None
 
 
 def _bracketed(host: str) -> str:

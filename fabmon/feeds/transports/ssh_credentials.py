@@ -27,12 +27,9 @@ def config_files(config: str | None) -> list[str]:
     """
     if config is not None:
         return [config]
-    found = []
-    for name in (_USER_CONFIG, _GLOBAL_CONFIG):
-        path = os.path.expanduser(name)  # noqa: PTH111
-        with contextlib.suppress(OSError), open(path, "rb"):  # noqa: PTH123
-            found.append(path)
-    return found
+    # Not opened: this is no thread that may wait for a pipe, or for a file system.
+    paths = map(os.path.expanduser, (_USER_CONFIG, _GLOBAL_CONFIG))
+    return [path for path in paths if os.access(path, os.R_OK)]
 
 
 State = Mapping[str, Hashable]

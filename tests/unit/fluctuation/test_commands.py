@@ -182,6 +182,8 @@ def test_help(command: str) -> None:
         (["--links", "nosuch*"], r"--links nosuch\*: no rail and no switch port"),
         (["--links", "gpu*", "--links", "gup2"], "--links gup2: no rail and no switch port"),
         (["--mine", "gpu[1-"], r"--mine gpu\[1-"),
+        (["--mine", "@all"], "groups such as @compute are not supported"),
+        (["--mine", "gpu[1-999999999]"], "a set of more than 65536 nodes"),
         (["--from", "yesterday"], "--from yesterday: write a time such as"),
     ],
 )
