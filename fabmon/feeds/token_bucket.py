@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from fabmon.fabric.time_wording import interval
+from fabmon.feeds.errors import Misbehaved
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 CPU_BURST_S, CPU_SHARE = 10.0, 0.1
 """Seconds of CPU time that the console spends on what a node sends, at once and a second, over all
 its sessions. The largest fabric of one node costs 3 s once; a large hello every 3 s is too much."""
@@ -29,3 +41,41 @@ class TokenBucket:
         """Seconds until it is full to this share, 0 to 1, if nothing is taken; 0 where it is."""
         self.take(0.0, now_s)
         return max(0.0, share * self._burst - self._level) / self.per_s
+
+
+class CpuBudgets:
+    """What each node may cost this console, over all its sessions: `per_s` of CPU time a second."""
+
+    def __init__(self, per_s: float = CPU_SHARE) -> None:
+        self._per_s = per_s
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def of(self, node: str) -> TokenBucket:
+        """The budget of a node. Raises Misbehaved while it is used up."""
+        now_s = time.monotonic()
+        cpu = self._buckets.setdefault(node, TokenBucket(CPU_BURST_S, self._per_s, now_s))
+        wait_s = cpu.wait_s(0.0, now_s)
+        if wait_s:
+            text = f"costs the console more than {self._per_s:g} s of CPU time a second"
+            raise Misbehaved(f"{text}; not asked for {interval(math.ceil(wait_s))}", "cpu")
+        return cpu
+
+
+async def in_thread(
+    cpu: TokenBucket, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs
+) -> _T:
+    """Call a function in a thread, and take the CPU time that it cost from a budget."""
+    spent_s = 0.0
+
+    def metered() -> _T:
+        nonlocal spent_s
+        began_s = time.thread_time()
+        try:
+            return function(*arguments, **named)
+        finally:
+            spent_s = time.thread_time() - began_s
+
+    try:
+        return await asyncio.to_thread(metered)
+    finally:
+        cpu.take(spent_s, time.monotonic())

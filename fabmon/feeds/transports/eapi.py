@@ -18,6 +18,7 @@ from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, Misbehaved, Unreachable
 from fabmon.feeds.http_client import ApiServer, HttpClient, HttpStatusError, basic_authorization
 from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.token_bucket import TokenBucket, in_thread
 from fabmon.feeds.transports import eapi_show
 from fabmon.feeds.transports.eapi_show import ShowResult
 from fabmon.feeds.transports.polled import (
@@ -83,7 +84,9 @@ class EapiTransport(PolledTransport):
         super().__init__(settings, HttpClient(per_server=_CONNECTIONS_PER_SWITCH))
 
     async def open(self, host: Host) -> ProbeSession:
-        """A session with a switch. Raises BadSecret and BadTrust."""
+        """A session with a switch. Raises BadSecret, BadTrust, and Misbehaved where the last
+        session used up the CPU time of the node."""
+        cpu = self._budgets.of(host.name)
         if host.secret is None:
             raise BadSecret("via=eapi needs secret=FILE, a file that holds user:password")
         hint = "secret= is a file with user:password"
@@ -94,15 +97,17 @@ class EapiTransport(PolledTransport):
         server = await self._client.server(
             host, port, host.tls or "yes", basic_authorization(secret)
         )
-        poller = EapiPoller(self._client, server, self._interval_s)
+        poller = EapiPoller(self._client, server, self._interval_s, cpu)
         return PolledSession(poller, host.name, self._interval_s)
 
 
 class EapiPoller(PacedPoller):
     """Polls one switch. Commands that it rejects, and slow ones, are sent less often."""
 
-    def __init__(self, client: HttpClient, server: ApiServer, interval_s: float) -> None:
-        super().__init__()
+    def __init__(
+        self, client: HttpClient, server: ApiServer, interval_s: float, cpu: TokenBucket
+    ) -> None:
+        super().__init__(cpu)
         self._client = client
         self._server = server
         self._every = max(1, round(_REFRESH_S / interval_s))
@@ -122,7 +127,7 @@ class EapiPoller(PacedPoller):
         self._read_identity(results)
         now_ns = time.monotonic_ns()
         # A large chassis takes tenths of a second: beside the screen.
-        shown = await asyncio.to_thread(_shown, due, results)
+        shown = await in_thread(self.cpu, _shown, due, results)
         for command in due:
             if command.source in shown:
                 self._take(command, shown[command.source], command.source in results, now_ns)
@@ -178,7 +183,8 @@ class EapiPoller(PacedPoller):
                 raise
             fix = "enable `management api http-commands` on the switch"
             raise Unreachable(f"{error}: {fix}", "eapi") from None
-        reply = await asyncio.to_thread(decode_reply, body, _Reply, f"{self._server.base}: eAPI")
+        what = f"{self._server.base}: eAPI"
+        reply = await in_thread(self.cpu, decode_reply, body, _Reply, what)
         if reply.error is not None:
             raise _CommandError(reply.error)
         if reply.result is None or len(reply.result) != len(commands):

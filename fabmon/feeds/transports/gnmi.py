@@ -18,6 +18,7 @@ from fabmon.fabric.wording import needed_extra
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.token_bucket import CpuBudgets, TokenBucket
 from fabmon.feeds.transports import openconfig
 from fabmon.feeds.transports.gnmi_client import (
     GnmiClient,
@@ -45,6 +46,8 @@ _MOST_BYTES_A_SECOND = 8 << 20
 _MOST_LEAVES_A_SECOND = 50_000
 _UNKNOWN = 0.5
 """What a leaf that is not known counts: it takes 3 us, one that is known about twice that."""
+_CPU_SHARE = 0.3
+"""Seconds of CPU time a second, over all sessions: what the most values take, at 6 us each."""
 
 
 class _Stream(NamedTuple):
@@ -92,10 +95,12 @@ class GnmiTransport:
 
     def __init__(self, settings: ProbeSettings) -> None:
         self._interval_s = settings.interval_s
+        self._budgets = CpuBudgets(_CPU_SHARE)
 
     async def open(self, host: Host) -> ProbeSession:
-        """A session with a device. Raises BadSecret, BadTrust, and Unreachable without the
-        extra."""
+        """A session with a device. Raises BadSecret, BadTrust, Unreachable without the extra, and
+        Misbehaved where the last session used up the CPU time of the device."""
+        cpu = self._budgets.of(host.name)
         try:
             await asyncio.to_thread(load_extra)
         except ImportError:
@@ -111,7 +116,7 @@ class GnmiTransport:
         if metadata and host.tls == "no":
             raise BadSecret("via=gnmi sends no password without TLS: leave secret= or tls=no out")
         client = GnmiClient(await open_channel(host), metadata)
-        return PolledSession(GnmiPoller(client, self._interval_s), host.name, self._interval_s)
+        return PolledSession(GnmiPoller(client, self._interval_s, cpu), host.name, self._interval_s)
 
     async def close(self) -> None:
         """Do nothing: each session closes its own connection."""
@@ -120,8 +125,9 @@ class GnmiTransport:
 class GnmiPoller:
     """Keeps the streams of one device running; each poll passes on what has arrived since."""
 
-    def __init__(self, client: GnmiClient, interval_s: float) -> None:
+    def __init__(self, client: GnmiClient, interval_s: float, cpu: TokenBucket) -> None:
         self._client = client
+        self._cpu = cpu
         self._interval_s = interval_s
         self._values = GnmiValues(interval_s)
         self._failures: dict[str, SourceFailure] = {}
@@ -207,9 +213,18 @@ class GnmiPoller:
         return Unreachable("the device ended the subscription", "gnmi")
 
     def _take(self, reply: Any) -> None:
-        """Take a response. Raises Misbehaved for a flood."""
-        self._count(0, reply.ByteSize())
-        notification = reply.update
+        """Take a response. Raises Misbehaved for a flood, and for one that costs too much."""
+        began_s = time.thread_time()
+        try:
+            self._take_all(reply.update, reply.ByteSize())
+        finally:
+            is_within = self._cpu.take(time.thread_time() - began_s, time.monotonic())
+        if not is_within:
+            most = f"{_CPU_SHARE:g} s of CPU time a second"
+            raise Misbehaved(f"costs the console more than {most}", "cpu")
+
+    def _take_all(self, notification: Any, size: int) -> None:
+        self._count(_UNKNOWN * (len(notification.update) + len(notification.delete)), size)
         # Some devices leave the time out.
         stamp_ns = notification.timestamp if notification.timestamp > 0 else time.time_ns()
         prefix = path_elements(notification.prefix)

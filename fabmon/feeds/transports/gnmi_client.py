@@ -130,8 +130,9 @@ def _request(paths: Sequence[str], sample_s: float | None, encoding: str) -> Any
 
 
 def path_elements(path: Any) -> tuple[tuple[str, Keys], ...]:
-    """The elements of a path, without names of modules."""
-    return tuple((element.name.rpartition(":")[2], dict(element.key)) for element in path.elem)
+    """The first elements of a path, without names of modules: no longer one is known."""
+    elements = path.elem[: openconfig.MOST_DEPTH]
+    return tuple((element.name.rpartition(":")[2], dict(element.key)) for element in elements)
 
 
 def typed_value(typed: Any) -> Any:

@@ -19,7 +19,7 @@ Keys = Mapping[str, str]
 MOST_PORTS = 2048
 """Interfaces of a device, as of a node."""
 _MOST_QUEUES = 8
-_MOST_DEPTH = 12
+MOST_DEPTH = 12
 _MODULE = re.compile(r"^[A-Za-z][\w.-]*:")
 
 COUNTERS, STATE, QUEUES, NEIGHBOURS = "gnmi", "gnmi_state", "gnmi_queues", "lldp"
@@ -87,7 +87,7 @@ def _flat(
     path: tuple[tuple[str, Keys], ...], value: Any, depth: int
 ) -> Iterator[tuple[tuple[str, ...], dict[str, str], Any]]:
     """(names, keys, value) of every leaf below a path."""
-    if depth > _MOST_DEPTH:
+    if depth > MOST_DEPTH:
         return
     if isinstance(value, dict):
         for name, inner in value.items():

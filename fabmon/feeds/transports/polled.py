@@ -21,7 +21,7 @@ from fabmon.fabric.port_source import with_shared_ports
 from fabmon.feeds.errors import Misbehaved, NodeError
 from fabmon.feeds.http_client import HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
-from fabmon.feeds.token_bucket import TokenBucket
+from fabmon.feeds.token_bucket import CpuBudgets, TokenBucket
 from fabmon.malformed_json import MALFORMED
 
 _MOST_VALUES = 2_000_000
@@ -103,6 +103,7 @@ class PolledTransport:
     def __init__(self, settings: ProbeSettings, client: HttpClient) -> None:
         self._interval_s = settings.interval_s
         self._client = client
+        self._budgets = CpuBudgets()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -113,11 +114,11 @@ class PacedPoller:
     """Base of pollers that use a switch for a quarter of the time at most.
 
     Subclasses fill `blocks` and `about` in `read`. `pause_until_s` is by the monotonic clock.
-    `cpu`, if any, is what the node may cost this console: while it is used up, nothing is read.
+    `cpu` is what the node may cost this console: while it is used up, nothing is read.
     """
 
-    def __init__(self, cpu: TokenBucket | None = None) -> None:
-        self._cpu = cpu
+    def __init__(self, cpu: TokenBucket) -> None:
+        self.cpu = cpu
         self.blocks: dict[str, SourceBlock] = {}
         self.about: dict[str, str] = {}
         self.pause_until_s = 0.0
@@ -128,8 +129,7 @@ class PacedPoller:
         start_ns = time.monotonic_ns()
         # A source that is not read now keeps its place in the layout.
         self.blocks = {name: block._replace(values=None) for name, block in self.blocks.items()}
-        cpu_wait_s = self._cpu.wait_s(0.0, start_ns / 1e9) if self._cpu is not None else 0.0
-        if start_ns / 1e9 >= self.pause_until_s and not cpu_wait_s:
+        if start_ns / 1e9 >= self.pause_until_s and not self.cpu.wait_s(0.0, start_ns / 1e9):
             await self.read(start_ns / 1e9)
             self._took_ns = time.monotonic_ns() - start_ns
             self.pause_until_s = end_of_pause_s(start_ns / 1e9)

@@ -8,16 +8,15 @@ the agent's own uptime.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.time_wording import interval
 from fabmon.feeds.access import read_secret
-from fabmon.feeds.errors import BadSecret, Misbehaved, Unreachable
+from fabmon.feeds.errors import BadSecret, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.refresh_clock import RefreshClock, without_counters
-from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket
+from fabmon.feeds.token_bucket import CpuBudgets, TokenBucket
 from fabmon.feeds.transports import snmp_mibs
 from fabmon.feeds.transports.polled import (
     Counter32Extender,
@@ -64,17 +63,12 @@ class SnmpTransport:
     def __init__(self, settings: ProbeSettings) -> None:
         self._interval_s = settings.interval_s
         self._thread = SnmpThread()
-        self._cpu: dict[str, TokenBucket] = {}
+        self._budgets = CpuBudgets()
 
     async def open(self, host: Host) -> ProbeSession:
         """A session with an agent. Raises BadSecret, Unreachable without pysnmp, and Misbehaved
         where the last session used up the CPU time of the node."""
-        now_s = time.monotonic()
-        cpu = self._cpu.setdefault(host.name, TokenBucket(CPU_BURST_S, CPU_SHARE, now_s))
-        wait_s = cpu.wait_s(0.0, now_s)
-        if wait_s:
-            text = f"costs the console more than {CPU_SHARE:g} s of CPU time a second"
-            raise Misbehaved(f"{text}; not asked for {interval(math.ceil(wait_s))}", "cpu")
+        cpu = self._budgets.of(host.name)
         if host.secret is None:
             raise BadSecret("via=snmp needs secret=FILE, a file that holds the community")
         hint = "secret= is a file with the community, or v3 USER ..."
@@ -97,7 +91,6 @@ class SnmpPoller(PacedPoller):
         self, thread: SnmpThread, agent: SnmpAgent, interval_s: float, cpu: TokenBucket
     ) -> None:
         super().__init__(cpu)
-        self._budget = cpu
         self._thread = thread
         self._agent = agent
         self._interval_s = interval_s
@@ -118,7 +111,7 @@ class SnmpPoller(PacedPoller):
         except TimeoutError:
             raise Unreachable(f"too slow: not done in {interval(_DEADLINE_S)}", "timeout") from None
         finally:
-            self._budget.take(self._agent.spent_s - before_s, time.monotonic())
+            self.cpu.take(self._agent.spent_s - before_s, time.monotonic())
 
     def failures(self) -> dict[str, SourceFailure]:
         """What the agent does not have: Ethernet ports, or 64-bit counters."""

@@ -19,6 +19,7 @@ from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable
 from fabmon.feeds.http_client import ApiServer, HttpClient, basic_authorization
 from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.token_bucket import TokenBucket, in_thread
 from fabmon.feeds.transports import ufm_formats
 from fabmon.feeds.transports.polled import (
     NodeReading,
@@ -69,7 +70,9 @@ class UfmTransport(PolledTransport):
         super().__init__(settings, HttpClient(per_server=_CONNECTIONS_PER_MANAGER))
 
     async def open(self, host: Host) -> ProbeSession:
-        """A session with a manager. Raises BadSecret, BadTrust, and Unreachable for `scrape`."""
+        """A session with a manager. Raises BadSecret, BadTrust, Unreachable for `scrape`, and
+        Misbehaved where the last session used up the CPU time of the manager."""
+        cpu = self._budgets.of(host.name)
         rest = None
         if host.secret is not None:
             hint = "secret= is a file with a token or user:password"
@@ -83,7 +86,7 @@ class UfmTransport(PolledTransport):
             path = "ufmRestV3" if is_token else "ufmRest"
             rest = server._replace(base=f"{server.base}/{path}/resources")
         endpoints = [await self._endpoint(host, text) for text in host.scrape or (_TELEMETRY,)]
-        poller = UfmPoller(self._client, endpoints, rest, self._interval_s)
+        poller = UfmPoller(self._client, endpoints, rest, self._interval_s, cpu)
         return PolledSession(poller, host.name, self._interval_s)
 
     async def _endpoint(self, host: Host, text: str) -> TelemetryEndpoint:
@@ -111,7 +114,7 @@ class TelemetryEndpoint:
         self._sampled_us: dict[str, int] = {}
 
     async def read(
-        self, client: HttpClient, fabric: UfmFabric, interval_s: float
+        self, client: HttpClient, fabric: UfmFabric, interval_s: float, cpu: TokenBucket
     ) -> list[SourceBlock] | None:
         """One block for each node; None when the content did not change. Raises NodeError."""
         body, _ = await client.fetch(self._server, self.path, _DEADLINE_S)
@@ -119,14 +122,14 @@ class TelemetryEndpoint:
         if body == self._body:
             return None
         url = self._server.base + self.path
-        telemetry = await asyncio.to_thread(ufm_formats.parse_telemetry, body, url)
+        telemetry = await in_thread(cpu, ufm_formats.parse_telemetry, body, url)
         self._body = body
         gap_s = now_ns / 1e9 - (self._changed_s or now_ns / 1e9)
         if gap_s > _LONGER_PERIOD * self.period_s:
             # A new period is a new layout, which restarts all rates: the period only grows.
             self.period_s = float(round(gap_s))
         self._changed_s = now_ns / 1e9
-        return await asyncio.to_thread(self._blocks, telemetry, fabric, interval_s, now_ns)
+        return await in_thread(cpu, self._blocks, telemetry, fabric, interval_s, now_ns)
 
     def late_s(self, now_s: float) -> float | None:
         """Seconds since the content changed; None while that is at most four periods."""
@@ -175,7 +178,10 @@ class TelemetryEndpoint:
 
 
 class UfmPoller:
-    """Polls one manager: telemetry when it may have changed, names once a minute."""
+    """Polls one manager: telemetry when it may have changed, names once a minute.
+
+    `cpu` is what it may cost this console: while it is used up, nothing is read.
+    """
 
     def __init__(
         self,
@@ -183,8 +189,10 @@ class UfmPoller:
         endpoints: Sequence[TelemetryEndpoint],
         rest: ApiServer | None,
         interval_s: float,
+        cpu: TokenBucket,
     ) -> None:
         self._client = client
+        self._cpu = cpu
         self._endpoints = endpoints
         self._rest = rest
         self._interval_s = interval_s
@@ -200,10 +208,12 @@ class UfmPoller:
             name: [block._replace(values=None) for block in blocks]
             for name, blocks in self._blocks.items()
         }
-        await self._read_names(start_ns / 1e9)
+        endpoints = () if self._cpu.wait_s(0.0, start_ns / 1e9) else self._endpoints
+        if endpoints:
+            await self._read_names(start_ns / 1e9)
         errors = [
             error
-            for endpoint in self._endpoints
+            for endpoint in endpoints
             if (error := await self._read_telemetry(endpoint)) is not None
         ]
         if errors and not any(endpoint.source in self._blocks for endpoint in self._endpoints):
@@ -221,7 +231,7 @@ class UfmPoller:
         if start_s < endpoint.next_poll_s:
             return None
         try:
-            blocks = await endpoint.read(self._client, self._fabric, self._interval_s)
+            blocks = await endpoint.read(self._client, self._fabric, self._interval_s, self._cpu)
         except NodeError as error:
             self._failures[endpoint.source] = SourceFailure("failed", str(error))
             return error
@@ -248,7 +258,7 @@ class UfmPoller:
                 (await self._client.fetch(self._rest, f"/{what}", _DEADLINE_S)).body
                 for what in ("ports", "systems", "links")
             ]
-            self._fabric = await asyncio.to_thread(ufm_formats.parse_fabric, *replies)
+            self._fabric = await in_thread(self._cpu, ufm_formats.parse_fabric, *replies)
         except NodeError as error:
             is_rejected = isinstance(error, LoginRefused)
             if is_rejected:

@@ -33,6 +33,7 @@ from fabmon.feeds.errors import (
     Unreachable,
 )
 from fabmon.feeds.probe_input import ProbeSettings
+from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket
 from fabmon.feeds.transports import gnmi as gnmi_transport
 from fabmon.feeds.transports.gnmi import GnmiPoller, GnmiTransport
 from fabmon.feeds.transports.gnmi_client import GnmiClient
@@ -332,7 +333,7 @@ def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one(
     update = gnmi_pb2.Update(path=gnmi_pb2.Path(), val=typed)
     notification = gnmi_pb2.Notification(update=[update])
     reply = gnmi_pb2.SubscribeResponse(update=notification)
-    poller = GnmiPoller(GnmiClient(None, []), 1.0)
+    poller = GnmiPoller(GnmiClient(None, []), 1.0, budget())
     poller._take(reply)
     with pytest.raises(Misbehaved, match="8 MiB a second"):
         poller._take(reply)
@@ -340,7 +341,38 @@ def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one(
     update = gnmi_pb2.Update(path=gnmi_pb2.Path(), val=gnmi_pb2.TypedValue(json_ietf_val=many))
     reply = gnmi_pb2.SubscribeResponse(update=gnmi_pb2.Notification(update=[update]))
     with pytest.raises(Misbehaved, match="50,000 values a second"):
-        GnmiPoller(GnmiClient(None, []), 1.0)._take(reply)
+        GnmiPoller(GnmiClient(None, []), 1.0, budget())._take(reply)
+
+
+def budget() -> TokenBucket:
+    return TokenBucket(CPU_BURST_S, CPU_SHARE, time.monotonic())
+
+
+def test_what_costs_time_and_says_nothing_counts_too() -> None:
+    """Deletions and empty updates were free: 8 MiB of them took the loop 4 s, every second."""
+    nothing = [gnmi_pb2.Update()] * 200_000
+    gone = [gnmi_pb2.Path()] * 200_000
+    for message in (gnmi_pb2.Notification(update=nothing), gnmi_pb2.Notification(delete=gone)):
+        poller = GnmiPoller(GnmiClient(None, []), 1.0, budget())
+        began_s = time.thread_time()
+        with pytest.raises(Misbehaved, match="50,000 values a second"):
+            poller._take(gnmi_pb2.SubscribeResponse(update=message))
+        assert time.thread_time() - began_s < 0.1
+    deep = gnmi_pb2.Path(elem=[gnmi_pb2.PathElem(name="a")] * 500_000)
+    message = gnmi_pb2.Notification(update=[gnmi_pb2.Update(path=deep)])
+    poller = GnmiPoller(GnmiClient(None, []), 1.0, budget())
+    began_s = time.thread_time()
+    poller._take(gnmi_pb2.SubscribeResponse(update=message))
+    assert time.thread_time() - began_s < 0.1
+
+
+def test_a_device_ends_its_session_once_it_cost_its_share_of_the_cpu() -> None:
+    cpu = budget()
+    poller = GnmiPoller(GnmiClient(None, []), 1.0, cpu)
+    poller._take(gnmi_pb2.SubscribeResponse())
+    cpu.take(CPU_BURST_S, time.monotonic())
+    with pytest.raises(Misbehaved, match=r"0\.3 s of CPU time a second"):
+        poller._take(gnmi_pb2.SubscribeResponse())
 
 
 async def test_a_device_without_interfaces_is_an_error(served: Served) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
+import time
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +17,16 @@ import pytest
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, WireError, check, decode
-from fabmon.feeds.errors import NodeError
+from fabmon.feeds import token_bucket
+from fabmon.feeds.errors import Misbehaved, NodeError
 from fabmon.feeds.http_client import ApiServer, HttpClient, HttpReply
+from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.ticks import Inbox
+from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket
 from fabmon.feeds.transports import ufm
-from fabmon.feeds.transports.eapi import EapiPoller
+from fabmon.feeds.transports.eapi import EapiPoller, EapiTransport
 from fabmon.feeds.transports.polled import PolledSession, Poller
-from fabmon.feeds.transports.ufm import TelemetryEndpoint, UfmPoller
+from fabmon.feeds.transports.ufm import TelemetryEndpoint, UfmPoller, UfmTransport
 from tests.builders import new_pipeline, up
 from tests.fixtures.eos import Switch
 from tests.fixtures.ufm import Manager, rest
@@ -69,16 +76,71 @@ class Liar(HttpClient):
         )
 
 
+class Counting(Liar):
+    """Answers the truth, and counts how often it was asked."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self._share, self.asked = 0.0, 0
+
+    async def fetch(self, *arguments: Any, **named: Any) -> HttpReply:
+        """The answer."""
+        self.asked += 1
+        return await super().fetch(*arguments, **named)
+
+
 def _document(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
 def eapi_of(client: HttpClient) -> Poller:
-    return EapiPoller(client, SERVER, 1.0)
+    return EapiPoller(client, SERVER, 1.0, budget())
 
 
 def ufm_of(client: HttpClient) -> Poller:
-    return UfmPoller(client, [TelemetryEndpoint(SERVER, "/csv", "9001/csv/metrics")], SERVER, 1.0)
+    endpoint = TelemetryEndpoint(SERVER, "/csv", "9001/csv/metrics")
+    return UfmPoller(client, [endpoint], SERVER, 1.0, budget())
+
+
+def budget() -> TokenBucket:
+    return TokenBucket(CPU_BURST_S, CPU_SHARE, time.monotonic())
+
+
+@pytest.mark.parametrize("poller_of", [eapi_of, ufm_of])
+async def test_who_cost_its_share_of_the_cpu_is_not_asked_for_a_while(
+    poller_of: Callable[[HttpClient], Poller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an answer costs to decode is counted, whether it can be used or not."""
+    monkeypatch.setattr(ufm, "MIN_POLL_S", 0.0)
+    monkeypatch.setattr("fabmon.feeds.transports.polled.PAUSE_FACTOR", 0)
+    # 8 s for each function that decodes.
+    spent = (number for each in itertools.count() for number in (8.0 * each, 8.0 * each + 8.0))
+    monkeypatch.setattr(
+        token_bucket,
+        "time",
+        SimpleNamespace(monotonic=time.monotonic, thread_time=lambda: next(spent)),
+    )
+    client = Counting(random.Random(1))
+    poller = poller_of(client)
+    await poller.poll()
+    asked = client.asked
+    quiet = await poller.poll()
+    assert client.asked == asked > 0
+    assert {block.source for block in quiet.blocks if block.values is not None} == {"probe"}
+
+
+async def test_a_session_waits_until_the_budget_of_the_last_one_is_there_again(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("admin:secret\n")
+    secret.chmod(0o600)
+    host = Host(name="a", address="127.0.0.1", secret=str(secret), tls="no")
+    for transport in (EapiTransport(ProbeSettings()), UfmTransport(ProbeSettings())):
+        transport._budgets.of("a").take(CPU_BURST_S + 1, time.monotonic())
+        with pytest.raises(Misbehaved, match=r"0\.1 s of CPU time a second; not asked for 10 s"):
+            await transport.open(host)
+        await transport.close()
 
 
 @pytest.mark.timeout(PATIENCE_S)
