@@ -6,6 +6,8 @@ import ipaddress
 import re
 import threading
 
+from fabmon.fabric.name_forms import NAME_FORMS
+
 NO_NAMES = frozenset({"", "localhost", "(none)", "unknown", "root"})
 """Texts in the place of a name that identify nothing."""
 
@@ -34,6 +36,8 @@ _PATH = re.compile(r"(?<![\w.)\]])(?<!:/)~?(?:/[\w.@+~-]+)+/?")
 _OF_EVERY_MACHINE = frozenset({"/dev/shm", "/etc/hosts"})
 """Paths in fabmon's advice, which identify nothing."""
 _TOKEN = re.compile(r"[^\W_](?:[\w.@-]*[^\W_])?")
+_ELSEWHERE = frozenset({"user", "device"})
+"""Kinds of names in forms that also stand alone."""
 _PIECES = re.compile(r"([._@-])")
 
 
@@ -67,6 +71,14 @@ class Pseudonyms:
         text = ADDRESS.sub(self._address, text)
         text = _PATH.sub(self._path, text)
         return _TOKEN.sub(self._token, text)
+
+    def foreign(self, text: str) -> str:
+        """A text of another program: names that stand in the forms of `name_forms` are replaced
+        too, and known from then on. Others stay.
+        """
+        for form in NAME_FORMS:
+            text = form.pattern.sub(self._in_form, text)
+        return self.text(text)
 
     def node(self, name: str, prefix: str = "device") -> str:
         """The pseudonym of a node; unique even if names share a prefix."""
@@ -141,6 +153,16 @@ class Pseudonyms:
                         f"{_TOKEN.sub(self._token, before)}{found}{_TOKEN.sub(self._token, after)}"
                     )
         return word
+
+    def _in_form(self, match: re.Match[str]) -> str:
+        """What a form matched, with the names in its groups replaced."""
+        written = match[0]
+        for kind, name in match.groupdict().items():
+            if name and not ADDRESS.fullmatch(name):
+                is_known = kind in _ELSEWHERE
+                new = self.name(name, kind) if is_known else self.of(kind, name)
+                written = written.replace(name, new, 1)
+        return written
 
     def _path(self, match: re.Match[str]) -> str:
         return match[0] if match[0] in _OF_EVERY_MACHINE else self.of("path", match[0])

@@ -211,6 +211,11 @@ class Redactor:
         """
         return self._names.text(text)
 
+    def foreign(self, text: str) -> str:
+        """A text that another program wrote, with the names that `text` replaces, and those that
+        stand in the forms of `name_forms`."""
+        return self._names.foreign(text)
+
     def _host(self, host: Host) -> str:
         prefix = "switch" if host.role == SWITCH else "host"
         name = self._names.node(host.name, prefix)

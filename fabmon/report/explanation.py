@@ -20,6 +20,7 @@ from fabmon.analysis.job_log.nccl_tests import (
 )
 from fabmon.analysis.job_log.slow_signs import slow_signs
 from fabmon.analysis.job_log.status_codes import meaning_of
+from fabmon.fabric.name_forms import NAME_FORMS
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import clean
@@ -204,6 +205,10 @@ def _at(time: LogTime | None, clock: Clock | None) -> datetime.datetime | None:
     return None if at_ns is None else utc(at_ns)
 
 
+_OWN_WORDS = frozenset({"type", "kind", "result", "side", "severity"})
+"""Fields with words of the schema: a host may be called as one of them."""
+
+
 def redacted_record(record: ExplainRecord, redactor: Redactor) -> ExplainRecord:
     """The record with pseudonyms; lines and names of files are left out."""
     for each in record.hosts:
@@ -227,20 +232,34 @@ def redacted_record(record: ExplainRecord, redactor: Redactor) -> ExplainRecord:
         ],
         not_understood=[],
     )
+    looked_for = ", ".join(form.what for form in NAME_FORMS)
+    note = (
+        f"Replaced: names that are known, addresses, paths, URLs, and by their form {looked_for}."
+        " Other words of the log may be names too: read this before you send it."
+    )
     replaced = replaced_names(msgspec.to_builtins(plain), redactor)
-    return msgspec.convert(replaced, ExplainRecord)
+    record = msgspec.convert(replaced, ExplainRecord)
+    return msgspec.structs.replace(record, notes=[*record.notes, note])
 
 
 def replaced_names(value: object, redactor: Redactor) -> object:
-    """A value with all texts in it replaced; times and tags have no names."""
+    """A value with all texts in it replaced, each name everywhere it is."""
+    _replaced(value, redactor)  # A name may be found by its form in the last text only.
+    return _replaced(value, redactor)
+
+
+def _replaced(value: object, redactor: Redactor) -> object:
     if isinstance(value, str):
         try:
             datetime.datetime.fromisoformat(value)
         except ValueError:
-            return redactor.text(value)
+            return redactor.foreign(value)
         return value
     if isinstance(value, list):
-        return [replaced_names(each, redactor) for each in value]
+        return [_replaced(each, redactor) for each in value]
     if isinstance(value, dict):
-        return {key: replaced_names(each, redactor) for key, each in value.items()}
+        return {
+            key: each if key in _OWN_WORDS else _replaced(each, redactor)
+            for key, each in value.items()
+        }
     return value

@@ -162,7 +162,7 @@ def failure_of(body: str, rank: int = -1) -> Failure | None:
         return Failure(kind=STALL, text=text, rank=int(late[1] or late[2]) if late else -1)
     raised = _RAISED.match(body) if rank >= 0 else None
     if raised is not None and not _TORCH.search(body) and "NCCL" not in body:
-        return Failure(kind=PROGRAM, text=f"{raised[1]}: {raised[2][:_MOST_TEXT]}".strip(" :"))
+        return Failure(kind=PROGRAM, text=f"{raised[1]}: {_shortened(raised[2])}".strip(" :"))
     return None
 
 
@@ -173,7 +173,7 @@ def _said(body: str, peer: str = "") -> str:
     if peer:
         addressed = rf"(?:(?:remote )?peer )?[\[(]?(?:::ffff:)?{re.escape(peer)}\]?"
         text = re.sub(rf"{addressed}(?:%[\w.-]+\]?)?(?:<\d+>|:\d+|, \d+\))?", "the peer", text)
-    return " ".join(text.split())[:_MOST_TEXT].strip(" .:,")
+    return _shortened(" ".join(text.split())).strip(" .:,")
 
 
 def _request(body: str) -> Failure | None:
@@ -188,7 +188,7 @@ def _request(body: str) -> Failure | None:
         text = text[:-1]
     return Failure(
         kind=REQUEST,
-        text=text.strip()[:_MOST_TEXT] or f"RC {code[1]}",
+        text=_shortened(text.strip()) or f"RC {code[1]}",
         code=abs(int((error and error[1]) or code[1])),
         index=int(dev[1]) if dev else -1,
         side=_side(side),
@@ -352,3 +352,10 @@ def exit_text(code: int) -> str:
         return f"killed by signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"killed by signal {-code}"
+
+
+def _shortened(text: str) -> str:
+    """The beginning of a text, whole words where it has several: a part of a name is no name."""
+    if len(text) <= _MOST_TEXT:
+        return text
+    return text[:_MOST_TEXT].rpartition(" ")[0] or text[:_MOST_TEXT]
