@@ -11,7 +11,8 @@ import errno
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -32,23 +33,47 @@ def make_directory(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
-def new_file(path: Path, mode: int = _OWN) -> IO[bytes]:
+@contextmanager
+def new_file(path: Path, mode: int = _OWN) -> Iterator[IO[bytes]]:
     """A new file, which only its owner may read: what fabmon writes names hosts and users.
 
-    Raises OSError, FileExistsError also for a link.
+    It has its name once it is complete, since part of a file would look like all of it; else
+    nothing is left. Raises OSError, FileExistsError also for a link.
     """
-    return os.fdopen(os.open(path, _EXCLUSIVE, mode), "wb")
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    part = path.with_name(f".fabmon.{secrets.token_hex(8)}")
+    try:
+        opened = os.open(part, _EXCLUSIVE, mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        with os.fdopen(opened, "wb") as file:
+            yield file
+        give_name(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def give_name(part: Path, path: Path) -> None:
+    """Rename a complete file; nothing is replaced, also nothing that was made meanwhile. Raises
+    OSError, FileExistsError also for a link."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:  # A file system without hard links.
+        os.close(os.open(path, _EXCLUSIVE, _OWN))
+        part.rename(path)
+    else:
+        part.unlink()
 
 
 def write_new(path: Path, data: bytes, mode: int = _OWN) -> None:
-    """Write a new file, or nothing: part of a file would look like all of it. Raises OSError."""
-    file = new_file(path, mode)
-    try:
-        with file:
-            file.write(data)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+    """Write a new file, or nothing. Raises OSError, FileExistsError also for a link."""
+    with new_file(path, mode) as file:
+        file.write(data)
 
 
 def replace_file(path: Path, data: bytes, *, keeps_mode: bool = False) -> None:
@@ -59,7 +84,7 @@ def replace_file(path: Path, data: bytes, *, keeps_mode: bool = False) -> None:
     """
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        part = f".{path.name}.{secrets.token_hex(8)}"
+        part = f".fabmon.{secrets.token_hex(8)}"
         opened = os.open(part, _EXCLUSIVE, _OWN, dir_fd=directory)
         try:
             with os.fdopen(opened, "wb") as file:
@@ -87,7 +112,10 @@ def _mode(name: str, directory: int) -> int:
 def check_writable(directory: Path) -> None:
     """Raise OSError if no file can be made in a directory."""
     probe = directory / f".fabmon.{secrets.token_hex(8)}"
-    new_file(probe).close()
+    try:
+        os.close(os.open(probe, _EXCLUSIVE, _OWN))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(directory)) from None
     probe.unlink()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fabmon.fabric.wording import file_error
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk, not of the name of a file."""
 
 

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import os
 import shlex
-import stat
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -16,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fabmon import private_files
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job import JobFilter
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import file_error
-from fabmon.private_files import open_own
+from fabmon.private_files import open_own, replace_file
 from fabmon.session import printing
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
 from fabmon.session.event_loop import EndSignals
@@ -252,12 +252,13 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
 
 
 def _write_picture(path: Path, svg: str) -> None:
-    """Write a picture; a new file may only be read by its owner, since it names hosts and users."""
-    opened = open_own(path, os.O_WRONLY | os.O_CREAT)
-    with os.fdopen(opened, "w", encoding="utf-8") as file:
-        if stat.S_ISREG(os.fstat(opened).st_mode):
-            file.truncate()
-        file.write(svg)
+    """Write a picture, in the place of one that may be there; a new file may only be read by its
+    owner, since it names hosts and users."""
+    if _is_new(path) or path.is_file():
+        replace_file(path, svg.encode(), keeps_mode=True)
+    else:
+        with os.fdopen(open_own(path, os.O_WRONLY), "wb") as file:
+            file.write(svg.encode())
 
 
 def warn_of_simulation() -> None:
@@ -267,13 +268,17 @@ def warn_of_simulation() -> None:
 
 def check_writable(path: Path) -> None:
     """Raise UsageError or OutputError if a file cannot be written."""
-    is_new = not os.path.lexists(path)
     try:
-        os.close(open_own(path, os.O_WRONLY | os.O_CREAT))
-        if is_new:
-            path.unlink()
+        if not _is_new(path):
+            os.close(open_own(path, os.O_WRONLY))
+        if _is_new(path) or path.is_file():
+            private_files.check_writable(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from None
+
+
+def _is_new(path: Path) -> bool:
+    return not os.path.lexists(path)
 
 
 def can_draw() -> bool:

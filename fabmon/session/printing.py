@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from traceback import extract_tb
@@ -303,20 +303,19 @@ def output(path: Path | None) -> Iterator[IO[bytes]]:
         except OSError as error:
             _abandon_output(error)
         return
+    with ExitStack() as file:
+        try:
+            stream = file.enter_context(new_file(path))
+        except FileExistsError:
+            raise UsageError(f"{path}: this file exists already") from None
+        except OSError as error:
+            raise cannot_write(path, error) from None
+        written = file.pop_all()
     try:
-        stream = new_file(path)
-    except FileExistsError:
-        raise UsageError(f"{path}: this file exists already") from None
-    except OSError as error:
-        raise cannot_write(path, error) from None
-    try:
-        with stream:
+        with written:
             yield stream
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise OutputError(f"{path}: {file_error(error)}") from None
-        raise
+    except OSError as error:
+        raise OutputError(f"{path}: {file_error(error)}") from None
 
 
 def print_written(path: Path, from_ns: int, until_ns: int) -> None:

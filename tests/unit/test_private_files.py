@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +15,13 @@ import pytest
 
 from fabmon.analysis.scene import Scene
 from fabmon.error_log import log_error, log_path
-from fabmon.private_files import check_place, make_directory, replace_file, write_new
-from fabmon.session.errors import UsageError
+from fabmon.private_files import check_place, make_directory, new_file, replace_file, write_new
+from fabmon.session.errors import Exit, UsageError
 from fabmon.session.live_page import LivePage
-from fabmon.session.presentation import check_writable
+from fabmon.session.presentation import _write_picture, check_writable
 from fabmon.session.setting_origins import write_example
 from tests.tui.recordings import Watching
+from tests.unit.recording.test_recorder import no_file_larger_than
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +160,94 @@ def test_a_directory_that_another_user_can_replace_is_no_place(tmp_path: Path) -
     directory.parent.chmod(0o777)
     with pytest.raises(PermissionError, match="everyone can replace files in it"):
         check_place(directory)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "a.fabrec"
+    Watching().record(path, 8)
+    return path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "export --format csv {} -o x",
+        "export --format jsonl {} -o x",
+        "export --format openmetrics {} -o x",
+        "export --format parquet {} -o x",
+        "report {} -o x",
+        "cut {} -o x",
+        "demo --duration 0.2s --picture x.svg",
+        "config --init --config x",
+    ],
+)
+def test_where_the_disk_is_full_nothing_has_the_name_that_was_asked_for(
+    tmp_path: Path, recording: Path, command: str
+) -> None:
+    """Of no command: no empty file, no half, and nothing beside it."""
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 1; exec {sys.executable} -m fabmon {command}".format(recording)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (done.returncode, list(tmp_path.iterdir())) == (Exit.FAILED, [])
+    assert done.stderr.endswith(f"fabmon: x{'.svg' * ('svg' in command)}: File too large\n")
+
+
+def test_a_picture_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "x.svg"
+    path.write_text("before")
+    path.chmod(0o644)
+    with no_file_larger_than(4096), pytest.raises(OSError, match="too large"):
+        _write_picture(path, "x" * 10_000)
+    assert mode_and_content(path) == (0o644, b"before")
+    _write_picture(path, "after")
+    assert mode_and_content(path) == (0o644, b"after")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_killed_while_it_writes_leaves_no_file_of_that_name(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from fabmon.private_files import new_file\n"
+        "with new_file(Path(sys.argv[1])) as file:\n"
+        "    file.write(bytes(100_000)); print(1, flush=True); time.sleep(60)"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "x.csv")], stdout=subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    assert not (tmp_path / "x.csv").exists()
+
+
+def write_beside(path: Path) -> None:
+    """Write a file while another program makes one of its name."""
+    with new_file(path) as file:
+        file.write(b"ours")
+        path.write_text("theirs")
+
+
+def test_nothing_that_is_made_meanwhile_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hard links, and where a file system has none."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    path = tmp_path / "x.csv"
+    for link in (os.link, refused):
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(FileExistsError):
+            write_beside(path)
+        assert [(each, each.read_text()) for each in tmp_path.iterdir()] == [(path, "theirs")]
+        path.unlink()
+        write_new(path, b"ours")
+        assert mode_and_content(path) == (0o600, b"ours")
+        path.unlink()

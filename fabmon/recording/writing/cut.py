@@ -18,7 +18,7 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import BlockInfo, Frame
-from fabmon.private_files import new_file
+from fabmon.private_files import give_name
 from fabmon.recording.format.columns import UInt64Array
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.recorded_findings import RecordedFindings, redacted_note
@@ -70,9 +70,7 @@ def copy_range(
             writer.write(tick, snapshot_of(tick), due)
             yield tick.time_ns
         writer.close()
-        # Nothing that was made there meanwhile is replaced.
-        new_file(output).close()
-        part.rename(output)
+        give_name(part, output)
     except BaseException:
         # An unfinished file would look like a recording of less than what was asked for.
         with suppress(OSError):
