@@ -271,17 +271,17 @@ async def _time(source: Source, text: str | None) -> int:
 
 
 async def _range(source: Source, begin: str | None, end: str | None) -> tuple[int, int, list[str]]:
-    """The range of time that `from` and `to` mean, and what of it is not known."""
+    """The range of time that `from` and `to` mean, and what of it is not known. It ends with the
+    last tick up to `to`."""
     known = await _known_times(source)
     try:
         from_ns, to_ns, notes = known.part(("from", begin), ("to", end))
     except TimeError as error:
         raise QueryError(str(error)) from None
-    return (
-        known.start_ns if from_ns is None else from_ns,
-        known.until_ns if to_ns is None else min(to_ns, known.until_ns),
-        notes,
-    )
+    from_ns = known.start_ns if from_ns is None else from_ns
+    if to_ns is None or to_ns >= known.until_ns:
+        return from_ns, known.until_ns, notes
+    return from_ns, max(from_ns, await source.tick_ns(to_ns)), notes
 
 
 async def _between(source: Source, from_ns: int, to_ns: int) -> list[KnownFinding]:

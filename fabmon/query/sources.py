@@ -70,6 +70,9 @@ class Source(Protocol):
     async def range_ns(self) -> tuple[int, int]:
         """The first and the last time that can be asked about."""
 
+    async def tick_ns(self, until_ns: int) -> int:
+        """The time of the last tick up to a time of the range."""
+
     async def events_ns(self) -> list[int]:
         """The times of the numbered events (`event 3`)."""
 
@@ -95,6 +98,7 @@ class WatchSource:
         self._title = title
         self._last: Scene | None = None
         self._first_ns = 0
+        self._ticks_ns: deque[int] = deque(maxlen=RING_TICKS)
         self._closed: deque[KnownFinding] = deque(maxlen=_MOST_CLOSED)
 
     def take(self, scene: Scene) -> None:
@@ -105,8 +109,10 @@ class WatchSource:
         if self._last is not None and jumped_ns:
             # What was seen moves with the clock: else it may be in the future.
             self._first_ns += jumped_ns
+            self._ticks_ns = deque([each + jumped_ns for each in self._ticks_ns], RING_TICKS)
             self._closed = deque([moved(each, jumped_ns) for each in self._closed], _MOST_CLOSED)
         self._last = scene
+        self._ticks_ns.append(time_ns)
         for change, finding in scene.changes:
             if change is Change.CLOSE:
                 self._closed.append(known_finding(finding, scene.snapshot))
@@ -130,6 +136,10 @@ class WatchSource:
     async def range_ns(self) -> tuple[int, int]:
         """Since the watch was started."""
         return self._first_ns or self._scene.snapshot.time_ns, self._scene.snapshot.time_ns
+
+    async def tick_ns(self, until_ns: int) -> int:
+        """Of the ticks whose rates are in memory; an earlier time is as it was asked."""
+        return next((each for each in reversed(self._ticks_ns) if each <= until_ns), until_ns)
 
     async def events_ns(self) -> list[int]:
         """None: events are numbered in recordings."""
@@ -204,6 +214,10 @@ class RecordedSource:
         """The times of the first and the last tick."""
         found = await self._look()
         return found.start_ns, found.until_ns
+
+    async def tick_ns(self, until_ns: int) -> int:
+        """The tick that a replay shows."""
+        return (await self.scene(until_ns, is_analysed=False)).snapshot.time_ns
 
     async def events_ns(self) -> list[int]:
         """The times of findings that opened, and of bookmarks."""

@@ -103,6 +103,18 @@ async def test_an_open_finding_has_the_numbers_of_the_time_as_a_replay_shows_it(
     await past.close()
 
 
+def test_a_range_ends_with_a_tick_of_the_recording(recorded: Path) -> None:
+    """14:07:20 means the tick that ends in that second, not the last nanosecond of it."""
+    for found in (
+        asked(recorded, "findings", to="14:07:20"),
+        asked(recorded, "job", job="8801", to="14:07:20"),
+    ):
+        assert found["to"] == "2026-11-21T14:07:20Z"
+        assert {each["time"] for each in found["findings"]} == {found["to"]}
+    found = asked(recorded, "history", port="leaf1/swp5", from_="+30s", to="14:07:20.5")
+    assert found["to"] == "2026-11-21T14:07:20Z"
+
+
 def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> None:
     def count(**fields: Any) -> int:
         return len(asked(recorded, "findings", **fields)["findings"])

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from fabmon.error_log import log_path
+from fabmon.fabric.time_wording import utc
 from fabmon.query import watch_socket
 from fabmon.query.answering import answer
 from fabmon.query.answers import Answer, FindingsAnswer, HistoryAnswer, LinksAnswer, StatusAnswer
@@ -39,7 +40,7 @@ from fabmon.query.watch_socket import (
     the_watch,
 )
 from tests.requirements import heeding_signals
-from tests.tui.recordings import Watching
+from tests.tui.recordings import SECOND_NS, Watching
 from tests.unit.alerts.test_alertmanager import until
 from tests.unit.test_cli import fabmon
 
@@ -97,6 +98,15 @@ async def test_it_answers_of_now_and_of_what_it_has_in_memory(
             await ask_watch(path, LinksQuestion(at="-30s"))
         with pytest.raises(QueryError, match="no job '99'"):
             await ask_watch(path, JobQuestion(job="99"))
+
+
+async def test_a_range_of_a_watch_ends_with_one_of_its_ticks(source: WatchSource) -> None:
+    _, last_ns = await source.range_ns()
+    for to in ("14:07:40", "14:07:40.5"):
+        found = await answer(source, FindingsQuestion(to=to))
+        assert isinstance(found, FindingsAnswer)
+        assert found.to == utc(last_ns - 9 * SECOND_NS)
+        assert {each.time for each in found.findings} == {found.to}
 
 
 async def test_of_a_time_before_what_it_has_in_memory_it_has_no_history(
