@@ -58,7 +58,7 @@ from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.analysis.tracker import FindingThresholds
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.time_wording import DAY_NS, duration, event_time
+from fabmon.fabric.time_wording import DAY_NS, ONE_SAMPLE, duration, event_time
 from fabmon.fabric.wording import rounded_percent
 
 SECTIONS: dict[str, tuple[Cause, ...]] = {
@@ -223,7 +223,8 @@ def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bo
     Of one that has faded or ended, the text of its worst moment with its time, and what it loses at
     its end, now or, without a snapshot, when it was last seen, where that is known to differ. An
     open one that does not hold at a snapshot says when it last did: a condition that pauses with
-    the job's traffic returns with it. `is_dated`: a time of day alone would be ambiguous.
+    the job's traffic returns with it. One that ended says from when to when, or that it was one
+    sample. `is_dated`: a time of day alone would be ambiguous.
     """
     shown, until_ns = shown_moment(finding), finding.until_ns
     ended = until_ns is not None
@@ -231,8 +232,9 @@ def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bo
     passed_s = None if ended or snapshot is None else unseen_s(finding, snapshot)
     times = []
     if until_ns is not None:
-        end = event_time(until_ns, is_dated)
-        times.append(f"{event_time(finding.since_ns, True)} to {end}")
+        is_one = until_ns == finding.since_ns
+        end = f", {ONE_SAMPLE}" if is_one else f" to {event_time(until_ns, is_dated)}"
+        times.append(event_time(finding.since_ns, True) + end)
     if shown is not finding and shown.seen_ns is not None:
         times.append(f"at {event_time(shown.seen_ns, is_dated)}")
     elif passed_s is not None:

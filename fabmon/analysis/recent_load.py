@@ -9,7 +9,7 @@ import numpy as np
 from fabmon.analysis.causes import causes_with
 from fabmon.analysis.detectors import incast
 from fabmon.analysis.finding import Finding, Trait, shown_moment
-from fabmon.analysis.model.causes import SEEN_FOR
+from fabmon.analysis.model.causes import MEAN_OF
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.snapshot import Floats, Snapshot
 
@@ -62,10 +62,10 @@ def full_port_ticks(finding: Finding, snapshot: Snapshot) -> int | None:
     if finding.cause not in OF_FULL_LINKS and finding.cause != incast.CAUSE.name:
         return None
     numbers = {each.name: each.value for each in shown_moment(finding).evidence}
-    seen_s, ticks = numbers.get(SEEN_FOR), recent_ticks(snapshot)
-    if not isinstance(seen_s, float | int):  # As of an older recording, and of a redacted one.
+    mean_s, ticks = numbers.get(MEAN_OF), recent_ticks(snapshot)
+    if not isinstance(mean_s, float | int):  # As of an older recording, and of a redacted one.
         return ticks
-    return min(max(0, round(seen_s / snapshot.interval_s)) + 1, ticks)
+    return min(max(1, round(mean_s / snapshot.interval_s)), ticks)
 
 
 def recent(snapshot: Snapshot, column: str, rows: Sequence[int], before_s: float = 0.0) -> Floats:

@@ -13,6 +13,8 @@ SECOND_NS = 1_000_000_000
 DAY_NS = 86_400 * SECOND_NS
 LATEST_NS = (1 << 63) - 1
 """The latest time that 64 bits hold, of the year 2262; the default end of a range of time."""
+ONE_SAMPLE = "one sample"
+"""How long something lasted that one sample showed, not those before and after it."""
 MINUS = "\N{MINUS SIGN}"
 
 _LARGER = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
@@ -74,6 +76,18 @@ def duration(seconds: float) -> str:
             rest = whole % size // smaller_size
             return f"{whole // size} {unit} {rest} {smaller}" if rest else f"{whole // size} {unit}"
     return f"{whole} s"
+
+
+def lasted(from_ns: int, until_ns: int) -> str:
+    """How long samples showed something: `31 s`, `under 1 s`; `one sample` where only one did."""
+    if from_ns == until_ns:
+        return ONE_SAMPLE
+    return at_least_a_second((until_ns - from_ns) / SECOND_NS)
+
+
+def at_least_a_second(seconds: float) -> str:
+    """Elapsed time that is not 0: `31 s`, `under 1 s`."""
+    return duration(seconds) if seconds >= 1 else "under 1 s"
 
 
 def full_units(seconds: float) -> str:

@@ -89,7 +89,8 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     `seen` is when its condition held last; null where that is not known. A finding stays open for
     some seconds after that, because its condition may hold again. `worst` is when most was lost,
     null where that is at `seen`. `jobs` are the affected jobs of the scheduler, as `job 8801
-    llama-70b (anna)`.
+    llama-70b (anna)`. `since` and `until` are equal where one sample
+    showed it.
     """
 
     time: datetime.datetime

@@ -17,7 +17,7 @@ from fabmon.analysis.model.evidence import ANOTHER_LINK, ONE_NIC
 from fabmon.analysis.model.shared_links import shared_links
 from fabmon.analysis.model.signs import Signs, signs
 from fabmon.analysis.thresholds import ModelThresholds
-from fabmon.fabric.time_wording import date_time, duration
+from fabmon.fabric.time_wording import date_time
 from fabmon.fabric.wording import (
     ABSENT,
     NO_BREAK_SPACE,
@@ -176,7 +176,9 @@ def _evidence(tick: ModelTick, each: Candidate, found: Bottleneck | None) -> str
         return f"{text}{_why_no_bottleneck(tick, each)}"
     is_group = found.place is Place.GROUP
     of = f" of the whole group ({plural(found.links, 'link')})" if is_group else ""
-    text += f": bottleneck{of} for {duration(found.lasted_s)}, its flows lose {loss(found)}"
+    text += (
+        f": bottleneck{of} for {plural(found.lasted_ticks, 'tick')}, its flows lose {loss(found)}"
+    )
     return f"{text}; seen by {found.slowed_by}" if found.slowed_by else text
 
 

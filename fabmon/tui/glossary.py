@@ -173,6 +173,8 @@ matrix
     known.
 map
     every leaf as a cell, its busiest port, beside a heatmap that has more rows than the screen.
+mean of
+    the seconds of which the loads of a finding's link or receiver are means.
 max/mean
     the load of the busiest uplink divided by the mean: 1 is perfectly even.
 MFU
@@ -257,8 +259,6 @@ routing
 scale
     to line rate: the top of a chart is the line rate and stays. To greatest seen: the line rate is
     not known, the top is the largest value so far.
-seen for
-    time since the evidence of a finding's link or receiver began.
 selected ◉
     a link, host or switch of the selected finding, and the time of that finding on the timeline.
     The cursor in a list of findings selects it; esc clears it. In cells too small for two marks,

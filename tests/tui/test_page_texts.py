@@ -480,6 +480,28 @@ def test_a_cell_without_a_line_rate_is_explained_by_the_legend() -> None:
         assert ("no line rate; hosts file: speed=400G" in summary) == is_explained
 
 
+def test_what_one_sample_shows_has_no_length_in_list_and_pages() -> None:
+    """Not 0 s: it may have lasted two intervals, or begun long before the first sample."""
+    scene = COLLISION.scene(70)
+    time_ns = scene.snapshot.time_ns
+    opened = msgspec.structs.replace(scene.findings[0], since_ns=time_ns, seen_ns=time_ns)
+    closed = msgspec.structs.replace(opened, until_ns=time_ns)
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
+    ended = replace(scene, findings=(), changes=((Change.CLOSE, closed),))
+    screen_state.take(ended)
+    ctx = screen_state.draw_context(ended, 120, 60)
+    bins = Bins(time_ns, time_ns, 1.0)
+    for is_open, found in ((True, opened), (False, closed)):
+        lines = finding.page(ctx, found, open_now=is_open)
+        assert " (one sample)" in " ".join(line.text for line in lines)
+        change = Change.OPEN if is_open else Change.CLOSE
+        changed = replace(scene, findings=(opened,) * is_open, changes=((change, found),))
+        html = str(report_findings(digest([changed], bins)))
+        assert "(one sample)" in html
+    (listed,) = (each.text for each in findings.page(ctx) if each.text.startswith(" △ "))
+    assert listed.endswith("Z, one sample")
+
+
 def test_the_page_of_a_finding_that_faded_has_the_evidence_of_its_worst_moment() -> None:
     scene = COLLISION.scene(70)
     known, time_ns = scene.findings[0], scene.snapshot.time_ns

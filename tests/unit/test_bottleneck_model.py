@@ -132,7 +132,7 @@ def test_it_has_numbers_after_the_clock_was_set_back() -> None:
     numbers = {each.name: each.value for each in finding.evidence}
     assert numbers["link util"] == pytest.approx(100, abs=1)
     assert 0 < finding.lost < 1
-    assert SECONDS < float(numbers["seen for"]) < 2 * SECONDS
+    assert numbers["mean of"] == 5
     assert "·" not in finding.text
 
 
@@ -306,7 +306,7 @@ def test_the_sums_of_a_group() -> None:
         named=link.sharers,
         flows=5,
         slowed_by="",
-        lasted_s=9,
+        lasted_ticks=9,
         peak_util=1,
         confidence=0.9,
         ticks=5,

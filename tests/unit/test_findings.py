@@ -169,8 +169,9 @@ def leaf_of(
 def test_a_link_of_two_groups_is_one_finding_about_the_one_that_loses_most() -> None:
     smaller = Object("ecmp/2", "ecmp", None, {"members": [{"dev": "up0"}, {"dev": "up1"}]}, ())
     texts = leaf_of(ecmp("up0", "up1", "up2"), smaller, seconds=40)
-    assert len(texts) == 1
-    assert "while the 3 links of its group average 34 %" in texts[0]
+    assert [each.partition(" ")[0] for each in texts] == ["open", "update"]
+    assert all("while the 3 links of its group average 34 %" in each for each in texts)
+    assert ["over 4 s" in texts[0], "over 5 s" in texts[1]] == [True, True], "as far as it is full"
 
 
 def test_a_link_that_cannot_be_read_is_not_an_idle_one() -> None:
@@ -444,6 +445,7 @@ def test_a_fact_has_its_newest_text_until_its_end() -> None:
         "3 errors",
         "11-21 04:40:00Z to 04:40:01Z: 3 errors",
     ]
+    assert sentence(life_of(facts[0])[-1][1]) == "11-21 04:40:00Z, one sample: 9 errors"
 
 
 def test_a_recorded_worst_moment_is_kept_where_only_the_minutes_after_it_are_analysed() -> None:
@@ -457,7 +459,7 @@ def test_a_recorded_worst_moment_is_kept_where_only_the_minutes_after_it_are_ana
 
 def test_a_number_that_is_none_is_no_evidence_and_loses_no_finding() -> None:
     nan = float("nan")
-    evidence = (Evidence("seen for", nan, "s"), Evidence("ratio", -float("inf")))
+    evidence = (Evidence("mean of", nan, "s"), Evidence("ratio", -float("inf")))
     known = (Evidence("before", 1.0, "bps"), Evidence("state", "down"))
     found = msgspec.structs.replace(
         condition(nan, "up1"), evidence=(*evidence, *known), confidence=nan

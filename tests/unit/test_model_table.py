@@ -101,7 +101,7 @@ def bottleneck(of: Candidate, place: Place = Place.LINK, named: Sequence[str] = 
         named=nics(*named),
         flows=2,
         slowed_by=OWN_QUEUE,
-        lasted_s=6.0,
+        lasted_ticks=6,
         peak_util=1.0,
         confidence=0.9,
         ticks=5,
@@ -145,7 +145,7 @@ def test_a_link_is_described_with_its_evidence() -> None:
     assert "leaf1 up1 (leaf1/up1)" not in text  # One name is enough where both are the same.
     for part in (
         "leaf1 up1 to spine1",
-        f"evidence 7.9 (flags at {t.flags:.1f}): bottleneck for 6 s, its flows lose 48 %",
+        f"evidence 7.9 (flags at {t.flags:.1f}): bottleneck for 6 ticks, its flows lose 48 %",
         f"; seen by {OWN_QUEUE}",
         "busy 96 % on average of 5 ticks, 100 % at most, 100 % now; the 3 other links",
         "of its group 20 %",
@@ -215,7 +215,7 @@ def test_why_a_link_with_enough_evidence_is_no_bottleneck() -> None:
 def test_bottlenecks_of_groups_and_of_last_hops() -> None:
     one = link()
     text = text_of(tick(one, bottlenecks=[bottleneck(one, Place.GROUP)]))
-    assert "bottleneck of the whole group (4 links) for 6 s" in text
+    assert "bottleneck of the whole group (4 links) for 6 ticks" in text
     assert "2 may share it (gpu001 r0, gpu002 r0); 2 do; 48 % busy" in text
     hop = link("leaf1/down3", group=None, receiver=row("gpu003/eth0"), level=np.empty(0))
     text = text_of(tick(hop))

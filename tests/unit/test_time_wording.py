@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabmon.fabric import time_wording
-from fabmon.fabric.time_wording import MINUS, age, axis_label, duration, interval, lag, measured
+from fabmon.fabric.time_wording import (
+    MINUS,
+    SECOND_NS,
+    age,
+    axis_label,
+    duration,
+    interval,
+    lag,
+    lasted,
+    measured,
+)
 from fabmon.recording.reading.time_parsing import parse_seconds as parsed
 
 AT_NS = 1_763_647_600_000_000_000
@@ -37,6 +47,12 @@ def test_an_axis_label_has_what_its_window_needs() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_what_samples_showed_did_not_last_0_s() -> None:
+    assert lasted(5 * SECOND_NS, 5 * SECOND_NS) == "one sample"
+    assert lasted(5 * SECOND_NS, 5 * SECOND_NS + 100_000_000) == "under 1 s"
+    assert lasted(5 * SECOND_NS, 36 * SECOND_NS) == "31 s"
 
 
 @given(st.integers(min_value=0, max_value=10**8))

@@ -137,7 +137,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
             *([slowed] if is_known else []),
             Evidence("group links", found.links, "links"),
             Evidence("idle links", len(idle), "links"),
-            *causes.time_evidence(found),
+            *causes.time_evidence(found, inputs.snapshot.interval_s),
             *causes.hashing(inputs.snapshot, found),
             causes.queue_evidence(found),
             *([Evidence("pairs on the link", name_list(pairs))] if pairs else []),

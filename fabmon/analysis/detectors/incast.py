@@ -76,7 +76,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
             Evidence("received", round(found.busy * 100, 1), "%"),
             Evidence("slowed senders", causes.sharers(found), "ports"),
             causes.lost_evidence(found),
-            *causes.time_evidence(found),
+            *causes.time_evidence(found, inputs.snapshot.interval_s),
             *_events(inputs, row, edge),
             causes.queue_evidence(found),
             Evidence("ports that wait for it", len(waiting), "ports"),

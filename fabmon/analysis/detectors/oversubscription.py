@@ -49,7 +49,7 @@ def oversubscription(inputs: DetectorInput, model: BottleneckModel) -> Iterator[
 def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
     structure, group = inputs.structure, found.group
     which = f"links into {group.node}" if group.is_inward else f"uplinks of {group.node}"
-    window, in_bursts = causes.window(inputs.snapshot, t), ""
+    window, in_bursts = causes.window(inputs.snapshot, found), ""
     if causes.is_in_bursts(found, t):
         in_bursts = f" in bursts, {rounded_percent(found.busy / found.peak_util)} of {window}"
     return Condition(
@@ -68,7 +68,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
             Evidence("capacity below to above", number(_below_to_above(inputs, found), 2)),
             causes.lost_evidence(found),
             Evidence("slowed ports", len(found.link.sharers), "ports"),
-            *causes.time_evidence(found),
+            *causes.time_evidence(found, inputs.snapshot.interval_s),
             causes.queue_evidence(found),
             causes.routing_evidence(group.routing),
         ),

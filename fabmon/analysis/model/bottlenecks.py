@@ -49,8 +49,8 @@ class Bottleneck:
     to 1: what they could have is limited by their NICs, and by an even share of the group. It is
     at most so much where it `is_upper_bound`: nothing shows that the flows want more. `named`
     [NICs] are known to share it; else at least `flows` of `link.sharers` do. `slowed_by` says how
-    a queue was seen, empty where it was not. `lasted_s` is the time since its evidence began,
-    `peak_util` its highest utilisation since then.
+    a queue was seen, empty where it was not. `lasted_ticks` are those since its evidence began,
+    `peak_util` its highest utilisation since then, `ticks` those of which its loads are means.
     """
 
     place: Place
@@ -60,7 +60,7 @@ class Bottleneck:
     named: Rows
     flows: int
     slowed_by: str
-    lasted_s: float
+    lasted_ticks: int
     peak_util: float
     confidence: float
     ticks: int
@@ -277,7 +277,7 @@ def _bottleneck(
         named=named,
         flows=max(2, min(flows, len(each.rates))),
         slowed_by=slowed_by,
-        lasted_s=ticks * inputs.snapshot.interval_s,
+        lasted_ticks=ticks + 1,
         peak_util=own.peak_util,
         confidence=_SEEN if slowed_by else BY_LOAD,
         ticks=min(ticks + 1, len(each.util)),

@@ -20,8 +20,8 @@ LINK_UTIL = "link util"
 
 ROUTING = "routing"
 """Name of the evidence that has the routing mode of a finding's group."""
-SEEN_FOR = "seen for"
-"""Name of the evidence that has the time since the evidence of a full link began, in s."""
+MEAN_OF = "mean of"
+"""Name of the evidence that has the time of which the numbers of a finding are means, in s."""
 
 
 def is_in_bursts(found: Bottleneck, t: ModelThresholds) -> bool:
@@ -29,20 +29,20 @@ def is_in_bursts(found: Bottleneck, t: ModelThresholds) -> bool:
     return found.busy < t.accounts * found.peak_util
 
 
-def window(snapshot: Snapshot, t: ModelThresholds) -> str:
-    """`5 s`: the time of which the loads in the sentences are means."""
-    return duration(t.window * snapshot.interval_s)
+def window(snapshot: Snapshot, found: Bottleneck) -> str:
+    """`5 s`: the time of which the loads in the sentence and the evidence are means."""
+    return duration(found.ticks * snapshot.interval_s)
 
 
 def utilisation(snapshot: Snapshot, found: Bottleneck, t: ModelThresholds) -> str:
     """`97 % of line rate over 5 s`; `97 % of line rate in bursts, 64 % of 5 s,`; of a link that no
     tick shows as full `50 % of line rate over 5 s, in bursts within each second,`."""
-    busy = f"{rounded_percent(found.busy)} of line rate over {window(snapshot, t)}"
+    busy = f"{rounded_percent(found.busy)} of line rate over {window(snapshot, found)}"
     if found.peak_util < t.full_util:
         return f"{busy}, in bursts within each second,"
     if not is_in_bursts(found, t):
         return busy
-    share = f"{rounded_percent(found.busy / found.peak_util)} of {window(snapshot, t)}"
+    share = f"{rounded_percent(found.busy / found.peak_util)} of {window(snapshot, found)}"
     return f"{rounded_percent(found.peak_util)} of line rate in bursts, {share},"
 
 
@@ -103,11 +103,11 @@ def lost_evidence(found: Bottleneck) -> Evidence:
     return Evidence("lost bandwidth", round(found.lost * 100, 1), "%")
 
 
-def time_evidence(found: Bottleneck) -> tuple[Evidence, ...]:
-    """Evidence: the highest utilisation of a link, and for how long it shows."""
+def time_evidence(found: Bottleneck, interval_s: float) -> tuple[Evidence, ...]:
+    """Evidence: the highest utilisation of a link, and the time of which the others are means."""
     return (
         Evidence("highest util", round(found.peak_util * 100, 1), "%"),
-        Evidence(SEEN_FOR, round(found.lasted_s, 1), "s"),
+        Evidence(MEAN_OF, round(found.ticks * interval_s, 1), "s"),
     )
 
 

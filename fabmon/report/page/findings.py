@@ -8,7 +8,7 @@ from fabmon.analysis import causes
 from fabmon.analysis.finding import shown_moment
 from fabmon.analysis.recent_load import RECENT_S
 from fabmon.fabric.hosts.nodesets import fold
-from fabmon.fabric.time_wording import duration, event_time
+from fabmon.fabric.time_wording import event_time, lasted
 from fabmon.fabric.wording import bit_rate, evidence_value, name_list, percent, plural
 from fabmon.report.page.digest import Bar, Digest, ReportedFinding
 from fabmon.report.page.markup import Markup, joined, table, tag
@@ -55,11 +55,11 @@ def _finding(number: int, reported: ReportedFinding, digest: Digest) -> Markup:
     finding, dated = reported.finding, digest.bins.is_dated
     shown, is_open = shown_moment(finding), finding.until_ns is None
     end_ns = finding.until_ns or digest.bins.until_ns
-    lasted = duration((end_ns - finding.since_ns) / 1e9)
+    length = lasted(finding.since_ns, end_ns)
     end = "the end" if is_open else event_time(end_ns, dated)
     began = event_time(finding.since_ns, dated)
     facts = [
-        f"{began} to {end} ({lasted}){'' if is_open else ', closed'}",
+        f"{began} to {end} ({length}){'' if is_open else ', closed'}",
         causes.loss_and_confidence(finding),
         shown.severity,
     ]

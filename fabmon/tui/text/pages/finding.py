@@ -11,7 +11,7 @@ from fabmon.analysis.affected_ports import AffectedPort, affected_ports
 from fabmon.analysis.causes import CAUSES, loss_and_confidence, sentence
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
 from fabmon.analysis.finding import Finding, shown_moment
-from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
+from fabmon.fabric.time_wording import lasted, time_of_day
 from fabmon.fabric.wording import evidence_value
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text import flows, labels
@@ -105,14 +105,14 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     palette, snapshot = ctx.palette, ctx.snapshot
     began = time_of_day(finding.since_ns)
     until_ns = finding.until_ns or snapshot.time_ns
-    lasted = duration((until_ns - finding.since_ns) / SECOND_NS)
+    length = lasted(finding.since_ns, until_ns)
     if open_now:
         mark, accent = labels.finding_sign(finding, snapshot, palette)
-        when = f"since {began} ({lasted})"
+        when = f"since {began} ({length})"
     else:
         mark, accent, when = "△", palette.dim, f"closed; open since {began}"
         if finding.until_ns is not None:
-            when = f"{began} to {time_of_day(until_ns)} ({lasted}), closed"
+            when = f"{began} to {time_of_day(until_ns)} ({length}), closed"
     subject = labels.subject_name(finding, ctx.fabric)
     return [
         line((f" {mark} {labels.cause_title(finding)}  ", accent), (subject, palette.strong)),

@@ -14,7 +14,7 @@ from fabmon.analysis.finding import Finding, shown_moment, unseen_s
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
 from fabmon.fabric.snapshot import has_line_rates, unknown_ports
-from fabmon.fabric.time_wording import SECOND_NS, age, duration, time_of_day
+from fabmon.fabric.time_wording import SECOND_NS, age, duration, lasted, time_of_day
 from fabmon.fabric.wording import (
     name_list,
     plural,
@@ -358,8 +358,8 @@ def _closed(ctx: DrawContext) -> list[Line]:
     lines = [line(("", palette.text)), head]
     for finding in closed[:MOST_CLOSED]:
         until_ns = finding.until_ns or ctx.snapshot.time_ns
-        lasted = duration((until_ns - finding.since_ns) / SECOND_NS)
-        when = f" {time_of_day(finding.since_ns)} to {time_of_day(until_ns)}, {lasted}"
+        length = lasted(finding.since_ns, until_ns)
+        when = f" {time_of_day(finding.since_ns)} to {time_of_day(until_ns)}, {length}"
         text = f"{labels.cause_title(finding)}  {labels.subject_name(finding, ctx.fabric)}"
         lines.append(
             line(

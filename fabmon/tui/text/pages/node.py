@@ -13,7 +13,7 @@ from collectors.catalog.kernel_log import FATAL
 from fabmon.fabric.kernel_log import message_text, pattern_of
 from fabmon.fabric.model import NVLINK, ROLE_ORDER, Node, Port
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
+from fabmon.fabric.time_wording import SECOND_NS, at_least_a_second, time_of_day
 from fabmon.fabric.wording import NO_BREAK_SPACE, RATE, Unit, compact, percent, plural
 from fabmon.tui.line import (
     Hit,
@@ -339,8 +339,8 @@ def _about(ctx: DrawContext, node: Node) -> list[Line]:
         facts.append(fact("probe", f"{percent(snapshot.probe_cpu[node.name])} of a core"))
     lines = []
     if status is not None:
-        lasted = duration((snapshot.time_ns - status.since_ns) / SECOND_NS)
-        state = f" {status.state}" + (f" for {lasted}" if status.since_ns else "")
+        length = at_least_a_second((snapshot.time_ns - status.since_ns) / SECOND_NS)
+        state = f" {status.state}" + (f" for {length}" if status.since_ns else "")
         # Whole, with the command that it may have: nothing else on the screen has room for it.
         first, *more = wrap(f"{state.strip()}  {status.reason}", ctx.width - 2)
         shown = len(state) - 1

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from fabmon.fabric.node_failures import common_reason
 from fabmon.fabric.tick import NodeState, NodeStatus
-from fabmon.fabric.time_wording import SECOND_NS, duration
+from fabmon.fabric.time_wording import SECOND_NS, at_least_a_second
 from fabmon.fabric.wording import (
     name_list,
     percent,
@@ -186,7 +186,7 @@ def _node(ctx: DrawContext, status: NodeStatus, name: int) -> Line:
     """One node in a line; `name` is the width of its name."""
     palette, selection = ctx.palette, ctx.selection
     is_marked = selection is not None and status.node in selection.nodes
-    lasted = duration((ctx.snapshot.time_ns - status.since_ns) / SECOND_NS)
+    length = at_least_a_second((ctx.snapshot.time_ns - status.since_ns) / SECOND_NS)
     cpu = percent(ctx.snapshot.probe_cpu.get(status.node))
     notices = ctx.snapshot.notices.get(status.node, ())
     shown = f"{plural(len(notices), 'notice')}: enter shows {'it' if len(notices) == 1 else 'them'}"
@@ -196,7 +196,7 @@ def _node(ctx: DrawContext, status: NodeStatus, name: int) -> Line:
         (f" {palette.selection_mark if is_marked else ' '} ", palette.strong),
         (f"{fit(status.node, name)}  ", palette.text),
         (f"{state:<12}", _style(status.state, palette)),
-        (f"{right(lasted, _FOR)}  {right(cpu, 9)}  ", palette.dim),
+        (f"{right(length, _FOR)}  {right(cpu, 9)}  ", palette.dim),
         (fit(reason, max(0, ctx.width - _used(name))), palette.text),
         target=NodeTarget(status.node),
     )

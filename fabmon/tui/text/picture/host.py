@@ -12,7 +12,7 @@ from fabmon.fabric.kernel_log import message_text, pattern_of
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import GPU, HOST, RAIL, Node, Port
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
+from fabmon.fabric.time_wording import SECOND_NS, at_least_a_second, time_of_day
 from fabmon.fabric.wording import ABSENT, RATE, name_list, plural, rate
 from fabmon.tui.heatmap_units import ports_of_role
 from fabmon.tui.line import Line, NodeTarget, PortTarget, fit, line, right
@@ -165,10 +165,10 @@ def last_traffic(canvas: Canvas) -> list[Line]:
         drawn = chart.spark(total, columns, float(np.nanmax(total, initial=1)))
         lines.append(line((f"   {drawn}", canvas.palette.tx), target=NodeTarget(node.name)))
     if status is not None:
-        lasted = duration((canvas.snapshot.time_ns - status.since_ns) / SECOND_NS)
+        length = at_least_a_second((canvas.snapshot.time_ns - status.since_ns) / SECOND_NS)
         is_up = status.state is NodeState.UP
         reason = status.reason or ("" if is_up else "unknown reason")
-        lines += canvas.remark(f"{status.state} for {lasted}" + (f": {reason}" if reason else ""))
+        lines += canvas.remark(f"{status.state} for {length}" + (f": {reason}" if reason else ""))
     return lines
 
 
