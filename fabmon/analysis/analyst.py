@@ -264,10 +264,14 @@ def _node_of(condition: Condition, fabric: Fabric) -> str:
 
 
 def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:
-    """Findings that opened or closed, as `open ecmp_collision leaf1/up3`."""
+    """Findings that opened or ended, as `open ecmp_collision leaf1/up3`. That one has ended is
+    known some seconds later."""
     return [
         Event(
-            snapshot.time_ns, snapshot.seq, "finding", f"{change} {finding.cause} {finding.subject}"
+            finding.until_ns or snapshot.time_ns,
+            snapshot.seq,
+            "finding",
+            f"{change} {finding.cause} {finding.subject}",
         )
         for change, finding in changes
         if change is not Change.UPDATE

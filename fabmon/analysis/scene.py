@@ -13,7 +13,7 @@ from fabmon.fabric.time_window import Span, TimeWindow, over, span
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something with a time on the timeline.
+    """Something with a time on the timeline; `seq` is that of the tick at which it was known.
 
     `kind` is `finding`, `node`, `link`, `log` (a message of a node's kernel) or `iteration` (of a
     job).
@@ -30,7 +30,8 @@ class Scene:
     """What there is to show at one tick.
 
     `findings` are those open now, most severe first; `changes` those that opened, changed
-    or closed at this tick; `events` the last ones on the timeline, oldest first.
+    or closed at this tick; `events` the last ones on the timeline, in the order in
+    which they were known.
     `iteration_report` has the iterations of jobs, as far as they are observable. `doubtful` are
     the rates that cannot be. `failed_detectors` are the names of those that failed at this tick or
     an earlier one: findings may be missing.

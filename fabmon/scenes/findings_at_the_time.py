@@ -45,8 +45,8 @@ def _ends_noted_later(recorded: RecordedFindings, at_ns: int) -> dict[str, int]:
     for note in islice(recorded.notes, recorded.count_until(at_ns), None):
         if note.time_ns > at_ns + _LATEST_END_NS:
             break
-        until_ns = note.finding.get("until_ns")
-        if note.change == "close" and isinstance(until_ns, int) and until_ns <= at_ns:
+        until_ns = _ended_ns(note)
+        if until_ns is not None and until_ns <= at_ns:
             ends.setdefault(finding_key(note), until_ns)
     return ends
 
@@ -93,12 +93,19 @@ def _with_worst(finding: Finding, recorded: Finding | None) -> Finding:
 
 
 def note_events(notes: Iterable[Note]) -> tuple[Event, ...]:
-    """Notes of a recording as events of the timeline."""
+    """Notes of a recording as events of the timeline, in their order. One that a finding closed has
+    the time at which it ended, which was known some seconds later."""
     return tuple(
-        Event(note.time_ns, note.seq, note.kind, _event_text(note))
+        Event(_ended_ns(note) or note.time_ns, note.seq, note.kind, _event_text(note))
         for note in notes
         if note.change != "update"
     )
+
+
+def _ended_ns(note: Note) -> int | None:
+    """The end of the finding of a note that it closed; None of others, and where it has none."""
+    until_ns = note.finding.get("until_ns")
+    return until_ns if note.change == "close" and isinstance(until_ns, int) else None
 
 
 def _event_text(note: Note) -> str:

@@ -77,7 +77,8 @@ class RecordedPast:
         self._requests = 0
         self._read_to = -1
         self._findings = RecordedFindings()
-        self._events: list[Event] = []
+        self._events: list[tuple[int, Event]] = []
+        """The time of a note, and its event."""
 
     async def look(self) -> RecordingContents:
         """The time range, notes and runs that are recorded so far."""
@@ -217,7 +218,8 @@ class RecordedPast:
             notes = redacted_notes(timeline, notes, self._redactor)
             for note in notes:
                 self._findings.add(note)
-            self._events += note_events(notes)
+            noted_ns = (note.time_ns for note in notes if note.change != "update")
+            self._events += zip(noted_ns, note_events(notes), strict=True)
             self._read_to = timeline.size
         return self._findings
 
@@ -344,8 +346,9 @@ class RecordedPast:
         open_then = findings_open_at(self._all_findings(timeline), timeline.run_starts_ns, snapshot)
         if snapshot.time_ns <= self._begun_ns:
             scene = replace(scene, findings=open_then)
-        count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each.time_ns)
-        return with_recorded_worst(scene, open_then, tuple(self._events[:count]))
+        count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each[0])
+        earlier = tuple(event for _, event in self._events[:count])
+        return with_recorded_worst(scene, open_then, earlier)
 
     def _tick(self, ticks: PlayedTicks) -> Tick | None:
         """The next tick, redacted if names are hidden; None at the end."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wording import ABSENT, byte_count
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
@@ -74,6 +75,21 @@ async def test_what_a_filter_hides_of_closed_findings_and_events_is_counted(
         assert "do not match" not in run.text
         assert "does not match" not in run.text
         assert "ECMP collision" in run.text
+
+
+async def test_a_finding_ended_at_one_time_in_lists_events_and_analysis(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    """That it had ended is known 15 s later; that is no second end."""
+    path, scenes = recording
+    async with replaying(path, size=(120, 40)) as run:
+        await at_end(run)
+        await run.press("4")
+        (closed,) = (each for each in run.lines if each.startswith(" △ ECMP collision"))
+        (event,) = (each for each in run.lines if "Ended: ECMP collision" in each)
+        assert event.split()[0] == closed.split(" to ")[1].partition(",")[0]
+    (ended,) = {each for scene in scenes for each in scene.events if each.text.startswith("close")}
+    assert time_of_day(ended.time_ns) == event.split()[0]
 
 
 @pytest.mark.parametrize("size", SIZES)

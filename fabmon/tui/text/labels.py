@@ -25,7 +25,7 @@ from fabmon.tui.palette import Palette
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.finding_groups import FindingGroup, port_of
 
-_CHANGES = {"open": "Opened", "close": "Closed"}
+_CHANGES = {"open": "Opened", "close": "Ended"}
 _GONE_CAUSES = causes.causes_with(Trait.GONE)
 
 
