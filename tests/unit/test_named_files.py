@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fabmon.alerts.errors import SettingError
-from fabmon.alerts.template import load_template
 
+from fabmon.alerts.notifier import load_template
+from fabmon.alerts.settings import SettingError
 from fabmon.cli.main import main
 from fabmon.fabric.hosts.host_line import Bad, Word
 from fabmon.fabric.hosts.nodesets import expand
