@@ -101,6 +101,12 @@ class Candidate:
         """Whether the other links of its group are as busy."""
         return self.group is not None and self.others_busy >= t.nearly * self.busy
 
+    def shared_bps(self, t: ModelThresholds) -> float:
+        """What the NICs that share it bring, bits/s: its load, or that of its group if this is as
+        busy."""
+        links = int(np.isfinite(self.level).sum()) if self.is_of_whole_group(t) else 1
+        return links * self.load_bps
+
     @property
     def ratio(self) -> float:
         """How many times as busy as the NICs that share it; 0 where these are not known."""

@@ -122,7 +122,7 @@ def _limits(
         yield "it is not what they wait for", -t.veto
     if not is_full and own <= 0 and behind <= 0:
         yield "carries what it is given", -t.veto
-    if float(each.rates.sum()) < t.accounts * each.load_bps or not each.is_known:
+    if float(each.rates.sum()) < t.accounts * each.shared_bps(t) or not each.is_known:
         yield "its senders are not known", 0.0
 
 
@@ -147,11 +147,10 @@ def _of_ends(sign: Floats, each: Candidate, t: ModelThresholds) -> float:
     stuck at its most, may be slowed: 0."""
     if not len(sign):
         return 0.0
-    links = np.isfinite(each.level).sum() if each.is_of_whole_group(t) else 1
     sign = np.nan_to_num(sign)
     order = np.argsort(-sign, kind="stable")
     brought = np.cumsum(each.rates[order])
-    count = max(2, int(np.searchsorted(brought, t.accounts * links * each.load_bps)) + 1)
+    count = max(2, int(np.searchsorted(brought, t.accounts * each.shared_bps(t))) + 1)
     return float(sign[order[:count]].mean())
 
 
