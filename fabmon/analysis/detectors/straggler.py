@@ -195,7 +195,8 @@ def _late_exchanges(job: _Job, place: int, t: StragglerThresholds) -> Iterator[_
         behind = float(usual[late - 1] - moved[late - 1])
         late_ticks = late * behind / float(usual[late - 1])
         at_least = behind / float(job.usual.max())
-        begun = job.before[:, after] - job.before[:, first] >= t.quiet * usual[late - 1]
+        before = max(after - 1, first + 1)  # The last tick in which it was late.
+        begun = job.before[:, before] - job.before[:, first] >= t.quiet * usual[before - first - 1]
         are_others = begun.sum() >= t.peers * (~begun).sum()
         # One tick, and a small part of one, are what samples at other instants make.
         if are_others and late_ticks >= 1 and (late > 1 or at_least >= t.quiet):
