@@ -25,8 +25,8 @@ from fabmon.fabric.openmetrics import (
     PROMETHEUS,
     SamplePosition,
     choose_content_type,
+    family_lines,
     head,
-    labels,
     maximum,
     sample_positions,
 )
@@ -115,25 +115,23 @@ class Exposition:
 
     def _state(
         self, state: ProbeState, content_type: str, now_ns: int, *, is_fresh: bool
-    ) -> Iterator[str]:
-        help_ = "1 when the source is read; 0 with the reason when not"
-        yield head(f"{PREFIX}source_up", "gauge", "", help_, content_type)
+    ) -> list[str]:
+        is_up = []
         for source in sorted({*self._sources, *state.lost}):
             notice = state.lost.get(source)
             reason = notice.reason if notice is not None else "" if is_fresh else "late"
-            named = labels({"source": source, "reason": reason})
-            yield f"{PREFIX}source_up{named} {0 if reason else 1}\n"
-        ages = {
-            source: (now_ns - at) / 1e9
+            is_up.append(({"source": source, "reason": reason}, 0 if reason else 1))
+        help_ = "1 when the source is read; 0 with the reason when not"
+        lines = family_lines("source_up", "gauge", "", help_, is_up, content_type)
+        ages = (
+            ({"source": source}, f"{max(0, now_ns - at) / 1e9:.3f}")
             for source, at in sorted(state.read_at_ns.items())
             if source in self._sources
-        }
-        if ages:
-            help_ = "time since the source was read"
-            yield head(f"{PREFIX}source_age_seconds", "gauge", "seconds", help_, content_type)
-        for source, age_s in ages.items():
-            named = labels({"source": source})
-            yield f"{PREFIX}source_age_seconds{named} {max(0.0, age_s):.3f}\n"
+        )
+        help_ = "time since the source was read"
+        return lines + family_lines(
+            "source_age_seconds", "gauge", "seconds", help_, ages, content_type
+        )
 
 
 def _families(hello: Hello) -> Iterator[_Family]:
@@ -159,15 +157,13 @@ def _infos(hello: Hello, style: str) -> str:
                 facts = ports.setdefault((item.node, item.port), {"kind": item.kind})
                 facts.update({key: item.info[key] for key in _FACTS if key in item.info})
     help_ = "the node, and the probe that reads it"
-    lines = [head(f"{PREFIX}node", "info", "", help_, style)]
-    lines.append(f"{PREFIX}node_info{labels(node)} 1\n")
-    if ports:
-        help_ = "a port, and the known facts about it"
-        lines.append(head(f"{PREFIX}port", "info", "", help_, style))
-    for (other, port), facts in ports.items():
-        names = {"port": port} if other is None else {"node": other, "port": port}
-        lines.append(f"{PREFIX}port_info{labels({**names, **facts})} 1\n")
-    return "".join(lines)
+    lines = family_lines("node", "info", "", help_, [(node, 1)], style)
+    named = (
+        ({**({} if other is None else {"node": other}), "port": port, **facts}, 1)
+        for (other, port), facts in ports.items()
+    )
+    help_ = "a port, and the known facts about it"
+    return "".join(lines + family_lines("port", "info", "", help_, named, style))
 
 
 _FRESH_INTERVALS = 3

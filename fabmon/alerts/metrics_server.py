@@ -15,8 +15,7 @@ from fabmon import __version__
 from fabmon.analysis.causes import CAUSES, lost_bandwidth
 from fabmon.analysis.finding import shown_moment
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.openmetrics import OPENMETRICS, PREFIX, choose_content_type, head, labels
-from fabmon.fabric.snapshot import Snapshot
+from fabmon.fabric.openmetrics import OPENMETRICS, Samples, choose_content_type, family_lines
 from fabmon.fabric.tick import NodeState
 from fabmon.http_server import http_server
 
@@ -56,78 +55,50 @@ def watch_metrics(scene: Scene | None, cpu_s: float, style: str) -> str:
 
     `cpu_s` is the CPU time of this process; `style` is OPENMETRICS or PROMETHEUS.
     """
-    parts = [*_own(cpu_s, style), *(_fabric(scene) if scene is not None else ())]
+    version: Samples = [({"version": __version__}, 1)]
+    used: Samples = [({}, f"{cpu_s:.3f}")]
+    parts = family_lines("watch", "info", "", "the fabmon that watches", version, style)
+    parts += family_lines(
+        "watch_cpu_seconds", "counter", "seconds", "CPU time of fabmon itself", used, style
+    )
+    for name, unit, help_, samples in () if scene is None else _gauges(scene):
+        parts += family_lines(f"watch_{name}", "gauge", unit, help_, samples)
     return "".join([*parts, "# EOF\n"] if style == OPENMETRICS else parts)
 
 
-def _own(cpu_s: float, style: str) -> Iterator[str]:
-    name = f"{PREFIX}watch"
-    yield head(name, "info", "", "the fabmon that watches", style)
-    yield f"{name}_info{labels({'version': __version__})} 1\n"
-    name = f"{PREFIX}watch_cpu_seconds"
-    yield head(name, "counter", "seconds", "CPU time of fabmon itself", style)
-    yield f"{name}_total {cpu_s:.3f}\n"
-
-
-def _fabric(scene: Scene) -> Iterator[str]:
-    """Gauges: older readers take the UNIT lines of them as comments."""
-    snapshot = scene.snapshot
-    name = f"{PREFIX}watch_tick_timestamp_seconds"
-    yield head(name, "gauge", "seconds", "wall clock of the last tick")
-    yield f"{name} {snapshot.time_ns / 1e9:.3f}\n"
-    name = f"{PREFIX}watch_interval_seconds"
-    yield head(name, "gauge", "seconds", "time between two ticks")
-    yield f"{name} {snapshot.interval_s}\n"
+def _gauges(
+    scene: Scene,
+) -> Iterator[tuple[str, str, str, Samples]]:
+    """(name, unit, help, samples) of each gauge."""
+    snapshot, jobs = scene.snapshot, scene.iteration_report.jobs
+    at = f"{snapshot.time_ns / 1e9:.3f}"
+    yield "tick_timestamp_seconds", "seconds", "wall clock of the last tick", [({}, at)]
+    yield "interval_seconds", "seconds", "time between two ticks", [({}, snapshot.interval_s)]
 
     # Every cause has a series: a rule sees 0 where a finding closes.
     counts = Counter({(each.name, each.severity): 0 for each in CAUSES.values()})
     counts.update((each.cause, shown_moment(each).severity) for each in scene.findings)
+    found = (({"cause": name, "severity": level}, n) for (name, level), n in counts.items())
+    yield "findings", "", "open findings", found
     lost = dict.fromkeys(CAUSES, 0.0)
     for finding in scene.findings:
         lost[finding.cause] = max(lost.get(finding.cause, 0.0), lost_bandwidth(finding))
-    name = f"{PREFIX}watch_findings"
-    yield head(name, "gauge", "", "open findings")
-    for (cause, severity), count in counts.items():
-        yield f"{name}{labels({'cause': cause, 'severity': severity})} {count}\n"
-    name = f"{PREFIX}watch_lost_bandwidth_ratio"
-    yield head(name, "gauge", "ratio", "highest share of bandwidth lost now by an open finding")
-    for cause, share in lost.items():
-        yield f"{name}{labels({'cause': cause})} {share:.4f}\n"
+    help_ = "highest share of bandwidth lost now by an open finding"
+    shares = (({"cause": cause}, f"{share:.4f}") for cause, share in lost.items())
+    yield "lost_bandwidth_ratio", "ratio", help_, shares
 
-    yield from _states("nodes", "watched nodes", _nodes(snapshot))
-    yield from _states("links", "ports of watched nodes", _links(snapshot))
+    states = Counter(status.state for status in snapshot.statuses.values())
+    nodes = (({"state": state.value}, states[state]) for state in NodeState)
+    yield "nodes", "", "watched nodes, by state", nodes
+    ports = (port for node in snapshot.fabric.nodes for port in node.ports)
+    of_ports = Counter(snapshot.state(port.row) for port in ports)
+    links = (({"state": each}, of_ports[each]) for each in ("up", "down", "stale", "unknown"))
+    yield "links", "", "ports of watched nodes, by state", links
+    help_ = "ports that count a traffic which cannot be, or another unit"
+    yield "doubtful_ports", "", help_, [({}, len(scene.doubtful_rows))]
 
-    name = f"{PREFIX}watch_doubtful_ports"
-    yield head(name, "gauge", "", "ports that count a traffic which cannot be, or another unit")
-    yield f"{name} {len(scene.doubtful_rows)}\n"
-
-    jobs = scene.iteration_report.jobs
-    if jobs:
-        name = f"{PREFIX}watch_job_step_seconds"
-        yield head(name, "gauge", "seconds", "step time of a job, named by its first host")
-        for job in jobs:
-            yield f"{name}{labels({'job_host': job.hosts[0]})} {job.step_s:.3f}\n"
-        name = f"{PREFIX}watch_job_hosts"
-        yield head(name, "gauge", "", "hosts whose traffic has the iterations of the job")
-        for job in jobs:
-            yield f"{name}{labels({'job_host': job.hosts[0]})} {len(job.hosts)}\n"
-
-
-def _states(what: str, help_: str, counts: dict[str, int]) -> Iterator[str]:
-    name = f"{PREFIX}watch_{what}"
-    yield head(name, "gauge", "", f"{help_}, by state")
-    for state, count in counts.items():
-        yield f"{name}{labels({'state': state})} {count}\n"
-
-
-def _nodes(snapshot: Snapshot) -> dict[str, int]:
-    counts = Counter(status.state.value for status in snapshot.statuses.values())
-    return {state.value: counts[state.value] for state in NodeState}
-
-
-def _links(snapshot: Snapshot) -> dict[str, int]:
-    """Ports by state, as `Snapshot.state` has them."""
-    counts = Counter(
-        snapshot.state(port.row) for node in snapshot.fabric.nodes for port in node.ports
-    )
-    return {state: counts[state] for state in ("up", "down", "stale", "unknown")}
+    help_ = "step time of a job, named by its first host"
+    steps = (({"job_host": job.hosts[0]}, f"{job.step_s:.3f}") for job in jobs)
+    yield "job_step_seconds", "seconds", help_, steps
+    help_ = "hosts whose traffic has the iterations of the job"
+    yield "job_hosts", "", help_, (({"job_host": job.hosts[0]}, len(job.hosts)) for job in jobs)

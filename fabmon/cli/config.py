@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabmon.cli.options import (
-    color_option,
+    color_options,
     config_option,
     interval_option,
     report_option,
     ssh_config_option,
-    theme_option,
 )
 
 if TYPE_CHECKING:
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 @config_option
 @interval_option
 @ssh_config_option
-@color_option
-@theme_option
+@color_options
 def config(
     is_init: bool,
     style: str,

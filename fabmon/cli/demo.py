@@ -11,7 +11,7 @@ import click
 from fabmon.cli.options import (
     FILE,
     check_style,
-    color_option,
+    color_options,
     config_option,
     duration_option,
     model_option,
@@ -19,7 +19,6 @@ from fabmon.cli.options import (
     picture_option,
     record_option,
     style_option,
-    theme_option,
 )
 from fabmon.session.errors import UsageError
 
@@ -51,8 +50,7 @@ from fabmon.session.errors import UsageError
 @once_option
 @duration_option
 @config_option
-@color_option
-@theme_option
+@color_options
 @picture_option
 @record_option
 @model_option

@@ -10,14 +10,11 @@ import click
 
 from fabmon.cli.options import (
     check_feeds,
-    host_option,
-    hosts_option,
-    match_option,
     node_session,
+    nodes_options,
     patience_option,
-    prometheus_option,
+    prometheus_options,
     report_option,
-    token_option,
 )
 from fabmon.session.errors import Exit
 
@@ -29,11 +26,8 @@ _PATIENCE_S = 15.0
 
 
 @click.command()
-@hosts_option
-@host_option
-@prometheus_option
-@match_option
-@token_option
+@nodes_options
+@prometheus_options
 @report_option
 @patience_option(_PATIENCE_S)
 @node_session

@@ -10,12 +10,11 @@ from typing import IO, TYPE_CHECKING, Protocol
 import click
 
 from fabmon.cli.options import (
-    from_option,
     output_option,
     plain_session,
+    range_options,
     recordings_argument,
     redact_option,
-    to_option,
 )
 from fabmon.session.errors import UsageError
 
@@ -39,8 +38,7 @@ _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
     " including findings; openmetrics: the raw counters.",
 )
 @output_option("The file to create; - is standard output.  [default: -]")
-@from_option
-@to_option
+@range_options
 @click.option(
     "--links",
     "filters",

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
-    host_option,
-    hosts_option,
     node_session,
+    nodes_options,
     patience_option,
     report_option,
     sflow_option,
@@ -25,8 +24,7 @@ _PATIENCE_S = 20.0
 
 
 @click.command()
-@hosts_option
-@host_option
+@nodes_options
 @sflow_option
 @report_option
 @patience_option(_PATIENCE_S)
@@ -47,7 +45,6 @@ def flows(
     With --sflow, or a node with via=sflow, also the largest flows that switches sampled, by port:
     estimates, with their errors and sampling rates. Samples are summed over 10 s.
     """
-    from fabmon.fabric.tick import NodeState
     from fabmon.report.flows import flows_record, flows_table
     from fabmon.session import event_loop
     from fabmon.session.node_queries import collect_queue_pairs, receives_sflow
@@ -59,5 +56,4 @@ def flows(
     snapshot = event_loop.run(collect_queue_pairs(session, watched, duration_s, sflow))
     record = flows_record(snapshot, receives_sflow=receives_sflow(watched, sflow))
     print_report(style, record, flows_table)
-    up = sum(status.state is NodeState.UP for status in snapshot.statuses.values())
-    sys.exit(status_of(up, len(snapshot.statuses)))
+    sys.exit(status_of(snapshot.nodes_up, len(snapshot.statuses)))

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
-    from_option,
     links_option,
     parse_zone,
     plain_session,
+    range_options,
     recordings_argument,
     report_option,
-    to_option,
 )
 from fabmon.session.errors import UsageError
 
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @recordings_argument
-@from_option
-@to_option
+@range_options
 @links_option
 @click.option(
     "--by",

@@ -15,26 +15,22 @@ from fabmon import __version__
 from fabmon.cli.options import (
     check_feeds,
     check_style,
-    color_option,
+    color_options,
     config_option,
     duration_option,
-    host_option,
-    hosts_option,
     inspector_option,
     interval_option,
     job_options,
-    match_option,
     model_option,
+    nodes_options,
     once_option,
     picture_option,
-    prometheus_option,
+    prometheus_options,
     record_option,
     redact_option,
     sflow_option,
     ssh_config_option,
     style_option,
-    theme_option,
-    token_option,
     topology_option,
 )
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
@@ -150,14 +146,11 @@ class Commands(click.Group):
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@hosts_option
-@host_option
+@nodes_options
 @job_options
 @sflow_option
 @inspector_option
-@prometheus_option
-@match_option
-@token_option
+@prometheus_options
 @style_option
 @once_option
 @duration_option
@@ -165,8 +158,7 @@ class Commands(click.Group):
 @topology_option
 @config_option
 @ssh_config_option
-@color_option
-@theme_option
+@color_options
 @picture_option
 @model_option
 @record_option

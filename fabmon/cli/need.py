@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabmon.cli.options import Duration, LineRate, config_option, recording_option, report_option
+from fabmon.cli.options import (
+    Duration,
+    LineRate,
+    config_option,
+    in_order,
+    recording_option,
+    report_option,
+)
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RANKS = click.IntRange(min=1, max=1_000_000)
-_HINT_OPTIONS = (
+_HINT_OPTIONS = in_order(
     click.option(
         "--params",
         metavar="N",
@@ -77,9 +84,7 @@ def hint_options(command: Callable[..., None]) -> Callable[..., None]:
             raise UsageError(str(error)) from None
         command(hints=hints, **arguments)
 
-    for option in reversed(_HINT_OPTIONS):
-        with_hints = option(with_hints)
-    return with_hints
+    return _HINT_OPTIONS(with_hints)
 
 
 _MFU = 0.4

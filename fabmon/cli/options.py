@@ -45,6 +45,17 @@ class _NewFile(click.Path):
 NEW_FILE = _NewFile(or_stdout=False)
 
 
+def in_order(*options: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """Several options as one decorator, in the order of the help."""
+
+    def decorated(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
 def _svg(_: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     if value is not None and value.suffix.lower() not in ("", ".svg"):
         raise click.BadParameter("a picture is SVG: name the file *.svg", param=param)
@@ -97,6 +108,7 @@ host_option = click.option(
     shell_complete=complete_nodes,
     help="Nodes, as in gpu[001-128].",
 )
+nodes_options = in_order(hosts_option, host_option)
 sflow_option = click.option(
     "--sflow",
     metavar="[ADDRESS]:PORT",
@@ -133,8 +145,9 @@ token_option = click.option(
     type=FILE,
     help="With --prometheus: file with the bearer token.",
 )
+prometheus_options = in_order(prometheus_option, match_option, token_option)
 
-_JOB_OPTIONS = (
+_JOB_OPTIONS = in_order(
     click.option(
         "--job",
         metavar="ID|NAME",
@@ -154,9 +167,7 @@ def job_options(command: Callable[..., None]) -> Callable[..., None]:
 
         command(jobs=JobFilter(job or "", user or "", partition or ""), **rest)
 
-    for option in reversed(_JOB_OPTIONS):
-        with_jobs = option(with_jobs)
-    return with_jobs
+    return _JOB_OPTIONS(with_jobs)
 
 
 # How they are read and what is known of them.
@@ -194,10 +205,7 @@ def session_options(*options: Callable[[Any], Any]) -> Callable[[Callable[..., N
 
             command(session=Session.load(config, topologies, ssh_config), **rest)
 
-        made: Any = with_session
-        for option in reversed(options):
-            made = option(made)
-        return made
+        return in_order(*options)(with_session)
 
     return decorated
 
@@ -246,6 +254,7 @@ theme_option = click.option(
     type=click.Choice(["auto", "dark", "light"]),
     help="Colours for a dark or a light background; auto asks the terminal.  [default: auto]",
 )
+color_options = in_order(color_option, theme_option)
 picture_option = click.option(
     "--picture",
     type=NEW_FILE,
@@ -340,6 +349,7 @@ from_option = click.option(
 to_option = click.option(
     "--to", metavar="TIME", help="End here; +10m: after the start of the recording."
 )
+range_options = in_order(from_option, to_option)
 links_option = click.option(
     "--links",
     multiple=True,

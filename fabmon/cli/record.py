@@ -11,12 +11,11 @@ import click
 from fabmon.cli.options import (
     NEW_FILE,
     duration_option,
-    host_option,
-    hosts_option,
     inspector_option,
     interval_option,
     job_options,
     node_session,
+    nodes_options,
     sflow_option,
 )
 from fabmon.session.errors import Exit
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@hosts_option
-@host_option
+@nodes_options
 @job_options
 @sflow_option
 @inspector_option

@@ -10,11 +10,10 @@ import click
 
 from fabmon.cli.options import (
     NEW_FILE,
-    from_option,
     plain_session,
+    range_options,
     recordings_argument,
     redact_option,
-    to_option,
 )
 from fabmon.fabric.time_wording import date_time
 from fabmon.fabric.wording import plural
@@ -77,8 +76,7 @@ def verify(files: tuple[Path, ...]) -> None:
 
 @click.command()
 @recordings_argument
-@from_option
-@to_option
+@range_options
 @redact_option
 @click.option("-o", "--output", type=NEW_FILE, required=True, help="The file to create.")
 @plain_session

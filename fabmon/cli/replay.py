@@ -10,14 +10,12 @@ import click
 
 from fabmon.cli.options import (
     check_style,
-    color_option,
-    from_option,
+    color_options,
     once_option,
     optional_recordings_argument,
+    range_options,
     recording_session,
     redact_option,
-    theme_option,
-    to_option,
 )
 from fabmon.session.errors import UsageError
 
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Begin here, as --from; a table or JSON is of this tick.",
 )
-@from_option
-@to_option
+@range_options
 @click.option(
     "--speed",
     default="1",
@@ -55,8 +52,7 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Print what the bottleneck model believes at this time, and why: links, NICs, evidence.",
 )
-@color_option
-@theme_option
+@color_options
 @redact_option
 @recording_session
 def replay(

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
-    from_option,
     output_option,
+    range_options,
     recording_session,
     recordings_argument,
     redact_option,
-    to_option,
 )
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ _LEAD_S = 120.0
 @click.command()
 @recordings_argument
 @output_option("The page: *.html; - is standard output.", required=True)
-@from_option
-@to_option
+@range_options
 @redact_option
 @recording_session
 def report(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.completion import complete_nodes
-from fabmon.cli.options import host_option, hosts_option, node_session, report_option
+from fabmon.cli.options import node_session, nodes_options, report_option
 from fabmon.session.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("src", metavar="A", shell_complete=complete_nodes)
 @click.argument("dst", metavar="B", shell_complete=complete_nodes)
-@hosts_option
-@host_option
+@nodes_options
 @click.option(
     "--sport",
     "sports",

@@ -13,16 +13,13 @@ from fabmon.cli.options import (
     check_feeds,
     config_option,
     duration_option,
-    host_option,
-    hosts_option,
     interval_option,
     job_options,
-    match_option,
-    prometheus_option,
+    nodes_options,
+    prometheus_options,
     redact_option,
     sflow_option,
     ssh_config_option,
-    token_option,
     topology_option,
 )
 
@@ -43,13 +40,10 @@ class ListenOn(click.ParamType[tuple[str, int]]):
 
 
 @click.command()
-@hosts_option
-@host_option
+@nodes_options
 @job_options
 @sflow_option
-@prometheus_option
-@match_option
-@token_option
+@prometheus_options
 @duration_option
 @interval_option
 @topology_option

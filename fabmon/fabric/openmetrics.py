@@ -48,6 +48,10 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _PRIORITY = re.compile(r"_prio\d$")
 
 
+Samples = Iterable[tuple[Mapping[str, Any], object]]
+"""Labels and value of each sample."""
+
+
 class Exposed(NamedTuple):
     """A metric of the catalog in OpenMetrics form.
 
@@ -110,6 +114,22 @@ def head(family: str, type_: str, unit: str, help_: str, style: str = OPENMETRIC
     if unit:
         said += f"# UNIT {family} {unit}\n"
     return f"{said}# HELP {family} {help_}\n"
+
+
+def family_lines(
+    name: str,
+    type_: str,
+    unit: str,
+    help_: str,
+    samples: Samples,
+    style: str = OPENMETRICS,
+) -> list[str]:
+    """The lines of a family, whose name is without PREFIX: its head, then labels and value of each
+    sample; none without samples. Older readers take the UNIT lines of a gauge as comments."""
+    named = PREFIX + name
+    sample = named + {"counter": "_total", "info": "_info"}.get(type_, "")
+    lines = [f"{sample}{labels(pairs) if pairs else ''} {value}\n" for pairs, value in samples]
+    return [head(named, type_, unit, help_, style), *lines] if lines else []
 
 
 def choose_content_type(accept: str) -> str:

@@ -14,7 +14,7 @@ from fabmon.fabric.flows.sampled import SampledTraffic
 from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job_table import NO_JOBS, JobTable
 from fabmon.fabric.model import Fabric
-from fabmon.fabric.tick import STALE_READS, NodeStatus
+from fabmon.fabric.tick import STALE_READS, NodeState, NodeStatus
 from fabmon.fabric.wire.messages import Notice
 
 WAYS = ("tx", "rx")
@@ -176,6 +176,11 @@ class Snapshot:
     def __post_init__(self) -> None:
         is_late = self.age_s > STALE_READS * self.period_s
         object.__setattr__(self, "stale", is_late & np.isfinite(self.age_s))
+
+    @property
+    def nodes_up(self) -> int:
+        """The number of nodes that send data."""
+        return sum(status.state is NodeState.UP for status in self.statuses.values())
 
     def state(self, row: int) -> str:
         """`up`, `down`, `stale` or `unknown`, of one port."""

@@ -96,7 +96,7 @@ async def _status(source: Source) -> StatusAnswer:
         from_=utc(from_ns),
         to=utc(to_ns),
         interval_s=snapshot.interval_s,
-        nodes_up=sum(each.state is NodeState.UP for each in snapshot.statuses.values()),
+        nodes_up=snapshot.nodes_up,
         nodes_total=len(snapshot.fabric.nodes) or len(snapshot.statuses),
         not_answering=dict(list(silent.items())[:_MOST_REASONS]),
         left_out=max(0, len(silent) - _MOST_REASONS),

@@ -127,7 +127,7 @@ def tick_record(scene: Scene, links: Mask | None = None) -> TickRecord:
         time=utc(snapshot.time_ns),
         seq=snapshot.seq,
         interval_s=snapshot.interval_s,
-        nodes_up=nodes_up(scene),
+        nodes_up=snapshot.nodes_up,
         nodes_total=len(snapshot.fabric.nodes),
         links=link_records(scene, links),
     )
@@ -146,11 +146,6 @@ def node_records(snapshot: Snapshot) -> list[NodeRecord]:
         )
         for name, status in snapshot.statuses.items()
     ]
-
-
-def nodes_up(scene: Scene) -> int:
-    """The number of nodes that send data."""
-    return sum(status.state is NodeState.UP for status in scene.snapshot.statuses.values())
 
 
 def report_json(scene: Scene) -> bytes:
@@ -197,7 +192,7 @@ def _summary(scene: Scene) -> Iterator[str]:
         found += ", full links are not judged: no port has a line rate"
     elif not scene.findings and watched_s < _JUDGED_S:
         found += f" in {interval(watched_s)} (most need 10 s: --duration 15)"
-    up = f"{nodes_up(scene)}/{len(snapshot.fabric.nodes)} nodes up"
+    up = f"{snapshot.nodes_up}/{len(snapshot.fabric.nodes)} nodes up"
     yield (
         f"{date_time(snapshot.time_ns)}  {up}  {plural(ports, 'port')}  "
         f"rates of the last {interval(snapshot.interval_s)}  {found}"

@@ -27,7 +27,7 @@ from fabmon.fabric.wording import byte_count, file_error
 from fabmon.feeds.log_digest import NODES_LOG, SSH_LOG
 from fabmon.private_files import new_file
 from fabmon.report.output import as_json, folded
-from fabmon.report.scene_report import JsonLines, finding_lines, nodes_up, report_json, table
+from fabmon.report.scene_report import JsonLines, finding_lines, report_json, table
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
 from fabmon.session.event_loop import EndSignals
 from fabmon.session.line_printer import LinePrinter
@@ -64,7 +64,7 @@ async def _print_lines(scenes: AsyncIterator[Scene], duration_s: float | None) -
     until_s = None if duration_s is None else time.monotonic() + duration_s
     ever_up, failed = False, tuple[str, ...]()
     async for scene in scenes:
-        ever_up, failed = ever_up or nodes_up(scene) > 0, scene.failed_detectors
+        ever_up, failed = ever_up or scene.snapshot.nodes_up > 0, scene.failed_detectors
         if not write(b"".join(lines.lines(scene))):
             return Exit.OK
         if until_s is not None and time.monotonic() >= until_s:
@@ -171,7 +171,7 @@ def _print_report(scene: Scene | None, style: str) -> Exit:
         write(report_json(scene))
     else:
         write_text(table(scene) + "\n")
-    answered = status_of(nodes_up(scene), len(scene.snapshot.fabric.nodes))
+    answered = status_of(scene.snapshot.nodes_up, len(scene.snapshot.fabric.nodes))
     return analysis_status(scene.failed_detectors) or answered
 
 

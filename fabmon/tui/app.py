@@ -17,6 +17,7 @@ from textual.binding import BindingType
 from textual.filter import LineFilter, NoColor
 from textual.worker import Worker, WorkerState
 
+from fabmon.analysis.causes import finding_title
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.time_wording import SECOND_NS, interval
@@ -87,7 +88,7 @@ class Toasts:
         self._last_ns = now_ns
         (first, *others), self._opened = self._opened, []
         subject = labels.subject_name(first, scene.snapshot.fabric)
-        text = f"{labels.finding_mark(first)} {labels.cause_title(first)} {subject}"
+        text = f"{labels.finding_mark(first)} {finding_title(first)} {subject}"
         return f"{text} and {len(others)} more findings" if others else text
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from fabmon.analysis.causes import finding_title
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.snapshot import Snapshot
@@ -161,7 +162,7 @@ def scene_entries(scene: Scene) -> list[Entry]:
     fabric = scene.snapshot.fabric
     found = [
         Entry(
-            f"{labels.cause_title(each)} {labels.subject_name(each, fabric)}",
+            f"{finding_title(each)} {labels.subject_name(each, fabric)}",
             "finding",
             each.text,
             FindingTarget(each.key),

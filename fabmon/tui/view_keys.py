@@ -8,7 +8,6 @@ import numpy as np
 from textual.await_complete import AwaitComplete
 
 from fabmon.analysis.scene import Scene
-from fabmon.fabric.tick import NodeState
 from fabmon.tui import keys
 from fabmon.tui.line import (
     EventTarget,
@@ -237,5 +236,6 @@ class ViewKeys(ScreenApp):
 def _has_data(scene: Scene) -> bool:
     """Whether a node is up and a port has a rate or a state."""
     snapshot = scene.snapshot
-    is_up = any(status.state is NodeState.UP for status in snapshot.statuses.values())
-    return is_up and bool(np.isfinite(snapshot.heat).any() or np.isfinite(snapshot.up).any())
+    return snapshot.nodes_up > 0 and bool(
+        np.isfinite(snapshot.heat).any() or np.isfinite(snapshot.up).any()
+    )

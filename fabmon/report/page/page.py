@@ -45,9 +45,7 @@ def cards(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
     last, reported = digest.last, list(digest.findings.values())
     lost = sum(len(source.losses) for source in sources)
     nodes = len(last.fabric.nodes) if last is not None else 0
-    up = 0
-    if last is not None:
-        up = sum(status.state is NodeState.UP for status in last.statuses.values())
+    up = last.nodes_up if last is not None else 0
     ports = Counter(port.role for port in digest.fabric.ports if port.node) if digest.fabric else {}
     worst = max(reported, key=lambda each: causes.lost_bandwidth(each.kept), default=None)
     loss = 0.0 if worst is None else causes.lost_bandwidth(worst.kept)

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.worker import Worker
 
+from fabmon.analysis.causes import finding_title
 from fabmon.fabric.filter import FilterError
 from fabmon.fabric.wording import plural
 from fabmon.scenes.recorded_past import RecordedPast
@@ -21,7 +22,6 @@ from fabmon.tui.drawings import DrawingEnded
 from fabmon.tui.line import FindingTarget, Line, Span, being_read, line, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.text import labels
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.header import header, panel_title
 from fabmon.tui.text.key_help import footer, menu_footer
@@ -199,7 +199,7 @@ class ViewScreen(Contained, Screen[None]):
         selection = state.selection(state.scene) if state.scene is not None else None
         if selection is None or state.follows_first or self.VIEW not in _MARKING_VIEWS:
             return []
-        cause = f" {labels.cause_title(selection.finding)}"
+        cause = f" {finding_title(selection.finding)}"
         return [[(tone.selection_mark, tone.strong), (cause, tone.text)]]
 
     def selected_target(self) -> FindingTarget | None:

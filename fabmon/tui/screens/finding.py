@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 
+from fabmon.analysis.causes import finding_title
 from fabmon.analysis.finding import Finding
 from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui import keys
@@ -51,7 +52,7 @@ class FindingScreen(LineScreen):
         scene, subject = self.screen_state.scene, self.finding.subject
         if scene is not None:
             subject = labels.subject_name(self.finding, scene.snapshot.fabric)
-        return f"{labels.cause_title(self.finding)} {subject.partition(' → ')[0]}"
+        return f"{finding_title(self.finding)} {subject.partition(' → ')[0]}"
 
     def lines(self, ctx: DrawContext) -> list[Line]:
         """The page of the finding as it is now; of a closed one, as it was when it closed."""
@@ -128,7 +129,7 @@ class WaterfallScreen(ZoomableScreen):
     def _title(self, drawn: Waterfall, ctx: DrawContext) -> list[list[Span]]:
         tone, metric = self.palette, drawn.metric
         subject = labels.subject_name(self._finding, ctx.fabric).partition(" → ")[0]
-        about = f"{labels.cause_title(self._finding)} {subject} ▸ waterfall"
+        about = f"{finding_title(self._finding)} {subject} ▸ waterfall"
         parts: list[list[Span]] = [
             [(about, tone.strong)],
             [(metric.title if ctx.width >= _WIDE else metric.short, tone.text)],

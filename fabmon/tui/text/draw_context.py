@@ -25,6 +25,7 @@ from fabmon.tui.cells import ABSENT, MUTED, READING, SELECTED, Codes, Scale, enc
 from fabmon.tui.choices import Choices
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key, shown_key
+from fabmon.tui.line import Line, line, paragraph, wrap
 from fabmon.tui.metrics import HeatMetric
 from fabmon.tui.palette import Palette
 from fabmon.tui.run_facts import RunFacts
@@ -214,6 +215,16 @@ class DrawContext:
     def sized(self, width: int, height: int | None = None) -> DrawContext:
         """The same, drawn in other room."""
         return replace(self, width=width, height=self.height if height is None else height)
+
+    def titled(self, title: str, text: str) -> list[Line]:
+        """A title with its text beside and below it; nothing for an empty text."""
+        if not text:
+            return []
+        first, *rest = wrap(text, self.width - len(title) - 4)
+        return [
+            line((f" {title} ", self.palette.strong), (first, self.palette.text)),
+            *paragraph(" ".join(rest), self.width, self.palette.text),
+        ]
 
     def traffic(self, row: int, direction: str, unit: Unit | None = None) -> str:
         """A port's rate in one direction (tx or rx), in `unit` or else the chosen one."""

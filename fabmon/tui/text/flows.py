@@ -25,7 +25,7 @@ from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.routing_mode import ADAPTIVE, STATIC
 from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wording import RATE, plural
-from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right, wrap
+from fabmon.tui.line import Line, PortTarget, fit, line, paragraph, right
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.sampled_flows import sampled_flows
 
@@ -119,7 +119,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     if not is_hashing or place is None or ctx.run.nodes_options is None:
         return []
     if ctx.fabric.ports[place.rows[0]].kind == "infiniband" and ctx.fabric.forwarding is None:
-        return _next(ctx, _READ_TABLES)
+        return ctx.titled("Next:", _READ_TABLES)
     found = flows_on_link(ctx.snapshot, place.rows, place.directions[0])
     if found is None or found.is_exact or not ctx.fabric.routing_of(place.rows[0]).may_hash:
         return []
@@ -127,15 +127,7 @@ def next_step(ctx: DrawContext, finding: Finding) -> list[Line]:
     if pair is None:
         return []
     command = f"fabmon trace {pair[0]} {pair[1]} {ctx.run.nodes_options}".strip()
-    return _next(ctx, f"`{command}` shows the link of each flow.")
-
-
-def _next(ctx: DrawContext, text: str) -> list[Line]:
-    first, *rest = wrap(text, ctx.width - 8)
-    return [
-        line((" Next: ", ctx.palette.strong), (first, ctx.palette.text)),
-        *paragraph(" ".join(rest), ctx.width, ctx.palette.text),
-    ]
+    return ctx.titled("Next:", f"`{command}` shows the link of each flow.")
 
 
 def _likely_pair(scene: Scene, found: FlowsOnLink, finding: Finding) -> tuple[str, str] | None:
@@ -204,9 +196,7 @@ def _forwarded(ctx: DrawContext, found: ForwardedFlows, way: str) -> list[Line]:
     text = f"{way}: {share} this link"
     if silent != senders:
         text += f", {plural(len(found.flows), 'queue pair')}"
-    first, *rest = wrap(f"(from the forwarding tables), {text}", ctx.width - 7)
-    lines = [line((" Flows ", palette.strong), (first, palette.text))]
-    lines += paragraph(" ".join(rest), ctx.width, palette.text)
+    lines = ctx.titled("Flows", f"(from the forwarding tables), {text}")
     if len(found.flows):
         rate = np.nan_to_num(ctx.snapshot.column("tx_bps"), nan=-1.0)[table.src[found.flows]]
         flows = found.flows[np.argsort(-rate, kind="stable")]
@@ -270,9 +260,7 @@ def _flows(
         text += " may use it"
     if found.sports:
         text += f", {plural(found.sports, 'UDP source port')}"
-    first, *rest = wrap(text, ctx.width - 7)
-    lines = [line((" Flows ", palette.strong), (first, palette.text))]
-    lines += paragraph(" ".join(rest), ctx.width, palette.text)
+    lines = ctx.titled("Flows", text)
     shown = bundles(ctx.snapshot.connections.flows, found.flows.tolist())
     shown.sort(key=lambda each: ports[each.src].display_name not in affected)
     has_affected = bool(shown) and ports[shown[0].src].display_name in affected

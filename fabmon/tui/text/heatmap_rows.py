@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from fabmon.analysis.causes import brief_loss
+from fabmon.analysis.causes import brief_loss, finding_title
 from fabmon.analysis.finding import Finding
 from fabmon.fabric import time_wording
 from fabmon.fabric.jobs.job import Job
@@ -369,7 +369,7 @@ def _brief(findings: list[Finding], ctx: DrawContext, part: GridPart, beside: st
     loss = brief_loss(first)
     lost = f", {loss}" if loss else ""
     more = f", {len(findings) - 1} more" if len(findings) > 1 else ""
-    return f"{labels.cause_title(first)}{subject}{lost}{more}"
+    return f"{finding_title(first)}{subject}{lost}{more}"
 
 
 def _subject(finding: Finding, ctx: DrawContext, part: GridPart) -> str:

@@ -19,7 +19,7 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import label_runs, name_list
 from fabmon.tui.cells import FADED_MARK
-from fabmon.tui.line import Line, Span, fit, peer
+from fabmon.tui.line import Line, Span, Target, fit, paragraph, peer
 from fabmon.tui.metrics import traffic_parts
 from fabmon.tui.palette import Palette
 from fabmon.tui.text.draw_context import DrawContext
@@ -27,11 +27,6 @@ from fabmon.tui.text.finding_groups import FindingGroup, port_of
 
 _CHANGES = {"open": "Opened", "close": "Ended"}
 _GONE_CAUSES = causes.causes_with(Trait.GONE)
-
-
-def cause_title(finding: Finding) -> str:
-    """The title of a finding's cause: `ECMP collision`."""
-    return causes.finding_title(finding)
 
 
 def event_text(event: Event, fabric: Fabric) -> str:
@@ -89,6 +84,15 @@ def finding_sign(finding: Finding, snapshot: Snapshot, palette: Palette) -> tupl
     if not holds(finding, snapshot):
         return FADED_MARK, palette.dim
     return finding_mark(finding), palette.gone if is_gone(finding) else palette.accent
+
+
+def finding_paragraph(
+    ctx: DrawContext, finding: Finding, target: Target | None = None
+) -> list[Line]:
+    """`▲ ECMP collision: 46 % lost …`: mark, title and sentence of a finding."""
+    sign, style = finding_sign(finding, ctx.snapshot, ctx.palette)
+    text = f"{sign} {causes.finding_title(finding)}: {causes.sentence(finding, ctx.snapshot)}"
+    return paragraph(text, ctx.width, style, target, indent=1)
 
 
 def subject_name(finding: Finding, fabric: Fabric) -> str:
@@ -152,7 +156,7 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
         values += traffic[:most]
         more += traffic[most:]
     more += [
-        (f"{sign} {cause_title(finding)}", style)
+        (f"{sign} {causes.finding_title(finding)}", style)
         for finding in ctx.scene.findings
         if row in finding.rows
         for sign, style in [finding_sign(finding, snapshot, palette)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from fabmon.analysis.affected_ports import AffectedPort, affected_ports
-from fabmon.analysis.causes import CAUSES, loss_and_confidence, sentence
+from fabmon.analysis.causes import CAUSES, finding_title, loss_and_confidence, sentence
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
 from fabmon.analysis.finding import Finding, shown_moment
 from fabmon.fabric.time_wording import lasted, time_of_day
@@ -30,9 +30,9 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     """The whole page; title, advice and picture fit into `ctx.height` lines."""
     title, shown = _title(ctx, finding, open_now), shown_moment(finding)
     if open_now:
-        advice = _section(ctx, "Advice", shown.advice) + flows.next_step(ctx, finding)
+        advice = ctx.titled("Advice:", shown.advice) + flows.next_step(ctx, finding)
     else:
-        advice = _section(ctx, "If it happens again", shown.advice)
+        advice = ctx.titled("If it happens again:", shown.advice)
     declared = CAUSES.get(finding.cause)
     room = max(_LEAST_PICTURE, ctx.height - len(title) - len(advice))
     canvas = Canvas(ctx.sized(ctx.width, room), finding)
@@ -41,23 +41,12 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         *advice,
         *picture(canvas),
         *_evidence(ctx, finding, canvas.moment),
-        *_section(ctx, "Affected jobs", ", ".join(shown.jobs)),
+        *ctx.titled("Affected jobs:", ", ".join(shown.jobs)),
         *_victims(ctx, finding),
         *flows.of_finding(ctx, finding),
-        *_section(ctx, "Not observable", shown.unseen),
-        *_section(ctx, "Rule", declared.rule if declared else ""),
-        *_section(ctx, "Limits of the rule", declared.not_observable if declared else ""),
-    ]
-
-
-def _section(ctx: DrawContext, title: str, text: str) -> list[Line]:
-    """A title with its text beside and below it; nothing for an empty text."""
-    if not text:
-        return []
-    first, *rest = wrap(text, ctx.width - len(title) - 5)
-    return [
-        line((f" {title}: ", ctx.palette.strong), (first, ctx.palette.text)),
-        *paragraph(" ".join(rest), ctx.width, ctx.palette.text),
+        *ctx.titled("Not observable:", shown.unseen),
+        *ctx.titled("Rule:", declared.rule if declared else ""),
+        *ctx.titled("Limits of the rule:", declared.not_observable if declared else ""),
     ]
 
 
@@ -115,7 +104,7 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
             when = f"{began} to {time_of_day(until_ns)} ({length}), closed"
     subject = labels.subject_name(finding, ctx.fabric)
     return [
-        line((f" {mark} {labels.cause_title(finding)}  ", accent), (subject, palette.strong)),
+        line((f" {mark} {finding_title(finding)}  ", accent), (subject, palette.strong)),
         *paragraph(sentence(finding, snapshot), ctx.width, palette.text),
         *paragraph(
             f"{when}, {loss_and_confidence(finding)}",

@@ -9,7 +9,13 @@ from itertools import islice
 import numpy as np
 
 from fabmon.analysis.affected_ports import affected_ports
-from fabmon.analysis.causes import brief_loss, loss_and_confidence, measured_loss, sentence
+from fabmon.analysis.causes import (
+    brief_loss,
+    finding_title,
+    loss_and_confidence,
+    measured_loss,
+    sentence,
+)
 from fabmon.analysis.finding import Finding, shown_moment, unseen_s
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
@@ -147,7 +153,7 @@ def _first(
     """
     palette = ctx.palette
     sign, accent = labels.finding_sign(finding, ctx.snapshot, palette)
-    title = f"{mark}{sign} {labels.cause_title(finding)}"
+    title = f"{mark}{sign} {finding_title(finding)}"
     room = ctx.width - len(title) - 9
     if len(subject) > room:
         subject = _PLACE.sub("", subject)
@@ -167,7 +173,7 @@ def _nested(ctx: DrawContext, finding: Finding, cause: str) -> Line:
     sign, accent = labels.finding_sign(finding, ctx.snapshot, palette)
     title = f"  └ {sign} "
     if finding.cause != cause:
-        title += f"{labels.cause_title(finding)}  "
+        title += f"{finding_title(finding)}  "
     subject = labels.subject_name(finding, ctx.fabric)
     loss = brief_loss(finding)
     open_for = f"  {right(_age(ctx, finding.since_ns), 4)} "
@@ -239,7 +245,7 @@ def _ended_lately(ctx: DrawContext) -> list[Line]:
     if not ended:
         return []
     last, ago_s = ended[0]
-    what = f"{labels.cause_title(last)} {labels.subject_name(last, ctx.fabric)}"
+    what = f"{finding_title(last)} {labels.subject_name(last, ctx.fabric)}"
     others = ", others before it" if len(ended) > 1 else ""
     text = f"△ ended {duration(ago_s)} ago: {what}{others}"
     return paragraph(text, ctx.width, ctx.palette.text, FindingTarget(last.key))
@@ -360,7 +366,7 @@ def _closed(ctx: DrawContext) -> list[Line]:
         until_ns = finding.until_ns or ctx.snapshot.time_ns
         length = lasted(finding.since_ns, until_ns)
         when = f" {time_of_day(finding.since_ns)} to {time_of_day(until_ns)}, {length}"
-        text = f"{labels.cause_title(finding)}  {labels.subject_name(finding, ctx.fabric)}"
+        text = f"{finding_title(finding)}  {labels.subject_name(finding, ctx.fabric)}"
         lines.append(
             line(
                 (" △ ", palette.dim),
@@ -391,7 +397,7 @@ def _recorded_differences(ctx: DrawContext) -> list[Line]:
         for finding in findings:
             sign, _ = labels.finding_sign(finding, ctx.snapshot, palette)
             since = f"{sign} {time_of_day(finding.since_ns)}"
-            name = f"{labels.cause_title(finding)} {labels.subject_name(finding, ctx.fabric)}"
+            name = f"{finding_title(finding)} {labels.subject_name(finding, ctx.fabric)}"
             name = fit(name, max(0, ctx.width - 16))
             lines.append(line((f"   {since} ", palette.dim), (name, palette.text)))
     if not lines and then:

@@ -9,6 +9,7 @@ import numpy as np
 from fabmon.analysis.fluctuation.results import (
     ALL,
     JOB,
+    KINDS,
     LINK,
     PAIR,
     RAIL,
@@ -31,6 +32,7 @@ from fabmon.fabric.wording import (
     rate,
     rounded_percent,
 )
+from fabmon.report.fluctuation import largest_steps
 from fabmon.tui.line import (
     Line,
     PortTarget,
@@ -229,10 +231,9 @@ def _name(subject: Subject, named: Mapping[str, str]) -> str:
 
 def _steps(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     """The largest level changes of jobs, else of rails and pairs, by time."""
-    steps = [(s, each) for each in found.subjects if each.kind in (ALL, JOB) for s in each.steps]
-    steps = steps or [(s, each) for each in found.subjects for s in each.steps]
-    largest = sorted(steps, key=lambda each: -abs(each[0].change))[:_MOST_STEPS]
-    steps = sorted(largest, key=lambda each: each[0].at_ns)
+    steps, _ = largest_steps(found, (ALL, JOB), _MOST_STEPS)
+    if not steps:
+        steps, _ = largest_steps(found, KINDS, _MOST_STEPS)
     return [line((f" {_step(ctx, *each)}", ctx.palette.accent)) for each in steps]
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from rich.style import Style
 
-from fabmon.analysis.causes import brief_loss, sentence
+from fabmon.analysis.causes import brief_loss, finding_title, sentence
 from fabmon.analysis.finding import holds, shown_moment
 from fabmon.analysis.job_placement import placement_text
 from fabmon.analysis.job_summary import JobSummary, job_summaries
@@ -194,7 +194,7 @@ def _below(ctx: DrawContext, job: JobSummary, rows: int) -> list[Line]:
         sign, accent = labels.finding_sign(finding, ctx.snapshot, palette)
         loss = brief_loss(finding)
         spans = (
-            (" " * _BEFORE_CURVE + f"{sign} {labels.cause_title(finding)} ", accent),
+            (" " * _BEFORE_CURVE + f"{sign} {finding_title(finding)} ", accent),
             (labels.subject_name(finding, ctx.fabric), palette.text),
             (f", {loss}" if loss else "", palette.text),
         )
@@ -226,7 +226,7 @@ def details(ctx: DrawContext, job: JobSummary) -> list[Line]:
     if job.findings:
         first = job.findings[0]
         sign, accent = labels.finding_sign(first, ctx.snapshot, palette)
-        head = f"{sign} {labels.cause_title(first)}:"
+        head = f"{sign} {finding_title(first)}:"
         start, *more = wrap(f"{head} {sentence(first, ctx.snapshot)}", ctx.width - 4)
         lines.append(line((f" {head}", accent), (start.removeprefix(head), palette.text)))
         lines += [line((f"   {text}", palette.text)) for text in more]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len
 
-from fabmon.analysis.causes import sentence
+from fabmon.analysis.causes import finding_title
 from fabmon.fabric.filter import Matched
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.topology.tier_matrix import UNKNOWN, TierLink, TierMatrix, down_up, ratio_text
@@ -296,9 +296,7 @@ def pair_page(
     rows = {row for link in links for row in link if row is not None}
     for finding in ctx.scene.findings:
         if rows & set(finding.rows):
-            sign, style = labels.finding_sign(finding, ctx.snapshot, palette)
-            text = f"{sign} {labels.cause_title(finding)}: {sentence(finding, ctx.snapshot)}"
-            lines += paragraph(text, ctx.width, style, FindingTarget(finding.key), indent=1)
+            lines += labels.finding_paragraph(ctx, finding, FindingTarget(finding.key))
     return lines
 
 
@@ -328,7 +326,7 @@ def pair_summary(ctx: DrawContext, pair: PairTarget, links: tuple[TierLink, ...]
     for finding in ctx.scene.findings:
         if rows & set(finding.rows[:1]):
             sign, style = labels.finding_sign(finding, snapshot, palette)
-            spans.append((f"{sign} {labels.cause_title(finding)}  ", style))
+            spans.append((f"{sign} {finding_title(finding)}  ", style))
     return Line(tuple(spans))
 
 

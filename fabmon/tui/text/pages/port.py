@@ -8,7 +8,6 @@ from collections import defaultdict
 import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
-from fabmon.analysis.causes import sentence
 from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
 from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.routing_mode import UNKNOWN
@@ -81,9 +80,7 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
         lines += paragraph(does, ctx.width, palette.text, indent=1)
     for finding in ctx.scene.findings:
         if row in finding.rows:
-            sign, style = labels.finding_sign(finding, ctx.snapshot, palette)
-            text = f"{sign} {labels.cause_title(finding)}: {sentence(finding, ctx.snapshot)}"
-            lines += paragraph(text, ctx.width, style, indent=1)
+            lines += labels.finding_paragraph(ctx, finding)
     lines += [*charts(ctx, port, shown), *burst_section(ctx, port), *flows.of_port(ctx, port)]
     if port.role == GPU:
         lines += nvlinks(ctx, port)
