@@ -60,7 +60,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "need": ("need:need", "Compute the network bandwidth that a training job needs."),
     "watch": ("watch:watch", "Print findings as they open and close, and send alerts."),
     "query": ("query:query", "Ask a recording or a running watch; answers are JSON."),
-    "mcp": ("mcp:mcp", "Answer an assistant's questions: the same as an MCP server."),
+    "mcp": ("query:mcp", "Answer an assistant's questions: the same as an MCP server."),
     "record": ("record:record", "Record without a screen."),
     "replay": ("replay:replay", "Replay recordings, on the screen or printed."),
     "info": ("recordings:info", "Show what a recording contains."),

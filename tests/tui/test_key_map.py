@@ -9,9 +9,8 @@ from textual.keys import _character_to_key
 
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
-from fabmon.session.screen_values import key_table
+from fabmon.session.screen_values import FIXED, KeyMapError, key_table, mapped, shown
 from fabmon.tui.choices import Choices, Preferences
-from fabmon.tui.key_map import FIXED, KeyMapError, mapped, shown
 from fabmon.tui.key_table import KEYS
 from fabmon.tui.keys import Key, shown_key
 from fabmon.tui.palette import Depth, palette

@@ -19,8 +19,7 @@ from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import BlockInfo, Frame, Hello, ObjectInfo
-from fabmon.feeds.inspector.nodes import NodeCollectives
-from fabmon.feeds.inspector.reports import with_collectives
+from fabmon.feeds.inspector.reports import NodeCollectives, with_collectives
 from fabmon.feeds.live import LiveFeed
 from fabmon.session.errors import UsageError
 from fabmon.session.node_selection import inspector_of
