@@ -13,9 +13,8 @@ from fabmon.fabric import model
 from fabmon.fabric.forwarding_tables import joined
 from fabmon.fabric.garbage_collection import without_garbage_collection
 from fabmon.fabric.model import Contradiction, EcmpGroup, Fabric, Host, Node, Port, Shape
-from fabmon.fabric.node_facts import NodeFacts, ReportedFacts
+from fabmon.fabric.node_facts import NodeFacts, ReportedFacts, reported_hosts
 from fabmon.fabric.node_ports import ports_of, roles_of_switch
-from fabmon.fabric.object_owner import reported_hosts
 from fabmon.fabric.roles.port_roles import HostRoles, PortRoles
 from fabmon.fabric.routing_mode import NOT_REPORTED
 from fabmon.fabric.topology.address_cables import PortName

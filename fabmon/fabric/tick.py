@@ -14,7 +14,7 @@ from fabmon.fabric.flows.sampled import FlowSamples
 from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.model import Host
-from fabmon.fabric.timestamp import TimeNs
+from fabmon.fabric.time_wording import TimeNs
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 
 STALE_READS = 2.5

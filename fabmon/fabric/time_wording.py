@@ -6,8 +6,15 @@ Times are UTC and have a `Z`. Nothing here reads a clock.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
 
 from fabmon.fabric.wording import number, trimmed
+
+TimeNs = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Nanoseconds since 1970, UTC. Decoding refuses what no clock shows, and no calendar has."""
+
 
 SECOND_NS = 1_000_000_000
 DAY_NS = 86_400 * SECOND_NS

@@ -16,7 +16,7 @@ from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.queue_pairs import QueuePairs, queue_pairs_of
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.model import HOST, Fabric, Host
-from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.node_facts import owner_of
 from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fabmon.fabric.fabric_builder import PortRows
 from fabmon.fabric.flows.queue_pairs import queue_pairs_of
 from fabmon.fabric.model import GPU, Fabric, Host
-from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.node_facts import owner_of
 from fabmon.fabric.port_source import clock_rank
 from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.wire.messages import Hello

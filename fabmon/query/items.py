@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 
 from fabmon.analysis.finding import Change
-from fabmon.analysis.job_placement import placement_text
-from fabmon.analysis.job_summary import JobSummary
+from fabmon.analysis.job_summary import JobSummary, placement_text
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from collectors.catalog import CATALOG
 from fabmon.fabric.filter import LinkSelection
 from fabmon.fabric.model import Host
-from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.node_facts import owner_of
 from fabmon.fabric.openmetrics import (
     EXPOSED,
     Exposed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fabmon.analysis.nccl_ras.progress import Movement
+from fabmon.analysis.nccl_ras.job_status import Movement
 from fabmon.analysis.nccl_ras.wire_state import PortLoad, WireState
 from fabmon.fabric.wording import name_list, plural, rounded_percent
 from fabmon.report.explain_records import rank_list

@@ -11,8 +11,7 @@ import msgspec
 from fabmon.analysis.job_log.events import Process
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.places import Place, Places
-from fabmon.analysis.nccl_ras.job_status import JobStatus, Member
-from fabmon.analysis.nccl_ras.progress import LateGroup, late_groups, movement
+from fabmon.analysis.nccl_ras.job_status import JobStatus, LateGroup, Member, late_groups, movement
 from fabmon.analysis.nccl_ras.wire_state import PortLoad, WireState
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor

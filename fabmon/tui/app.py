@@ -36,12 +36,12 @@ from fabmon.tui.screens.line_screens import (
     BurstRequested,
     FindingsScreen,
     JobsScreen,
+    MatrixScreen,
     NodesScreen,
     RasRequested,
     RetryRequested,
     SwitchesScreen,
 )
-from fabmon.tui.screens.matrix import MatrixScreen
 from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.terminal import TerminalDriver, console_of, widget_themes
 from fabmon.tui.terminal_background import theme_without_answer

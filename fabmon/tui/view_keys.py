@@ -23,8 +23,13 @@ from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
-from fabmon.tui.screens.line_screens import HelpScreen, NodeScreen, NodesScreen, PortScreen
-from fabmon.tui.screens.matrix import PairScreen
+from fabmon.tui.screens.line_screens import (
+    HelpScreen,
+    NodeScreen,
+    NodesScreen,
+    PairScreen,
+    PortScreen,
+)
 from fabmon.tui.screens.overview import OverviewScreen
 from fabmon.tui.widgets.choosers import JumpPrompt
 from fabmon.tui.widgets.lines import FoldRequested, Highlighted, OpenRequested

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fabmon.analysis.audit import gpudirect, nodes, rails
 from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey
-from fabmon.analysis.job_placement import Places, placement_text
+from fabmon.analysis.job_summary import Places, placement_text
 
 _MOST_JOBS = 100
 _ADVICE = (

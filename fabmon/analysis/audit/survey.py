@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from fabmon.fabric.model import RAIL, Host, Port
-from fabmon.fabric.object_owner import owner_of
+from fabmon.fabric.node_facts import owner_of
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, fits

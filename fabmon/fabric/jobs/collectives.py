@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from collectors.inspector_records import MOST_COUNT, Measured, Operation, text_of
-from fabmon.fabric.timestamp import TimeNs
+from fabmon.fabric.time_wording import TimeNs
 
 OPERATIONS = frozenset(
     {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fabmon.fabric.timestamp import TimeNs
+from fabmon.fabric.time_wording import TimeNs
 
 SLURM = "slurm"
 HOSTFILE = "hostfile"

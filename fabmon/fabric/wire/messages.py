@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from collectors import wire
-from fabmon.fabric.timestamp import TimeNs
+from fabmon.fabric.time_wording import TimeNs
 from fabmon.malformed_json import MALFORMED
 
 _MAX_TEXT = 400

@@ -15,7 +15,7 @@ from fabmon.fabric.jobs.job import JobReport
 from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.fabric.timestamp import TimeNs
+from fabmon.fabric.time_wording import TimeNs
 from fabmon.fabric.wire.hello_limits import LONGEST_INTERVAL_S
 from fabmon.fabric.wire.messages import Frame, Hello, Notice, printable
 from fabmon.recording.format.errors import Damaged

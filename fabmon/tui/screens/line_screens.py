@@ -1,4 +1,4 @@
-"""The views that are one page of lines: switches, nodes, findings, one node, help, jobs."""
+"""The views that are pages of lines: switches, nodes, findings, node, port, jobs, matrix, help."""
 
 from __future__ import annotations
 
@@ -12,17 +12,29 @@ from textual.message import Message
 
 from fabmon.analysis.job_summary import JobSummary
 from fabmon.fabric.jobs.job import Job
-from fabmon.fabric.model import Port
+from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.tick import NodeState
+from fabmon.fabric.topology.tier_matrix import TierLink, TierMatrix, tables
 from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
-from fabmon.tui.line import FoldTarget, JobTarget, Line, NodeTarget, PortTarget, Span
+from fabmon.tui.line import (
+    FoldTarget,
+    JobTarget,
+    Line,
+    NodeTarget,
+    PairTarget,
+    PortTarget,
+    Span,
+    line,
+)
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import LineScreen, ZoomableScreen
 from fabmon.tui.text.draw_context import DrawContext
+from fabmon.tui.text.header import colour_legend, mark_legend
 from fabmon.tui.text.key_help import help_page
-from fabmon.tui.text.pages import findings, jobs, node, nodes, port, switches
+from fabmon.tui.text.pages import findings, jobs, matrix, node, nodes, port, switches
 from fabmon.tui.widgets.lines import FoldRequested, LineView, OpenRequested, Painted
 from fabmon.tui.widgets.prompts import FilterBar
 
@@ -311,3 +323,76 @@ class JobsScreen(LineScreen):
         shown = len(lines) if widget.display else 0
         if shown != (widget.size.height if widget.display else 0) or bool(lines) != widget.display:
             self.resize(widget, len(lines))
+
+
+class MatrixScreen(LineScreen):
+    """The traffic between every pair of switches of neighbouring tiers."""
+
+    VIEW = "matrix"
+
+    def __init__(self, screen_state: ScreenState) -> None:
+        super().__init__(screen_state)
+        self._fabric: Fabric | None = None
+        self._tables: tuple[TierMatrix, ...] = ()
+
+    def body(self) -> ComposeResult:
+        """The tables, and the pair under the cursor in words."""
+        yield from super().body()
+        yield Painted(id="inspect")
+
+    def draw(self, ctx: DrawContext) -> None:
+        """Draw the tables and the pair under the cursor."""
+        super().draw(ctx)
+        self._draw_pair(ctx)
+
+    def on_highlighted(self) -> None:
+        """Draw the pair under the cursor."""
+        ctx = self.context()
+        if ctx is not None:
+            self._draw_pair(ctx)
+
+    def _draw_pair(self, ctx: DrawContext) -> None:
+        target, text = self.query_one(LineView).selected, line(("", self.palette.text))
+        if isinstance(target, PairTarget):
+            text = matrix.pair_summary(ctx, target, _links(self._tables, target))
+        self.put("#inspect", [text])
+
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The tables, recomputed when the fabric changes."""
+        if self._fabric is not ctx.fabric:
+            self._fabric, self._tables = ctx.fabric, tables(ctx.fabric)
+        return matrix.page(ctx, self._tables)
+
+    def title_parts(self) -> list[list[Span]]:
+        """The path, the meaning of a cell, the scale and the marks."""
+        return [
+            *super().title_parts(),
+            [("left half up, right half down, % of line rate", self.palette.text)],
+            colour_legend(heat_metric("tx"), self.screen_state.choices.digits, self.palette),
+            *mark_legend(self.palette),
+        ]
+
+
+class PairScreen(LineScreen):
+    """The links between two switches."""
+
+    VIEW = "pair"
+
+    def __init__(self, screen_state: ScreenState, target: PairTarget) -> None:
+        super().__init__(screen_state)
+        self._pair = target
+
+    def crumb(self) -> str:
+        """The names of both switches."""
+        return matrix.pair_title(self._pair)
+
+    def lines(self, ctx: DrawContext) -> list[Line]:
+        """The page of the pair."""
+        links = _links(tables(ctx.fabric), self._pair)
+        if not links:
+            return self.message(f"{matrix.pair_title(self._pair)} are not connected any more")
+        return matrix.pair_page(ctx, self._pair, links)
+
+
+def _links(every: tuple[TierMatrix, ...], target: PairTarget) -> tuple[TierLink, ...]:
+    return tuple(link for table in every for link in table.cells.get(target, ()))

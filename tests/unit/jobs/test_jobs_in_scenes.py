@@ -12,8 +12,7 @@ import pytest
 from fabmon.analysis.affected_jobs import AffectedJobs, link_of
 from fabmon.analysis.audit import audit
 from fabmon.analysis.audit.survey import NOTE, Survey
-from fabmon.analysis.job_placement import Placement, placement_text
-from fabmon.analysis.job_summary import job_summaries
+from fabmon.analysis.job_summary import Placement, job_summaries, placement_text
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import index, match, parse
 from fabmon.fabric.flows.flow_table import Connections

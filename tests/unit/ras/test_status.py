@@ -13,8 +13,14 @@ from click.testing import CliRunner, Result
 
 from collectors.wire import Object
 from fabmon.analysis.job_log.places import FabricPlaces
-from fabmon.analysis.nccl_ras.job_status import JobStatus, Member, RasError
-from fabmon.analysis.nccl_ras.progress import Movement, late_groups, movement
+from fabmon.analysis.nccl_ras.job_status import (
+    JobStatus,
+    Member,
+    Movement,
+    RasError,
+    late_groups,
+    movement,
+)
 from fabmon.analysis.nccl_ras.text_status import parse_status
 from fabmon.analysis.nccl_ras.wire_state import PortLoad, WireState, wire_state
 from fabmon.cli.main import cli

@@ -11,8 +11,7 @@ from rich.style import Style
 
 from fabmon.analysis.causes import brief_loss, finding_title, sentence
 from fabmon.analysis.finding import holds, shown_moment
-from fabmon.analysis.job_placement import placement_text
-from fabmon.analysis.job_summary import JobSummary, job_summaries
+from fabmon.analysis.job_summary import JobSummary, job_summaries, placement_text
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
