@@ -46,6 +46,7 @@ class HttpPoster:
                 # An idle connection would take whatever its receiver sends.
                 connector=aiohttp.TCPConnector(force_close=True),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # What it says of an error is quoted, as it came.
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
             )
         try:

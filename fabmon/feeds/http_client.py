@@ -34,6 +34,10 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 
 _MOST_QUEUED = 100
 """Replies of a server that wait to be read."""
+_MOST_AROUND_BYTES = 1 << 20
+_MOST_AROUND_SHARE = 2
+"""What a server sends for a reply, at most so many times its content, and 1 MiB: chunks of a byte
+have six times as much, extensions of a chunk and empty lines have no content and no end."""
 
 
 class ApiServer(NamedTuple):
@@ -71,7 +75,27 @@ class HttpStatusError(Misbehaved):
 
 class _OneReply(ResponseHandler):
     """A connection. aiohttp keeps all that a server sends on one that is idle: it is closed where
-    these are more than the few replies 1xx that may precede the one that was asked for."""
+    these are more than the few replies 1xx that may precede the one that was asked for, and where
+    far more is received for a reply than its content."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._received = 0
+
+    def set_response_params(self, **options: Any) -> None:
+        """Begin a reply."""
+        self._received = 0
+        super().set_response_params(**options)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a reply."""
+        super().data_received(data)
+        self._received += len(data)
+        content = self._payload.total_bytes if self._payload is not None else 0
+        is_too_much = self._received > _MOST_AROUND_SHARE * content + _MOST_AROUND_BYTES
+        if is_too_much and self.transport is not None:
+            # Not abort() of this class, which would leave the reader waiting.
+            self.transport.abort()
 
     def feed_data(self, data: Any, size: int = 0) -> None:
         """Take the head of a reply."""
@@ -242,6 +266,8 @@ def http_error(error: Exception, where: str, timeout_s: float) -> NodeError:
         return Misbehaved(f"{where} does not speak HTTP; does it need tls=yes?", "not http")
     if isinstance(error, aiohttp.ClientOSError):
         return connect_error(error, where)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return Misbehaved(f"a reply of {where} has no end, or far more around its content", "reply")
     if isinstance(error, aiohttp.ClientError):
         return Unreachable(f"{where}: {error}")
     raise error

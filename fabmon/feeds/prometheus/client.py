@@ -314,7 +314,7 @@ class PrometheusClient:
         if status in _BUSY:
             raise NoResponse(f"{self.url}: the server replies {status} {response.reason}{detail}")
         if 300 <= status < 400:
-            to = response.headers.get("Location", "another URL")
+            to = clean(response.headers.get("Location", "another URL"))
             raise NotPrometheus(f"{self.url}: the server redirects to {to}: write that URL")
         raise NotPrometheus(
             f"{self.url}: no query API there ({status}): is a path missing, as in "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import time
 import tracemalloc
 import zlib
 from contextlib import suppress
@@ -11,7 +12,7 @@ from contextlib import suppress
 import pytest
 from aiohttp import web
 
-from fabmon.feeds.errors import Misbehaved
+from fabmon.feeds.errors import Misbehaved, Unreachable
 from fabmon.feeds.http_client import MAX_BODY_BYTES, ApiServer, HttpClient
 from fabmon.recording.format.sections import compress
 
@@ -89,3 +90,73 @@ async def test_a_connection_on_which_more_replies_come_than_were_asked_for_is_cl
         is_idle.set()
         assert await sent_bytes < MAX_BODY_BYTES
         await client.close()
+
+
+_OK = b"HTTP/1.1 200 OK\r\n"
+_CHUNKED = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"", b"\r\n" * 30_000),
+        (b"HTTP/1.1 200 ", b"a" * 65_536),
+        (_OK + b"X: ", b"a" * 65_536),
+        (_OK, b"Set-Cookie: a=b\r\n" * 4_000),
+        (_CHUNKED, b"1\r\na\r\n" * 10_000),
+        (_CHUNKED, b"0" * 65_536),
+        (_CHUNKED + b"1;", b"a" * 65_536),
+        (_CHUNKED + b"1\r\na\r\n0\r\n", b"T: a\r\n" * 9_000),
+    ],
+    ids=["blank", "reason", "header", "headers", "chunks", "size", "extension", "trailers"],
+)
+async def test_a_reply_without_end_and_content_ends_the_connection(
+    first: bytes, then: bytes
+) -> None:
+    """Long before its time is over, whatever it is that has no end."""
+    sent = 0
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(first)
+        with suppress(ConnectionError):
+            while True:
+                writer.write(then)
+                await writer.drain()
+                sent += len(then)
+
+    server = await asyncio.start_server(flood, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = HttpClient()
+    began_s = time.monotonic()
+    with pytest.raises((Misbehaved, Unreachable), match=r"no end|speak HTTP|without an answer"):
+        await client.fetch(ApiServer(f"http://127.0.0.1:{port}", True), "/", 120)
+    assert time.monotonic() - began_s < 60
+    # What the sockets hold is sent and not received.
+    assert sent < 32 << 20
+    await client.close()
+    server.close()
+
+
+async def test_a_reply_in_small_chunks_is_one() -> None:
+    """As an agent's stream is, with a line in each, for days."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(40_000):
+            await response.write(b"x" * 100)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/", reply)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    client = HttpClient()
+    found = await client.fetch(
+        ApiServer(f"http://127.0.0.1:{runner.addresses[0][1]}", True), "/", 99
+    )
+    assert len(found.body) == 4_000_000
+    await client.close()
+    await runner.cleanup()
