@@ -41,7 +41,7 @@ _IN_UNITS = {
 """Column of HEAT -> name of the exported column, with its unit."""
 
 NUMBERS = ("line_rate_bps", "tx_util_ratio", "rx_util_ratio", *_IN_UNITS.values(), "age_s")
-_FORMULA = frozenset("=+-@")
+_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")  # Full-width ones are formulas in Asia.
 """Characters with which a formula begins in spreadsheets."""
 
 COLUMNS = ("time", *NAMES, "state", *NUMBERS, "doubt")
