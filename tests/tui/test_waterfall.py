@@ -8,18 +8,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from fabmon.fabric.time_wording import MINUS
+from fabmon.fabric.time_wording import MINUS, SECOND_NS
 from fabmon.tui.cells import ABSENT, READING, SELECTED, scale
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import RAMPS, Depth
 from fabmon.tui.run_facts import RunFacts
 from fabmon.tui.screen_state import ScreenState
+from fabmon.tui.screens.finding import WaterfallScreen
 from fabmon.tui.text.pages.finding import page
 from fabmon.tui.text.pages.node import node_page
 from fabmon.tui.text.pages.port import page as port_page
 from fabmon.tui.text.pages.waterfall import Waterfall
 from tests import work
 from tests.tui import golden
+from tests.tui.recordings import past_of
 from tests.tui.running import Running, running
 from tests.tui.scenes import World
 from tests.tui.worlds import COLLISION, big
@@ -73,6 +75,30 @@ async def test_it_zooms_and_says_how_far_back() -> None:
             await run.press(key)
             seen.append(next(line for line in run.lines if "now" in line).split(" min")[0].strip())
         assert seen == [f"{MINUS}{minutes}" for minutes in (1, 1, 2, 5, 10, 10)]
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "minutes", "timeline_s"),
+    [(60, 2, None), (121, 5, None), (600, 10, None), (601, 10, 1800), (5000, 10, 3 * 3600)],
+)
+def test_of_a_finding_that_ended_it_opens_with_all_of_the_finding(
+    ago_s: int, minutes: int, timeline_s: int | None
+) -> None:
+    scene = COLLISION.scene(70)
+    now_ns = scene.snapshot.time_ns
+    ended = msgspec.structs.replace(
+        scene.findings[0],
+        since_ns=now_ns - ago_s * SECOND_NS,
+        until_ns=now_ns - (ago_s - 9) * SECOND_NS,
+    )
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
+    screen_state.take(scene)
+    zoom = WaterfallScreen(screen_state, ended, past_of()).zoom
+    assert zoom.minutes == minutes
+    assert zoom.is_timeline == (timeline_s is not None)
+    assert timeline_s in (None, screen_state.cursor.span_s(has_now=True))
+    from_ns, _ = screen_state.cursor.window(now_ns, None)
+    assert min(from_ns, now_ns - zoom.minutes * 60 * SECOND_NS) <= ended.since_ns
 
 
 async def test_the_cursor_says_what_a_cell_is_and_opens_its_port() -> None:

@@ -10,6 +10,7 @@ from textual.containers import Vertical
 
 from fabmon.analysis.causes import finding_title
 from fabmon.analysis.finding import Finding
+from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
@@ -83,6 +84,8 @@ class WaterfallScreen(ZoomableScreen):
     ) -> None:
         """Of a finding, which is kept when it closes. `past` reads the recording."""
         super().__init__(screen_state, _USUAL_MINUTES, past)
+        if shown.until_ns is not None and screen_state.scene is not None:
+            self.zoom.reach((screen_state.scene.snapshot.time_ns - shown.since_ns) / SECOND_NS)
         self._finding = shown
         self._metric_before = screen_state.choices.metric
         self._chosen = ""

@@ -147,6 +147,15 @@ class Zoom:
         zoom = self._cursor.zoom
         return self._is_recorded and zoom is not None and zoom >= self._beyond
 
+    def reach(self, seconds: float) -> None:
+        """Show so much of the last time at least, as far as there is any."""
+        place = bisect_left(self._spans, seconds / MINUTE_S)
+        self._place = max(self._place, min(place, len(self._spans) - 1))
+        if place == len(self._spans) and self._is_recorded:
+            # In a recording the cursor is in the middle of the timeline.
+            beyond = max(self._beyond, bisect_left(SPANS_S, 2 * seconds))
+            self._cursor.zoom = max(self._cursor.zoom or 0, min(beyond, len(SPANS_S) - 1))
+
     def by(self, by: int) -> None:
         """Show more time (`by` > 0) or less; beyond the minutes this zooms the timeline."""
         if self.is_timeline:
