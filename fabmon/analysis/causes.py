@@ -243,8 +243,7 @@ def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bo
     if shown is finding:
         return text
     lost = _measured(finding, _loss(finding).brief) or "loss not known"
-    is_less = finding.lost < shown.lost or not finding.lost_is_upper_bound
-    if lost == brief_loss(finding) or not is_less:
+    if lost == brief_loss(finding) or finding.lost >= shown.lost:
         return text if passed_s is None else f"{text}; last seen {duration(passed_s)} ago"
     if ended:
         lost += " at its end"

@@ -163,8 +163,8 @@ class Finding(Condition, frozen=True, kw_only=True):
     `since_ns`, `until_ns` and `seen_ns` are the console's wall clock. `until_ns` is None while the
     finding is open. `seen_ns` is when its condition held last, the time of its text and numbers;
     None in recordings that did not store it. `opened_as` is the first cause of a finding whose
-    cause has changed since, else empty. `worst` is the finding as it was when most was lost, None
-    while that is now.
+    cause has changed since, else empty. `worst` is the finding as it was when it was worse than
+    now (with_worst), None while it never was.
     """
 
     since_ns: int
@@ -235,6 +235,12 @@ def badness(finding: Finding) -> float:
     loses it, and less where that is an upper bound."""
     doubts = (not finding.victims) + finding.lost_is_upper_bound
     return float(finding.lost * NEAR_WORST**doubts)
+
+
+def with_worst(finding: Finding, worst: Finding) -> Finding:
+    """The finding with its worst moment so far, where that was worse than it is now."""
+    is_now = badness(finding) >= badness(worst)
+    return msgspec.structs.replace(finding, worst=None if is_now else worst)
 
 
 def shown_moment(finding: Finding) -> Finding:

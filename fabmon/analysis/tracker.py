@@ -17,6 +17,7 @@ from fabmon.analysis.finding import (
     badness,
     list_order,
     times_opened,
+    with_worst,
 )
 from fabmon.analysis.thresholds import Seconds
 from fabmon.fabric.moved_times import moved
@@ -71,8 +72,8 @@ class _OpenFinding:
         self._recent = deque([moved(each, by_ns) for each in self._recent], _RECENT_TICKS)
 
     def update(self, finding: Finding) -> None:
-        """Replace what holds, and keep the worst of what the last ticks lost in the median: a
-        single one may be noise. Another cause begins anew."""
+        """Replace what holds, and keep the worst of what the last ticks lost in the median: of a
+        single one, which may be noise, no more than now is said. Another cause begins anew."""
         recent = self._recent
         if finding.cause != self.finding.cause:
             recent.clear()
@@ -81,8 +82,7 @@ class _OpenFinding:
         held = next(each for each in reversed(recent) if each.lost == level)
         if len(recent) < _RECENT_TICKS or badness(held) >= badness(self._worst):
             self._worst = held
-        worst = None if self._worst is finding else self._worst
-        self.finding = msgspec.structs.replace(finding, worst=worst)
+        self.finding = with_worst(finding, self._worst)
 
 
 class FindingTracker:

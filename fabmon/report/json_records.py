@@ -87,8 +87,9 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     the first cause.
 
     `seen` is when its condition held last; null where that is not known. A finding stays open for
-    some seconds after that, because its condition may hold again. `worst` is when most was lost,
-    null where that is at `seen`. `jobs` are the affected jobs of the scheduler, as `job 8801
+    some seconds after that, because its condition may hold again. `worst` is when it was worse than
+    at `seen`, else null: when most was lost, of which 0.8 counts where it names nobody who loses,
+    and where it is an upper bound. `jobs` are the affected jobs of the scheduler, as `job 8801
     llama-70b (anna)`. `since` and `until` are equal where one sample
     showed it.
     """
@@ -117,8 +118,8 @@ class FindingRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 class MomentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding at a moment: when most was lost (the worst of its ticks that one of the two before
-    it equals), or when its condition held last."""
+    """A finding at a moment: when it was worst (of its ticks, those that one of the two before them
+    equals), or when its condition held last."""
 
     time: datetime.datetime | None
     severity: str

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from fabmon.analysis.finding import Finding, badness, from_stored, list_order
+from fabmon.analysis.finding import Finding, badness, from_stored, list_order, with_worst
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
@@ -87,9 +87,10 @@ def with_recorded_worst(
 def _with_worst(finding: Finding, recorded: Finding | None) -> Finding:
     if recorded is None:
         return finding
-    worst, before = finding.worst or finding, recorded.worst or recorded
-    is_worse = before.cause == finding.cause and badness(before) > badness(worst)
-    return msgspec.structs.replace(finding, worst=before) if is_worse and before.text else finding
+    before = recorded.worst or recorded
+    if before.cause != finding.cause or not before.text:
+        return finding
+    return with_worst(finding, max(before, finding.worst or finding, key=badness))
 
 
 def note_events(notes: Iterable[Note]) -> tuple[Event, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collectors.wire import Object
 from fabmon.analysis.causes import brief_loss, loss_and_confidence, sentence
@@ -16,6 +19,7 @@ from fabmon.analysis.finding import (
     Condition,
     Evidence,
     Finding,
+    badness,
     from_stored,
     list_order,
     to_stored,
@@ -381,7 +385,7 @@ def test_a_finding_that_fades_says_its_worst_moment_and_what_it_loses_now() -> N
         " (gpu001 gpu002) and lose 90%",
         " (gpu001 gpu002) and lose 65%",
         " (gpu001 gpu002) and lose 64%",
-        f"{worst}; 66 % lost at 04:40:05Z",
+        worst,  # 66 % of nobody is no more than 65 % of somebody, and not said beside it.
         f"{worst}; 15 % lost at 04:40:06Z",
         f"11-21 04:40:00Z to 04:40:06Z, {worst}; 15 % lost at its end",
     ]
@@ -423,6 +427,34 @@ def test_what_is_said_of_a_finding_that_faded_is_of_its_worst_moment_in_every_ou
         (line,) = finding_lines(scene)
         assert " critical " in line
         assert line.endswith(f"[{job}]\n")
+
+
+@given(
+    losses=st.lists(
+        st.tuples(st.sampled_from([0.1, 0.4, 0.5, 0.52, 0.9]), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_what_is_said_to_be_the_worst_is_never_better_than_what_is_said_of_now(
+    losses: list[tuple[float, bool, bool]],
+) -> None:
+    ticks = [
+        condition(lost, "gpu001" * is_named, lost_is_upper_bound=is_bound)
+        for lost, is_named, is_bound in losses
+    ]
+    for change, finding in life_of(*ticks):
+        record = finding_record(change, finding, [], START_NS)
+        if finding.worst is None:
+            assert record.last is None
+            continue
+        assert badness(finding.worst) > badness(finding)
+        said = [int(each) for each in re.findall(r"(\d+) ?%", sentence(finding))]
+        assert max(said) == said[0], "of the moment that is shown, then of now"
+        if not finding.lost_is_upper_bound and finding.victims:
+            assert finding.worst.lost > finding.lost
+        assert finding.seen_ns is not None
+        assert (finding.worst.seen_ns or 0) < finding.seen_ns
 
 
 def test_a_loss_that_is_as_high_at_the_end_is_said_once() -> None:
