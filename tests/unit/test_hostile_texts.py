@@ -21,11 +21,18 @@ from click.testing import CliRunner
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
-from fabmon.alerts.alert_record import alert_record
 from fabmon.alerts.alertmanager import posted_alert
+from fabmon.alerts.metrics_server import watch_metrics
+from fabmon.alerts.notifier import (
+    BUILT_IN,
+    alert_record,
+    filled,
+    load_template,
+    slack_values,
+    values,
+)
 from fabmon.alerts.settings import AlertsConfig, SyslogReceiver
 from fabmon.alerts.system_log import SyslogTransport, _facts, _message
-from fabmon.alerts.template import BUILT_IN, filled, load_template, slack_values, values
 from fabmon.analysis.finding import Change
 from fabmon.analysis.scene import Scene
 from fabmon.cli.main import cli
@@ -35,7 +42,6 @@ from fabmon.fabric.openmetrics import OPENMETRICS, PROMETHEUS
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Hello, decode
 from fabmon.recording.writing.writer import Writer
-from fabmon.report.watch_metrics import watch_metrics
 from fabmon.scenes.pipeline import finding_notes
 from tests.requirements import need_package
 from tests.tui.recordings import Watching
