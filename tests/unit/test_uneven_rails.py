@@ -192,6 +192,12 @@ def test_a_checkpoint_over_some_rails_is_not_judged() -> None:
     assert sends(350, 350, 20, 20, even_s=80) == ["uneven_rails:rails r2, r3"]
 
 
+def test_a_large_flow_beside_little_traffic_is_no_use_of_rails() -> None:
+    """Hosts send a file over one rail; what they exchange with each other is a thousandth of it."""
+    even, file, little = (350.0, 350.0), (350.0, 0.1), (0.5, 0.1)
+    assert opens(Phase(80, even, even), Phase(60, file, little), is_roce=True) == []
+
+
 def test_a_nic_that_begins_to_write_while_the_rails_are_silent_is_no_rail() -> None:
     """It serves storage: it receives data to train on, and sends a checkpoint."""
     trains, silent, loads = (350.0,) * 4, (0.0,) * 4, 12.0

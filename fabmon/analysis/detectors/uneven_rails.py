@@ -149,7 +149,7 @@ class UnevenRails:
             np.stack(np.split(np.moveaxis(inputs.series(of, rows, WINDOW_TICKS), -1, 0), 2))
             for of in ("tx_bps", "rx_bps")
         )
-        peaks = np.fmax.reduce(sent, axis=(1, 3)) / lines
+        peaks = np.fmin(*(np.fmax.reduce(each, axis=(1, 3)) for each in (sent, received))) / lines
         halves = np.fmin(*(without_nan(each).mean(axis=1) for each in (sent, received)))
         halves /= lines[:, None]
         level = halves.mean(axis=0)
