@@ -85,6 +85,7 @@ def _subjects(found: Fluctuation, by: str) -> Iterator[str]:
         [each.label, *([step_time(each)] if has_iterations else []), *numbers(each), strip(each)]
         for each in (*found.of(ALL), *subjects)
     ]
+    yield f"Samples of {interval(found.interval_s)}:"
     yield from aligned([head, *rows], left=1)
 
 
@@ -143,7 +144,7 @@ def _slots(found: Fluctuation, by: str) -> Iterator[str]:
     label = "HOUR" if by == HOUR else "DAY"
     top = max((slot.median_bps for slot in slots), default=0.0)
     head = [f"{label} ({found.zone})", "MEDIAN", "P5", "P95", "CoV", "MINUTES", ""]
-    yield f"{subjects[0].name}, means of 10 s:"
+    yield f"{subjects[0].name}, {found.means}:"
     yield from aligned([head, *(_slot(slot, by, top) for slot in slots)], left=1)
 
 
@@ -162,7 +163,7 @@ def _slot(slot: Slot, by: str, top: float) -> Sequence[str]:
 def _steps(found: Fluctuation, by: str) -> Iterator[str]:
     shown, others = largest_steps(found, stepped_kinds(by), _MAX_STEPS)
     yield ""
-    yield "Steps of the level:" if shown else NO_STEP
+    yield f"Steps of the level, of {found.means}:" if shown else NO_STEP
     for step, subject in shown:
         yield f"  {'  '.join(step_cells(step, subject))}"
     if others:

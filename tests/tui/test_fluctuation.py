@@ -44,7 +44,7 @@ async def test_the_marks_of_the_table_are_explained_above_it() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         await run.press("6")
         await _looked(run)
-        assert "━ p5 to p95  █ median   CoV deviation/mean" in run.lines[2]
+        assert "━ p5 to p95  █ median of samples of 1 s   CoV deviation/mean" in run.lines[2]
 
 
 async def test_a_filter_chooses_what_is_looked_at() -> None:
@@ -99,7 +99,7 @@ async def test_a_replay_tells_of_all_that_is_recorded(
     async with replaying(recording, size=size, speed=None) as run:
         await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("6")
-        await run.shows("whole recording", "by hour of day")
+        await run.shows("whole recording", "by hour")
         assert all(len(line) <= size[0] for line in run.lines)
         if size == (120, 40):
             await run.looks_like(f"fluctuation-night-{size[0]}x{size[1]}")
@@ -126,11 +126,11 @@ async def test_the_strip_is_of_the_chosen_line(recording: Path) -> None:
     async with replaying(recording, size=(120, 40), speed=None) as run:
         await run.until(lambda: run.app.screen_state.cursor.at_end)
         await run.press("6")
-        await run.shows("all rails by hour of day, UTC")
+        await run.shows("all rails by hour, UTC, means of 30 s", "median of samples of 30 s")
         await run.press("j")
-        await run.shows(" r0 by hour of day, UTC")
+        await run.shows(" r0 by hour, UTC")
         strip = next(
-            run.lines[number + 2] for number, text in enumerate(run.lines) if "by hour of" in text
+            run.lines[number + 2] for number, text in enumerate(run.lines) if "by hour" in text
         )
         cells = [strip[1 + 4 * hour : 3 + 4 * hour] for hour in range(24)]
         assert cells[1:22] == ["··"] * 21

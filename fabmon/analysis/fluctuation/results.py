@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from fabmon.analysis.fluctuation.samples import CELL_S
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.redaction import Redactor
+from fabmon.fabric.time_wording import interval
 
 ALL, RAIL, LINK, PAIR, JOB = "all", "rail", "link", "pair", "job"
 USER, PARTITION = "user", "partition"
@@ -145,6 +147,11 @@ class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
     subjects: tuple[Subject, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def means(self) -> str:
+        """What levels, hours and weekdays are statistics of: `means of 10 s`."""
+        return f"means of {interval(max(CELL_S, self.interval_s))}"
 
     def of(self, kind: str) -> tuple[Subject, ...]:
         """The subjects of one kind."""

@@ -248,5 +248,4 @@ class FluctuationScreen(LineScreen):
         view.display = subject is not None
         if subject is not None and self._done is not None:
             name = fluctuation.name_of(subject, fluctuation.names(ctx.scene))
-            zone = self._done[1].zone
-            self.put("#hours", hours(ctx, subject, name, zone))
+            self.put("#hours", hours(ctx, subject, name, self._done[1]))

@@ -21,7 +21,7 @@ from fabmon.analysis.fluctuation.results import (
 )
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.time_wording import date_time, day_time, duration, time_of_day
+from fabmon.fabric.time_wording import date_time, day_time, duration, interval, time_of_day
 from fabmon.fabric.time_wording import measured as measured_time
 from fabmon.fabric.wording import (
     RATE,
@@ -102,7 +102,7 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     if not measured:
         lines.append(line(("   No communication seen", palette.dim)))
     else:
-        lines.append(_legend(ctx))
+        lines.append(_legend(ctx, found))
     for kind, title in _TITLES.items():
         subjects = [each for each in measured if each.kind == kind]
         if kind == LINK:
@@ -130,11 +130,11 @@ def _selected(ctx: DrawContext) -> list[Line]:
     return paragraph(text, ctx.width, ctx.palette.accent)
 
 
-def _legend(ctx: DrawContext) -> Line:
+def _legend(ctx: DrawContext, found: Fluctuation) -> Line:
     """What the columns and marks of the table mean, as far as there is room."""
     inner, mark = _marks(ctx.palette)
     parts = (
-        f"{inner} p5 to p95  {mark} median",
+        f"{inner} p5 to p95  {mark} median of samples of {interval(found.interval_s)}",
         "CoV deviation/mean",
         "active time with traffic",
         "curve 0 to its maximum",
@@ -254,7 +254,7 @@ def _notes(found: Fluctuation) -> list[str]:
     return texts
 
 
-def hours(ctx: DrawContext, subject: Subject, name: str, zone: str) -> list[Line]:
+def hours(ctx: DrawContext, subject: Subject, name: str, found: Fluctuation) -> list[Line]:
     """The selected subject: its title, a bar per hour of day (median), its drift and changes."""
     palette, width = ctx.palette, ctx.width
     slots = {slot.slot: slot for slot in subject.hours}
@@ -262,7 +262,8 @@ def hours(ctx: DrawContext, subject: Subject, name: str, zone: str) -> list[Line
     top = max((slot.median_bps for slot in subject.hours), default=0.0)
     best = max(subject.hours, key=lambda slot: slot.median_bps, default=None)
     worst = min(subject.hours, key=lambda slot: slot.median_bps, default=None)
-    title: list[Span] = [(f" {name}", palette.strong), (f" by hour of day, {zone}", palette.text)]
+    scope = f" by hour, {found.zone}, {found.means}"
+    title: list[Span] = [(f" {name}", palette.strong), (scope, palette.text)]
     if best is not None and worst is not None:
         text = f", {_slot_text(ctx, subject, best)}"
         if worst.slot != best.slot:
