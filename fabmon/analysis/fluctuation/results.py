@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from fabmon.analysis.fluctuation.samples import CELL_S
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import interval
@@ -135,7 +134,8 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
 class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
     """All results, for the time from `from_ns` to `until_ns` (UTC), sampled every `interval_s`.
 
-    `watched_s` is the part of the time with samples. `zone` is the time zone of hours and weekdays.
+    `watched_s` is the part of the time with samples; levels, hours and weekdays are statistics of
+    means of `cell_s`, a Spread of single samples. `zone` is the time zone of hours and weekdays.
     `notes` are for a person: what was not observable, and why.
     """
 
@@ -143,6 +143,7 @@ class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
     until_ns: int
     watched_s: float
     interval_s: float
+    cell_s: float = 10.0
     zone: str = "UTC"
     subjects: tuple[Subject, ...] = ()
     foreign: tuple[Foreign, ...] = ()
@@ -151,7 +152,7 @@ class Fluctuation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def means(self) -> str:
         """What levels, hours and weekdays are statistics of: `means of 10 s`."""
-        return f"means of {interval(max(CELL_S, self.interval_s))}"
+        return f"means of {interval(self.cell_s)}"
 
     def of(self, kind: str) -> tuple[Subject, ...]:
         """The subjects of one kind."""

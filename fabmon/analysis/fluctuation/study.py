@@ -26,7 +26,7 @@ from fabmon.analysis.fluctuation.results import (
     Spread,
     Subject,
 )
-from fabmon.analysis.fluctuation.samples import Bools, PooledSamples
+from fabmon.analysis.fluctuation.samples import CELL_S, Bools, PooledSamples
 from fabmon.analysis.fluctuation.trends import CellSeries, cell_series, hours, weekdays
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.measures import known_mean
@@ -111,6 +111,7 @@ class Study:
             until_ns=end,
             watched_s=data.watched_s,
             interval_s=data.interval_s,
+            cell_s=data.cell_s if data.interval_s else CELL_S,
             zone=str(self._zone),
             subjects=tuple(subjects),
             foreign=data.foreign.results(),
