@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from fabmon.report.page.page import ReportSource
     from fabmon.session.session import Session
 
-_LEAD_S = 120.0
-"""Played before --from, so that findings that began earlier are detected."""
-
 
 @click.command()
 @recordings_argument
@@ -61,7 +58,7 @@ def report(
             study = study_range(session, timeline, begin, end)
             with study_progress(timeline.files[0].path.name) as studied:
                 fluctuation = study.result(on_progress=studied)
-            played = PlayedRange(session, timeline, begin, end, "reporting", _LEAD_S)
+            played = PlayedRange(session, timeline, begin, end, "reporting")
             made = digest(played.scenes(), Bins(begin, end, timeline.interval_s))
             if session.redactor is not None:
                 fluctuation = fluctuation.redacted(session.redactor)

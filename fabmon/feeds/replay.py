@@ -19,7 +19,8 @@ class ReplayFeed:
 
     `speed` is recorded seconds per second and may be changed during replay; None is as fast as
     possible. A gap in the recording is shortened to `longest_wait_s`. A replay that starts within
-    the timeline begins with the ticks that bring the history to its state at that time. With
+    the timeline begins with the ticks of `lead_ns` before, without waiting, and with those that
+    bring the history to its state at that time. With
     `follow` the feed waits for more at the end of a growing file, and ends only when the file has
     reached `until_ns`.
     """
@@ -30,6 +31,7 @@ class ReplayFeed:
         *,
         from_ns: int | None = None,
         until_ns: int | None = None,
+        lead_ns: int = 0,
         speed: float | None = 1.0,
         longest_wait_s: float = 5.0,
         follow: bool = False,
@@ -37,14 +39,15 @@ class ReplayFeed:
     ) -> None:
         self.speed = speed
         self._timeline = timeline
-        self._ticks = PlayedTicks(timeline, from_ns, until_ns)
+        begin_ns = None if from_ns is None else max(timeline.start_ns, from_ns - lead_ns)
+        self._ticks = PlayedTicks(timeline, begin_ns, until_ns)
         self._longest_wait_s = longest_wait_s
         self._follow = follow
         self._clock = clock or RealClock()
         self._closed = asyncio.Event()
-        self._last_ns = (from_ns or 0) - 1
+        self._from_ns = from_ns or 0
+        self._last_ns = self._from_ns - 1
         self._due_s: float | None = None
-        self._unpaced = self._ticks.primed
 
     @property
     def hosts(self) -> list[Host]:
@@ -63,9 +66,7 @@ class ReplayFeed:
         tick = None if self._closed.is_set() else await self._next()
         if tick is None or self._closed.is_set():
             raise StopAsyncIteration
-        if self._unpaced:
-            self._unpaced -= 1
-        else:
+        if tick.time_ns >= self._from_ns:
             await self._wait(tick.time_ns)
             self._last_ns = tick.time_ns
         if self._closed.is_set():

@@ -17,7 +17,7 @@ import numpy as np
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.jobs.job import Job
-from fabmon.fabric.snapshot import HEAT, RING_TICKS, Floats
+from fabmon.fabric.snapshot import HEAT, Floats
 from fabmon.fabric.tick import Tick
 from fabmon.history.history import History
 from fabmon.recording.format.errors import RecordingError
@@ -33,15 +33,11 @@ from fabmon.recording.reading.timeline import Timeline
 from fabmon.scenes.background_readers import StudyReader, TierReader
 from fabmon.scenes.builder import SceneBuilder
 from fabmon.scenes.findings_at_the_time import findings_open_at, note_events, with_recorded_worst
+from fabmon.scenes.lead_in import lead_in_ns
 from fabmon.scenes.pipeline import Pipeline
 from fabmon.scenes.recording_contents import Curve, PastError, RecordingContents
 from fabmon.scenes.scene_cache import SceneCache
 
-_SETTLE_READS = 15_000
-"""Nodes times ticks before a tick that are analysed: some 1.5 s. It is no measured time: what is
-shown of a moment would depend on how busy the machine is, and on how one got there."""
-
-_LEAST_TICKS = 60
 _LATEST = (1 << 63) - 1
 
 T = TypeVar("T")
@@ -275,9 +271,7 @@ class RecordedPast:
         if not is_wanted():
             return None
         timeline = self._open()
-        ticks = min(max(_SETTLE_READS // max(len(timeline.hosts), 1), _LEAST_TICKS), RING_TICKS)
-        from_ns = at_ns - int(ticks * timeline.interval_s * 1e9)
-        self._begin(timeline, max(from_ns, timeline.start_ns))
+        self._begin(timeline, max(at_ns - lead_in_ns(timeline), timeline.start_ns))
         scene = None
         while scene is None or scene.snapshot.time_ns < at_ns:
             if not is_wanted():

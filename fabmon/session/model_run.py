@@ -12,6 +12,7 @@ from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.model_table import ModelTick, model_table, model_tick
+from fabmon.scenes.lead_in import lead_in_ns
 from fabmon.scenes.pipeline import Pipeline
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.presentation import warn_of_simulation
@@ -24,10 +25,6 @@ from fabmon.session.replay_run import (
     time_at,
 )
 from fabmon.session.session import Session
-
-_LEAD_S = 300.0
-_LEAD_TICKS = 60
-"""Played before the tick, whichever is longer: evidence is a sum over ticks."""
 
 
 class ModelObserver:
@@ -57,9 +54,8 @@ def model_at(session: Session, timeline: Timeline, at_ns: int) -> ModelTick | No
     observer = ModelObserver(session.settings.thresholds.model)
     analyst = Analyst(session.settings.thresholds, session.hints, (observer,))
     pipeline = Pipeline(session.recorded_history(timeline), analyst)
-    lead_s = max(_LEAD_S, _LEAD_TICKS * timeline.interval_s)
-    start_ns = max(timeline.start_ns, at_ns - int(lead_s * 1e9))
-    for _, tick in PlayedRange(session, timeline, start_ns, at_ns, "playing").ticks():
+    played = PlayedRange(session, timeline, at_ns, at_ns, "playing")
+    for _, tick in played.ticks(lead_in_ns(timeline)):
         pipeline.accept(tick)
     return observer.last()
 

@@ -21,11 +21,9 @@ from fabmon.fabric.wire.messages import Hello
 from fabmon.history.bins import PortBins
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.explain_records import FindingAtTime, PortAtTime, RecordingAtTime
+from fabmon.scenes.lead_in import lead_in_ns
 from fabmon.session.replay_run import PlayedRange
 from fabmon.session.session import Session
-
-_LEAD_S = 60.0
-"""Played before the part: findings may begin there."""
 
 
 def rail_rates(snapshot: Snapshot) -> dict[str, list[float]]:
@@ -148,9 +146,9 @@ def play_part(
 ) -> PlayedPart:
     """Play a part of a recording, with the state at its start; the redactor learns its names."""
     played = PlayedPart()
-    part = PlayedRange(session, timeline, from_ns, until_ns, "looking at the recording", _LEAD_S)
+    part = PlayedRange(session, timeline, from_ns, until_ns, "looking at the recording")
     pipeline = session.recorded_pipeline(timeline)
-    for is_inside, tick in part.ticks():
+    for is_inside, tick in part.ticks(lead_in_ns(timeline)):
         redactor.learn(tick)
         played.hellos.update(tick.hellos)
         scene = pipeline.accept(tick)

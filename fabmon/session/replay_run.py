@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fabmon.analysis.finding import Change
 from fabmon.analysis.fluctuation.links import port_filter
 from fabmon.analysis.fluctuation.study import Study
 from fabmon.analysis.scene import Scene
@@ -25,6 +26,7 @@ from fabmon.recording.reading.time_parsing import KnownTimes, TimeError
 from fabmon.recording.reading.timeline import Timeline, files_of
 from fabmon.recording.writing.cut import redacted_hosts
 from fabmon.recording.writing.segments import Rotation, Segments
+from fabmon.scenes.lead_in import lead_in_ns
 from fabmon.session import event_loop
 from fabmon.session.config import RecordingConfig
 from fabmon.session.errors import Exit, UsageError
@@ -36,9 +38,6 @@ from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from fabmon.tui.choices import Preferences
-
-_LEAD_NS = 120 * 10**9
-"""Played before the tick of --at that is printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +75,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
         if style is None and not can_draw():
             style = "table"
         if style in ("table", "json") and options.at is not None and from_ns is not None:
-            # The ticks before it are played, so that findings that began earlier are detected.
-            from_ns, until_ns = max(timeline.start_ns, from_ns - _LEAD_NS), from_ns
+            until_ns = from_ns
         is_demo = is_simulated(timeline)
         if is_demo and style is not None:
             warn_of_simulation()
@@ -103,6 +101,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
                     timeline,
                     from_ns=from_ns,
                     until_ns=until_ns,
+                    lead_ns=lead_in_ns(timeline),
                     speed=speed,
                     follow=options.follow,
                 )
@@ -150,11 +149,12 @@ async def _print_replay(
 
 
 async def _since(scenes: AsyncIterator[Scene], from_ns: int) -> AsyncGenerator[Scene, None]:
-    """The scenes from a time on: the ticks before it only hold the state at the start, as in an
-    export."""
+    """The scenes from a time on, as in an export."""
+    is_first = from_ns > 0
     async for scene in scenes:
         if scene.snapshot.time_ns >= from_ns:
-            yield scene
+            yield _with_open(scene) if is_first else scene
+            is_first = False
 
 
 @contextmanager
@@ -271,8 +271,7 @@ def whole_range(timeline: Timeline, from_: str | None, to: str | None) -> tuple[
 class PlayedRange:
     """The ticks, snapshots or scenes of a part of a timeline, as fast as possible.
 
-    `lead_s` seconds before it are played too, but not returned: findings may begin there. The
-    progress bar shows `what` is done. `hosts` are the nodes, by the names that are shown.
+    The progress bar shows `what` is done. `hosts` are the nodes, by the names that are shown.
     """
 
     def __init__(
@@ -282,7 +281,6 @@ class PlayedRange:
         from_ns: int,
         until_ns: int,
         what: str,
-        lead_s: float = 0.0,
     ) -> None:
         self.hosts = redacted_hosts(timeline, session.redactor)
         self.interval_s = timeline.interval_s
@@ -290,15 +288,16 @@ class PlayedRange:
         self._timeline = timeline
         self._from_ns = from_ns
         self._until_ns = until_ns
-        self._start_ns = max(timeline.start_ns, from_ns - int(lead_s * 1e9))
         self._what = what
 
-    def ticks(self) -> Iterator[tuple[bool, Tick]]:
-        """Ticks, and whether each is in the range: those before it hold the state at its start."""
-        for tick in self._timeline.prime(self._start_ns):
+    def ticks(self, lead_ns: int = 0) -> Iterator[tuple[bool, Tick]]:
+        """Ticks, and whether each is in the range: those before it hold the state at its start, and
+        those of `lead_ns` before it what was found by then."""
+        start_ns = max(self._timeline.start_ns, self._from_ns - lead_ns)
+        for tick in self._timeline.prime(start_ns):
             yield False, self._redacted(tick)
         with progress(self._what, (self._until_ns - self._from_ns) / 1e9, "s") as report:
-            for tick in self._timeline.ticks(self._start_ns, self._until_ns):
+            for tick in self._timeline.ticks(start_ns, self._until_ns):
                 yield tick.time_ns >= self._from_ns, self._redacted(tick)
                 report(max(0, tick.time_ns - self._from_ns) / 1e9)
 
@@ -311,16 +310,26 @@ class PlayedRange:
                 yield snapshot
 
     def scenes(self) -> Iterator[Scene]:
-        """The scene of every tick; findings are detected again."""
-        pipeline = self._session.recorded_pipeline(self._timeline)
-        for is_inside, tick in self.ticks():
+        """The scene of every tick; findings are detected again, and those that were open before are
+        opened in the first one."""
+        pipeline, is_first = self._session.recorded_pipeline(self._timeline), True
+        for is_inside, tick in self.ticks(lead_in_ns(self._timeline)):
             scene = pipeline.accept(tick)
             if is_inside:
-                yield scene
+                yield _with_open(scene) if is_first else scene
+                is_first = False
 
     def _redacted(self, tick: Tick) -> Tick:
         redactor = self._session.redactor
         return tick if redactor is None else redactor.tick(tick)
+
+
+def _with_open(scene: Scene) -> Scene:
+    """A scene at which the findings open that were open before it."""
+    changes = [each for each in scene.changes if each[0] is not Change.UPDATE]
+    known = {finding.key for _, finding in changes}
+    opened = ((Change.OPEN, each) for each in scene.findings if each.key not in known)
+    return replace(scene, changes=(*changes, *opened))
 
 
 def study_range(

@@ -78,6 +78,27 @@ def test_a_finding_that_ended_in_the_range_has_its_end_though_it_was_known_later
         assert any(each["findings"] for each in links) is not is_over
 
 
+def test_a_range_that_begins_within_a_finding_has_it_in_every_output(
+    recorded: Path, tmp_path: Path
+) -> None:
+    """Export, report and query analyse the same minutes before it."""
+    part = (str(recorded), "--from", "14:07:15", "--to", "14:07:17")
+    lines = fabmon_here("export", *part, "--format", "jsonl").stdout.splitlines()
+    first = next(each for each in map(json.loads, lines) if each["type"] == "finding")
+    (asked_for,) = asked(recorded, "findings", to="14:07:15")["findings"]
+    for name in ("change", "key", "since", "time", "text", "lost", "evidence"):
+        assert first[name] == asked_for[name], name
+    page = tmp_path / "page.html"
+    assert not fabmon_here("report", *part, "-o", str(page)).returncode
+    last = asked(recorded, "findings", to="14:07:17")["findings"][0]["text"]
+    assert last.replace("\N{NO-BREAK SPACE}", " ") in page.read_text().replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
+    at_once = fabmon_here("replay", str(recorded), "--at", "14:07:15", "--once", "--format", "json")
+    (shown,) = json.loads(at_once.stdout)["findings"]
+    assert (shown["text"], shown["since"]) == (first["text"], first["since"])
+
+
 async def test_an_open_finding_has_the_numbers_of_the_time_as_a_replay_shows_it(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
