@@ -15,6 +15,7 @@ from fabmon import __version__
 from fabmon.analysis.causes import CAUSES, lost_bandwidth
 from fabmon.analysis.finding import shown_moment
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.names import is_loopback
 from fabmon.fabric.openmetrics import OPENMETRICS, Samples, choose_content_type, family_lines
 from fabmon.fabric.tick import NodeState
 from fabmon.http_server import http_server
@@ -26,8 +27,8 @@ Publish = Callable[[Scene], None]
 async def metrics_server(host: str, port: int) -> AsyncIterator[Publish]:
     """Serve `/metrics` at an address; what is published last is what is served.
 
-    Connections have the limits of those to an agent; none has a token. Raises OSError if the
-    address cannot be listened on.
+    Connections have the limits of those to an agent; none has a token. At a loopback address only
+    requests for one are answered. Raises OSError if the address cannot be listened on.
     """
     last: Scene | None = None
 
@@ -40,6 +41,9 @@ async def metrics_server(host: str, port: int) -> AsyncIterator[Publish]:
     async def answer(request: web.Request) -> web.Response:
         if request.transport is not None:
             asked.add(request.transport)
+        if is_loopback(host) and not is_loopback(request.url.host or ""):
+            # A page in a browser here may call this address by a name of its own, and read it.
+            raise web.HTTPMisdirectedRequest(text="ask for 127.0.0.1 or localhost\n")
         kind = choose_content_type(request.headers.get("Accept", ""))
         body = watch_metrics(last, time.process_time(), kind).encode()
         return web.Response(body=body, headers={"Content-Type": kind})

@@ -15,7 +15,7 @@ from fabmon.agent.listen_address import (
     server_tls_context,
     token_at,
 )
-from fabmon.cli.options import FILE
+from fabmon.cli.options import FILE, NumberRange
 from fabmon.feeds.access import agent_token_file as usual_token_file
 from fabmon.feeds.errors import NodeError
 from fabmon.session import event_loop
@@ -47,7 +47,7 @@ from fabmon.session.errors import Exit, UsageError
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=NumberRange(min=0.1, max=3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

@@ -10,6 +10,7 @@ import click
 
 from fabmon.cli.options import (
     FILE,
+    NumberRange,
     check_style,
     color_options,
     config_option,
@@ -40,7 +41,7 @@ from fabmon.session.errors import UsageError
 @click.option("--seed", type=int, metavar="N", help="Random seed: other hashes and other flows.")
 @click.option(
     "--speed",
-    type=click.FloatRange(0.1, 1000),
+    type=NumberRange(0.1, 1000),
     default=1.0,
     show_default=True,
     metavar="N",

@@ -13,6 +13,7 @@ import click
 from fabmon.cli.options import (
     Duration,
     LineRate,
+    NumberRange,
     config_option,
     in_order,
     recording_option,
@@ -120,7 +121,7 @@ _STUDIED_S = 240.0
 )
 @click.option(
     "--mfu",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=NumberRange(min=0, max=1, min_open=True),
     metavar="SHARE",
     help=f"Share of --peak-tflops while computing, without --compute.  [default: {_MFU}]",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -73,6 +74,19 @@ def output_option(help_text: str, *, required: bool = False) -> Callable[[_Comma
         callback=lambda ctx, param, value: None if value == "-" else value,
         help=help_text,
     )
+
+
+class NumberRange(click.FloatRange):
+    """A number in a range; nan is in none, which comparisons do not say."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 class Duration(click.ParamType[float]):
@@ -216,7 +230,7 @@ plain_session = session_options(config_option)
 interval_option = click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=NumberRange(min=0.1, max=3600),
     metavar="SECONDS",
     help="Time between two ticks.  [default: 1]",
 )

@@ -142,3 +142,19 @@ async def test_a_detector_that_fails_is_on_the_page_and_in_the_status_of_every_o
     assert await print_last(scenes(), "json") == Exit.FAILED
     assert await print_lines(scenes(), None) == Exit.FAILED
     assert capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("demo --once --speed nan", "nan' is not a number"),
+        ("--once --interval nan", "nan' is not a number"),
+        ("agent --interval nan", "nan' is not a number"),
+        ("need --params 7e9 --dp 8 --mfu nan", "nan' is not a number"),
+        ("--once --prometheus http://[", "http://[: Invalid IPv6 URL"),
+    ],
+)
+def test_what_is_no_number_and_no_url_is_a_mistake_of_the_user(command: str, text: str) -> None:
+    status, said = run(command)
+    assert (status, "unexpected" in said) == (Exit.USAGE, False)
+    assert text in said

@@ -81,7 +81,10 @@ class PrometheusAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     def base_url(self) -> str:
         """The URL before `/api/v1`, without a slash at its end. Raises BadAccess."""
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+        except ValueError as error:
+            raise BadAccess(f"{self.url}: {error}") from None
         try:
             port = parts.port
         except ValueError:

@@ -130,6 +130,20 @@ async def test_it_is_served_as_openmetrics(scene: Scene) -> None:
         assert "# EOF" not in page
 
 
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("127.0.0.1", 200), ("localhost:9839", 200), ("[::1]", 200), ("evil.example", 421), ("", 421)],
+)
+async def test_a_page_in_a_browser_does_not_read_it_by_another_name(name: str, status: int) -> None:
+    """Whose name server says that the page's host is this machine."""
+    port = free_port()
+    async with metrics_server("127.0.0.1", port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET /metrics HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+        assert (await reader.readline()).split()[1] == str(status).encode()
+        writer.close()
+
+
 async def test_half_requests_do_not_keep_prometheus_out(caplog: pytest.LogCaptureFixture) -> None:
     port = free_port()
     async with metrics_server("127.0.0.1", port):
@@ -139,7 +153,7 @@ async def test_half_requests_do_not_keep_prometheus_out(caplog: pytest.LogCaptur
             writer.write(b"GET /metrics HTTP/1.1\r\nHost:")
             halves.append((reader, writer))
         reader, asking = await asyncio.open_connection("127.0.0.1", port)
-        asking.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        asking.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(60):
             assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
             # The oldest are closed for those that came later.
