@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from fabmon.agent.listen_address import (
+from fabmon.agent.serve import (
     AgentError,
     ListenAddress,
     parse_listen_address,

@@ -25,7 +25,6 @@ from fabmon.scenes.recording_access import RecordingAccess
 from fabmon.tui import keys
 from fabmon.tui.bindings import bindings, keymap
 from fabmon.tui.choices import Preferences
-from fabmon.tui.display_keys import DisplayKeys
 from fabmon.tui.palette import Depth, detect
 from fabmon.tui.run_facts import AskRas, RunFacts, Tips
 from fabmon.tui.saving import CUT, save_file, without_web_fonts
@@ -48,7 +47,7 @@ from fabmon.tui.terminal_background import theme_without_answer
 from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.time_keys import TimeKeys
-from fabmon.tui.view_keys import SAVE, ViewKeys
+from fabmon.tui.view_keys import SAVE, DisplayKeys, ViewKeys
 from fabmon.tui.widgets.prompts import YES, RasNotAsked, RasQuestion, SaveMenu
 
 _TOAST_EVERY_S = 3

@@ -11,10 +11,10 @@ import pytest
 
 from collectors.wire import Object
 from fabmon.analysis.audit import audit
+from fabmon.analysis.audit.rails import roce_mtu
 from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey, Surveyor
 from fabmon.fabric.model import Host
 from fabmon.fabric.pcie import pcie_link_bps
-from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.roles.rules import RoleOverride, RoleRules
 from fabmon.history.history import History
 from tests.builders import GBPS, LeafSpine, frame, hello, neighbour, tick, up

@@ -10,10 +10,27 @@ from typing import TypeVar
 from fabmon.analysis.audit.survey import FIX, NOTE, Problem, Survey
 from fabmon.analysis.detectors.miscabled import CAUSE, miscabled_conditions
 from fabmon.fabric.model import FABRIC, HOST, RAIL, SWITCH, Node, Port
-from fabmon.fabric.rdma_mtu import FULL_RDMA_MTU, roce_mtu
 from fabmon.fabric.roles.evidence import is_rdma
 from fabmon.fabric.topology.tier_matrix import down_up, ratio_text
 from fabmon.fabric.wording import bit_rate, name_list
+
+_HEADERS = 40 + 8 + 12 + 4 + 28 + 4
+"""GRH, UDP, BTH, XRC, atomic ETH, ICRC: bytes of headers that the kernel leaves room for."""
+
+_MTUS = (4096, 2048, 1024, 512, 256)
+
+FULL_RDMA_MTU = 4096
+
+
+def roce_mtu(netdev_mtu: float) -> int | None:
+    """The payload of an RDMA packet, bytes: 1024 for an MTU of 1500; None below 256.
+
+    The kernel computes `active_mtu` of a RoCE port so (Linux include/rdma/ib_addr.h,
+    iboe_get_mtu), and reports it only through the verbs library.
+    """
+    room = netdev_mtu - _HEADERS
+    return next((mtu for mtu in _MTUS if mtu <= room), None)
+
 
 _MAX_NAMED = 4
 """Ports, or PCI slots, named in a problem."""

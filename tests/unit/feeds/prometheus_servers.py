@@ -26,7 +26,7 @@ _HASH = "$2b$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy"
 
 _AGENT = """
 import asyncio, sys
-from fabmon.agent.listen_address import ListenAddress
+from fabmon.agent.serve import ListenAddress
 from fabmon.agent.serve import AgentOptions, serve
 root, port, token = sys.argv[1:]
 asyncio.run(serve(

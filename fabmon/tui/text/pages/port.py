@@ -8,8 +8,8 @@ from collections import defaultdict
 import numpy as np
 
 from collectors.catalog import CATALOG, GAUGE
+from fabmon.analysis.audit.rails import roce_mtu
 from fabmon.fabric.model import DOWNLINK, GPU, UPLINK, Fabric, Port
-from fabmon.fabric.rdma_mtu import roce_mtu
 from fabmon.fabric.routing_mode import UNKNOWN
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import duration
