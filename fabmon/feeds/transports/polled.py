@@ -24,23 +24,6 @@ from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.token_bucket import CpuBudgets, TokenBucket
 from fabmon.malformed_json import MALFORMED
 
-_MOST_VALUES = 2_000_000
-"""Values of a reply: 16,384 ports have less than a million. Each takes up to 100 bytes: 64 MiB of
-them would take gigabytes."""
-
-_Reply = TypeVar("_Reply")
-
-
-def decode_reply(body: bytes, kind: type[_Reply], what: str) -> _Reply:
-    """A reply in JSON. `what` is the name of the format in errors. Raises Misbehaved."""
-    if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-        raise Misbehaved(f"{what}: more than {_MOST_VALUES:,} values")
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except MALFORMED as error:
-        raise Misbehaved(f"{what}: {error}") from None
-
-
 _MAX_FAILURES = 3
 """Consecutive failed polls that end the session; after fewer the node is stale only."""
 
@@ -334,3 +317,20 @@ class SampleClock:
         self.now_ns += node_step if trusted else console_step
         self._node_ns, self._console_ns = node_ns, console_ns
         return self.now_ns
+
+
+_MOST_VALUES = 2_000_000
+"""Values of a reply: 16,384 ports have less than a million. Each takes up to 100 bytes: 64 MiB of
+them would take gigabytes."""
+
+_Reply = TypeVar("_Reply")
+
+
+def decode_reply(body: bytes, kind: type[_Reply], what: str) -> _Reply:
+    """A reply in JSON. `what` is the name of the format in errors. Raises Misbehaved."""
+    if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise Misbehaved(f"{what}: more than {_MOST_VALUES:,} values")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except MALFORMED as error:
+        raise Misbehaved(f"{what}: {error}") from None
