@@ -8,17 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fabmon.fabric.model import (
-    HOST,
-    MEMBER,
-    RAIL,
-    SWITCH,
-    UPLINK,
-    EcmpGroup,
-    Fabric,
-    Node,
-    Port,
-)
+from fabmon.fabric.model import HOST, MEMBER, RAIL, SWITCH, UPLINK, EcmpGroup, Fabric, Node, Port
 from fabmon.fabric.port_arrays import NONE as NONE
 from fabmon.fabric.port_arrays import PortArrays, port_arrays
 from fabmon.fabric.snapshot import Floats

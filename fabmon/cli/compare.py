@@ -46,12 +46,7 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, session: Session
 
 def _runs(session: Session, text: str, links: Sequence[str]) -> list[StudiedRun]:
     from fabmon.analysis.fluctuation.comparison import StudiedRun
-    from fabmon.session.replay_run import (
-        open_recordings,
-        study_progress,
-        study_range,
-        whole_range,
-    )
+    from fabmon.session.replay_run import open_recordings, study_progress, study_range, whole_range
 
     found = []
     for files in _files(text):

@@ -66,11 +66,7 @@ def export(
     from fabmon.fabric.filter import FilterError, LinkSelection
     from fabmon.report.scene_report import JsonLines
     from fabmon.session.printing import analysis_status, output, print_written
-    from fabmon.session.replay_run import (
-        PlayedRange,
-        open_recordings,
-        whole_range,
-    )
+    from fabmon.session.replay_run import PlayedRange, open_recordings, whole_range
 
     if style == "parquet":
         _need_pyarrow()

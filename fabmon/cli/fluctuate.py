@@ -63,12 +63,7 @@ def fluctuate(
     from fabmon.analysis.fluctuation.links import is_of_pattern
     from fabmon.report.fluctuation import fluctuation_table, stepped_kinds
     from fabmon.session.printing import print_report
-    from fabmon.session.replay_run import (
-        open_recordings,
-        study_progress,
-        study_range,
-        whole_range,
-    )
+    from fabmon.session.replay_run import open_recordings, study_progress, study_range, whole_range
 
     ours = None if mine is None else _hosts(mine)
     with open_recordings(files) as timeline:

@@ -16,11 +16,7 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import utc
 from fabmon.query.answers import JobItem, LinkItem
 from fabmon.query.sources import KnownFinding
-from fabmon.report.json_records import (
-    FindingRecord,
-    finding_record,
-    rounded_or_none,
-)
+from fabmon.report.json_records import FindingRecord, finding_record, rounded_or_none
 
 _MOST_PORTS = 100
 """Ports and victims of a finding, and nodes of a job, at most."""

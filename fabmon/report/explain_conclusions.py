@@ -10,14 +10,7 @@ from fabmon.analysis.job_log.conclusions import (
     StuckCollective,
     shared_end,
 )
-from fabmon.analysis.job_log.events import (
-    COMPLETION,
-    CONNECTION,
-    PROCESS,
-    REQUEST,
-    STALL,
-    Failure,
-)
+from fabmon.analysis.job_log.events import COMPLETION, CONNECTION, PROCESS, REQUEST, STALL, Failure
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.nccl_tests import BenchmarkResult, Rails
 from fabmon.analysis.job_log.slow_signs import retried, unresolved

@@ -14,12 +14,7 @@ from fabmon.fabric.routing_mode import HASHED, STATIC
 from fabmon.session import event_loop
 from fabmon.session.config import load
 from fabmon.session.errors import Exit, UsageError
-from fabmon.session.presentation import (
-    RunOptions,
-    check_writable,
-    is_screen,
-    warn_of_simulation,
-)
+from fabmon.session.presentation import RunOptions, check_writable, is_screen, warn_of_simulation
 from fabmon.session.recorder_setup import DEMO_MARK
 from fabmon.session.session import Session
 from fabmon.session.watched_feed import WatchedFeed

@@ -24,10 +24,7 @@ from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time, duration
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.report.explain_records import (
-    ExplainRecord,
-    RecordingAtTime,
-)
+from fabmon.report.explain_records import ExplainRecord, RecordingAtTime
 from fabmon.report.explanation import explain_record, redacted_record
 from fabmon.session import event_loop
 from fabmon.session.errors import UsageError

@@ -26,12 +26,7 @@ from fabmon.fabric.time_wording import interval, utc
 from fabmon.fabric.wire.messages import Hello, Trace, TracedPath
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import VIAS_WITH_PROBE
-from fabmon.report.trace import (
-    ForwardedTraceRecord,
-    TraceRecord,
-    forwarded_trace,
-    infiniband_rails,
-)
+from fabmon.report.trace import ForwardedTraceRecord, TraceRecord, forwarded_trace, infiniband_rails
 from fabmon.session.errors import UsageError
 from fabmon.session.node_queries import reads_fabric
 from fabmon.session.session import Session

@@ -23,13 +23,7 @@ from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time, utc
 from fabmon.fabric.wording import file_error
 from fabmon.feeds.errors import NO_CONNECTION, NodeError
-from fabmon.feeds.nccl_ras import (
-    PORT,
-    connected,
-    connected_over_ssh,
-    mapped_over_ssh,
-    query_status,
-)
+from fabmon.feeds.nccl_ras import PORT, connected, connected_over_ssh, mapped_over_ssh, query_status
 from fabmon.private_files import write_new
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.ras_records import RasRecord

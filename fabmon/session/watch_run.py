@@ -18,12 +18,7 @@ from fabmon.session.errors import Exit, UsageError
 from fabmon.session.event_loop import EndSignals
 from fabmon.session.node_queries import job_sources
 from fabmon.session.node_selection import Selection, inspector_of, select_nodes
-from fabmon.session.presentation import (
-    RunOptions,
-    check_writable,
-    is_screen,
-    load_screen,
-)
+from fabmon.session.presentation import RunOptions, check_writable, is_screen, load_screen
 from fabmon.session.printing import NodesReached, redacted_log
 from fabmon.session.prometheus_run import watch_prometheus
 from fabmon.session.session import Session, scenes_of

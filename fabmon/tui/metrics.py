@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
 from fabmon.fabric.measures import greatest, measure
-from fabmon.fabric.snapshot import (
-    HEAT,
-    Floats,
-    Snapshot,
-    believed,
-    shares_of_line,
-)
+from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, believed, shares_of_line
 from fabmon.fabric.wording import Unit, per_second, percent, rate
 
 IDLE = 0.005

@@ -12,13 +12,7 @@ from fabmon.analysis.model import causes
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.names import natural
-from fabmon.fabric.routing_mode import (
-    ADAPTIVE,
-    HASHED,
-    STATIC,
-    Routing,
-    hot_link_advice,
-)
+from fabmon.fabric.routing_mode import ADAPTIVE, HASHED, STATIC, Routing, hot_link_advice
 from fabmon.fabric.snapshot import MOST_OF_LINE_RATE
 from fabmon.fabric.wording import name_list, rounded_percent
 

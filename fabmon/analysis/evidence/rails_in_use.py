@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import (
-    TICKS,
-    WINDOW_TICKS,
-    DetectorInput,
-    without_nan,
-)
+from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.thresholds import Seconds, Share
 from fabmon.fabric.jobs.job_table import NO_JOBS

@@ -7,13 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fabmon.analysis.job_log.events import (
-    COMPLETION,
-    EXCEPTION,
-    PROCESS,
-    REQUEST,
-    Process,
-)
+from fabmon.analysis.job_log.events import COMPLETION, EXCEPTION, PROCESS, REQUEST, Process
 from fabmon.analysis.job_log.failure_fields import SOME_EXIT
 from fabmon.analysis.job_log.job_log import JobLog, SeenFailure, SeenTimeout, order_of_cause
 from fabmon.analysis.job_log.log_times import LogTime

@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 
 from fabmon.feeds.demo.congestion import Regime, RoutedTraffic
 from fabmon.feeds.demo.fabric_state import FabricState
-from fabmon.feeds.demo.fault_planner import (
-    FaultPlanner,
-    PlannedFault,
-    Truth,
-    cross_leaf_demand,
-)
+from fabmon.feeds.demo.fault_planner import FaultPlanner, PlannedFault, Truth, cross_leaf_demand
 from fabmon.feeds.demo.faults import plan
 from fabmon.feeds.demo.flows import Flows, flows_of, placed, storage_flows
 from fabmon.feeds.demo.hardware import Hardware

@@ -26,11 +26,7 @@ from fabmon.feeds.prometheus.metric_names import (
     KnownMetric,
     agent_series,
 )
-from fabmon.feeds.prometheus.responses import (
-    ExportedSamples,
-    parse_exported_labels,
-    parse_labels,
-)
+from fabmon.feeds.prometheus.responses import ExportedSamples, parse_exported_labels, parse_labels
 from fabmon.feeds.prometheus.target_blocks import (
     AgentBlock,
     PageBlock,

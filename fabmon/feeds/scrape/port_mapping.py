@@ -13,13 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from typing import Any, NamedTuple
 
-from collectors.node_description import (
-    hca_owner,
-    is_model,
-    is_unnamed,
-    unnamed_node,
-    unnamed_note,
-)
+from collectors.node_description import hca_owner, is_model, is_unnamed, unnamed_node, unnamed_note
 from collectors.wire import Object
 from fabmon.fabric.model import HOST
 from fabmon.fabric.names import natural

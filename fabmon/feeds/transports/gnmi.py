@@ -28,12 +28,7 @@ from fabmon.feeds.transports.gnmi_client import (
     typed_value,
 )
 from fabmon.feeds.transports.openconfig import COUNTERS, NEIGHBOURS, QUEUES, STATE, GnmiValues
-from fabmon.feeds.transports.polled import (
-    NodeReading,
-    PolledSession,
-    SourceFailure,
-    poll_duration,
-)
+from fabmon.feeds.transports.polled import NodeReading, PolledSession, SourceFailure, poll_duration
 from fabmon.feeds.transports.transport import ProbeSession
 
 _INSTALL = needed_extra("gnmi")

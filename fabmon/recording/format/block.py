@@ -13,12 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.malformed_json import MALFORMED
-from fabmon.recording.format.columns import (
-    ColumnTable,
-    UInt64Array,
-    decode_columns,
-    encode_columns,
-)
+from fabmon.recording.format.columns import ColumnTable, UInt64Array, decode_columns, encode_columns
 from fabmon.recording.format.errors import Damaged
 from fabmon.recording.format.predictions import IndexArray, Int64Array, PredictionChoice
 from fabmon.recording.format.records import decode_sanitised

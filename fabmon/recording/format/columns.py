@@ -16,12 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabmon.recording.format.errors import Damaged
-from fabmon.recording.format.predictions import (
-    PREDICTION,
-    IndexArray,
-    Int64Array,
-    PredictionChoice,
-)
+from fabmon.recording.format.predictions import PREDICTION, IndexArray, Int64Array, PredictionChoice
 from fabmon.recording.format.sections import (
     ZstdError,
     byte_planes,

@@ -16,13 +16,7 @@ from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
 from fabmon.fabric.moved_times import moved
-from fabmon.fabric.snapshot import (
-    HEAT,
-    MOST_OF_LINE_RATE,
-    Snapshot,
-    has_line_rates,
-    unknown_ports,
-)
+from fabmon.fabric.snapshot import HEAT, MOST_OF_LINE_RATE, Snapshot, has_line_rates, unknown_ports
 from fabmon.fabric.time_wording import DAY_NS
 from fabmon.history.bins import PortBins
 

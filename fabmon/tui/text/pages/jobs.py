@@ -27,17 +27,7 @@ from fabmon.fabric.wording import (
     rounded_percent,
 )
 from fabmon.tui.cells import FADED_MARK
-from fabmon.tui.line import (
-    JobTarget,
-    Line,
-    Span,
-    fit,
-    line,
-    more_rows,
-    paragraph,
-    right,
-    wrap,
-)
+from fabmon.tui.line import JobTarget, Line, Span, fit, line, more_rows, paragraph, right, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.text import chart, labels
 from fabmon.tui.text.draw_context import DrawContext
