@@ -210,6 +210,17 @@ def test_a_sender_that_waits_less_for_a_while_has_one_finding() -> None:
     assert len(hosts.opened()) == 1
 
 
+def test_senders_at_line_rate_are_not_slowed() -> None:
+    """Half as fast as their receivers, they send all that they can, whatever their CNPs."""
+    slow = (1, 3, 5, 7)
+    hosts = WatchedHosts(util=0.475, slow=slow)
+    hosts.cnps(*range(1, 17), per_s=1_000)
+    hosts.seconds(12)
+    hosts.cnps(*slow, per_s=40_000)
+    hosts.seconds(20)
+    assert hosts.changes == []
+
+
 def test_marks_at_all_receivers_are_a_queue_where_a_quarter_of_the_packets_has_them() -> None:
     """4:1 oversubscribed: all senders reach half of their line rate, and no receiver is full."""
     hosts = WatchedHosts(util=0.5)

@@ -42,7 +42,8 @@ CAUSE = Cause(
         "Evidence that a sender is slowed behind a switch that is not watched (CNPs, pause, missing"
         " credits, beside what most rails have) adds up as for an ECMP collision. CNPs count from"
         " model.min_senders senders on, or from two with signs of twice model.veto; where most"
-        " rails receive model.marks_of_all marks, all that have CNPs are slowed. A receiver"
+        " rails receive model.marks_of_all marks, all that have CNPs are slowed; one that reaches"
+        " model.full_util in model.window seconds is not. A receiver"
         " explains marks if it is full (model.full_util), slower than its senders (model.nearly),"
         " pauses its switch, is behind a link that may hold its senders (the last one, or a watched"
         " one between switches), has PCIe stalls (model.some) or a flapping link: CNPs count"
@@ -114,6 +115,8 @@ class CongestedPaths:
         whose switch is watched; and the receivers with marks that are not explained."""
         t = self._model.t
         sends = seen.sends.copy()
+        # A NIC that sends at line rate is held by nobody, whatever its marks.
+        sends[np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util] = -t.veto
         sends[_is_below(inputs, _reporting_switches(inputs))] = np.nan
         slowed = sends > 0
         explained = self._last_hops(inputs)
