@@ -187,11 +187,12 @@ def _computing(
 
 def _recorded(files: Sequence[Path], hints: JobHints, config: Path | None) -> JobIteration:
     """The iterations of the job at the end of recordings. Raises UsageError if there are none."""
-    from fabmon.session.replay_run import PlayedRange, open_recordings
+    from fabmon.session.replay_run import PlayedRange, check_ticks, open_recordings
     from fabmon.session.session import Session
 
     session = replace(Session.load(config), hints=hints)
     with open_recordings(files) as timeline:
+        check_ticks(timeline)
         begin = max(timeline.start_ns, timeline.until_ns - int(_STUDIED_S * 1e9))
         played = PlayedRange(session, timeline, begin, timeline.until_ns, "measuring")
         jobs: tuple[JobIteration, ...] = ()

@@ -14,11 +14,12 @@ from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.model_table import ModelTick, model_table, model_tick
 from fabmon.scenes.lead_in import lead_in_ns
 from fabmon.scenes.pipeline import Pipeline
-from fabmon.session.errors import Exit, UsageError
+from fabmon.session.errors import Exit
 from fabmon.session.presentation import warn_of_simulation
 from fabmon.session.printing import log_to_stderr, write_text
 from fabmon.session.replay_run import (
     PlayedRange,
+    check_ticks,
     is_simulated,
     last_screen,
     open_recordings,
@@ -64,9 +65,8 @@ def print_model(session: Session, files: Sequence[Path], at: str, redact: bool =
     """Print what the model believes at a time of recordings, as the user writes it; without files,
     of what the last screen recorded. Raises UsageError."""
     with open_recordings(files or (last_screen(session.settings.recording),)) as timeline:
+        check_ticks(timeline)
         at_ns = time_at(timeline, "--model-at", at)
-        if not timeline.start_ns:
-            raise UsageError(f"--model-at {at}: the recording has no tick")
         if is_simulated(timeline):
             warn_of_simulation()
         log_to_stderr()

@@ -18,7 +18,7 @@ from fabmon.query.sources import RecordedSource
 from fabmon.query.watch_socket import Ask, NoWatch, ask_watch, the_watch
 from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.session.errors import UsageError
-from fabmon.session.replay_run import compare_checksums, open_recordings
+from fabmon.session.replay_run import check_ticks, compare_checksums, open_recordings
 from fabmon.session.session import Session
 
 
@@ -41,6 +41,7 @@ async def asking(
     if socket is not None:
         raise UsageError("name recordings or --socket, not both")
     with open_recordings(files) as timeline:
+        check_ticks(timeline)
         compare_checksums(timeline)
         own = session.for_recording(timeline, redact)
         past = RecordedPast(timeline, own)

@@ -68,6 +68,8 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
 
     files = options.files or (last_screen(session.settings.recording),)
     with open_recordings(files) as timeline:
+        if not options.follow:
+            check_ticks(timeline)
         timeline.warm()
         session = session.for_recording(timeline, options.redact)
         from_ns, until_ns, notes = _start_and_end(timeline, options)
@@ -184,6 +186,16 @@ def open_recordings(files: Sequence[Path]) -> Iterator[Timeline]:
                 print(f"fabmon: {printable(str(path))}: {where}{loss.text}", file=sys.stderr)
 
 
+def check_ticks(timeline: Timeline) -> None:
+    """Raises UsageError for recordings of which no tick can be read: what is said of them would be
+    of 1970, or of nothing."""
+    first = timeline.start_ns and next(timeline.ticks(timeline.start_ns, timeline.until_ns), None)
+    if not first:
+        names = ", ".join(printable(str(each.path)) for each in timeline.files)
+        is_lost = bool(timeline.losses)
+        raise UsageError(f"{names}: {'no tick can be read' if is_lost else 'no tick is recorded'}")
+
+
 _MOST_COMPARED_BYTES = 1 << 30
 """Checksums are compared of so much of the recordings of a command that reads less: a second or
 two."""
@@ -260,7 +272,9 @@ def time_range(
 
 
 def whole_range(timeline: Timeline, from_: str | None, to: str | None) -> tuple[int, int]:
-    """Like time_range; an option that is not given means the first or the last tick."""
+    """Like time_range; an option that is not given means the first or the last tick. Raises
+    UsageError too where there is none."""
+    check_ticks(timeline)
     begin, end, _ = time_range(timeline, from_, to)
     return (
         timeline.start_ns if begin is None else begin,

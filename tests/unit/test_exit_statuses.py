@@ -17,6 +17,7 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import Condition
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Host
+from fabmon.recording.writing.writer import Writer
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError, cannot_write
 from fabmon.session.printing import print_last, print_lines
 from fabmon.session.recorder_setup import recorder_for
@@ -46,6 +47,77 @@ def test_a_full_disk_under_standard_output_is_one_line_and_status_1(command: str
         Exit.FAILED,
         "fabmon: standard output: No space left on device\n",
     )
+
+
+READS_TICKS = (
+    "replay --once FILE",
+    "replay --format jsonl --speed max FILE",
+    "replay --model-at +1s FILE",
+    "cut FILE -o OUT",
+    "export --format csv FILE -o OUT",
+    "export --format openmetrics FILE -o OUT",
+    "report FILE -o OUT",
+    "query status FILE",
+    "query findings FILE",
+    "fluctuate FILE",
+    "compare FILE FILE",
+    "mcp FILE",
+    "need --params 7e9 --dp 8 --recording FILE",
+)
+"""Commands that need the ticks of a recording; `info` and `verify` say what there is of it."""
+
+
+@pytest.fixture(scope="module")
+def unreadable(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By what is wrong, recordings of which nothing can be read."""
+    folder = tmp_path_factory.mktemp("unreadable")
+    paths = {name: folder / name for name in ("missing", "directory", "empty", "text")}
+    paths |= {name: folder / f"{name}.fabrec" for name in ("no tick", "damaged", "cut off")}
+    paths["directory"].mkdir()
+    paths["empty"].touch()
+    paths["text"].write_text("hello")
+    watching = Watching()
+    Writer.create(paths["no tick"], watching.session).close()
+    watching.record(paths["cut off"], 90)
+    whole, head = paths["cut off"].read_bytes(), paths["no tick"].stat().st_size
+    damaged = bytes(each ^ (0xFF * (n > head and n % 61 == 0)) for n, each in enumerate(whole))
+    paths["damaged"].write_bytes(damaged)
+    paths["cut off"].write_bytes(whole[:-200])
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("missing", "no such file"),
+        ("directory", "no recordings (*.fabrec) in this directory"),
+        ("empty", "not a fabmon recording: the file is empty"),
+        ("text", "not a fabmon recording"),
+        ("no tick", "no tick is recorded"),
+        ("damaged", "no tick can be read"),
+    ],
+)
+def test_a_recording_that_cannot_be_read_is_said_with_status_2_by_every_command(
+    fault: str, said: str, unreadable: dict[str, Path], tmp_path: Path
+) -> None:
+    for command in READS_TICKS:
+        words = {"FILE": str(unreadable[fault]), "OUT": str(tmp_path / "out")}
+        done = fabmon_here(*(words.get(each, each) for each in command.split()))
+        assert done.returncode == Exit.USAGE, command
+        assert f"fabmon: {unreadable[fault]}: {said}" in done.stderr, command
+        assert "1970" not in done.stderr, command
+        assert not (tmp_path / "out").exists(), command
+
+
+def test_of_a_recording_that_is_cut_off_every_command_reads_what_there_is(
+    unreadable: dict[str, Path], tmp_path: Path
+) -> None:
+    for command in READS_TICKS[:-2]:
+        out = tmp_path / command.replace(" ", "-")
+        words = {"FILE": str(unreadable["cut off"]), "OUT": str(out)}
+        done = fabmon_here(*(words.get(each, each) for each in command.split()))
+        assert done.returncode == Exit.OK, (command, done.stderr)
+        assert "is cut off" in done.stderr, command
 
 
 @pytest.mark.parametrize(
