@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate, doubts_by_row
@@ -9,6 +10,9 @@ from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.iteration.results import NO_ITERATIONS, IterationReport
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_window import Span, TimeWindow, over, span
+from fabmon.fabric.wording import name_list
+
+_MOST_NAMED = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,12 @@ class Event:
     seq: int
     kind: str
     text: str
+
+
+def missing_findings(failed_detectors: Sequence[str]) -> list[str]:
+    """What every output says where detectors failed; empty where none did."""
+    names = name_list(failed_detectors, _MOST_NAMED)
+    return [f"A detector failed: findings may be missing ({names})."] if failed_detectors else []
 
 
 @dataclass(frozen=True, slots=True)

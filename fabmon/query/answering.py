@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import msgspec
 import numpy as np
 
 from fabmon.analysis.finding import list_order
 from fabmon.analysis.fluctuation.links import port_filter
 from fabmon.analysis.job_summary import JobSummary, job_summaries
-from fabmon.analysis.scene import Scene
+from fabmon.analysis.scene import Scene, missing_findings
 from fabmon.fabric.measures import known_mean, known_sum
 from fabmon.fabric.model import RAIL, UPLINK
 from fabmon.fabric.snapshot import Snapshot
@@ -66,6 +67,13 @@ _JOB_PARTS = 60
 
 async def answer(source: Source, question: Question) -> Answer:
     """The answer to a question. Raises QueryError."""
+    made = await _answer(source, question)
+    return msgspec.structs.replace(
+        made, notes=made.notes + missing_findings(source.failed_detectors)
+    )
+
+
+async def _answer(source: Source, question: Question) -> Answer:
     match question:
         case StatusQuestion():
             return await _status(source)

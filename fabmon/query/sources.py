@@ -67,6 +67,10 @@ class Source(Protocol):
     def is_live(self) -> bool:
         """Whether all scenes are analysed as they come."""
 
+    @property
+    def failed_detectors(self) -> tuple[str, ...]:
+        """Those that failed in the scenes that were asked for."""
+
     async def range_ns(self) -> tuple[int, int]:
         """The first and the last time that can be asked about."""
 
@@ -126,6 +130,11 @@ class WatchSource:
     def is_live(self) -> bool:
         """True."""
         return True
+
+    @property
+    def failed_detectors(self) -> tuple[str, ...]:
+        """Those that failed so far."""
+        return () if self._last is None else self._last.failed_detectors
 
     @property
     def _scene(self) -> Scene:
@@ -199,6 +208,7 @@ class RecordedSource:
     def __init__(self, name: str, past: RecordedPast) -> None:
         self._name = name
         self._past = past
+        self._failed_detectors: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -209,6 +219,11 @@ class RecordedSource:
     def is_live(self) -> bool:
         """False: a scene is analysed on request."""
         return False
+
+    @property
+    def failed_detectors(self) -> tuple[str, ...]:
+        """Those that failed in the minutes that were analysed last."""
+        return self._failed_detectors
 
     async def range_ns(self) -> tuple[int, int]:
         """The times of the first and the last tick."""
@@ -245,6 +260,7 @@ class RecordedSource:
             scene = await self._past.seek(at_ns)
             if scene is not None and is_analysed:
                 scene = await self._past.settle(scene.snapshot.time_ns) or scene
+                self._failed_detectors = scene.failed_detectors
         except PastError as error:
             raise QueryError(str(error)) from None
         if scene is None:

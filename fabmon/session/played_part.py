@@ -10,7 +10,7 @@ import numpy as np
 from fabmon.analysis.causes import sentence
 from fabmon.analysis.finding import Change, Finding, shown_moment
 from fabmon.analysis.nccl_ras.wire_state import PortLoad
-from fabmon.analysis.scene import Scene
+from fabmon.analysis.scene import Scene, missing_findings
 from fabmon.fabric.model import RAIL, Fabric
 from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.pseudonyms import without_domain
@@ -44,6 +44,7 @@ class PlayedPart:
         self.fabric = Fabric(0, (), (), ())
         self.hellos: dict[str, Hello] = {}
         self.rail_rates: dict[str, list[float]] = {}
+        self.failed_detectors: tuple[str, ...] = ()
         self._findings: dict[tuple[str, int], Finding] = {}
         self._seen: defaultdict[str, PortBins] = defaultdict(PortBins)
         self._down_s: Floats = np.zeros(0, np.float32)
@@ -61,6 +62,7 @@ class PlayedPart:
 
     def accept(self, scene: Scene) -> None:
         """Add a scene."""
+        self.failed_detectors = scene.failed_detectors
         closed = [finding for change, finding in scene.changes if change is Change.CLOSE]
         for finding in (*scene.findings, *closed):
             # One that closed and opened again has two times, and is listed with both.
@@ -86,7 +88,7 @@ class PlayedPart:
             clock=clock,
             start=utc(start_ns),
             end=utc(end_ns),
-            not_recorded=not_recorded,
+            not_recorded=not_recorded + missing_findings(self.failed_detectors),
             findings=self.findings(rows, hosts),
             ports=[self._port(row) for row in rows],
         )

@@ -16,6 +16,8 @@ from fabmon.query.answers import Answer
 from fabmon.query.questions import QueryError, Question
 from fabmon.query.sources import RecordedSource
 from fabmon.query.watch_socket import Ask, NoWatch, ask_watch, the_watch
+from fabmon.recording.reading.summary import NOT_CHECKED
+from fabmon.recording.reading.timeline import Timeline
 from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.session.errors import UsageError
 from fabmon.session.replay_run import check_ticks, compare_checksums, open_recordings
@@ -52,14 +54,22 @@ async def asking(
         async def ask_recording(question: Question) -> Answer:
             async with one_at_a_time:
                 made = await answer(source, question)
-            lost = timeline.lost_bytes
-            note = [f"{byte_count(lost)} of the recording are lost: run fabmon verify"]
-            return msgspec.structs.replace(made, notes=made.notes + note) if lost else made
+            return msgspec.structs.replace(made, notes=made.notes + _damage(timeline))
 
         try:
             yield ask_recording
         finally:
             await past.close()
+
+
+def _damage(timeline: Timeline) -> list[str]:
+    """What is lost of recordings, and whether that is all."""
+    lost = timeline.lost_bytes
+    is_checked = all(each.is_checked for each in timeline.files)
+    return [
+        *([f"{byte_count(lost)} of the recording are lost: run fabmon verify"] if lost else []),
+        *([] if is_checked else [NOT_CHECKED]),
+    ]
 
 
 async def query(

@@ -15,6 +15,7 @@ from fabmon.analysis.nccl_ras.job_status import JobStatus, RasError
 from fabmon.analysis.nccl_ras.text_status import parse_status
 from fabmon.analysis.nccl_ras.versions import Version, library_version, parse_version, refusal
 from fabmon.analysis.nccl_ras.wire_state import WireState, wire_state
+from fabmon.analysis.scene import missing_findings
 from fabmon.fabric.hosts.hosts_file import HostsFileError, read
 from fabmon.fabric.input_files import read_input
 from fabmon.fabric.model import UPLINK, Fabric, Host
@@ -296,6 +297,7 @@ class Look:
         end_ns = until_ns if at_ns is None else min(at_ns, until_ns)
         from_ns = max(start_ns, end_ns - int(_LOOKED_AT_S * 1e9))
         played = play_part(self._session, timeline, from_ns, end_ns, redactor)
+        self._notes.extend(missing_findings(played.failed_detectors))
         planned = PlannedPlaces(self._session.topology, timeline.hosts)
         places = AllPlaces([FabricPlaces(played.fabric, played.hellos), planned])
         names = RankNames(places, self._log)

@@ -13,6 +13,7 @@ from fabmon.fabric.wording import byte_count, plural
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
 
+NOT_CHECKED = "not checked for damage, which takes long: run fabmon verify"
 _EVENTS_SHOWN = 30
 _LOSSES_SHOWN = 5
 
@@ -92,7 +93,7 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
             places += f"; and {more} more: run fabmon verify" if more > 0 else ""
             rows.append(("damage", f"{self.lost_bytes} bytes are lost: {places}"))
         if not self.checked:
-            rows.append(("", "not checked for damage, which takes long: run fabmon verify"))
+            rows.append(("", NOT_CHECKED))
         shown, more = self.events[:_EVENTS_SHOWN], len(self.events) - _EVENTS_SHOWN
         for each in shown:
             since = "" if each.since is None else f"open since {each.since:%m-%d %H:%M:%SZ}: "

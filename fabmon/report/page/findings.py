@@ -7,6 +7,7 @@ import math
 from fabmon.analysis import causes
 from fabmon.analysis.finding import shown_moment
 from fabmon.analysis.recent_load import RECENT_S
+from fabmon.analysis.scene import missing_findings
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import event_time, lasted
 from fabmon.fabric.wording import bit_rate, evidence_value, name_list, percent, plural
@@ -26,10 +27,8 @@ _ONE_COLUMN = 6
 
 def findings(digest: Digest) -> Markup:
     """A section per finding, in the order of their starts; first, what may be missing."""
-    missing: Markup | None = None
-    if digest.failed_detectors:
-        names = name_list(digest.failed_detectors, _MOST_VICTIMS)
-        missing = tag("p", f"A detector failed: findings may be missing ({names}).", class_="said")
+    said = missing_findings(digest.failed_detectors)
+    missing = joined([tag("p", each, class_="said") for each in said]) if said else None
     if not digest.findings:
         text = "No findings."
         if not digest.is_known:

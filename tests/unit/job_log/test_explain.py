@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,10 @@ from fabmon.report.explanation import explain_record
 from fabmon.report.output import json_schema
 from fabmon.session.errors import UsageError
 from fabmon.session.log_files import decompressed, read_logs, whole_lines
+from fabmon.session.played_part import PlayedPart
 from tests.builders import hello, port, tick, up
 from tests.goldens import check_golden
+from tests.tui.worlds import COLLISION
 from tests.unit.job_log.conftest import START_S
 from tests.unit.job_log.nccl_logs import Log, watchdog
 from tests.unit.recording.builders import write
@@ -473,3 +476,14 @@ def test_a_gid_of_another_host_than_the_log_says_is_a_contradiction_that_is_said
         said = explain_record(job_log, [str(path)], failures, []).conclusions
         text = f"The log says {host}, but by GID ::ffff:10.1.0.1 it is gpu1.example.org r0"
         assert any(each.startswith(text) for each in said) is is_said
+
+
+def test_a_detector_that_failed_is_said_beside_the_findings_of_a_recording() -> None:
+    scene, played = COLLISION.scene(70), PlayedPart()
+    played.accept(replace(scene, failed_detectors=("incast",)))
+    time_ns = scene.snapshot.time_ns
+    found = played.at_time((time_ns, time_ns), "", (), set(), ["earlier"])
+    assert found.not_recorded == [
+        "earlier",
+        "A detector failed: findings may be missing (incast).",
+    ]

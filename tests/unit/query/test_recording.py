@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import jsonschema
 import msgspec
 import pytest
 
+from fabmon.analysis import analyst
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.finding import Condition
 from fabmon.cli.query import METRICS
 from fabmon.fabric.snapshot import HEAT
 from fabmon.query.answers import Answer, schema
@@ -97,6 +101,29 @@ def test_a_range_that_begins_within_a_finding_has_it_in_every_output(
     at_once = fabmon_here("replay", str(recorded), "--at", "14:07:15", "--once", "--format", "json")
     (shown,) = json.loads(at_once.stdout)["findings"]
     assert (shown["text"], shown["since"]) == (first["text"], first["since"])
+
+
+def test_what_was_not_checked_for_damage_is_said_by_info_and_every_answer(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "not checked for damage"
+    assert said not in fabmon_here("info", str(recorded)).stdout
+    assert asked(recorded, "status")["notes"] == []
+    monkeypatch.setattr("fabmon.session.replay_run._MOST_COMPARED_BYTES", 1000)
+    assert said in fabmon_here("info", str(recorded)).stdout
+    for name in ("status", "findings", "links", "jobs"):
+        assert any(said in each for each in asked(recorded, name)["notes"]), name
+
+
+def test_a_detector_that_failed_is_said_in_the_answers_that_are_analysed(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(inputs: DetectorInput) -> Iterable[Condition]:
+        raise ArithmeticError
+
+    monkeypatch.setattr(analyst, "detectors", lambda thresholds: (fail,))
+    found = asked(recorded, "jobs", analyse=True)
+    assert "A detector failed: findings may be missing (fail)." in found["notes"]
 
 
 async def test_an_open_finding_has_the_numbers_of_the_time_as_a_replay_shows_it(
