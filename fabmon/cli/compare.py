@@ -38,8 +38,6 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, session: Session
     from fabmon.session.printing import print_report
 
     runs = [_runs(session, text, links) for text in (a, b)]
-    if links and not all(run.series for side in runs for run in side):
-        raise UsageError(f"--links {' '.join(links)}: no rail and no switch port has such a name")
     found = compare_runs(*runs)
     print_report(style, found, lambda each: comparison_table(each) + "\n")
 

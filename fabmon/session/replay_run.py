@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabmon.analysis.finding import Change
-from fabmon.analysis.fluctuation.links import port_filter
+from fabmon.analysis.fluctuation.links import is_of_pattern, port_filter
 from fabmon.analysis.fluctuation.study import Study
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.names import natural, nearest
 from fabmon.fabric.redaction import redacted
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import printable
-from fabmon.fabric.wording import file_error
+from fabmon.fabric.wording import file_error, name_list
 from fabmon.feeds.replay import ReplayFeed
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.reading.raw_chunks import raw_chunks
@@ -359,8 +360,15 @@ def study_range(
     """The variability study of a part of a timeline, from every sample of it.
 
     `links` are patterns of ports (none: all), `mine` the hosts whose traffic is not foreign, `zone`
-    is that of the hours of a day.
+    is that of the hours of a day. Raises UsageError for a name that nothing has, and where no host
+    is of `mine`; those that are not recorded are printed to standard error.
     """
+    hosts = {host.name for host in timeline.hosts}
+    missing = sorted(set(mine or ()) - hosts, key=natural)
+    if missing and hosts.isdisjoint(mine or ()):
+        raise _unknown("--mine", missing[0], "no host has such a name", hosts)
+    if missing:
+        print(f"fabmon: --mine: not in the recording: {name_list(missing, 5)}", file=sys.stderr)
     study = Study(port_filter(links), mine, zone)
     name = printable(timeline.files[0].path.name)
     chunks = raw_chunks(timeline, from_ns, until_ns)
@@ -368,7 +376,26 @@ def study_range(
         for chunk in session.chunk_builder().of(chunks, from_ns, until_ns):
             study.accept(chunk)
             report(max(0, chunk.start_ns - from_ns) / 1e9)
+    for pattern in links:
+        if not any(is_of_pattern(link, pattern) for link in study.links):
+            names = _port_names(session, timeline, until_ns)
+            raise _unknown("--links", pattern, "no rail and no switch port has such a name", names)
     return study
+
+
+def _unknown(option: str, text: str, what: str, names: Iterable[str]) -> UsageError:
+    """That nothing has a name, with the most similar ones."""
+    near = nearest(text, names, 3)
+    hint = f": did you mean {' or '.join(near)}?" if near else ""
+    return UsageError(f"{option} {printable(text)}: {what}{hint}")
+
+
+def _port_names(session: Session, timeline: Timeline, at_ns: int) -> Iterator[str]:
+    """Ids, nodes and labels of the ports that were known at a time."""
+    history = session.recorded_history(timeline)
+    for tick in timeline.prime(at_ns + 1):
+        for port in history.accept(tick).fabric.ports:
+            yield from filter(None, (port.id, port.node, port.label))
 
 
 def study_progress(name: str) -> AbstractContextManager[Progress]:

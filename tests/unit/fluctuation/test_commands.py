@@ -180,7 +180,11 @@ def test_help(command: str) -> None:
     [
         (["--tz", "Mars/Olympus"], "--tz Mars/Olympus: write a zone such as"),
         (["--links", "nosuch*"], r"--links nosuch\*: no rail and no switch port"),
-        (["--links", "gpu*", "--links", "gup2"], "--links gup2: no rail and no switch port"),
+        (
+            ["--links", "gpu*", "--links", "gup2"],
+            r"--links gup2: no rail .*: did you mean .*gpu002",
+        ),
+        (["--mine", "gup001"], "--mine gup001: no host has such a name: did you mean gpu001"),
         (["--mine", "gpu[1-"], r"--mine gpu\[1-"),
         (["--mine", "@all"], "groups such as @compute are not supported"),
         (["--mine", "gpu[1-999999999]"], "a set of more than 65536 nodes"),
@@ -191,6 +195,19 @@ def test_what_is_wrong_is_said(recorded: Path, arguments: list[str], complaint: 
     path = str(recorded / "before.fabrec")
     with pytest.raises(UsageError, match=complaint):
         CliRunner().invoke(fluctuate, [path, *arguments], catch_exceptions=False)
+
+
+def test_a_comparison_offers_links_with_a_similar_name_too(recorded: Path) -> None:
+    path = str(recorded / "before.fabrec")
+    with pytest.raises(UsageError, match=r"--links gup2: no rail .*: did you mean .*gpu002"):
+        CliRunner().invoke(compare, [path, path, "--links", "gup2"], catch_exceptions=False)
+
+
+def test_hosts_of_mine_that_are_not_recorded_are_said(recorded: Path) -> None:
+    path = str(recorded / "before.fabrec")
+    done = CliRunner().invoke(fluctuate, [path, "--mine", "gpu[001,777]"], catch_exceptions=False)
+    assert not done.exit_code
+    assert "--mine: not in the recording: gpu777" in done.stderr
 
 
 def test_a_recording_that_is_not_there(tmp_path: Path) -> None:
