@@ -14,6 +14,9 @@ _DIGITS = re.compile(r"(\d{1,18})")
 """Longer runs of digits are split: Python refuses to convert thousands of digits."""
 
 
+_ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+"""The name of an interface, in Linux at most 15 characters."""
+
 _MOST_CACHED = 32_768
 """Results that a cache of `cached_if_short` keeps: more than the names of the largest fabrics."""
 
@@ -93,12 +96,14 @@ def mac_of(text: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    """Whether a name is an IP address."""
+    """Whether a name is an IP address, which may have the name of an interface as its zone."""
+    bare, percent, zone = name.partition("%")
     try:
-        ipaddress.ip_address(name)
+        version = ipaddress.ip_address(bare).version
     except ValueError:
         return False
-    return True
+    # Python takes any text for a zone, that of a shell too.
+    return not percent or (version == 6 and _ZONE.fullmatch(zone) is not None)
 
 
 def is_loopback(address: str) -> bool:

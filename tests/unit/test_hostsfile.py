@@ -352,3 +352,29 @@ def test_a_file_with_commands_that_everyone_can_write_to_is_refused(tmp_path: Pa
         hosts_file.read(path)
     path.write_text("gpu001\n")
     assert [host.name for host in hosts_file.read(path)] == ["gpu001"]
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "$(id)",
+        "eth0;id",
+        "`id`",
+        "a b",
+        "a|b",
+        "-oProxyCommand=x",
+        "",
+        "%eth0",
+        "a\x1b[31m",
+        "${HOME}",
+    ],
+)
+def test_the_zone_of_an_address_is_no_text_of_a_shell(zone: str) -> None:
+    """A ProxyCommand of ssh_config with %h has the address in its text."""
+    with pytest.raises(HostsFileError):
+        parse(f'gpu1 address="fe80::1%{zone}"\n')
+
+
+def test_the_zone_of_an_address_is_an_interface() -> None:
+    (host,) = parse("gpu1 address=fe80::1%enp1s0f0.100\n")
+    assert host.address == "fe80::1%enp1s0f0.100"
