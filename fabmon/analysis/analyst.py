@@ -21,6 +21,8 @@ from fabmon.analysis.finding import Change, Condition, Finding, Trait
 from fabmon.analysis.iteration.iteration_tracker import IterationTracker
 from fabmon.analysis.iteration.model_arithmetic import JobHints
 from fabmon.analysis.iteration.results import NO_ITERATIONS
+from fabmon.analysis.model.bottlenecks import BottleneckModel
+from fabmon.analysis.model.full_links import FullLinks
 from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.analysis.scene import Event, Scene
 from fabmon.analysis.tracker import Begins, FindingTracker
@@ -65,7 +67,11 @@ class Analyst:
         judged_by: Sequence[Detector] | None = None,
         begins: Begins | None = None,
     ) -> None:
-        self._detectors = detectors(thresholds) if judged_by is None else tuple(judged_by)
+        model = BottleneckModel(thresholds.model)
+        self._full_links = FullLinks(model)
+        if judged_by is None:
+            judged_by = (*detectors(thresholds, model), self._full_links)
+        self._detectors = tuple(judged_by)
         self._failed: dict[Detector, str] = {}
         """Detectors that failed at a tick, by name."""
         self._cut: set[str] = set()
@@ -162,6 +168,7 @@ class Analyst:
             self._iterations,
             doubtful,
             tuple(self._failed.values()),
+            self._full_links.why_unflagged,
         )
 
     def _note_closed(

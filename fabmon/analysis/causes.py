@@ -112,15 +112,14 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_lost: node_lost.NodeLostThresholds
 
 
-def detectors(t: Thresholds) -> tuple[Detector, ...]:
+def detectors(t: Thresholds, model: BottleneckModel) -> tuple[Detector, ...]:
     """A new instance of every detector, in the order in which they are called.
 
-    Of the three that report unhealthy links, the first one reports a cable. One model finds the
+    Of the three that report unhealthy links, the first one reports a cable. The `model` finds the
     links and receivers that NICs share, for the four that report them.
     """
     damage = LinkDamage(t.link_health, degraded_link.CAUSE)
     pauses = HostPauses(pause_storm.CAUSE, t.model)
-    model = BottleneckModel(t.model)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
         driver_failed.FailedDrivers(),

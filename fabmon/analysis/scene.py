@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fabmon.analysis.evidence.doubtful_rates import DoubtfulRate, doubts_by_row
 from fabmon.analysis.finding import Change, Finding
@@ -44,7 +44,8 @@ class Scene:
     which they were known.
     `iteration_report` has the iterations of jobs, as far as they are observable. `doubtful` are
     the rates that cannot be. `failed_detectors` are the names of those that failed at this tick or
-    an earlier one: findings may be missing.
+    an earlier one: findings may be missing. `why_unflagged` says by row why a full link is no
+    bottleneck.
     """
 
     snapshot: Snapshot
@@ -54,6 +55,7 @@ class Scene:
     iteration_report: IterationReport = NO_ITERATIONS
     doubtful: tuple[DoubtfulRate, ...] = ()
     failed_detectors: tuple[str, ...] = ()
+    why_unflagged: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def step_s(self) -> float:

@@ -19,6 +19,7 @@ from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Change, Condition
+from fabmon.analysis.model.bottlenecks import BottleneckModel
 from fabmon.analysis.root_cause import keep_root_causes
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame
@@ -73,7 +74,7 @@ def test_no_detector_raises_or_reports_what_is_not_a_number(path: Path) -> None:
     scenario, _ = read(path)
     feed = DemoFeed(scenario)
     history, incomplete = History(feed.hosts), IncompleteFeed(SCENARIOS.index(path))
-    judges = detectors(THRESHOLDS)
+    judges = detectors(THRESHOLDS, BottleneckModel(THRESHOLDS.model))
     open_findings: dict[str, Condition] = {}
     for _ in range(SECONDS):
         snapshot = history.accept(incomplete(feed.step()))
@@ -102,7 +103,11 @@ def test_a_finding_about_a_host_that_falls_silent_is_still_reported(name: str) -
             tick = msgspec.structs.replace(tick, frames=heard)
         snapshot = history.accept(tick)
         inputs = DetectorInput(snapshot, build_structure(snapshot.fabric))
-        found += [each for detect in detectors(THRESHOLDS) for each in detect(inputs)]
+        found += [
+            each
+            for detect in detectors(THRESHOLDS, BottleneckModel(THRESHOLDS.model))
+            for each in detect(inputs)
+        ]
     assert found
 
 

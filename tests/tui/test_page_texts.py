@@ -403,6 +403,19 @@ def test_a_summary_of_a_port_leaves_out_whole_values(width: int, expected: str) 
     assert expected in text
 
 
+def test_a_full_link_that_is_not_flagged_says_why() -> None:
+    row, why = row_of(HEALTHY, "leaf1/swp37"), "one NIC accounts for it (gpu001 r0)"
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
+    full = replace(HEALTHY.scene(70), why_unflagged={row: why})
+    screen_state.take(full)
+    ctx = screen_state.draw_context(full, 160, 40)
+    assert labels.port_summary(ctx, row).text.endswith(f"Full, not flagged: {why}")
+    flagged = replace(COLLISION.scene(70), why_unflagged={row_of(COLLISION, "leaf1/swp37"): why})
+    screen_state.take(flagged)
+    ctx = screen_state.draw_context(flagged, 160, 40)
+    assert "not flagged" not in labels.port_summary(ctx, row).text
+
+
 def test_what_there_is_room_for_is_not_cut() -> None:
     scene = HEALTHY.scene(70)
     snapshot = scene.snapshot

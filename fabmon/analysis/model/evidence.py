@@ -16,6 +16,7 @@ from fabmon.fabric.snapshot import Floats
 
 ONE_NIC, ANOTHER_LINK = "one NIC accounts for it", "another link brings it"
 """Limits of the evidence of a link that nobody else shares."""
+NO_BUSIER = "no busier than its NICs"
 
 
 def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThresholds) -> Candidate:
@@ -103,7 +104,7 @@ def _limits(
         # One of many NICs may be as fast by chance: both ends must show it.
         queues = min(own, behind) > 2 * t.veto
     if each.ratio < (1 + t.apart):
-        yield "no busier than its NICs", -t.veto
+        yield NO_BUSIER, -t.veto
     if each.alone != NONE and not queues:
         yield ONE_NIC, -t.veto
     if each.takes_turns:
@@ -113,7 +114,7 @@ def _limits(
     if each.as_busy < t.as_busy and not (queues and is_full):
         yield "another link is busier", -t.veto
     if own <= -2 * t.veto:
-        yield "it would mark", -t.veto
+        yield "its own queue would be counted", -t.veto
     if behind <= -2 * t.veto:
         # A full link that marks or drops may still hold them: they count what comes back.
         is_open = own > 0 and is_full and each.receiver == NONE

@@ -161,6 +161,8 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
         if row in finding.rows
         for sign, style in [finding_sign(finding, snapshot, palette)]
     ]
+    if why := why_not_flagged(ctx, row):
+        more.append((why, palette.dim))
     for name in (both_ends(port, ctx.fabric), port.display_name):
         parts: list[Span] = [(f" {name}", palette.strong), state, *values]
         if _summary_width(parts) <= ctx.width:
@@ -176,6 +178,13 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
         if _summary_width([*parts, part]) <= ctx.width:
             parts.append(part)
     return Line(tuple(_side_by_side(parts, palette)))
+
+
+def why_not_flagged(ctx: DrawContext, row: int) -> str:
+    """`Full, not flagged: one NIC accounts for it (gpu001 r0)`; empty of a link that is flagged, or
+    not full."""
+    why = ctx.scene.why_unflagged.get(row)
+    return f"Full, not flagged: {why}" if why and row not in ctx.flagged_rows else ""
 
 
 def _side_by_side(parts: Sequence[Span], palette: Palette) -> list[Span]:

@@ -78,6 +78,8 @@ def page(ctx: DrawContext, port: Port, shown: int | Trend) -> list[Line]:
     does = activity(ctx.snapshot, port)
     if does:
         lines += paragraph(does, ctx.width, palette.text, indent=1)
+    if why := labels.why_not_flagged(ctx, row):
+        lines.append(line((f" {why}", palette.dim)))
     for finding in ctx.scene.findings:
         if row in finding.rows:
             lines += labels.finding_paragraph(ctx, finding)
