@@ -29,6 +29,7 @@ from fabmon.query.answers import (
 )
 from fabmon.query.items import (
     conspicuous_links,
+    cut_lists,
     job_item,
     known_finding_record,
     link_items,
@@ -136,6 +137,7 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
         left_out=left_out,
         notes=not_known
         + _more(left_out, question.limit, "name a job, a node, a cause or a shorter time")
+        + [text for each in shown for text in cut_lists(each)]
         + older,
     )
 
@@ -213,6 +215,7 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
         left_out=left_out,
         notes=not_known
         + _more(left_out, question.limit, "name a shorter time")
+        + [text for each in shown for text in cut_lists(each)]
         + ([] if found else ["no finding affects the job or is on its nodes in this time"])
         + unknown
         + older,

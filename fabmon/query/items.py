@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fabmon.analysis.finding import Change
+from fabmon.analysis.finding import Change, shown_moment
 from fabmon.analysis.job_summary import JobSummary, placement_text
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import Port
@@ -100,6 +100,21 @@ def known_finding_record(known: KnownFinding, to_ns: int) -> FindingRecord:
     return msgspec.structs.replace(
         made, victims=made.victims[:_MOST_PORTS], jobs=made.jobs[:_MOST_PORTS]
     )
+
+
+def cut_lists(known: KnownFinding) -> list[str]:
+    """What of a finding's record is left out: `incast:gpu001/mlx5_0: 100 of 812 ports`."""
+    shown = shown_moment(known.finding)
+    counts = (
+        ("ports", len(known.ports)),
+        ("victims", len(shown.victims)),
+        ("jobs", len(shown.jobs)),
+    )
+    return [
+        f"{known.finding.key}: {_MOST_PORTS} of {count:,} {name}"
+        for name, count in counts
+        if count > _MOST_PORTS
+    ]
 
 
 def job_item(scene: Scene, summary: JobSummary) -> JobItem:

@@ -200,7 +200,7 @@ async def test_a_detector_that_fails_is_on_the_page_and_in_the_status_of_every_o
     assert (
         fabmon_here("report", str(path), "-o", str(tmp_path / "sound.html")).returncode == Exit.OK
     )
-    monkeypatch.setattr(analyst, "detectors", lambda thresholds: (broken,))
+    monkeypatch.setattr(analyst, "detectors", lambda *_: (broken,))
     assert fabmon_here("report", str(path), "-o", str(page)).returncode == Exit.FAILED
     lines = ("export", "--format", "jsonl", str(path), "-o", str(tmp_path / "a.jsonl"))
     assert fabmon_here(*lines).returncode == Exit.FAILED

@@ -18,13 +18,16 @@ from fabmon.analysis.finding import Condition
 from fabmon.cli.query import METRICS
 from fabmon.fabric.snapshot import HEAT
 from fabmon.query.answers import Answer, schema
+from fabmon.query.items import cut_lists, known_finding_record
 from fabmon.query.questions import DEFAULT_METRICS, question_of
+from fabmon.query.sources import KnownFinding
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
 from fabmon.session.query_run import query
 from fabmon.session.session import Session
 from tests.goldens import check_golden
 from tests.tui.recordings import at, past_of
+from tests.unit.alerts.test_alert_book import finding
 from tests.unit.test_cli import fabmon_here
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -121,7 +124,7 @@ def test_a_detector_that_failed_is_said_in_the_answers_that_are_analysed(
     def fail(inputs: DetectorInput) -> Iterable[Condition]:
         raise ArithmeticError
 
-    monkeypatch.setattr(analyst, "detectors", lambda thresholds: (fail,))
+    monkeypatch.setattr(analyst, "detectors", lambda *_: (fail,))
     found = asked(recorded, "jobs", analyse=True)
     assert "A detector failed: findings may be missing (fail)." in found["notes"]
 
@@ -192,6 +195,15 @@ def test_an_answer_says_which_part_of_the_time_is_not_recorded(recorded: Path) -
     assert asked(recorded, "job", job="8801")["notes"] == [], "the default is the last 10 minutes"
     minute = asked(recorded, "findings", from_="14:06", to="14:08:19")
     assert minute["notes"] == [], "14:06 means the start of what was recorded in that minute"
+
+
+def test_what_is_cut_of_a_finding_is_said() -> None:
+    nodes = tuple(f"gpu{number:04}" for number in range(812))
+    slow = msgspec.structs.replace(finding("gpu0001/mlx5_0"), victims=nodes)
+    known = KnownFinding(slow, tuple(f"{node}/mlx5_0" for node in nodes[:100]))
+    record = known_finding_record(known, slow.since_ns)
+    assert (len(record.ports), len(record.victims)) == (100, 100)
+    assert cut_lists(known) == ["incast:gpu0001/mlx5_0: 100 of 812 victims"]
 
 
 def test_links_are_those_of_the_time_the_busiest_first(recorded: Path) -> None:
