@@ -31,7 +31,7 @@ def compare(a: str, b: str, links: tuple[str, ...], style: str, session: Session
 
     A and B are recordings. Each may also be a directory or a quoted pattern of several recordings:
     then each file is a run, except files that continue another. Links are matched by name, jobs by
-    hosts.
+    their number or name, without a scheduler by their hosts.
     """
     from fabmon.analysis.fluctuation.comparison import compare as compare_runs
     from fabmon.report.comparison import comparison_table

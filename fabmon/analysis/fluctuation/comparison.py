@@ -127,7 +127,7 @@ def compare(a: Sequence[StudiedRun], b: Sequence[StudiedRun]) -> Comparison:
     """
     by_runs = min(len(a), len(b)) >= MIN_RUNS
     subjects_a, subjects_b = _subjects(a), _subjects(b)
-    labels = {(each.kind, each.key): each.label for run in a for each in run.result.subjects}
+    labels = {(each.kind, each.key): each.label for run in (*b, *a) for each in run.result.subjects}
     differences = [
         msgspec.structs.replace(
             _tested(BANDWIDTH, *key, subjects_a[key], subjects_b[key], by_runs),

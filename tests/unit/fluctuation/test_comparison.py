@@ -226,9 +226,10 @@ def test_runs_with_nothing_in_common(
     tmp_path: Path, runs: Callable[[int, float], StudiedRun]
 ) -> None:
     nothing = StudiedRun.of("empty", Study())
-    found = compare([runs(1, 0.8)], [nothing])
-    assert found.headlines == ()
-    assert len(found.unmatched) > 8
-    assert len(found.unmatched_labels) == len(found.unmatched)
-    assert "gpu001 r0" in found.unmatched_labels
-    assert not any("/" in label for label in found.unmatched_labels)
+    one = runs(1, 0.8)
+    for found in (compare([one], [nothing]), compare([nothing], [one])):
+        assert found.headlines == ()
+        assert len(found.unmatched) > 8
+        assert len(found.unmatched_labels) == len(found.unmatched)
+        assert "gpu001 r0" in found.unmatched_labels
+        assert not any("/" in label for label in found.unmatched_labels)
