@@ -13,6 +13,7 @@ from fabmon.analysis.job_log.job_log import MAX_PIECE, JobLog
 from fabmon.fabric.input_files import open_stream
 from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import file_error
+from fabmon.recording.format.frames import MAGIC
 from fabmon.session.errors import UsageError
 from fabmon.session.printing import progress
 
@@ -23,12 +24,30 @@ _MAX_BUFFERED = 4 * _BLOCK_BYTES
 """A line that is longer is read in parts, which overlap."""
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31
+_OTHER_KINDS = (
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd: zstd -dc FILE | fabmon explain -"),
+    (b"\xfd7zXZ\0", "compressed with xz: xz -dc FILE | fabmon explain -"),
+    (b"BZh", "compressed with bzip2: bzip2 -dc FILE | fabmon explain -"),
+    (b"PK\3\4", "a zip archive: unzip -p FILE | fabmon explain -"),
+    (MAGIC, "a recording: give the log of the job, and this with --recording"),
+    *(
+        (b"\x80" + bytes([protocol]), "a pickle, as of PyTorch's flight recorder: see torchfrtrace")
+        for protocol in range(2, 6)
+    ),
+)
+_SAMPLE_BYTES = 1 << 16
+_CONTROLS = "\t\n\v\f\r\a\b\x1b"
+"""Of texts and terminals: a progress bar may be half of backspaces."""
+_MOST_GARBLED = 0.3
+"""Share of characters that are controls or no UTF-8, up to which a file is a text: of compressed
+and other binary files about half are; of logs, one in another encoding included, a few."""
 
 
 def read_logs(paths: Sequence[Path]) -> tuple[JobLog, list[str]]:
     """What some logs say, and a note for each that could not be read to its end.
 
-    Shows a progress bar. Raises UsageError for a file that cannot be opened.
+    Shows a progress bar. Raises UsageError for a file that cannot be opened or is no text: nothing
+    is understood of it, and "no failure" would be said of it.
     """
     log, notes = JobLog(), []
     total = sum(_size(path) for path in paths)
@@ -46,7 +65,7 @@ def read_logs(paths: Sequence[Path]) -> tuple[JobLog, list[str]]:
                 with (
                     nullcontext(sys.stdin.buffer) if path == STDIN else open_stream(path) as stream
                 ):
-                    for block in whole_lines(decompressed(stream, count)):
+                    for block in whole_lines(_texts(decompressed(stream, count), name)):
                         log.accept(block, name)
             except OSError as error:
                 raise UsageError(f"{name}: {file_error(error)}") from None
@@ -67,6 +86,26 @@ def _size(path: Path) -> int:
 def log_name(path: Path) -> str:
     """What a log is called in all that is said of it."""
     return "standard input" if path == STDIN else printable(str(path))
+
+
+def _texts(blocks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The blocks of a text. Raises UsageError where they begin as of another kind of file."""
+    for number, block in enumerate(blocks):
+        kind = "" if number else _other_kind(block)
+        if kind:
+            raise UsageError(f"{name}: no log, but {kind}")
+        yield block
+
+
+def _other_kind(block: bytes) -> str:
+    """What a file is that begins so, with what to do; empty for a text. A text may have NULs: where
+    a log was truncated while it was written, its beginning is a hole."""
+    for begin, kind in _OTHER_KINDS:
+        if block.startswith(begin):
+            return kind
+    text = block[:_SAMPLE_BYTES].replace(b"\0", b"").decode("utf-8", "replace")
+    garbled = sum(each == "\ufffd" or (each < " " and each not in _CONTROLS) for each in text)
+    return "a binary file" if garbled > _MOST_GARBLED * len(text) else ""
 
 
 def decompressed(stream: IO[bytes], count: Callable[[int], None]) -> Iterator[bytes]:

@@ -15,6 +15,8 @@ MARKS = (
     *(b"ut of memory", b"OutOfMemory", b"oom_kill", b"oom-kill", b"OOM Killed"),
     *(b"shared memory", b"/dev/shm", b"</torch_", b"Bus error"),
     *(b"RuntimeError", b"imed out", b"exitcode", b"Killed", b"ut Of Memory", b"with PID "),
+    *(b"MPI_ABORT was", b"called MPI_Abort", b"Segmentation fault", b"core dumped"),
+    b"Fatal Python error",
 )
 """NCCL (RCCL has it too), its network plugins, UCX, gloo, PyTorch's distributed package, launchers;
 and fields of their lines, by which a line is known whose name of these is missing."""
@@ -26,7 +28,8 @@ _WORDS = re.compile(
     r"|signal (?=\d|SIG)|SIG(?:KILL|TERM|SEGV|ABRT|BUS)|exceptions?|broken|exceeded|corrupt\w*"
     r"|wrong|invalid|mismatch\w*|inconsisten\w+|exited|terminat\w+|died|stuck|hangs?|hung|no longer"
     r"|panic|retr(?:y|ies)|unhandled|disconnect\w*|out of (?:memory|bounds)|unresolv\w*|denied|leak"
-    r"|deadlock\w*|desync\w*|unexpected\w*|bad|not (?:respond|answer|reach)\w*)\b"
+    r"|deadlock\w*|desync\w*|unexpected\w*|bad|not (?:respond|answer|reach)\w*"
+    r"|MPI_ABORT|segmentation fault|core dumped|cancell?ed)\b"
     r"|\w(?:Error|Exception)\b|_err(?:or)?=|_ERR\b|\.(?:cc|h|cpp|cu):\d+ -> [1-68-9]",
     re.IGNORECASE,
 )

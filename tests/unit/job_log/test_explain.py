@@ -448,6 +448,61 @@ def test_what_is_no_log_is_refused(content: bytes, tmp_path: Path) -> None:
     assert isinstance(run(path).exception, UsageError)
 
 
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        (b"\x28\xb5\x2f\xfd", "zstd -dc FILE | fabmon explain -"),
+        (b"\xfd7zXZ\0", "xz -dc FILE"),
+        (b"BZh9", "bzip2 -dc FILE"),
+        (b"PK\3\4", "unzip -p FILE"),
+        (b"\x80\2}", "torchfrtrace"),
+        (b"\x7fELF" + bytes(range(128, 256)), "a binary file"),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused_whatever_words_are_in_it(
+    content: bytes, advice: str, job: Path, tmp_path: Path
+) -> None:
+    """Parts of what it holds are readable: as a log, no failure was found in it."""
+    path = tmp_path / "rank_0"
+    path.write_bytes(content + b"\nNCCL version 2.20.5\n")
+    for logs in ((path,), (job, path)):
+        error = run(*logs).exception
+        assert isinstance(error, UsageError)
+        assert str(error).startswith(f"{path}: no log, but ")
+        assert advice in str(error)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
+        "Abort(1) on node 3 (rank 3 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1)",
+        "Segmentation fault",
+        "run.sh: line 3: 4711 Aborted (core dumped) python train.py",
+        "Fatal Python error: Illegal instruction",
+        "slurmstepd: *** STEP 5511.0 ON gpu001 CANCELLED AT 2026-11-02T10:00:00 ***",
+    ],
+)
+def test_the_end_of_a_job_without_a_word_of_nccl_is_no_success(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(f"NCCL version 2.20.5+cuda12.4\nstep 1 loss 2.3\n{line}\n")
+    done = run(path)
+    assert done.exit_code in (5, 6), "0 would say that nothing failed"
+    assert line.split()[-1] in done.output
+
+
+def test_a_recording_in_place_of_a_log_is_refused(recording: Path) -> None:
+    error = run(recording).exception
+    assert isinstance(error, UsageError)
+    assert "--recording" in str(error)
+
+
+def test_a_log_with_a_hole_or_in_another_encoding_is_read(job: Path, tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(b"\0" * 5000 + job.read_bytes() + "größer\n".encode("latin-1") * 20)
+    assert run(path).exit_code == 5
+
+
 def lines_of(count: int) -> Sequence[str]:
     log = Log("2.23.4")
     return [log.completion(2, 1, 12).replace("54862", str(port)) for port in range(count)]
