@@ -34,6 +34,7 @@ from fabmon.query.items import (
     known_finding_record,
     link_items,
     ports_by,
+    unreported,
 )
 from fabmon.query.named import affects_job, check_names, is_job, nodes_of, port_named, unknown
 from fabmon.query.questions import (
@@ -155,6 +156,7 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
     if question.job:
         used = set(_rows_of(scene, _summary(scene, question.job)))
         rows = [row for row in rows if row in used]
+    not_known = unreported(scene.snapshot, rows, question.by)
     rows = ports_by(scene.snapshot, rows, question.by)
     items = link_items(scene, rows[: question.limit])
     left_out = len(rows) - len(items)
@@ -163,7 +165,8 @@ async def _links(source: Source, question: LinksQuestion) -> LinksAnswer:
         at=utc(scene.snapshot.time_ns),
         links=items,
         left_out=left_out,
-        notes=_more(left_out, question.limit, "name ports or a job"),
+        notes=_more(left_out, question.limit, "name ports or a job")
+        + ([not_known] if not_known else []),
     )
 
 

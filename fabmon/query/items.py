@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fabmon.analysis.finding import Change, shown_moment
 from fabmon.analysis.job_summary import JobSummary, placement_text
@@ -14,6 +16,7 @@ from fabmon.fabric.model import Port
 from fabmon.fabric.names import natural
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import utc
+from fabmon.fabric.wording import plural
 from fabmon.query.answers import JobItem, LinkItem
 from fabmon.query.sources import KnownFinding
 from fabmon.report.json_records import FindingRecord, finding_record, rounded_or_none
@@ -27,6 +30,7 @@ _ORDERS = {
     "errors": ("errors",),
     "drops": ("drops",),
 }
+_NAMES = {"pause": "pauses", "ecn": "ECN marks or CNPs", "errors": "errors", "drops": "drops"}
 
 
 def ports_by(snapshot: Snapshot, rows: Sequence[int], by: str) -> list[int]:
@@ -49,16 +53,30 @@ def conspicuous_links(scene: Scene, rows: Sequence[int], limit: int) -> list[Lin
     return link_items(scene, list(chosen)[:limit])
 
 
+def unreported(snapshot: Snapshot, rows: Sequence[int], by: str) -> str:
+    """Of how many ports (rows) what an order is by is not known; empty where it is of all."""
+    absent = int(np.isnan(_values(snapshot, rows, by)).sum())
+    if not absent or by == "util":
+        return ""
+    return f"{absent} of {plural(len(rows), 'port')} do not report {_NAMES[by]}: not known, not 0"
+
+
 def _highest(snapshot: Snapshot, rows: Sequence[int], by: str, *, least: float = 0.0) -> list[int]:
     """The ports (rows) with more than `least` of what an order is by, the highest first; -1 where
     the values are absent."""
+    values = np.nan_to_num(_values(snapshot, rows, by), nan=-1.0)
+    order = np.argsort(-values, kind="stable")
+    return [rows[place] for place in order[values[order] > least].tolist()]
+
+
+def _values(snapshot: Snapshot, rows: Sequence[int], by: str) -> NDArray[np.floating[Any]]:
+    """What an order is by, of ports (rows); NaN where absent."""
     parts = [
         getattr(snapshot, name) if name.endswith("_util") else snapshot.column(name)
         for name in _ORDERS[by]
     ]
-    values = np.nan_to_num(np.fmax.reduce(parts), nan=-1.0)[list(rows)]
-    order = np.argsort(-values, kind="stable")
-    return [rows[place] for place in order[values[order] > least].tolist()]
+    found: NDArray[np.floating[Any]] = np.fmax.reduce(parts)[list(rows)]
+    return found
 
 
 def _link_item(scene: Scene, port: Port) -> LinkItem:

@@ -233,6 +233,16 @@ def test_links_by_marks_are_those_with_marks(recorded: Path) -> None:
     assert asked(recorded, "links", at="+40s", by="errors")["links"] == []
 
 
+def test_of_a_counter_that_ports_do_not_report_no_link_does_not_mean_none(recorded: Path) -> None:
+    """The switches of the demo count no marks; its hosts do."""
+    switches = asked(recorded, "links", at="+40s", by="ecn", ports=["leaf1"])
+    assert switches["links"] == []
+    (note,) = switches["notes"]
+    ports = len(asked(recorded, "links", at="+40s", ports=["leaf1"], limit=1000)["links"])
+    assert note == f"{ports} of {ports} ports do not report ECN marks or CNPs: not known, not 0"
+    assert asked(recorded, "links", at="+40s", by="ecn", ports=["gpu001/mlx5*"])["notes"] == []
+
+
 def test_why_a_job_is_slow(recorded: Path) -> None:
     found = asked(recorded, "job", job="8801", from_="+20s", to="+40s")
     assert found["job"]["job"] == "job 8801 train (anna)"
