@@ -62,6 +62,8 @@ _HOURS = 24
 _MOST_STEPS_OF_ONE = 3
 _MOST_ROWS = 256
 """Rows of a kind, 0.1 ms each at every tick."""
+_WIDEST_PART = 4
+"""Columns of one value of a curve, at most."""
 
 
 def over(found: Fluctuation) -> list[str]:
@@ -203,9 +205,10 @@ def _marks(palette: Palette) -> tuple[str, str]:
 
 
 def _stretched(curve: Floats, columns: int) -> Floats:
-    """[columns]: means of equal parts of the curve, or its values repeated where there are fewer;
-    NaN where nothing is known."""
-    if not columns or not len(curve):
+    """[columns]: means of equal parts of the curve, or its values repeated where there are fewer,
+    but not so often that a few of them look like a curve; NaN where nothing is known."""
+    columns = min(columns, _WIDEST_PART * len(curve))
+    if not columns:
         return curve[:0]
     if columns > len(curve):
         stretched: Floats = curve[np.arange(columns) * len(curve) // columns]
