@@ -63,6 +63,9 @@ _NOT_ANALYSED = (
 _OLDER = (
     "the numbers of open findings are those that were recorded last, some seconds before the end"
 )
+_NONE_RECORDED = (
+    "no such finding was recorded at the time: a report computes findings again, and may have some"
+)
 _MOST_REASONS = 50
 _JOB_PARTS = 60
 
@@ -128,6 +131,7 @@ async def _findings(source: Source, question: FindingsQuestion) -> FindingsAnswe
     ]
     if not found:
         await check_names(source, question)
+        not_known = not_known + ([] if source.is_live else [_NONE_RECORDED])
     shown, older = await _as_of(source, found[: question.limit], to_ns)
     left_out = len(found) - len(shown)
     return FindingsAnswer(

@@ -170,7 +170,7 @@ def _link_name(structure: FabricStructure, each: Candidate) -> str:
 
 
 def _evidence(tick: ModelTick, each: Candidate, found: Bottleneck | None) -> str:
-    """`7.9 (flags at 7.0): bottleneck for 6 s, its flows lose 48 %`."""
+    """`7.9 (flags at 7.0): bottleneck for 6 ticks, its flows lose 48 %`."""
     text = f"{each.evidence:.1f} (flags at {tick.thresholds.flags:.1f})"
     if found is None:
         return f"{text}{_why_no_bottleneck(tick, each)}"

@@ -177,6 +177,18 @@ def test_findings_are_selected_by_time_job_node_and_cause(recorded: Path) -> Non
     assert count(to="+10s") == count(from_="-5s") == 0
 
 
+def test_that_none_was_recorded_is_not_that_there_is_none(recorded: Path) -> None:
+    """A recorder that was busy, or an older version, may have missed one that a report finds."""
+    before, other = (
+        asked(recorded, "findings", to="+10s"),
+        asked(recorded, "findings", cause="incast"),
+    )
+    for (note,) in (before["notes"], other["notes"]):
+        assert "no such finding was recorded" in note
+        assert "a report computes findings again" in note
+    assert asked(recorded, "findings")["notes"] == []
+
+
 def test_an_answer_says_which_part_of_the_time_is_not_recorded(recorded: Path) -> None:
     recorded_range = "the recording: 2026-11-21 14:06:40Z to 2026-11-21 14:08:19Z"
     whole: dict[str, Any] = {"from_": "2001-01-01", "to": "2030-01-01"}
