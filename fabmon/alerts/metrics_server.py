@@ -102,7 +102,7 @@ def _gauges(
     yield "doubtful_ports", "", help_, [({}, len(scene.doubtful_rows))]
 
     help_ = "step time of a job, named by its first host"
-    steps = (({"job_host": job.hosts[0]}, f"{job.step_s:.3f}") for job in jobs)
+    steps = (({"job_host": job.hosts[0]}, f"{job.step_s:.3f}") for job in jobs if job.resolved)
     yield "job_step_seconds", "seconds", help_, steps
     help_ = "hosts whose traffic has the iterations of the job"
     yield "job_hosts", "", help_, (({"job_host": job.hosts[0]}, len(job.hosts)) for job in jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
@@ -15,7 +16,7 @@ from fabmon.fabric.measures import known_mean, known_sum
 from fabmon.fabric.model import RAIL, UPLINK
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.time_wording import SECOND_NS, utc
+from fabmon.fabric.time_wording import SECOND_NS, interval, utc
 from fabmon.fabric.wording import name_list, plural
 from fabmon.query.answers import (
     Answer,
@@ -23,6 +24,7 @@ from fabmon.query.answers import (
     FindingsAnswer,
     HistoryAnswer,
     JobAnswer,
+    JobItem,
     JobsAnswer,
     LinksAnswer,
     StatusAnswer,
@@ -190,6 +192,7 @@ async def _jobs(source: Source, question: JobsQuestion) -> JobsAnswer:
         left_out=left_out,
         notes=_more(left_out, question.limit, "name a job")
         + _why_no_jobs(scene.snapshot)
+        + _unresolved(scene, items)
         + unknown,
     )
 
@@ -210,11 +213,12 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
     rows = _rows_of(scene, summary)
     sent_bps, before_bps = await _sent(source, scene.snapshot, summary, from_ns, to_ns)
     left_out = max(0, len(found) - question.limit)
+    item = job_item(scene, summary)
     return JobAnswer(
         source=source.name,
         from_=utc(from_ns),
         to=utc(to_ns),
-        job=job_item(scene, summary),
+        job=item,
         sent_bps=sent_bps,
         sent_before_bps=before_bps,
         findings=[known_finding_record(each, to_ns) for each in shown],
@@ -224,6 +228,7 @@ async def _job(source: Source, question: JobQuestion) -> JobAnswer:
         + _more(left_out, question.limit, "name a shorter time")
         + [text for each in shown for text in cut_lists(each)]
         + ([] if found else ["no finding affects the job or is on its nodes in this time"])
+        + _unresolved(scene, [item])
         + unknown
         + older,
     )
@@ -337,6 +342,14 @@ async def _as_of(
         now.get(each.finding.key, each) if still else each
         for each, still in zip(found, is_open, strict=True)
     ], []
+
+
+def _unresolved(scene: Scene, items: Sequence[JobItem]) -> list[str]:
+    """Says of which jobs the step time may be that of several shorter steps."""
+    shown, report = {each.job for each in items}, scene.iteration_report
+    names = [each.name for each in report.jobs if each.name in shown and not each.resolved]
+    fast = interval(report.shortest_s / 3 * 2)
+    return [f"step_s of {each} may be of several steps under {fast}" for each in names]
 
 
 def _more(left_out: int, limit: int, how: str) -> list[str]:

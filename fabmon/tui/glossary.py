@@ -278,6 +278,7 @@ starting
     the probe is being sent to the python3 of the node.
 step
     one iteration of training, and its duration; in brackets the duration before it changed.
+    `?`: it may be several shorter ones.
 storage
     a host's port with RDMA that is not like the rails: s0, s1 …
 sure

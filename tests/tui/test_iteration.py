@@ -106,6 +106,8 @@ def test_what_is_not_sure_is_said(slowed: Scene) -> None:
     assert "may be under 2 s: press B on a port to sample at 50 Hz" in text
     assert "another job has a similar pattern: some hosts may be in the wrong job" in text
     assert "to" in iteration.step_text(job)
+    assert f"step {unsure.step_text}, comm" in text
+    assert unsure.step_text == f"{job.step_text}?"
     assert "None yet: five or more similar steps" in page(slowed, IterationReport(3.0, 16))
 
 

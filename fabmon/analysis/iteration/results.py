@@ -6,6 +6,7 @@ import msgspec
 
 from fabmon.analysis.iteration.model_arithmetic import DELIVERED, ExpectedTraffic
 from fabmon.fabric.jobs.job import Job
+from fabmon.fabric.time_wording import measured
 
 COMPUTE, MIXED, NETWORK = "compute-bound", "balanced", "network-bound"
 
@@ -111,6 +112,11 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
             return self.job.label
         first, count = self.hosts[0], len(self.hosts)
         return first if count == 1 else f"{first} +{count - 1}"
+
+    @property
+    def step_text(self) -> str:
+        """`4.00 s`; `4.00 s?` where shorter iterations could look the same."""
+        return f"{measured(self.step_s)}{'' if self.resolved else '?'}"
 
     @property
     def mean_rail_bytes(self) -> float:

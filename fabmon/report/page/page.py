@@ -15,7 +15,7 @@ from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.model import DOWNLINK, HOST, RAIL, SWITCH, UPLINK, Fabric
 from fabmon.fabric.tick import NodeState
-from fabmon.fabric.time_wording import date_time, duration, event_time, interval, measured
+from fabmon.fabric.time_wording import date_time, duration, event_time, interval
 from fabmon.fabric.wording import bit_rate, byte_count, percent, percent_range, plural
 from fabmon.report.page.digest import Digest
 from fabmon.report.page.findings import findings
@@ -136,11 +136,14 @@ def jobs(digest: Digest) -> Markup | None:
     """Step time and communication share of each job, as last measured."""
     if not digest.jobs:
         return None
+    said = "Hosts whose traffic correlates, as last measured."
+    if not all(job.resolved for job in digest.jobs):
+        said += " ?: steps shorter than two intervals between samples could look the same."
     rows = [
         (
             job.name,
             fold(job.hosts),
-            measured(job.step_s),
+            job.step_text,
             percent_range(job.comm_low, job.comm_high),
             job.bound or "-",
         )
@@ -149,7 +152,7 @@ def jobs(digest: Digest) -> Markup | None:
     return joined(
         [
             tag("h2", "Jobs"),
-            tag("p", "Hosts whose traffic correlates, as last measured.", class_="muted"),
+            tag("p", said, class_="muted"),
             table(("job", "hosts", "step", "in communication", "bound by"), rows),
         ]
     )

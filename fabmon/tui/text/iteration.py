@@ -70,9 +70,9 @@ def page(ctx: DrawContext) -> list[Line]:
 
 
 def step_text(job: JobIteration) -> str:
-    """`step 6.20 s (was 4.40 s), comm 61 %`."""
+    """`step 6.20 s (was 4.40 s), comm 61 %`; `6.20 s?` where it may be shorter."""
     was = f" (was {measured(job.step_was.was)})" if job.step_was is not None else ""
-    return f"step {measured(job.step_s)}{was}, comm {_share(job)}"
+    return f"step {job.step_text}{was}, comm {_share(job)}"
 
 
 def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:

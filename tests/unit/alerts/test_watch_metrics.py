@@ -9,6 +9,7 @@ import socket
 import subprocess
 import urllib.parse
 import urllib.request
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -75,6 +76,14 @@ def values(page: str) -> dict[str, float]:
             line.rpartition(" ") for line in page.splitlines() if not line.startswith("#")
         )
     }
+
+
+def test_a_step_time_that_may_be_that_of_several_steps_is_absent(scene: Scene) -> None:
+    unsure = msgspec.structs.replace(job(), resolved=False)
+    report = IterationReport(3.0, jobs=(unsure,))
+    page = watch_metrics(replace(scene, iteration_report=report), 1.5, OPENMETRICS)
+    assert "fabmon_watch_job_step_seconds{" not in page
+    assert 'fabmon_watch_job_hosts{job_host="gpu001"} 2' in page
 
 
 def test_the_page_has_what_the_scene_has(scene: Scene) -> None:

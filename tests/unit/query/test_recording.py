@@ -26,10 +26,22 @@ from fabmon.session.errors import UsageError
 from fabmon.session.query_run import query
 from fabmon.session.session import Session
 from tests.goldens import check_golden
-from tests.tui.recordings import at, past_of
+from tests.tui.recordings import Watching, at, past_of
 from tests.unit.alerts.test_alert_book import finding
 from tests.unit.test_cli import fabmon_here
 
+FAST = """
+[topology]
+kind = "fat-tree"
+hosts = 8
+rails = 4
+[[job]]
+name = "fast"
+hosts = 0
+payload_gb = 8
+compute_s = 0.5
+"""
+"""Steps of 1.3 s, which look as if they took 4 s where a sample is taken every second."""
 DOCS = Path(__file__).parents[3] / "docs"
 
 
@@ -275,6 +287,16 @@ def test_jobs_at_a_time(recorded: Path) -> None:
     quick = asked(recorded, "jobs", analyse=False)
     assert "step time is null" in quick["notes"][0]
     assert quick["jobs"][0]["step_s"] is None
+
+
+def test_a_step_time_that_may_be_that_of_several_steps_is_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "fast.fabrec"
+    Watching(FAST).record(path, 150)
+    for name, fields in (("jobs", {}), ("job", {"job": "fast"})):
+        found = asked(path, name, False, **fields)
+        (job,) = found.get("jobs") or [found["job"]]
+        assert job["step_s"] > 2
+        assert f"step_s of {job['job']} may be of several steps under 2 s" in found["notes"]
 
 
 def test_the_history_of_a_port(recorded: Path) -> None:

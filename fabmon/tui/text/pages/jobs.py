@@ -17,7 +17,7 @@ from fabmon.fabric.jobs.collectives import Collective, CollectiveReport
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import MOST_OF_NODE
 from fabmon.fabric.model import HOST
-from fabmon.fabric.time_wording import SECOND_NS, duration, measured, time_of_day
+from fabmon.fabric.time_wording import SECOND_NS, duration, time_of_day
 from fabmon.fabric.wording import (
     byte_count,
     byte_rate,
@@ -67,7 +67,7 @@ def _traffic(job: JobSummary, ctx: DrawContext) -> str:
 
 
 def _step(job: JobSummary, _: DrawContext) -> str:
-    return _ABSENT if job.iteration is None else measured(job.iteration.step_s)
+    return _ABSENT if job.iteration is None else job.iteration.step_text
 
 
 def _communication(job: JobSummary, _: DrawContext) -> str:
