@@ -133,13 +133,14 @@ def measure_iteration(
 
 
 def iteration_lengths(values: NDArray[np.floating], ceiling: float) -> Floats:
-    """The length of each iteration in a signal, in intervals; none where no iteration is certain.
+    """The length of each iteration in a signal, in intervals; none where no iteration is certain,
+    or shorter ones could look the same: what they seem to take changes with any change of theirs.
 
     An iteration of unusual length (a checkpoint, a pulse that was missed) is left out. Where an
     iteration has several pulses there is one number, the mean of all.
     """
     measured, signal = measure_iteration(values, ceiling), fill_gaps(values)
-    if measured is None or signal is None:
+    if measured is None or signal is None or not measured.is_resolved:
         return np.empty(0)
     period = measured.period
     levels = normalise(with_one_level(signal, ceiling), period)
