@@ -186,7 +186,8 @@ def _computing(
 
 
 def _recorded(files: Sequence[Path], hints: JobHints, config: Path | None) -> JobIteration:
-    """The iterations of the job at the end of recordings. Raises UsageError if there are none."""
+    """The iterations of the job at the end of recordings. Raises UsageError if there are none, or
+    if they may be aliases of shorter ones."""
     from fabmon.session.replay_run import PlayedRange, check_ticks, open_recordings
     from fabmon.session.session import Session
 
@@ -200,4 +201,10 @@ def _recorded(files: Sequence[Path], hints: JobHints, config: Path | None) -> Jo
             jobs = scene.iteration_report.jobs or jobs
     if not jobs:
         raise UsageError(f"{files[0]}: no iteration of a job is observable in its last minutes")
-    return next((job for job in jobs if job.expected is not None), jobs[0])
+    job = next((job for job in jobs if job.expected is not None), jobs[0])
+    if not job.resolved:
+        raise UsageError(
+            f"{files[0]}: the steps of {job.name} may be shorter than two samples: record with a"
+            " shorter --interval, or give --compute"
+        )
+    return job

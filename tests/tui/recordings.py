@@ -41,6 +41,19 @@ where = "leaf1/up3"
 """
 """Two NICs on one uplink, from 20 to 45 s."""
 
+FAST = """
+[topology]
+kind = "fat-tree"
+hosts = 8
+rails = 4
+[[job]]
+name = "fast"
+hosts = 0
+payload_gb = 8
+compute_s = 0.5
+"""
+"""Steps of 1.3 s, which look as if they took 4 s where a sample is taken every second."""
+
 BEGAN_S = 20
 SECOND_NS = 1_000_000_000
 

@@ -17,6 +17,7 @@ from fabmon.report.output import json_schema
 from fabmon.report.requirement import RequirementRecord
 from fabmon.session.errors import UsageError
 from tests.goldens import check_golden
+from tests.tui.recordings import FAST, Watching
 from tests.unit.recording.builders import demo_recording
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -142,6 +143,15 @@ def test_a_line_rate_is_written_as_in_the_hosts_file() -> None:
     refused = need("need --params 70e9 --dp 64 --line-rate fast")
     assert refused.exit_code == 2
     assert "is not a line rate" in refused.output
+
+
+def test_steps_that_may_be_aliases_of_shorter_ones_measure_no_computing(tmp_path: Path) -> None:
+    """A job with 0.5 s of computing would have some seconds, behind which all is hidden."""
+    path = tmp_path / "fast.fabrec"
+    Watching(FAST).record(path, 150)
+    done = need(f"need --params 8e9 --dp 64 --recording {path}")
+    assert isinstance(done.exception, UsageError)
+    assert "may be shorter than two samples: record with a shorter" in str(done.exception)
 
 
 def test_computing_is_measured_in_a_recording_of_the_job(tmp_path: Path) -> None:

@@ -26,22 +26,10 @@ from fabmon.session.errors import UsageError
 from fabmon.session.query_run import query
 from fabmon.session.session import Session
 from tests.goldens import check_golden
-from tests.tui.recordings import Watching, at, past_of
+from tests.tui.recordings import FAST, Watching, at, past_of
 from tests.unit.alerts.test_alert_book import finding
 from tests.unit.test_cli import fabmon_here
 
-FAST = """
-[topology]
-kind = "fat-tree"
-hosts = 8
-rails = 4
-[[job]]
-name = "fast"
-hosts = 0
-payload_gb = 8
-compute_s = 0.5
-"""
-"""Steps of 1.3 s, which look as if they took 4 s where a sample is taken every second."""
 DOCS = Path(__file__).parents[3] / "docs"
 
 
