@@ -90,9 +90,9 @@ def describe_status(status: RecorderStatus) -> str:
     trouble = f"; {status.trouble}" if status.trouble else ""
     removed = f"; removed {plural(status.removed, 'older file')}" if status.removed else ""
     size = byte_count(status.bytes)
-    recorded = (
-        f"recorded {plural(status.ticks, 'tick')}{lost}, {size}: {printable(str(status.path))}"
-    )
+    path = printable(str(status.path))
+    where = path if status.files == 1 else f"{status.files} files, the last {path}"
+    recorded = f"recorded {plural(status.ticks, 'tick')}{lost}, {size}: {where}"
     return f"{recorded}{removed}{trouble}"
 
 

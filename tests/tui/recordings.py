@@ -52,7 +52,7 @@ hosts = 0
 payload_gb = 8
 compute_s = 0.5
 """
-"""Steps of 1.3 s, which look as if they took 4 s where a sample is taken every second."""
+"""Steps of some 1.2 s, which look as if they took 5 s where a sample is taken every second."""
 
 BEGAN_S = 20
 SECOND_NS = 1_000_000_000

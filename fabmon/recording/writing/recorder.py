@@ -38,14 +38,16 @@ _CLOSE_S = 10.0
 class RecorderStatus:
     """The state of a recording. `trouble` is a sentence for a person, empty when all is well.
 
-    `path` is the file that is being written. `bytes` is the size of it and of the files before it:
-    it grows, and falls whenever the last ticks are written again as a block, ten times smaller.
+    `path` is the file that is being written, the last of `files`. `bytes` is the size of it and of
+    the files before it: it grows, and falls whenever the last ticks are written again as a block,
+    ten times smaller.
     `kept_s` is the time from the first to the last tick in files that still exist, and `removed`
     is the number of files that the rotation removed. `ticks` were recorded, or wait in memory for
     room on the disk; `lost_ticks` could not be written.
     """
 
     path: Path
+    files: int = 1
     bytes: int = 0
     kept_s: float = 0.0
     ticks: int = 0
@@ -244,6 +246,7 @@ class Recorder:
         if self._writer.path == before.path:
             return self._writer
         self._bytes_before += before.size
+        self._set(files=self.status.files + 1)
         self._finished_s[before.path], self._current_s = self._current_s, 0.0
         for path in self._segments.remove_expired(self._writer.path, [*self._finished_s]):
             _LOG.info("removed %s: beyond what is kept", path)

@@ -26,6 +26,7 @@ from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.recording.writing.segments import Rotation, Segments
+from fabmon.session.recorder_setup import describe_status
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.builders import quiet_ticks, session, ticks_in
 
@@ -50,13 +51,17 @@ def test_what_is_accepted_is_recorded(tmp_path: Path) -> None:
     ticks = quiet_ticks(30)
     status = record(tmp_path / "a.fabrec", ticks).close()
     assert (status.ticks, status.lost_ticks, status.trouble) == (30, 0, "")
+    assert describe_status(status).endswith(f": {tmp_path / 'a.fabrec'}")
     assert ticks_in(tmp_path / "a.fabrec") == ticks
 
 
 def test_files_of_a_rotation_are_one_timeline(tmp_path: Path) -> None:
     ticks = quiet_ticks(50)
-    record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
+    status = record(tmp_path / "pod.fabrec", ticks, Rotation(every_s=20)).close()
     names = sorted(path.name for path in tmp_path.iterdir())
+    said = describe_status(status)
+    assert said.startswith("recorded 50 ticks, ")
+    assert said.endswith(f": 3 files, the last {tmp_path / names[-1]}")
     assert names == [f"pod-20251121T0440{second}Z.fabrec" for second in ("00", "20", "40")]
     assert [len(ticks_in(path)) for path in sorted(tmp_path.iterdir())] == [20, 20, 10]
     with Timeline([tmp_path]) as timeline:
