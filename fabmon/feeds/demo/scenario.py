@@ -266,11 +266,14 @@ def _resized_job(job: Job, hosts: int, before: int) -> Job:
 
 def _hint(message: str) -> str:
     _, _, rest = message.partition("unknown field `")
-    unknown = rest.partition("`")[0]
-    known = [
-        field.encode_name
-        for struct in (Scenario, FabricShape, Job, Fault, Caption)
-        for field in msgspec.structs.fields(struct)
-    ]
+    unknown, _, where = rest.partition("`")
+    tables: dict[str, type[msgspec.Struct]] = {
+        "topology": FabricShape,
+        "job": Job,
+        "fault": Fault,
+        "caption": Caption,
+    }
+    table = next((each for name, each in tables.items() if f"`$.{name}" in where), Scenario)
+    known = [field.encode_name for field in msgspec.structs.fields(table)]
     near = difflib.get_close_matches(unknown, known, n=1) if unknown else []
     return f"; did you mean `{near[0]}`?" if near else ""

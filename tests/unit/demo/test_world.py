@@ -140,6 +140,9 @@ def test_a_lost_node_is_silent_then_lost_then_back_with_new_counters() -> None:
     ("text", "complaint"),
     [
         ("[topology]\nhost = 4", r"unknown field `host`.*did you mean `hosts`"),
+        ("[topology]\nfor = 4", r"unknown field `for` - at `\$.topology`$"),
+        ("[[fault]]\nkind = 'incast'\nform = 4", r"unknown field `form`.*did you mean `for`"),
+        ("[topolgy]\nhosts = 4", r"unknown field `topolgy`.*did you mean `topology`"),
         ("[topology", "scenario: "),
         (r'title = "\u001b]0;x\u0007"', "scenario: control character U\\+001B in a text"),
         ("a = " + "[" * 5000, "scenario: brackets are nested too deep"),
