@@ -88,4 +88,4 @@ def record(
     if ended is Exit.NO_NODE:
         why = "no node answered: the recording holds the reasons, and no counters"
         print(f"fabmon: {why}", file=sys.stderr)
-    sys.exit(Exit.FAILED if status.trouble else ended)
+    sys.exit(Exit.FAILED if status.has_failed else ended)

@@ -93,7 +93,9 @@ class WatchedFeed:
             pipeline = self.session.pipeline(self.hosts, self.interval_s, made, limit, kept)
             made_scenes = scenes_of(pipeline, self.ticks, self.past, alerts, kept)
             async with aclosing(made_scenes) as scenes:
-                return await show(scenes, self.options, facts, signals)
+                ended = await show(scenes, self.options, facts, signals)
+        is_lost = self.options.record is not None and made is not None and made.status.has_failed
+        return Exit.FAILED if is_lost else ended
 
     def _what_is_watched(self) -> str:
         """One line: which nodes, how often, and where findings are sent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -25,8 +26,11 @@ from tests.tui.recordings import Watching
 from tests.unit.test_cli import fabmon_here
 
 
-def run(arguments: str, stdout: str = os.devnull) -> tuple[int, str]:
-    """Exit status and standard error of fabmon."""
+def run(
+    arguments: str, stdout: str = os.devnull, file_bytes: int = resource.RLIM_INFINITY
+) -> tuple[int, str]:
+    """Exit status and standard error of fabmon, which has room for files of `file_bytes`."""
+    room = (file_bytes, resource.RLIM_INFINITY)
     with Path(stdout).open("w") as sink:
         done = subprocess.run(
             [sys.executable, "-m", "fabmon", *arguments.split()],
@@ -35,6 +39,7 @@ def run(arguments: str, stdout: str = os.devnull) -> tuple[int, str]:
             stderr=subprocess.PIPE,
             text=True,
             timeout=240,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, room),
         )
     return done.returncode, done.stderr
 
@@ -162,6 +167,15 @@ def test_a_disk_without_room_is_no_mistake_of_the_user(tmp_path: Path) -> None:
     for number in (*NO_ROOM, errno.EACCES, errno.EROFS, errno.ENOTDIR):
         made = cannot_write(tmp_path / "x", OSError(number, os.strerror(number)))
         assert isinstance(made, OutputError if number in NO_ROOM else UsageError)
+
+
+@pytest.mark.parametrize("style", ["--format jsonl", "--once"])
+def test_a_recording_that_has_no_room_is_no_success(style: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.fabrec"
+    status, text = run(f"demo {style} --duration 4s --record {path}", file_bytes=40_000)
+    assert " lost" in text
+    assert f"{path}: File too large" in text
+    assert status == Exit.FAILED
 
 
 def test_a_file_in_place_of_a_directory_is_said(tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ class RecorderStatus:
     removed: int = 0
     trouble: str = ""
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a recording that is closed misses its end, or all of it."""
+        return bool(self.trouble) or (self.lost_ticks > 0 and not self.ticks)
+
 
 class PendingMetadata(NodeMetadata):
     """Metadata pending a successful write: events and notes of ticks that were not written.
