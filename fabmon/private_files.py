@@ -42,7 +42,7 @@ def new_file(path: Path, mode: int = _OWN) -> Iterator[IO[bytes]]:
     """
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    part = path.with_name(f".fabmon.{secrets.token_hex(8)}")
+    part = unfinished(path)
     try:
         opened = os.open(part, _EXCLUSIVE, mode)
     except OSError as error:
@@ -54,6 +54,11 @@ def new_file(path: Path, mode: int = _OWN) -> Iterator[IO[bytes]]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def unfinished(path: Path) -> Path:
+    """The name beside `path` of what will have that name; no file has it yet."""
+    return path.with_name(f".fabmon.{secrets.token_hex(8)}")
 
 
 def give_name(part: Path, path: Path) -> None:
@@ -111,7 +116,7 @@ def _mode(name: str, directory: int) -> int:
 
 def check_writable(directory: Path) -> None:
     """Raise OSError if no file can be made in a directory."""
-    probe = directory / f".fabmon.{secrets.token_hex(8)}"
+    probe = unfinished(directory / "probe")
     try:
         os.close(os.open(probe, _EXCLUSIVE, _OWN))
     except OSError as error:

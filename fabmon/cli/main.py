@@ -34,7 +34,7 @@ from fabmon.cli.options import (
     topology_option,
 )
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
-from fabmon.session.process_end import leave, name_home, open_closed_streams
+from fabmon.session.process_end import exit_at_signals, leave, name_home, open_closed_streams
 
 _EPILOG = """Also: --color, --theme, --match, --prometheus-token-file (man fabmon, fabmon.toml).
 
@@ -204,6 +204,7 @@ def _refuse_misplaced(context: click.Context, name: str) -> None:
 def main() -> None:
     """Run the command line. Errors are printed to standard error, in one line each."""
     open_closed_streams()
+    exit_at_signals()
     name_home()
     others = threading.enumerate()
     try:

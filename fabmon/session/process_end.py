@@ -1,14 +1,18 @@
-"""The start and the end of the process: standard streams that are closed, threads that hang."""
+"""The start and the end of the process: standard streams that are closed, signals, threads that
+hang."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Collection
+from types import FrameType
 from typing import NoReturn
 
+_END_SIGNALS = (signal.SIGHUP, signal.SIGTERM)
 _LAST_WORK_S = 2.0
 """How long threads may take for what they have begun, such as writing a file of the state."""
 
@@ -30,6 +34,21 @@ def open_closed_streams() -> None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def exit_at_signals() -> None:
+    """Exit at SIGHUP and SIGTERM as ctrl+c does, so that files which are not finished are removed;
+    one that is ignored (`nohup`) stays so."""
+    for number in _END_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    # A terminal that closes sends two: the second one would cut off what the first one ends.
+    for each in _END_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def name_home() -> None:

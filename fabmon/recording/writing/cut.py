@@ -18,7 +18,7 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import BlockInfo, Frame
-from fabmon.private_files import give_name
+from fabmon.private_files import give_name, unfinished
 from fabmon.recording.format.columns import UInt64Array
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.recorded_findings import RecordedFindings, redacted_note
@@ -36,8 +36,8 @@ def copy_range(
 ) -> Generator[int]:
     """Copy the ticks between two times; yields the time that has been reached after each tick.
 
-    The copy begins with what was known at `from_ns`. It has the suffix `.part` until it is
-    finished; a generator that is closed before its end leaves no file. `snapshot_of` computes what
+    The copy begins with what was known at `from_ns`. It has its name once it is finished; a
+    generator that is closed before its end leaves no file. `snapshot_of` computes what
     is drawn of each tick. With a `redactor` the copy has no names.
 
     Raises FileExistsError or OSError.
@@ -55,8 +55,11 @@ def copy_range(
     redacted: Callable[[Tick], Tick] = redactor.tick if redactor is not None else lambda tick: tick
     if output.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(output))
-    part = output.with_name(f"{output.name}.part")
-    writer = Writer.create(part, session)
+    part = unfinished(output)
+    try:
+        writer = Writer.create(part, session)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(output)) from None
     try:
         for known in map(redacted, timeline.prime(from_ns)):
             for tick in _with_frames(known, timeline.interval_s):

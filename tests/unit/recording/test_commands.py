@@ -472,7 +472,34 @@ def test_a_cut_replaces_no_file_that_is_made_meanwhile(tmp_path: Path) -> None:
         with pytest.raises(FileExistsError):
             list(copying)
     assert output.read_bytes() == b"of somebody else"
-    assert not output.with_name("part.fabrec.part").exists()
+    assert set(tmp_path.iterdir()) == {path, output}
+
+
+def test_a_cut_needs_no_name_but_its_own(tmp_path: Path) -> None:
+    path, output, others = (tmp_path / name for name in ("a.fabrec", "b.fabrec", "b.fabrec.part"))
+    write(path, quiet_ticks(20))
+    others.write_bytes(b"of somebody else")
+    fabmon("cut", str(path), "-o", str(output))
+    assert others.read_bytes() == b"of somebody else"
+    assert set(tmp_path.iterdir()) == {path, output, others}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["export --format jsonl", "cut"])
+def test_a_file_that_is_not_finished_is_removed_by_a_signal_that_ends_fabmon(
+    tmp_path: Path, command: str, number: signal.Signals
+) -> None:
+    path, output = tmp_path / "a.fabrec", tmp_path / "b"
+    write(path, quiet_ticks(3000))
+    line = [sys.executable, "-m", "fabmon", *command.split(), str(path), "-o", str(output)]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        while len(list(tmp_path.iterdir())) == 1:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (128 + number, "")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_replay_draws_the_screen_on_a_terminal_only(tmp_path: Path) -> None:
