@@ -25,7 +25,7 @@ from fabmon.fabric.wire.messages import (
 from fabmon.fabric.wire.unpacking import Unpacker
 from fabmon.feeds.errors import Misbehaved, NodeError
 from fabmon.feeds.ticks import Clock, Inbox
-from fabmon.feeds.token_bucket import TokenBucket
+from fabmon.feeds.token_bucket import TokenBucket, over_budget
 from fabmon.feeds.transports.transport import ProbeSession
 
 _LOG = logging.getLogger("fabmon.feeds")
@@ -120,8 +120,7 @@ class SessionReader:
             except WireError as error:
                 self._note_invalid(line, error, now_s)
             if not self._cpu.take(self._spent_s, now_s):
-                most = f"{self._cpu.per_s:g} s of CPU time a second"
-                raise Misbehaved(f"costs the console more than {most}", "cpu")
+                raise over_budget(self._cpu)
             self._spent_s = 0.0
             if self._inbox.full:
                 await self._inbox.room()

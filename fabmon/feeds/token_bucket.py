@@ -43,6 +43,13 @@ class TokenBucket:
         return max(0.0, share * self._burst - self._level) / self.per_s
 
 
+def over_budget(cpu: TokenBucket, but: str = "") -> Misbehaved:
+    """The error of what costs more than a budget; `but` is what follows from that."""
+    return Misbehaved(
+        f"costs the console more than {cpu.per_s:g} s of CPU time a second{but}", "cpu"
+    )
+
+
 class CpuBudgets:
     """What each node may cost this console, over all its sessions: `per_s` of CPU time a second."""
 
@@ -56,8 +63,7 @@ class CpuBudgets:
         cpu = self._buckets.setdefault(node, TokenBucket(CPU_BURST_S, self._per_s, now_s))
         wait_s = cpu.wait_s(0.0, now_s)
         if wait_s:
-            text = f"costs the console more than {self._per_s:g} s of CPU time a second"
-            raise Misbehaved(f"{text}; not asked for {interval(math.ceil(wait_s))}", "cpu")
+            raise over_budget(cpu, f"; not asked for {interval(math.ceil(wait_s))}")
         return cpu
 
 

@@ -14,7 +14,7 @@ from fabmon.fabric.model import Host
 from fabmon.feeds import probe_input
 from fabmon.feeds.errors import Ended, Misbehaved, NodeError, Unreachable, with_check
 from fabmon.feeds.transports.ssh_dialer import Dialer, SshTarget
-from fabmon.feeds.transports.ssh_login import SshTimeouts
+from fabmon.feeds.transports.ssh_login import SshTimeouts, misconduct
 from fabmon.feeds.transports.transport import LineSession, ProbeSession
 
 _CLOSE_S = 0.5
@@ -56,6 +56,8 @@ class SshTransport:
                 )
         except BaseException as error:
             connection.abort()
+            if (failure := misconduct(connection)) is not None:
+                raise failure from None
             if isinstance(error, TimeoutError):
                 raise Unreachable("logged in, but no session opened in time", "timeout") from None
             if isinstance(error, (asyncssh.Error, OSError)):
@@ -134,6 +136,8 @@ class SshSession(LineSession, asyncssh.SSHClientSession[bytes]):
         self._lines.end(self._end_error(exc))
 
     def _end_error(self, exc: Exception | None) -> NodeError:
+        if (failure := misconduct(self._connection)) is not None:
+            return failure
         missing = probe_input.no_python(self._stderr.text)
         if missing is not None:
             return missing

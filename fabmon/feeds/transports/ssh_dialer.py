@@ -19,10 +19,11 @@ import asyncssh
 from fabmon.fabric.time_wording import interval
 from fabmon.feeds.errors import LoginRefused, NodeError, Unreachable, connect_error, with_check
 from fabmon.feeds.log_digest import SSH_LOG
+from fabmon.feeds.token_bucket import CpuBudgets
 from fabmon.feeds.transports.ssh_credentials import Credentials, State, config_files
 from fabmon.feeds.transports.ssh_identities import Identities, KeyFiles
 from fabmon.feeds.transports.ssh_known_hosts import AcceptCommand, KnownHosts, TrustedKeys
-from fabmon.feeds.transports.ssh_login import LoginObserver, SshTimeouts
+from fabmon.feeds.transports.ssh_login import LoginObserver, SshTimeouts, misconduct
 
 _KEEPALIVE_S = 5.0
 _CONFIGURATION_S = 60.0
@@ -83,6 +84,7 @@ class Dialer:
         self._failed_jumps: dict[str, _FailedJump] = {}
         self._readings: dict[SshTarget, asyncio.Future[Configuration]] = {}
         self._credentials = Credentials(self._config, self._reader)
+        self._budgets = CpuBudgets()
 
     async def dial(self, target: SshTarget) -> Connection:
         """A connection that is logged in. Raises NodeError."""
@@ -133,10 +135,12 @@ class Dialer:
             jump=jump,
             is_scannable=not (jump or options.proxy_command),
         )
+        where = f"{options.host}:{options.port}"
+        cpu = self._budgets.of(where)
         try:
             async with asyncio.timeout(None) as limit:
                 observer = LoginObserver(
-                    where=f"{options.host}:{options.port}",
+                    where=where,
                     trusted=trusted,
                     accept=accept,
                     proxy=str(options.proxy_command[0]) if options.proxy_command else "",
@@ -144,12 +148,14 @@ class Dialer:
                     agent_keys=agent_keys,
                     limit=limit,
                     timeouts=self._timeouts,
+                    cpu=cpu,
+                    is_jump=bool(seen),
                 )
                 is_direct = tunnel is None and not options.proxy_command
                 connected = await self._connect_tcp(options) if is_direct else None
                 limit.reschedule(asyncio.get_running_loop().time() + self._timeouts.silence_s)
                 try:
-                    return await asyncssh.connect(
+                    connection = await asyncssh.connect(
                         target.address,
                         options.port,
                         options=options,
@@ -173,6 +179,10 @@ class Dialer:
                     if connected is not None:
                         connected.close()
                     raise
+            # asyncssh takes one that was closed here for one that is logged in.
+            if (cause := misconduct(connection)) is not None:
+                raise cause
+            return connection
         except NodeError:
             raise
         except (asyncssh.Error, OSError, ValueError) as error:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import asyncssh
 
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
-from fabmon.feeds.errors import HostKeyError, LoginRefused, NodeError, Unreachable
+from fabmon.feeds.errors import HostKeyError, LoginRefused, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.token_bucket import TokenBucket, over_budget
 from fabmon.feeds.transports.ssh_identities import Identities
 from fabmon.feeds.transports.ssh_known_hosts import AcceptCommand, TrustedKeys
 
 _KEY_MADE = "~/.ssh/id_ed25519"
+
+
+def misconduct(connection: asyncssh.SSHClientConnection | None) -> Misbehaved | None:
+    """Why a connection was closed because of what it cost, if it was."""
+    failure = None if connection is None else connection.get_extra_info("misbehaved")
+    return failure if isinstance(failure, Misbehaved) else None
 
 
 class SshTimeouts(NamedTuple):
@@ -30,7 +39,9 @@ class LoginObserver(asyncssh.SSHClient):
 
     `limit` is moved as the login proceeds, by the `timeouts`. `where` names the server in messages;
     `accept` is what accepts its host key, `proxy` the program of its ProxyCommand. `identities` are
-    the keys of this login, `agent_keys` those that the agent holds.
+    the keys of this login, `agent_keys` those that the agent holds. What the server sends may cost
+    `cpu`, packets that SSH ignores included: of a jump host until it is logged in, as then it
+    carries what nodes send.
     """
 
     def __init__(
@@ -44,6 +55,8 @@ class LoginObserver(asyncssh.SSHClient):
         agent_keys: Sequence[bytes],
         limit: asyncio.Timeout,
         timeouts: SshTimeouts,
+        cpu: TokenBucket,
+        is_jump: bool,
     ) -> None:
         self._where = where
         self._trusted = trusted
@@ -53,6 +66,8 @@ class LoginObserver(asyncssh.SSHClient):
         self._agent_keys = agent_keys
         self._limit = limit
         self._timeouts = timeouts
+        self._cpu = cpu
+        self._is_jump = is_jump
         self._connection: asyncssh.SSHClientConnection | None = None
         self._user: str | None = None
         self._requested: list[str] = []
@@ -62,6 +77,19 @@ class LoginObserver(asyncssh.SSHClient):
         """TCP is connected."""
         self._connection = conn
         self._extend(self._timeouts.silence_s)
+        received: Any = conn.data_received
+        # asyncssh reads at full speed, and reports most packets to nobody.
+        conn.data_received = partial(self._receive, conn, received)  # type: ignore[method-assign]
+
+    def _receive(
+        self, conn: asyncssh.SSHClientConnection, received: Any, data: bytes, *kind: Any
+    ) -> None:
+        began_s = time.thread_time()
+        received(data, *kind)
+        is_metered = not (self._is_jump and conn.get_extra_info("username"))
+        if is_metered and not self._cpu.take(time.thread_time() - began_s, time.monotonic()):
+            conn.set_extra_info(misbehaved=over_budget(self._cpu))
+            conn.abort()
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import asyncssh
@@ -13,8 +13,8 @@ from blockbuster import BlockBuster
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
-from fabmon.feeds import probe_input
-from fabmon.feeds.errors import LoginRefused, Unreachable
+from fabmon.feeds import probe_input, token_bucket
+from fabmon.feeds.errors import LoginRefused, Misbehaved, Unreachable
 from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.transports.ssh import SshTransport
@@ -340,6 +340,46 @@ async def test_output_without_end_that_is_not_the_wire(nodes: Nodes, empty_root:
     assert status.cause == "garbage"
     assert "64 KiB that are not the wire" in status.reason
     assert status.reason.isprintable()
+
+
+async def test_packets_without_end_that_ssh_ignores_before_the_login(
+    nodes: Nodes, empty_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_bucket, "CPU_BURST_S", 0.5)
+    ignored = b"\x00\x00\x00\x0c\x06\x02" + bytes(10)
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-flood\r\n")
+        with suppress(OSError):
+            while True:
+                writer.write(ignored * 4000)
+                await writer.drain()
+
+    host = ssh_host("gpu1", await nodes.listen_tcp(flood))
+    dialer = SshTransport(ProbeSettings(root=empty_root), str(nodes.config))
+    with pytest.raises(Misbehaved) as caught:
+        await dialer.open(host)
+    with pytest.raises(Misbehaved, match="not asked for"):
+        await dialer.open(host)
+    await dialer.close()
+    assert str(caught.value) == "costs the console more than 0.1 s of CPU time a second"
+
+
+async def test_packets_without_end_that_ssh_ignores_after_the_login(
+    nodes: Nodes, empty_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_bucket, "CPU_BURST_S", 0.5)
+
+    async def flood(process: Process) -> None:
+        connection = process.channel.get_connection()
+        while not process.channel.is_closing():
+            for _ in range(500):
+                connection.send_debug("")
+            await asyncio.sleep(0.001)
+
+    status, _ = await beside_a_good_one(nodes, empty_root, await nodes.listen(flood))
+    assert status.cause == "cpu"
+    assert status.reason.startswith("costs the console more than 0.1 s of CPU time a second")
 
 
 async def test_output_without_newlines(nodes: Nodes, empty_root: str) -> None:
