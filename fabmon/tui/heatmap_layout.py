@@ -138,7 +138,9 @@ class HeatmapGrid:
     name: int
 
     def ports_at(self, cell: tuple[int, int]) -> list[int]:
-        """The port rows of a cell."""
+        """The port rows of a cell; none of one that an earlier layout had."""
+        if not (cell[0] < self.cells.shape[0] and cell[1] < self.cells.shape[1]):
+            return []
         value = int(self.cells[cell])
         if value < self.ports:
             return [value] if value >= 0 else []

@@ -68,6 +68,28 @@ async def test_a_key_in_the_footer_is_clicked() -> None:
         assert run.app.screen_state.paused
 
 
+async def test_a_key_of_the_cursor_is_clicked_where_nothing_has_the_cursor() -> None:
+    """A click beside the screen, as one that was under way while the terminal shrank, takes it."""
+    async with running(HEALTHY) as run:
+        await run.click(500, 0)
+        assert run.app.focused is None
+        await run.click(run.lines[-1].index("enter"), 0, on="#footer")
+        assert run.view == "overview"
+        await run.press("tab")
+        await run.click(run.lines[-1].index("enter"), 0, on="#footer")
+        assert run.view == "port"
+
+
+async def test_what_comes_of_a_cell_that_a_smaller_heatmap_has_not_is_nothing() -> None:
+    async with running(HEALTHY) as run:
+        grid = run.app.screen.query_one(HeatGrid)
+        for message in (HeatGrid.Moved, HeatGrid.Hovered, HeatGrid.Opened):
+            for cell in ((500, 0), (0, 500)):
+                grid.post_message(message(cell))
+        await run.settle()
+        assert run.view == "overview"
+
+
 async def test_a_click_on_the_views_in_the_footer_goes_through_them() -> None:
     async with running(COLLISION, size=(80, 24)) as run:
         await run.press("enter")

@@ -114,8 +114,11 @@ def _order(key: keys.Key) -> int:
 
 
 def _part(key: keys.Key, palette: Palette) -> list[Span]:
-    scope = {keys.CURSOR: "focused", keys.EVERYWHERE: "app"}.get(key.scope, "screen")
+    scope = "app" if key.scope == keys.EVERYWHERE else "screen"
     action = key.action if "." in key.action else f"{scope}.{key.action}"
+    if key.scope == keys.CURSOR:
+        # Nothing may have the cursor: the key has no effect then, an action would fail.
+        action = f"app.simulate_key({key.keys.split(',')[0]!r})"
     meta = Style.from_meta({"@click": action if "(" in action else f"{action}()"})
     return [
         (key.shown.split()[0], palette.key + meta),
