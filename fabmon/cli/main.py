@@ -236,6 +236,9 @@ def _run() -> Exit:
         # Of a file fabmon says its name: what has none is standard output.
         _complain(f"{error.filename or 'standard output'}: {error.strerror}")
         return Exit.FAILED
+    except MemoryError:
+        click.echo("fabmon: out of memory", err=True)
+        return Exit.FAILED
     except Exception as error:
         return _crashed(error)
     return Exit.OK

@@ -17,6 +17,7 @@ from fabmon.analysis import analyst
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import Condition
 from fabmon.analysis.scene import Scene
+from fabmon.cli import main as program
 from fabmon.fabric.model import Host
 from fabmon.recording.writing.writer import Writer
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError, cannot_write
@@ -176,6 +177,19 @@ def test_a_recording_that_has_no_room_is_no_success(style: str, tmp_path: Path) 
     assert " lost" in text
     assert f"{path}: File too large" in text
     assert status == Exit.FAILED
+
+
+def test_no_memory_is_one_line_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What logs unexpected errors would have none either."""
+
+    def command(**_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(program, "cli", command)
+    assert program._run() == Exit.FAILED
+    assert capsys.readouterr().err == "fabmon: out of memory\n"
 
 
 def test_a_file_in_place_of_a_directory_is_said(tmp_path: Path) -> None:
