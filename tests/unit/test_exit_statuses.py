@@ -198,6 +198,14 @@ def test_a_file_in_place_of_a_directory_is_said(tmp_path: Path) -> None:
         recorder_for(tmp_path / "file" / "x.fabrec", [Host(name="a")], 1.0, "")
 
 
+def test_a_link_in_place_of_a_recording_is_said(tmp_path: Path) -> None:
+    """Whoever may write to the directory could have made it."""
+    (tmp_path / "x.fabrec").symlink_to(tmp_path / "target")
+    with pytest.raises(UsageError, match="a link: name the file itself"):
+        recorder_for(tmp_path / "x.fabrec", [Host(name="a")], 1.0, "")
+    assert not (tmp_path / "target").exists()
+
+
 def test_a_recording_of_no_node_ends_with_a_clear_status(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.txt"
     hosts.write_text("gpu1 address=127.0.0.1 port=1\n")

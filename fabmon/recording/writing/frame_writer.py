@@ -52,7 +52,12 @@ class FrameWriter:
         """Raises InUse, FileExistsError where the file should be new, or OSError."""
         self.path = path
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if is_new else os.O_NOFOLLOW)
-        self._fd = os.open(path, flags, 0o600)
+        try:
+            self._fd = os.open(path, flags, 0o600)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise OSError(errno.ELOOP, "a link: name the file itself", str(path)) from None
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             os.close(self._fd)
             raise OSError(
