@@ -35,12 +35,14 @@ def scores_at(commit: str, module: str, words: Sequence[str]) -> Any:
     """What `python -m MODULE WORDS --pickle FILE` writes, with the product of `commit` and the
     simulator, the scenes and the judges of this tree.
 
-    Raises SystemExit for a commit that this repository does not have.
+    Raises SystemExit for a commit that this repository does not have, or whose product has not the
+    modules that this tree's tests call.
     """
     with exported(commit) as root:
         written = root / "scores.pickle"
         command = [sys.executable, "-m", module, *words, "--pickle", str(written)]
-        subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL)
+        if subprocess.run(command, cwd=root, check=False, stdout=subprocess.DEVNULL).returncode:
+            raise SystemExit(f"--beside {commit}: these tests cannot run its product")
         return pickle.loads(written.read_bytes())
 
 
