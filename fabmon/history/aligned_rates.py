@@ -199,8 +199,11 @@ class AlignedRates:
         # Row by row: arrays of all ticks would be mapped anew for each band, which takes longer.
         part: Floats = np.empty(ports, np.float32)
         for slots, weight in weights.bands:
-            for row, slot in enumerate((slots % len(table)).tolist()):
-                of_slot = table[slot, :ports] if rows is None else table[slot, rows]
+            for row, slot in enumerate(slots.tolist()):
+                if slot < 0:
+                    continue
+                place_of = slot % len(table)
+                of_slot = table[place_of, :ports] if rows is None else table[place_of, rows]
                 np.multiply(of_slot, weight[row], out=part)
                 rates[row] += part
         rates.ravel()[weights.unknown] = np.nan
@@ -341,7 +344,8 @@ class AlignedRates:
             covered[(self._slot[rows] != slots[:, None]) | (covered < _NEGLIGIBLE)] = 0
             known += covered
             if covered.any():
-                shares.append((slots, covered))
+                # What is not covered may be a slot to come: what stands there is of another time.
+                shares.append((np.where(covered.any(axis=1), slots, -1), covered))
         is_enough = known >= _ENOUGH
         scale = np.where(is_enough, 1 / np.where(is_enough, known, 1), 0)
         bands = [(slots, (covered * scale).astype(np.float32)) for slots, covered in shares]
@@ -358,15 +362,15 @@ class AlignedRates:
 
 
 class _Shares(NamedTuple):
-    """`bands` are slots [ticks] and the weights [ticks, groups] of the samples in them; `unknown`
-    [ticks, groups] is True where there is no rate."""
+    """`bands` are slots [ticks], -1 for none, and the weights [ticks, groups] of the samples in them;
+    `unknown` [ticks, groups] is True where there is no rate."""
 
     bands: list[tuple[NDArray[np.int64], Floats]]
     unknown: Bools
 
 
 class _Weights(NamedTuple):
-    """`bands` are slots [ticks] and the weights [ticks, ports] of the rates in them. `unknown` are
+    """`bands` are slots [ticks], -1 for none, and the weights [ticks, ports] of the rates in them. `unknown` are
     the flat indices of what has no rate, `as_they_are` the ports whose rates are not aligned."""
 
     bands: list[tuple[NDArray[np.int64], Floats]]
