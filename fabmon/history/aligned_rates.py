@@ -362,16 +362,17 @@ class AlignedRates:
 
 
 class _Shares(NamedTuple):
-    """`bands` are slots [ticks], -1 for none, and the weights [ticks, groups] of the samples in them;
-    `unknown` [ticks, groups] is True where there is no rate."""
+    """`bands` are slots [ticks], -1 for none, and the weights [ticks, groups] of the samples in
+    them; `unknown` [ticks, groups] is True where there is no rate."""
 
     bands: list[tuple[NDArray[np.int64], Floats]]
     unknown: Bools
 
 
 class _Weights(NamedTuple):
-    """`bands` are slots [ticks], -1 for none, and the weights [ticks, ports] of the rates in them. `unknown` are
-    the flat indices of what has no rate, `as_they_are` the ports whose rates are not aligned."""
+    """`bands` are slots [ticks], -1 for none, and the weights [ticks, ports] of the rates in them.
+    `unknown` are the flat indices of what has no rate, `as_they_are` the ports whose rates are not
+    aligned."""
 
     bands: list[tuple[NDArray[np.int64], Floats]]
     unknown: Indices

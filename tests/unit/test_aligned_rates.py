@@ -142,8 +142,8 @@ def test_a_node_that_is_late_now_is_unknown_now_and_holds_nobody_back() -> None:
 
 
 def test_a_node_at_the_boundary_of_two_slots_leaves_nobody_unknown() -> None:
-    """In earlier ticks a part of its samples is in the slot after; that of the last tick is still to
-    come, and holds nothing yet."""
+    """In earlier ticks some of its samples are in the slot after theirs; that after the last one is
+    still to come, and holds nothing yet."""
     boundary = Sampled(square(6), jitter_s=(0.0, 0.02, -0.02))
     _, inputs = judged([Sampled(square(6), phase_s=0.25), boundary], 22)
     assert np.isfinite(inputs.window("tx_bps")).all()
