@@ -17,6 +17,8 @@ MAX_NODES = 65536
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}")
 _SET = re.compile(r"[A-Za-z0-9_.:,!&^/\[\]-]+")
+_LONG_NUMBER = re.compile(r"\d{19}")
+"""ClusterShell refuses numbers of more than a hundred digits or so; none is that of a node."""
 BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _EXAMPLE = "as in gpu[001-128] or rack[1-2]node[1-3]"
 
@@ -68,12 +70,12 @@ def addresses(word: Word, names: list[str]) -> list[str]:
 
 def fold(names: Iterable[str]) -> str:
     """Names as one node set: `gpu[001-128]`, followed by the names that cannot be in a node set
-    (`sw[1`): nodes that others report may have any name.
+    (`sw[1`, or with a number of 19 digits): nodes that others report may have any name.
     """
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
     every = set(names)
-    odd = {name for name in every if not _NAME.fullmatch(name)}
+    odd = {name for name in every if not _NAME.fullmatch(name) or _LONG_NUMBER.search(name)}
     plain = str(NodeSet.fromlist(sorted(every - odd), resolver=RESOLVER_NOGROUP))
     return ",".join([*filter(None, [plain]), *sorted(odd)])
 

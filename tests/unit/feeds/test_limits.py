@@ -74,6 +74,8 @@ def test_a_token_bucket_allows_a_burst_and_a_rate() -> None:
 def test_names_are_folded() -> None:
     assert fold(["gpu002", "gpu001", "login1", "gpu003"]) == "gpu[001-003],login1"
     assert fold(["a:b", "10.0.0.1", "10.0.0.2"])
+    damaged = f"84{'1' * 110}02"
+    assert fold(["gpu002", damaged, "gpu001"]) == f"gpu[001-002],{damaged}"
 
 
 def test_names_that_fit_no_node_set_follow_it() -> None:
