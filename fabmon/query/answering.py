@@ -348,7 +348,7 @@ def _unresolved(scene: Scene, items: Sequence[JobItem]) -> list[str]:
     """Says of which jobs the step time may be that of several shorter steps."""
     shown, report = {each.job for each in items}, scene.iteration_report
     names = [each.name for each in report.jobs if each.name in shown and not each.resolved]
-    fast = interval(report.shortest_s / 3 * 2)
+    fast = interval(report.fast_s)
     return [f"step_s of {each} may be of several steps under {fast}" for each in names]
 
 

@@ -14,6 +14,7 @@ from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
 from fabmon.analysis.model.candidates import Candidate
 from fabmon.analysis.model.causes import how_many, loss
 from fabmon.analysis.model.evidence import ANOTHER_LINK, ONE_NIC
+from fabmon.analysis.model.full_links import why_no_bottleneck
 from fabmon.analysis.model.shared_links import shared_links
 from fabmon.analysis.model.signs import Signs, signs
 from fabmon.analysis.thresholds import ModelThresholds
@@ -184,15 +185,12 @@ def _evidence(tick: ModelTick, each: Candidate, found: Bottleneck | None) -> str
 
 def _why_no_bottleneck(tick: ModelTick, each: Candidate) -> str:
     """Why a link with enough evidence is no bottleneck; empty where there is not enough."""
-    t = tick.thresholds
-    if each.evidence < t.flags:
+    if each.evidence < tick.thresholds.flags:
         return ""
-    if each.ratio < (1 + t.apart) or each.llr <= -t.veto:
-        return ": no bottleneck, since this tick is against it"
     groups = [found.link.group for found in tick.bottlenecks if found.place is Place.GROUP]
     if any(each.group is group for group in groups):
         return ": part of the bottleneck of its group"
-    return ": no bottleneck, since its flows would lose too little"
+    return f": no bottleneck, {why_no_bottleneck(tick.structure, each, tick.thresholds)}"
 
 
 def _busy(each: Candidate) -> str:

@@ -111,7 +111,7 @@ def test_no_other_file_that_is_named_is_waited_for(pipe: Path) -> None:
 
 
 def test_a_file_without_certificates_trusts_nobody(tmp_path: Path) -> None:
-    """And not those whom this machine trusts."""
+    """Without any, Python takes the certificates of this machine."""
     for content in (b"", b"\n", b"none", b"-----BEGIN CERTIFICATE-----\nAAAA\n"):
         (tmp_path / "ca.pem").write_bytes(content)
         with pytest.raises(OSError, match="no PEM certificate"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fabmon.analysis.iteration.model_arithmetic import DELIVERED, ExpectedTraffic
+from fabmon.analysis.iteration.signal_analysis import SHORTEST_INTERVALS
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.time_wording import measured
 
@@ -164,6 +165,16 @@ class IterationReport(msgspec.Struct, frozen=True):
     shortest_s: float
     hosts_watched: int = 0
     jobs: tuple[JobIteration, ...] = ()
+
+    @property
+    def interval_s(self) -> float:
+        """The time between two samples."""
+        return self.shortest_s / SHORTEST_INTERVALS
+
+    @property
+    def fast_s(self) -> float:
+        """Steps under this, of less than two samples, may look like longer ones."""
+        return 2 * self.interval_s
 
 
 NO_ITERATIONS = IterationReport(0.0)

@@ -114,7 +114,7 @@ def _limits(
     if each.as_busy < t.as_busy and not (queues and is_full):
         yield "another link is busier", -t.veto
     if own <= -2 * t.veto:
-        yield "its own queue would be counted", -t.veto
+        yield "its switch counts no queue", -t.veto
     if behind <= -2 * t.veto:
         # A full link that marks or drops may still hold them: they count what comes back.
         is_open = own > 0 and is_full and each.receiver == NONE

@@ -44,18 +44,20 @@ class FullLinks:
             if (each.row, each.receiver) in links or id(each.group) in groups:
                 flagged |= ends
             elif each.util.max() >= t.full_util:
-                why |= dict.fromkeys(ends, _why(structure, each, t))
+                why |= dict.fromkeys(ends, why_no_bottleneck(structure, each, t))
         self.why_unflagged = {row: text for row, text in why.items() if row not in flagged}
         return ()
 
 
-def _why(structure: FabricStructure, each: Candidate, t: ModelThresholds) -> str:
-    """What rules a link out, else how much is missing."""
+def why_no_bottleneck(structure: FabricStructure, each: Candidate, t: ModelThresholds) -> str:
+    """What rules a link out that is no bottleneck, else how much evidence is missing."""
     for limit, row in ((ONE_NIC, each.alone), (ANOTHER_LINK, each.brought_by)):
         if limit in each.limits:
             return f"{limit} ({structure.label(row)})"
     if each.limits:
         return each.limits[0]
+    if each.llr <= -t.veto:
+        return "this tick is against it"
     if each.is_of_whole_group(t):
         return "the other links of its group are as busy"
     if each.evidence >= t.flags:

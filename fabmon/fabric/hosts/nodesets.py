@@ -18,7 +18,7 @@ MAX_NODES = 65536
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}")
 _SET = re.compile(r"[A-Za-z0-9_.:,!&^/\[\]-]+")
 _LONG_NUMBER = re.compile(r"\d{19}")
-"""ClusterShell refuses numbers of more than a hundred digits or so; none is that of a node."""
+"""ClusterShell refuses numbers of more than 100 digits; none of 19 is that of a node."""
 BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _EXAMPLE = "as in gpu[001-128] or rack[1-2]node[1-3]"
 

@@ -63,7 +63,7 @@ def page(ctx: DrawContext) -> list[Line]:
         )
         lines.append(line((f"   {text}", palette.dim)))
     text = (
-        f"Sampled every {interval(report.shortest_s / 3)}: only steps over"
+        f"Sampled every {interval(report.interval_s)}: only steps over"
         f" {interval(report.shortest_s)} are measured"
     )
     return lines + [line((f"   {part}", palette.dim)) for part in wrap(text, ctx.width - 4)]
@@ -81,7 +81,7 @@ def _entry(ctx: DrawContext, job: JobIteration) -> list[Line]:
     lines = [line((f" {part}", palette.text)) for part in wrap(step_text(job), width - 2)]
     texts = [", ".join(_facts(ctx, job))]
     if not job.resolved:
-        fast = interval(ctx.scene.iteration_report.shortest_s / 3 * 2)
+        fast = interval(ctx.scene.iteration_report.fast_s)
         burst = ctx.key("burst")
         texts.append(f"may be under {fast}: press {burst} on a port to sample at 50 Hz")
     if job.expected is not None:
